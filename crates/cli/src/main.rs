@@ -1,0 +1,2 @@
+//! The `jaguar` command.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Networks: ONNX import, quantisation, and the plaintext references.
+pub mod network;

@@ -1,0 +1,248 @@
+//! A buffered, counted, length-checked byte stream between the two parties.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::{Transport, WireError, pack};
+
+/// The phases of a session: what needs no client, no query, no input, and the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Agreeing on version, parameters and plan, and fetching the model's public part.
+    Model,
+    /// Once per client: base OTs and the hint.
+    Client,
+    /// Once per query, before the input is needed.
+    Preprocessing,
+    /// Once per query, with the input.
+    Online,
+}
+
+/// Bytes, rounds and waiting time under one label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Payload bytes sent (framing not counted).
+    pub sent: u64,
+    /// Payload bytes received.
+    pub received: u64,
+    /// How often this party waited for an answer after having sent (or at the very first read).
+    pub rounds: u64,
+    /// Time spent waiting in `recv`.
+    pub waited: Duration,
+}
+
+impl Traffic {
+    /// Adds another label's figures to these.
+    pub fn add(&mut self, other: &Traffic) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.rounds += other.rounds;
+        self.waited += other.waited;
+    }
+}
+
+/// Traffic by phase and label.
+pub type Stats = BTreeMap<(Phase, String), Traffic>;
+
+/// One party's end of the conversation.
+pub struct Channel {
+    transport: Box<dyn Transport>,
+    /// Sent by the protocol, not yet given to the transport.
+    out: Vec<u8>,
+    /// Came from the transport, not yet read by the protocol: `input[read..]`.
+    input: Vec<u8>,
+    read: usize,
+    /// Whether anything was sent since the last wait (so that the next wait is a new round).
+    turn: bool,
+    stats: Stats,
+    key: (Phase, String),
+    current: Traffic,
+}
+
+/// Buffered output is handed to the transport at the latest when it has grown to this many bytes.
+const FLUSH_AT: usize = 1 << 18;
+
+/// Memory is reserved for at most this many bytes ahead of what the peer has really sent.
+const TRUSTED_RESERVE: usize = 1 << 20;
+
+impl Channel {
+    /// A channel over `transport`, counting under [`Phase::Model`] and the label `"handshake"`.
+    pub fn new(transport: impl Transport + 'static) -> Self {
+        Self {
+            transport: Box::new(transport),
+            out: Vec::new(),
+            input: Vec::new(),
+            read: 0,
+            turn: true,
+            stats: Stats::new(),
+            key: (Phase::Model, "handshake".into()),
+            current: Traffic::default(),
+        }
+    }
+
+    /// Counts everything from here on under `phase` and `label`.
+    pub fn enter(&mut self, phase: Phase, label: &str) {
+        self.close_label();
+        self.key = (phase, label.to_owned());
+    }
+
+    fn close_label(&mut self) {
+        if self.current != Traffic::default() {
+            self.stats.entry(self.key.clone()).or_default().add(&self.current);
+            self.current = Traffic::default();
+        }
+    }
+
+    /// The figures up to now, by phase and label.
+    pub fn stats(&mut self) -> &Stats {
+        self.close_label();
+        &self.stats
+    }
+
+    /// Takes the figures and starts counting anew.
+    pub fn take_stats(&mut self) -> Stats {
+        self.close_label();
+        std::mem::take(&mut self.stats)
+    }
+
+    /// Everything since the last `take_stats`, added up.
+    pub fn total(&mut self) -> Traffic {
+        let mut all = Traffic::default();
+        self.stats().values().for_each(|t| all.add(t));
+        all
+    }
+
+    /// Sends `bytes` (buffered until the next flush or read).
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        self.current.sent += bytes.len() as u64;
+        self.turn = true;
+        self.out.extend_from_slice(bytes);
+        if self.out.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands everything buffered to the transport.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn flush(&mut self) -> Result<(), WireError> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let chunk = std::mem::take(&mut self.out);
+        self.transport.send(chunk)
+    }
+
+    fn wait(&mut self) -> Result<(), WireError> {
+        self.flush()?;
+        if std::mem::take(&mut self.turn) {
+            self.current.rounds += 1;
+        }
+        let start = Instant::now();
+        let chunk = self.transport.recv()?;
+        self.current.waited += start.elapsed();
+        if self.read == self.input.len() {
+            self.input = chunk;
+        } else {
+            self.input.drain(..self.read);
+            self.input.extend_from_slice(&chunk);
+        }
+        self.read = 0;
+        Ok(())
+    }
+
+    /// Fills `buf` from the peer, after a flush.
+    ///
+    /// # Errors
+    /// When the peer has gone or is silent.
+    pub fn recv_into(&mut self, mut buf: &mut [u8]) -> Result<(), WireError> {
+        self.flush()?;
+        self.current.received += buf.len() as u64;
+        while !buf.is_empty() {
+            if self.read == self.input.len() {
+                self.wait()?;
+                continue;
+            }
+            let n = buf.len().min(self.input.len() - self.read);
+            let (head, tail) = buf.split_at_mut(n);
+            head.copy_from_slice(&self.input[self.read..self.read + n]);
+            self.read += n;
+            buf = tail;
+        }
+        Ok(())
+    }
+
+    /// Receives `n` bytes. Memory grows only as bytes really arrive.
+    ///
+    /// # Errors
+    /// When the peer has gone or is silent.
+    pub fn recv(&mut self, n: usize) -> Result<Vec<u8>, WireError> {
+        let mut buf = Vec::new();
+        while buf.len() < n {
+            let start = buf.len();
+            buf.resize(n.min(start + TRUSTED_RESERVE), 0);
+            self.recv_into(&mut buf[start..])?;
+        }
+        Ok(buf)
+    }
+
+    /// Sends a control message, with its length in front.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    ///
+    /// # Panics
+    /// When `message` cannot be serialised, which plain data always can.
+    pub fn send_message<T: Serialize>(&mut self, message: &T) -> Result<(), WireError> {
+        let bytes = postcard::to_stdvec(message).expect("plain data serialises");
+        self.send(&u32::try_from(bytes.len()).expect("control messages are small").to_le_bytes())?;
+        self.send(&bytes)
+    }
+
+    /// Receives a control message of at most `max` bytes.
+    ///
+    /// # Errors
+    /// When the peer has gone, announces more than `max` bytes, or sends something else than a `T`.
+    pub fn recv_message<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        max: usize,
+    ) -> Result<T, WireError> {
+        let mut len = [0; 4];
+        self.recv_into(&mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > max {
+            return Err(WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes")));
+        }
+        let bytes = self.recv(len)?;
+        postcard::from_bytes(&bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
+    }
+
+    /// Sends the low `bits` bits of every value, packed without gaps. `bits` in 1..=64.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send_packed(&mut self, values: &[u64], bits: u32) -> Result<(), WireError> {
+        self.send(&pack::pack(values, bits))
+    }
+
+    /// Receives `count` values of `bits` bits each, packed without gaps.
+    ///
+    /// # Errors
+    /// When the peer has gone or is silent.
+    pub fn recv_packed(&mut self, count: usize, bits: u32) -> Result<Vec<u64>, WireError> {
+        let bytes = self.recv(pack::packed_len(count, bits))?;
+        Ok(pack::unpack(&bytes, count, bits))
+    }
+
+    /// Tells the peer why this side gives up. The channel is of no use afterwards.
+    pub fn abort(&mut self, reason: &str) {
+        let _ = self.flush();
+        self.transport.abort(reason);
+    }
+}

@@ -1,0 +1,1 @@
+//! Transports for tests: a recorder, a shaped link, and injected faults.

@@ -1,0 +1,51 @@
+//! What can go wrong between two parties, sorted by who is to blame.
+
+use std::io;
+
+/// A failure of the connection or of what came over it. After one, the session is spent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The peer closed the connection, or its process ended.
+    #[error("the peer closed the connection while {waiting_for}")]
+    Closed {
+        /// What this side was doing.
+        waiting_for: String,
+    },
+    /// The peer sent nothing, not even a sign of life, for too long.
+    #[error("the peer has been silent for {seconds} s while {waiting_for}")]
+    Silent {
+        /// How long this side waited.
+        seconds: u64,
+        /// What this side was doing.
+        waiting_for: String,
+    },
+    /// The peer gave up and said why.
+    #[error("the peer gave up: {0}")]
+    PeerAborted(String),
+    /// The peer sent something that the protocol does not allow.
+    #[error("the peer broke the protocol: {what} (found {found}, expected {expected})")]
+    PeerMisbehaved {
+        /// Which rule.
+        what: &'static str,
+        /// What came.
+        found: String,
+        /// What may come.
+        expected: String,
+    },
+    /// The operating system failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The operating system's word.
+        source: io::Error,
+    },
+}
+
+impl WireError {
+    /// A `PeerMisbehaved` from displayable parts.
+    pub fn misbehaved(what: &'static str, found: impl ToString, expected: impl ToString) -> Self {
+        Self::PeerMisbehaved { what, found: found.to_string(), expected: expected.to_string() }
+    }
+}

@@ -1,0 +1,38 @@
+//! How the two parties talk: a byte stream in each direction, with every byte and round counted.
+//!
+//! A [`Transport`] moves chunks of bytes and never blocks a sender on its peer's reads; a [`Channel`]
+//! over it buffers what is sent, flushes before it reads, bounds every length and counts bytes and rounds
+//! under a label. Protocol code knows channels only, never sockets.
+//!
+//! Test doubles: [`memory_pair`], and the wrappers of [`double`].
+
+mod channel;
+pub mod double;
+mod error;
+mod memory;
+pub mod pack;
+pub mod tcp;
+
+pub use channel::{Channel, Phase, Stats, Traffic};
+pub use error::WireError;
+pub use memory::{memory_pair, memory_transports};
+
+/// Moves chunks of bytes between two parties, in order and without loss.
+///
+/// `send` must not wait for the peer to read (it queues), so that both parties may send at the same time.
+pub trait Transport: Send {
+    /// Queues one chunk for the peer.
+    ///
+    /// # Errors
+    /// When the connection is known to be gone.
+    fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError>;
+
+    /// Waits for the next chunk. Its borders mean nothing: a peer's chunks may arrive joined or split.
+    ///
+    /// # Errors
+    /// When the peer has gone, has been silent for too long, or breaks the framing.
+    fn recv(&mut self) -> Result<Vec<u8>, WireError>;
+
+    /// Tells the peer why this side gives up, as well as the connection still can.
+    fn abort(&mut self, _reason: &str) {}
+}

@@ -1,0 +1,42 @@
+//! Two parties in one process, for tests: the same channel over queues.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::{Channel, Transport, WireError};
+
+/// One end of an in-memory connection.
+pub struct Memory {
+    to: Sender<Result<Vec<u8>, String>>,
+    from: Receiver<Result<Vec<u8>, String>>,
+}
+
+/// Two connected in-memory transports.
+pub fn memory_transports() -> (Memory, Memory) {
+    let (to_b, from_a) = channel();
+    let (to_a, from_b) = channel();
+    (Memory { to: to_b, from: from_b }, Memory { to: to_a, from: from_a })
+}
+
+/// Two connected in-memory channels.
+pub fn memory_pair() -> (Channel, Channel) {
+    let (a, b) = memory_transports();
+    (Channel::new(a), Channel::new(b))
+}
+
+impl Transport for Memory {
+    fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
+        self.to.send(Ok(chunk)).map_err(|_| WireError::Closed { waiting_for: "sending".into() })
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        match self.from.recv() {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(reason)) => Err(WireError::PeerAborted(reason)),
+            Err(_) => Err(WireError::Closed { waiting_for: "receiving".into() }),
+        }
+    }
+
+    fn abort(&mut self, reason: &str) {
+        let _ = self.to.send(Err(reason.to_owned()));
+    }
+}
