@@ -1,6 +1,7 @@
 //! A buffered, counted, length-checked byte stream between the two parties.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -19,6 +20,17 @@ pub enum Phase {
     Preprocessing,
     /// Once per query, with the input.
     Online,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Model => "model",
+            Self::Client => "client",
+            Self::Preprocessing => "preprocessing",
+            Self::Online => "online",
+        })
+    }
 }
 
 /// Bytes, rounds and waiting time under one label.
@@ -135,23 +147,19 @@ impl Channel {
             return Ok(());
         }
         let chunk = std::mem::take(&mut self.out);
-        self.transport.send(chunk)
+        self.transport.send(chunk).map_err(|e| e.during(name(&self.key)))
     }
 
+    /// Waits for the next chunk, everything before it having been read.
     fn wait(&mut self) -> Result<(), WireError> {
         self.flush()?;
         if std::mem::take(&mut self.turn) {
             self.current.rounds += 1;
         }
+        debug_assert_eq!(self.read, self.input.len(), "waits only when nothing is left to read");
         let start = Instant::now();
-        let chunk = self.transport.recv()?;
+        self.input = self.transport.recv().map_err(|e| e.during(name(&self.key)))?;
         self.current.waited += start.elapsed();
-        if self.read == self.input.len() {
-            self.input = chunk;
-        } else {
-            self.input.drain(..self.read);
-            self.input.extend_from_slice(&chunk);
-        }
         self.read = 0;
         Ok(())
     }
@@ -244,5 +252,20 @@ impl Channel {
     pub fn abort(&mut self, reason: &str) {
         let _ = self.flush();
         self.transport.abort(reason);
+    }
+}
+
+/// How an error names what the session was at: `online: relu 3`.
+fn name((phase, label): &(Phase, String)) -> String {
+    format!("{phase}: {label}")
+}
+
+impl Drop for Channel {
+    /// A party whose last act is to send has nothing left to read that would flush it. Errors are nobody's
+    /// concern any more; a party that failed midway sends nothing further.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = self.flush();
+        }
     }
 }

@@ -1,1 +1,348 @@
-//! Transports for tests: a recorder, a shaped link, and injected faults.
+//! Transports for tests and measurements, each around another: a recorder, a shaped link, injected faults.
+//!
+//! - [`Recorder`] keeps what went over the wire, for tests that pin a protocol's traffic or look at what a
+//!   party got to see.
+//! - [`Shaped`] delays as a link of given bandwidth and latency does. Both ends must be shaped.
+//! - [`Faulty`] cuts the connection, flips a bit or falls silent at a chosen byte.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::{Transport, WireError};
+
+// ---- Recorder ----
+
+/// Passes everything through and records both directions.
+pub struct Recorder<T> {
+    inner: T,
+    record: Transcript,
+}
+
+/// A handle on what a [`Recorder`] has seen. It outlives the recorder.
+#[derive(Clone)]
+pub struct Transcript(Arc<Mutex<Record>>);
+
+struct Record {
+    sent: Direction,
+    received: Direction,
+}
+
+struct Direction {
+    hash: blake3::Hasher,
+    len: u64,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Direction {
+    fn new(keep: bool) -> Self {
+        Self { hash: blake3::Hasher::new(), len: 0, bytes: keep.then(Vec::new) }
+    }
+
+    fn add(&mut self, chunk: &[u8]) {
+        self.hash.update(chunk);
+        self.len += chunk.len() as u64;
+        if let Some(bytes) = &mut self.bytes {
+            bytes.extend_from_slice(chunk);
+        }
+    }
+}
+
+impl<T: Transport> Recorder<T> {
+    /// Records every byte of both directions, in memory.
+    pub fn new(inner: T) -> (Self, Transcript) {
+        Self::with(inner, true)
+    }
+
+    /// Records lengths and hashes only, for traffic too large to keep.
+    pub fn hashing(inner: T) -> (Self, Transcript) {
+        Self::with(inner, false)
+    }
+
+    fn with(inner: T, keep: bool) -> (Self, Transcript) {
+        let record = Record { sent: Direction::new(keep), received: Direction::new(keep) };
+        let record = Transcript(Arc::new(Mutex::new(record)));
+        (Self { inner, record: record.clone() }, record)
+    }
+}
+
+impl Transcript {
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes sent and received by the recorded party.
+    pub fn lengths(&self) -> (u64, u64) {
+        let record = self.lock();
+        (record.sent.len, record.received.len)
+    }
+
+    /// What the recorded party sent. Empty if only hashes are kept.
+    pub fn sent(&self) -> Vec<u8> {
+        self.lock().sent.bytes.clone().unwrap_or_default()
+    }
+
+    /// What the recorded party received. Empty if only hashes are kept.
+    pub fn received(&self) -> Vec<u8> {
+        self.lock().received.bytes.clone().unwrap_or_default()
+    }
+
+    /// BLAKE3 over the length and hash of what was sent, then of what was received. It does not depend on
+    /// how the bytes were cut into chunks.
+    pub fn digest(&self) -> [u8; 32] {
+        let record = self.lock();
+        let mut all = blake3::Hasher::new();
+        for direction in [&record.sent, &record.received] {
+            all.update(&direction.len.to_le_bytes());
+            all.update(direction.hash.finalize().as_bytes());
+        }
+        *all.finalize().as_bytes()
+    }
+}
+
+impl<T: Transport> Transport for Recorder<T> {
+    fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
+        self.record.lock().sent.add(&chunk);
+        self.inner.send(chunk)
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        let chunk = self.inner.recv()?;
+        self.record.lock().received.add(&chunk);
+        Ok(chunk)
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.inner.abort(reason);
+    }
+}
+
+// ---- Shaped link ----
+
+/// What a link delays by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes a second, in each direction.
+    pub bytes_per_second: f64,
+    /// From one end to the other: half a round trip.
+    pub one_way: Duration,
+}
+
+impl Link {
+    /// The LAN of Jaguar's paper (section 5, *Implementation*): 384 MB/s, 0.3 ms round trip.
+    pub const LAN: Self = Self { bytes_per_second: 384e6, one_way: Duration::from_micros(150) };
+    /// Its WAN: 62.5 MB/s, 20 ms round trip.
+    pub const WAN: Self = Self { bytes_per_second: 62.5e6, one_way: Duration::from_millis(10) };
+
+    /// How long `bytes` occupy the link.
+    fn occupied(&self, bytes: usize) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second)
+    }
+}
+
+/// A link of given bandwidth and latency, without privileges or kernel queues.
+///
+/// The sender cuts what it sends into parcels and stamps each with the time at which its last byte
+/// arrives: the link takes up a parcel when it has done with the one before, is occupied by it for
+/// length / bandwidth, and delivers it `one_way` later. The receiver waits for the stamp. So a sender never
+/// waits, parcels follow each other at the link's rate with the latency paid once, and the delay counts from
+/// when the data was sent, not from when it was asked for. The two ends' clocks must agree (one machine).
+///
+/// Its own 12 bytes a parcel are not charged.
+pub struct Shaped<T> {
+    inner: T,
+    link: Link,
+    /// When the outgoing direction has done with everything sent so far, since the epoch.
+    free_at: Duration,
+    /// Came from `inner`, not yet delivered: `input[read..]`.
+    input: Vec<u8>,
+    read: usize,
+}
+
+/// Data a parcel holds, at most: 16 KiB, a quarter of a millisecond at the WAN's rate.
+const PARCEL: usize = 1 << 14;
+
+/// Stamp (u64, nanoseconds since the epoch) and length (u32), little-endian.
+const STAMP: usize = 12;
+
+impl<T: Transport> Shaped<T> {
+    /// One end of the link.
+    ///
+    /// # Panics
+    /// When the bandwidth is not positive.
+    pub fn new(inner: T, link: Link) -> Self {
+        assert!(link.bytes_per_second > 0.0, "a link carries something");
+        Self { inner, link, free_at: Duration::ZERO, input: Vec::new(), read: 0 }
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970")
+}
+
+/// Sleeps until shortly before `time`, then yields, as a sleep alone ends some 60 µs late.
+fn wait_until(time: Duration) {
+    const LATE: Duration = Duration::from_micros(100);
+    while let Some(left) = time.checked_sub(now()).filter(|left| !left.is_zero()) {
+        match left.checked_sub(LATE) {
+            Some(sleep) => std::thread::sleep(sleep),
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+impl<T: Transport> Transport for Shaped<T> {
+    fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
+        self.free_at = self.free_at.max(now());
+        let mut stamped = Vec::with_capacity(chunk.len() + STAMP * chunk.len().div_ceil(PARCEL));
+        for parcel in chunk.chunks(PARCEL) {
+            self.free_at += self.link.occupied(parcel.len());
+            let arrives = self.free_at + self.link.one_way;
+            stamped.extend_from_slice(&(arrives.as_nanos() as u64).to_le_bytes());
+            stamped.extend_from_slice(&(parcel.len() as u32).to_le_bytes());
+            stamped.extend_from_slice(parcel);
+        }
+        self.inner.send(stamped)
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        loop {
+            if let Some((stamp, rest)) = self.input[self.read..].split_first_chunk::<STAMP>() {
+                let (arrives, len) = stamp.split_at(8);
+                let arrives = u64::from_le_bytes(arrives.try_into().expect("8 bytes"));
+                let len = u32::from_le_bytes(len.try_into().expect("4 bytes")) as usize;
+                if len > PARCEL {
+                    return Err(WireError::misbehaved("a parcel's length", len, format!("at most {PARCEL}")));
+                }
+                if rest.len() >= len {
+                    let parcel = rest[..len].to_vec();
+                    self.read += STAMP + len;
+                    wait_until(Duration::from_nanos(arrives));
+                    return Ok(parcel);
+                }
+            }
+            let more = self.inner.recv()?;
+            self.input.drain(..self.read);
+            self.read = 0;
+            self.input.extend_from_slice(&more);
+        }
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.inner.abort(reason);
+    }
+}
+
+// ---- Faults ----
+
+/// What goes wrong, and after how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The connection ends once this side has sent so many bytes. The peer sees it close.
+    CutSent(u64),
+    /// The connection ends once this side has received so many bytes.
+    CutReceived(u64),
+    /// One bit of what this side sends arrives flipped.
+    FlipSent {
+        /// Counted from the first byte sent.
+        byte: u64,
+        /// 0 (lowest) to 7.
+        bit: u8,
+    },
+    /// One bit of what this side receives is flipped.
+    FlipReceived {
+        /// Counted from the first byte received.
+        byte: u64,
+        /// 0 (lowest) to 7.
+        bit: u8,
+    },
+    /// Once this side has received so many bytes, the peer seems to have stopped: nothing more comes, and
+    /// `recv` says so at once (a real transport waits first).
+    Silence(u64),
+}
+
+/// A connection on which one thing goes wrong.
+pub struct Faulty<T> {
+    /// `None` once the connection was cut.
+    inner: Option<T>,
+    fault: Fault,
+    sent: u64,
+    received: u64,
+}
+
+impl<T: Transport> Faulty<T> {
+    /// `inner`, with `fault`.
+    pub fn new(inner: T, fault: Fault) -> Self {
+        Self { inner: Some(inner), fault, sent: 0, received: 0 }
+    }
+}
+
+/// Cuts `chunk`, which begins at byte `start` of its direction, down to what comes before byte `end`.
+/// Says whether the direction ends with it.
+fn cut(chunk: &mut Vec<u8>, start: u64, end: u64) -> bool {
+    let left = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+    let ends = chunk.len() >= left;
+    chunk.truncate(left);
+    ends
+}
+
+fn flip(chunk: &mut [u8], start: u64, byte: u64, bit: u8) {
+    let at = byte.checked_sub(start).and_then(|at| usize::try_from(at).ok());
+    if let Some(hit) = at.and_then(|at| chunk.get_mut(at)) {
+        *hit ^= 1 << bit;
+    }
+}
+
+impl<T: Transport> Transport for Faulty<T> {
+    fn send(&mut self, mut chunk: Vec<u8>) -> Result<(), WireError> {
+        let closed = || WireError::Closed { waiting_for: "sending".into() };
+        let inner = self.inner.as_mut().ok_or_else(closed)?;
+        let start = self.sent;
+        self.sent += chunk.len() as u64;
+        match self.fault {
+            Fault::CutSent(end) => {
+                let ends = cut(&mut chunk, start, end);
+                inner.send(chunk)?;
+                if ends {
+                    self.inner = None;
+                    return if self.sent > end { Err(closed()) } else { Ok(()) };
+                }
+                return Ok(());
+            }
+            Fault::FlipSent { byte, bit } => flip(&mut chunk, start, byte, bit),
+            _ => {}
+        }
+        inner.send(chunk)
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        let closed = || WireError::Closed { waiting_for: "receiving".into() };
+        let silent = || WireError::Silent { silence: Duration::ZERO, waiting_for: "receiving".into() };
+        let start = self.received;
+        match self.fault {
+            Fault::CutReceived(0) => self.inner = None,
+            Fault::Silence(end) if start >= end => return Err(silent()),
+            _ => {}
+        }
+        let mut chunk = self.inner.as_mut().ok_or_else(closed)?.recv()?;
+        match self.fault {
+            Fault::CutReceived(end) => {
+                let ends = cut(&mut chunk, start, end);
+                self.inner = self.inner.take().filter(|_| !ends);
+            }
+            Fault::Silence(end) => {
+                cut(&mut chunk, start, end);
+            }
+            Fault::FlipReceived { byte, bit } => flip(&mut chunk, start, byte, bit),
+            _ => {}
+        }
+        self.received += chunk.len() as u64;
+        Ok(chunk)
+    }
+
+    fn abort(&mut self, reason: &str) {
+        if let Some(inner) = &mut self.inner {
+            inner.abort(reason);
+        }
+    }
+}

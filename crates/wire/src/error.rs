@@ -1,6 +1,7 @@
 //! What can go wrong between two parties, sorted by who is to blame.
 
 use std::io;
+use std::time::Duration;
 
 /// A failure of the connection or of what came over it. After one, the session is spent.
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +14,10 @@ pub enum WireError {
         waiting_for: String,
     },
     /// The peer sent nothing, not even a sign of life, for too long.
-    #[error("the peer has been silent for {seconds} s while {waiting_for}")]
+    #[error("the peer has been silent for {silence:?} while {waiting_for}")]
     Silent {
         /// How long this side waited.
-        seconds: u64,
+        silence: Duration,
         /// What this side was doing.
         waiting_for: String,
     },
@@ -47,5 +48,14 @@ impl WireError {
     /// A `PeerMisbehaved` from displayable parts.
     pub fn misbehaved(what: &'static str, found: impl ToString, expected: impl ToString) -> Self {
         Self::PeerMisbehaved { what, found: found.to_string(), expected: expected.to_string() }
+    }
+
+    /// The same error, saying under which label of the session it happened.
+    #[must_use]
+    pub(crate) fn during(mut self, label: impl std::fmt::Display) -> Self {
+        if let Self::Closed { waiting_for } | Self::Silent { waiting_for, .. } = &mut self {
+            *waiting_for = format!("{waiting_for} ({label})");
+        }
+        self
     }
 }

@@ -15,7 +15,7 @@ pub mod tcp;
 
 pub use channel::{Channel, Phase, Stats, Traffic};
 pub use error::WireError;
-pub use memory::{memory_pair, memory_transports};
+pub use memory::{Memory, memory_pair, memory_transports};
 
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///

@@ -1,0 +1,193 @@
+//! The test doubles do what the tests that use them rely on.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use jaguar_wire::double::{Fault, Faulty, Link, Recorder, Shaped};
+use jaguar_wire::{Channel, Memory, Transport, WireError, memory_transports};
+use proptest::prelude::*;
+
+/// Everything that comes until the connection ends, and how it ends.
+fn drain(transport: &mut impl Transport) -> (Vec<u8>, WireError) {
+    let mut all = Vec::new();
+    loop {
+        match transport.recv() {
+            Ok(chunk) => all.extend(chunk),
+            Err(error) => return (all, error),
+        }
+    }
+}
+
+#[test]
+fn a_recorder_keeps_both_directions() {
+    let (a, b) = memory_transports();
+    let (a, script) = Recorder::new(a);
+    let (mut a, mut b) = (Channel::new(a), Channel::new(b));
+    a.send(b"question").unwrap();
+    a.flush().unwrap();
+    b.recv(8).unwrap();
+    b.send(b"answer").unwrap();
+    b.flush().unwrap();
+    a.recv(6).unwrap();
+    drop(a);
+    assert_eq!((script.sent(), script.received()), (b"question".to_vec(), b"answer".to_vec()));
+    assert_eq!(script.lengths(), (8, 6));
+}
+
+/// The digest of a conversation in which `sent` goes out and `received` comes in, in the given pieces.
+fn digest(sent: &[&[u8]], received: &[&[u8]]) -> [u8; 32] {
+    let (a, mut b) = memory_transports();
+    let (mut a, script) = Recorder::hashing(a);
+    sent.iter().for_each(|chunk| a.send(chunk.to_vec()).unwrap());
+    for chunk in received {
+        b.send(chunk.to_vec()).unwrap();
+        a.recv().unwrap();
+    }
+    assert!(script.sent().is_empty(), "only hashes are kept");
+    script.digest()
+}
+
+#[test]
+fn a_digest_depends_on_the_bytes_and_not_on_the_chunks() {
+    let whole = digest(&[b"abcdef"], &[b"xyz"]);
+    assert_eq!(whole, digest(&[b"ab", b"cdef"], &[b"x", b"yz"]));
+    assert_ne!(whole, digest(&[b"abcdeg"], &[b"xyz"]));
+    assert_ne!(whole, digest(&[b"xyz"], &[b"abcdef"]));
+    assert_ne!(whole, digest(&[b"abcdefx"], &[b"yz"]));
+}
+
+fn shaped(link: Link) -> (Shaped<Memory>, Shaped<Memory>) {
+    let (a, b) = memory_transports();
+    (Shaped::new(a, link), Shaped::new(b, link))
+}
+
+// A shaped link must never be faster than the link it stands for; how much slower it is depends on the
+// machine, so nothing is asserted about that.
+
+#[test]
+fn a_shaped_link_is_no_faster_than_its_bandwidth_and_latency() {
+    let link = Link { bytes_per_second: 10e6, one_way: Duration::from_millis(30) };
+    let (mut a, mut b) = shaped(link);
+    let data: Vec<u8> = (0..500_000u32).map(|i| (i % 251) as u8).collect();
+    let start = Instant::now();
+    a.send(data.clone()).unwrap();
+    let mut got = b.recv().unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(30), "the first parcel pays the latency");
+    while got.len() < data.len() {
+        got.extend(b.recv().unwrap());
+    }
+    assert!(start.elapsed() >= Duration::from_millis(80), "50 ms for 500 kB and the latency once");
+    assert_eq!(got, data);
+}
+
+#[test]
+fn sending_does_not_wait_for_a_shaped_link() {
+    // Ten minutes' worth: if `send` waited, or the drop did, this test would not end.
+    let (mut a, _b) = shaped(Link { bytes_per_second: 1e3, one_way: Duration::from_secs(60) });
+    a.send(vec![0; 600_000]).unwrap();
+}
+
+/// Stamps (nanoseconds) and lengths of the parcels in what a shaped end sent, seen from an unshaped one.
+fn parcels(mut raw: &[u8]) -> Vec<(u64, usize)> {
+    let mut parcels = Vec::new();
+    while let Some((stamp, rest)) = raw.split_first_chunk::<12>() {
+        let len = u32::from_le_bytes(stamp[8..].try_into().unwrap()) as usize;
+        parcels.push((u64::from_le_bytes(stamp[..8].try_into().unwrap()), len));
+        raw = &rest[len..];
+    }
+    assert!(raw.is_empty(), "whole parcels only");
+    parcels
+}
+
+#[test]
+fn parcels_follow_each_other_at_the_links_rate() {
+    // One byte a microsecond. The second chunk is sent while the link is busy with the first for a second,
+    // so its parcels queue up behind: the latency shows in the first stamp and in no distance.
+    let link = Link { bytes_per_second: 1e6, one_way: Duration::from_secs(5) };
+    let (a, mut b) = memory_transports();
+    let mut a = Shaped::new(a, link);
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    a.send(vec![1; 1_000_000]).unwrap();
+    a.send(vec![2; 100_000]).unwrap();
+    drop(a);
+    let parcels = parcels(&drain(&mut b).0);
+    assert_eq!(parcels.iter().map(|p| p.1).sum::<usize>(), 1_100_000);
+    let first = before + link.one_way + Duration::from_micros(parcels[0].1 as u64);
+    assert!(u128::from(parcels[0].0) >= first.as_nanos());
+    for pair in parcels.windows(2) {
+        assert_eq!(pair[1].0 - pair[0].0, pair[1].1 as u64 * 1000);
+    }
+}
+
+#[test]
+fn a_malformed_parcel_is_the_peers_fault() {
+    let (mut a, b) = memory_transports();
+    a.send(vec![0xff; 12]).unwrap();
+    let error = Shaped::new(b, Link::LAN).recv().unwrap_err();
+    assert!(matches!(error, WireError::PeerMisbehaved { .. }), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn a_cut_lets_exactly_so_many_bytes_through(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 1..10),
+        end in 0u64..300,
+        at_sender: bool,
+    ) {
+        let stream = chunks.concat();
+        let (a, b) = memory_transports();
+        let (got, error, failed) = if at_sender {
+            let (mut a, mut b) = (Faulty::new(a, Fault::CutSent(end)), b);
+            let failed = chunks.iter().any(|chunk| a.send(chunk.clone()).is_err());
+            // What the cut has not ended, the drop does.
+            drop(a);
+            let (got, error) = drain(&mut b);
+            (got, error, failed)
+        } else {
+            let (mut a, mut b) = (a, Faulty::new(b, Fault::CutReceived(end)));
+            chunks.iter().for_each(|chunk| a.send(chunk.clone()).unwrap());
+            drop(a);
+            let (got, error) = drain(&mut b);
+            (got, error, stream.len() as u64 > end)
+        };
+        prop_assert_eq!(&got[..], &stream[..stream.len().min(end as usize)]);
+        prop_assert_eq!(failed, stream.len() as u64 > end);
+        let closed = matches!(error, WireError::Closed { .. });
+        prop_assert!(closed, "{}", error);
+    }
+
+    #[test]
+    fn a_flip_changes_exactly_one_bit(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 1..10),
+        byte in 0u64..300,
+        bit in 0u8..8,
+        at_sender: bool,
+    ) {
+        let mut want = chunks.concat();
+        if let Some(hit) = want.get_mut(byte as usize) {
+            *hit ^= 1 << bit;
+        }
+        let (a, b) = memory_transports();
+        let (mut a, mut b): (Box<dyn Transport>, Box<dyn Transport>) = if at_sender {
+            (Box::new(Faulty::new(a, Fault::FlipSent { byte, bit })), Box::new(b))
+        } else {
+            (Box::new(a), Box::new(Faulty::new(b, Fault::FlipReceived { byte, bit })))
+        };
+        chunks.iter().for_each(|chunk| a.send(chunk.clone()).unwrap());
+        let mut got = Vec::new();
+        while got.len() < want.len() {
+            got.extend(b.recv().unwrap());
+        }
+        prop_assert_eq!(got, want);
+    }
+}
+
+#[test]
+fn silence_comes_after_the_given_byte() {
+    let (mut a, b) = memory_transports();
+    let mut b = Faulty::new(b, Fault::Silence(5));
+    a.send(b"abc".to_vec()).unwrap();
+    a.send(b"defg".to_vec()).unwrap();
+    let (got, error) = drain(&mut b);
+    assert_eq!(got, b"abcde");
+    assert!(matches!(error, WireError::Silent { .. }), "{error}");
+}
