@@ -1,1 +1,39 @@
-//! To be written.
+//! Arithmetic over the power-of-two ring `R_q = Z_q[X]/(X^N + 1)`, `q = 2^k`: the bottom crate of the workspace.
+//!
+//! | module | what it computes |
+//! |---|---|
+//! | [`prg`] | an AES-256 stream, expanded from a seed that is secret or public; labelled derivation of seeds by BLAKE3 |
+//! | [`sample`] | uniform ternary and centred binomial coefficients |
+//! | [`planes`] | k-bit words as planes of balanced 16-bit limbs, the form that the matrix product reads |
+//! | [`gemm`] | shift-and-add convolution of k-bit words with small weights, as an integer matrix product |
+//! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
+//! | [`kernel`] | the instruction set that a kernel runs on, chosen once at run time |
+//!
+//! Everything here is exact: a result modulo `2^bits` is that residue, in `0..2^bits`, with no error term.
+//! Arithmetic takes the same time for all values of its operands; only shapes, widths and counts (all public)
+//! decide which instructions run. `unsafe` is confined to the module `simd` and to the two functions of
+//! [`gemm`] that share the output between threads.
+
+pub mod gemm;
+pub mod kernel;
+pub mod planes;
+pub mod prg;
+pub mod product;
+pub mod sample;
+mod simd;
+
+pub use gemm::{PackedWeights, Term, spa_gemm, spa_gemm_with};
+pub use kernel::Kernel;
+pub use planes::LimbPlanes;
+pub use prg::{Prg, derive_seed, os_random};
+pub use product::{Multiplier, SmallNtt, WideNtt};
+
+/// The mask that reduces a word modulo `2^bits`.
+///
+/// # Panics
+/// If `bits` is not in `1..=64`.
+#[inline]
+pub const fn mask(bits: u32) -> u64 {
+    assert!(bits >= 1 && bits <= 64, "a word has 1 to 64 bits");
+    u64::MAX >> (64 - bits)
+}

@@ -1,0 +1,187 @@
+//! Measures every kernel of `jaguar-ring` against its scalar twin, in one run.
+//!
+//! `cargo run --release -p jaguar-ring --example kernels [-- --threads T --repeats R --json FILE]`
+//!
+//! Times are medians of R repeats on a rayon pool of T threads (default 1; the products and streams use one thread
+//! in any case). Inputs are random. Repeats are timed one by one for the matrix products and in batches for what
+//! takes microseconds.
+
+use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm_with};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::time::Instant;
+
+const WORD_BITS: u32 = 48;
+const WEIGHT_BITS: u32 = 12;
+
+struct Options {
+    threads: usize,
+    repeats: usize,
+    json: Option<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { threads: 1, repeats: 9, json: None };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let value = args.next().ok_or(format!("{arg} needs a value"))?;
+        let number = || value.parse().ok().filter(|&n| n > 0).ok_or(format!("{arg} {value}: not a count"));
+        match arg.as_str() {
+            "--threads" => options.threads = number()?,
+            "--repeats" => options.repeats = number()?,
+            "--json" => options.json = Some(value),
+            _ => return Err(format!("unknown option {arg}; there are --threads, --repeats and --json")),
+        }
+    }
+    Ok(options)
+}
+
+/// Median seconds of one call of `f`, over `repeats` batches of `batch` calls, after one to warm up.
+fn median(repeats: usize, batch: usize, mut f: impl FnMut()) -> f64 {
+    f();
+    let mut times: Vec<f64> = (0..repeats)
+        .map(|_| {
+            let start = Instant::now();
+            (0..batch).for_each(|_| f());
+            start.elapsed().as_secs_f64() / batch as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    name.unwrap_or(std::env::consts::ARCH).to_string()
+}
+
+/// One row of the table.
+fn report(rows: &mut Vec<Value>, what: &str, kernel: Kernel, value: f64, unit: &str, ratio: f64) {
+    println!("{what:<44} {:<12} {value:>10.2} {unit:<7} {ratio:>6.1}x", kernel.name());
+    rows.push(json!({
+        "what": what, "kernel": kernel.name(), "value": value, "unit": unit, "speedup_over_scalar": ratio,
+    }));
+}
+
+struct Shape {
+    name: &'static str,
+    terms: usize,
+    outs: usize,
+    len: usize,
+    batch: usize,
+}
+
+fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
+    let Shape { name, terms, outs, len, batch } = *shape;
+    let mut prg = Prg::new([1; 32]);
+    // Nine terms a row, as a 3x3 kernel has, or one.
+    let per_row = if terms.is_multiple_of(9) { 9 } else { 1 };
+    let row_count = terms / per_row;
+    let row_len = len + 128;
+    let mut planes = LimbPlanes::new(WORD_BITS, row_count, row_len);
+    let mut words = vec![0; row_len];
+    for row in 0..row_count {
+        prg.fill_words(&mut words, WORD_BITS);
+        planes.set_row(row, &words);
+    }
+    let terms: Vec<Term> = (0..terms)
+        .map(|t| Term { row: (t / per_row) as u32, offset: (t % per_row * 11) as u32 })
+        .collect();
+    let most = (1i16 << (WEIGHT_BITS - 1)) - 1;
+    let weights: Vec<i16> =
+        (0..outs * terms.len()).map(|_| (prg.next_u64() % (2 * most as u64 + 1)) as i16 - most).collect();
+    let packed = PackedWeights::new(outs, terms.len(), WEIGHT_BITS, &weights);
+    let mut out = vec![0; outs * len];
+    let work = (outs * terms.len() * len) as f64;
+    let mut scalar = 0.0;
+    for kernel in Kernel::available() {
+        // The twin takes seconds on the long shapes: fewer repeats.
+        let repeats = if kernel == Kernel::Scalar && work > 1e9 { repeats.min(3) } else { repeats };
+        let time = median(repeats, batch, || {
+            spa_gemm_with(kernel, &planes, &terms, &packed, len, black_box(&mut out), len);
+        });
+        let rate = work / time / 1e9;
+        if kernel == Kernel::Scalar {
+            scalar = rate;
+        }
+        report(rows, name, kernel, rate, "Gmac/s", rate / scalar);
+    }
+}
+
+fn product(rows: &mut Vec<Value>, repeats: usize, n: usize, bits: u32) {
+    let mut prg = Prg::new([2; 32]);
+    let (mut x, mut s, mut out) = (vec![0; n], vec![0i8; n], vec![0; n]);
+    prg.fill_words(&mut x, bits);
+    sample::ternary(&mut prg, &mut s);
+    let mut scalar = [0.0; 4];
+    for kernel in Kernel::available() {
+        let multiplier = Multiplier::with_kernel(n, kernel);
+        let small = multiplier.prepare_small(&s);
+        let wide = multiplier.prepare_wide(&x, bits);
+        let times = [
+            ("product, small side prepared", median(repeats, 100, || multiplier.multiply_into(&x, bits, &small, black_box(&mut out)))),
+            ("product, both sides prepared", median(repeats, 100, || multiplier.multiply(&wide, &small, black_box(&mut out)))),
+            ("prepare small", median(repeats, 100, || drop(black_box(multiplier.prepare_small(&s))))),
+            ("prepare wide", median(repeats, 100, || drop(black_box(multiplier.prepare_wide(&x, bits))))),
+        ];
+        for ((what, time), scalar) in times.into_iter().zip(&mut scalar) {
+            if kernel == Kernel::Scalar {
+                *scalar = time;
+            }
+            report(rows, &format!("{what}, n = {n}, {bits} bits"), kernel, time * 1e6, "us", *scalar / time);
+        }
+    }
+}
+
+/// What has no kernel of its own: the AES crate chooses its instructions, the samplers are plain Rust.
+fn streams(rows: &mut Vec<Value>, repeats: usize) {
+    let mut prg = Prg::new([3; 32]);
+    let mut bytes = vec![0u8; 1 << 20];
+    let mut words = vec![0u64; 1 << 17];
+    let mut small = vec![0i8; 2048];
+    let mut planes = LimbPlanes::new(WORD_BITS, 1, 4096);
+    let source: Vec<u64> = (0..2048).map(|_| prg.next_u64()).collect();
+    let mut line = |what: &str, value: f64, unit: &str| {
+        println!("{what:<44} {:<12} {value:>10.2} {unit}", "");
+        rows.push(json!({ "what": what, "value": value, "unit": unit }));
+    };
+    let size = bytes.len() as f64 / 1e9;
+    line("stream, 1 MiB", size / median(repeats, 10, || prg.fill(black_box(&mut bytes))), "GB/s");
+    line("stream, 48-bit words, 1 MiB", size / median(repeats, 10, || prg.fill_words(black_box(&mut words), 48)), "GB/s");
+    line("stream, 64 bytes", 64e-9 / median(repeats, 10_000, || prg.fill(black_box(&mut bytes[..64]))), "GB/s");
+    line("derive a stream", 1e6 * median(repeats, 1000, || drop(black_box(Prg::derive(&[1; 32], "label", &[1, 2])))), "us");
+    line("ternary, 2048", 1e6 * median(repeats, 100, || sample::ternary(&mut prg, black_box(&mut small))), "us");
+    line("noise, 2048", 1e6 * median(repeats, 100, || sample::noise(&mut prg, black_box(&mut small))), "us");
+    line("limb planes, negacyclic row of 2048 words", 1e6 * median(repeats, 100, || planes.set_row_negacyclic(0, black_box(&source))), "us");
+}
+
+fn main() -> Result<(), String> {
+    let Options { threads, repeats, json } = options()?;
+    let processor = processor();
+    println!("{processor}, {threads} threads, medians of {repeats} repeats; words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string())?;
+    let mut rows = Vec::new();
+    pool.install(|| {
+        for shape in [
+            Shape { name: "64 terms -> 256 outputs, 2048 positions", terms: 64, outs: 256, len: 2048, batch: 4 },
+            Shape { name: "4608 terms -> 512 outputs, 2048 positions", terms: 4608, outs: 512, len: 2048, batch: 1 },
+            Shape { name: "512 terms -> 512 outputs, 64 positions", terms: 512, outs: 512, len: 64, batch: 4 },
+            Shape { name: "9 terms -> 1 output, 2048 positions", terms: 9, outs: 1, len: 2048, batch: 1000 },
+        ] {
+            gemm(&mut rows, repeats, &shape);
+        }
+        product(&mut rows, repeats, 2048, 48);
+        product(&mut rows, repeats, 4096, 53);
+        streams(&mut rows, repeats);
+    });
+    if let Some(path) = json {
+        let all = json!({
+            "processor": processor, "threads": threads, "repeats": repeats,
+            "word_bits": WORD_BITS, "weight_bits": WEIGHT_BITS, "results": rows,
+        });
+        let text = serde_json::to_string_pretty(&all).map_err(|e| e.to_string())?;
+        std::fs::write(&path, text + "\n").map_err(|e| format!("{path}: {e}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The limb-plane product for any vector type: packing, the register tile, and a direct path for few outputs.
+
+use super::{BLOCK, DIRECT_OUTS, Product, TILE, Task, Window};
+use crate::planes::LimbPlanes;
+use crate::simd::{Dot, Line};
+
+/// Bytes of a panel: about half of a first-level cache, the rest is for weights.
+const PANEL_BYTES: usize = 24 << 10;
+
+/// Longest vector, in 32-bit lanes.
+const MAX_LANES: usize = 16;
+
+/// Computes `out`, the window that belongs to `task`.
+#[inline(always)]
+pub(super) fn run<S: Dot>(simd: S, product: &Product, task: Task, out: Window) {
+    match product.src.limbs() {
+        2 => run_limbs::<S, 2>(simd, product, task, out),
+        3 => run_limbs::<S, 3>(simd, product, task, out),
+        _ => run_limbs::<S, 4>(simd, product, task, out),
+    }
+}
+
+#[inline(always)]
+fn run_limbs<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, out: Window) {
+    if out.rows <= DIRECT_OUTS || product.terms.is_empty() {
+        direct::<S, LIMBS>(simd, product, task, out);
+    } else {
+        blocked::<S, LIMBS>(simd, product, task, out);
+    }
+}
+
+/// Many outputs: pack panels of a block of positions and a block of terms, then let all outputs pass over each panel.
+#[inline(always)]
+fn blocked<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, mut out: Window) {
+    let Product { src, weights, .. } = *product;
+    let pairs = weights.pairs();
+    let most = (PANEL_BYTES / (4 * S::LANES * LIMBS)).min(pairs);
+    let vectors = out.len.min(BLOCK).div_ceil(2 * S::LANES) * 2;
+    let mut panels = vec![Line::ZERO; (vectors * most * LIMBS * S::LANES).div_ceil(Line::WORDS)];
+    let panels = simd.view_mut(&mut panels);
+
+    for from in (0..out.len).step_by(BLOCK) {
+        let len = BLOCK.min(out.len - from);
+        for first in (0..pairs).step_by(most) {
+            let count = most.min(pairs - first);
+            let panel_len = count * LIMBS;
+            pack::<S, LIMBS>(simd, product, task.from + from, len, first, panels, panel_len);
+            for (v, panel) in panels.chunks_exact(panel_len).take(len.div_ceil(S::LANES)).enumerate() {
+                let at = from + v * S::LANES;
+                for row in (0..out.rows).step_by(TILE) {
+                    let tile = &weights.tiles[(task.first_out + row) / TILE * pairs + first..][..count];
+                    let mut target = Target {
+                        row,
+                        from: at,
+                        len: S::LANES.min(out.len - at),
+                        add: first > 0,
+                        mask: crate::mask(src.bits()),
+                        out: &mut out,
+                    };
+                    let period = weights.carry_period();
+                    // As many outputs at once as leave registers for a vector of each limb: 24 of 32, 12 of 16.
+                    match (S::LANES, LIMBS) {
+                        (16, 4) => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
+                        (16, _) if target.rows_left() > 4 => {
+                            tile_rows::<S, LIMBS, 8>(simd, panel, tile, period, &mut target)
+                        }
+                        (16, _) => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
+                        (_, 4) => tile_rows::<S, LIMBS, 2>(simd, panel, tile, period, &mut target),
+                        _ => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Interleaves the limbs of `pairs first..` at positions `from..from + len` of every term: `panels` becomes
+/// `[vector of positions][pair][limb]`, `panel_len` vectors for each vector of positions.
+#[inline(always)]
+fn pack<S: Dot, const LIMBS: usize>(
+    simd: S,
+    product: &Product,
+    from: usize,
+    len: usize,
+    first: usize,
+    panels: &mut [S::V],
+    panel_len: usize,
+) {
+    let count = panel_len / LIMBS;
+    for pair in 0..count {
+        for limb in 0..LIMBS {
+            let (a, b) = pair_of_planes(product, first + pair, limb, from, len);
+            for (i, at) in (0..len).step_by(2 * S::LANES).enumerate() {
+                let (low, high) = paired(simd, &a[at..], b.map(|b| &b[at..]));
+                panels[2 * i * panel_len + pair * LIMBS + limb] = low;
+                panels[(2 * i + 1) * panel_len + pair * LIMBS + limb] = high;
+            }
+        }
+    }
+}
+
+/// Limb `limb` of the two terms of `pair` at positions `from..from + len`; the last pair may have one term only.
+#[inline(always)]
+fn pair_of_planes<'a>(
+    product: &Product<'a>,
+    pair: usize,
+    limb: usize,
+    from: usize,
+    len: usize,
+) -> (&'a [i16], Option<&'a [i16]>) {
+    let src: &'a LimbPlanes = product.src;
+    let plane = |t: usize| {
+        product
+            .terms
+            .get(t)
+            .map(|term| &src.plane(term.row as usize, limb)[term.offset as usize + from..][..len])
+    };
+    (plane(2 * pair).expect("a pair has a first term"), plane(2 * pair + 1))
+}
+
+/// Two vectors of interleaved limbs; what lies beyond the end of `a` and `b`, or in a missing `b`, is zero.
+#[inline(always)]
+fn paired<S: Dot>(simd: S, a: &[i16], b: Option<&[i16]>) -> (S::V, S::V) {
+    const ZEROS: [i16; 2 * MAX_LANES] = [0; 2 * MAX_LANES];
+    if a.len() >= 2 * S::LANES {
+        return simd.pair_up(a, b.unwrap_or(&ZEROS));
+    }
+    let mut padded = [ZEROS; 2];
+    padded[0][..a.len()].copy_from_slice(a);
+    if let Some(b) = b {
+        padded[1][..b.len()].copy_from_slice(b);
+    }
+    simd.pair_up(&padded[0], &padded[1])
+}
+
+/// Where a tile's results go.
+struct Target<'a, 'b> {
+    out: &'a mut Window<'b>,
+    row: usize,
+    from: usize,
+    /// Positions wanted, at most a vector of them.
+    len: usize,
+    /// Whether to add to the output rather than overwrite it.
+    add: bool,
+    mask: u64,
+}
+
+impl Target<'_, '_> {
+    #[inline(always)]
+    fn rows_left(&self) -> usize {
+        self.out.rows - self.row
+    }
+
+    /// Puts the sums of all limbs together as words, and stores them as output `row + d` if there is one.
+    #[inline(always)]
+    fn store<S: Dot, const LIMBS: usize>(&mut self, simd: S, d: usize, sums: [S::V; LIMBS]) {
+        if d >= self.rows_left() {
+            return;
+        }
+        let mut words = simd.widen_signed(sums[0]);
+        words = simd.add_words(words, simd.shl_words::<16>(simd.widen_signed(sums[1])));
+        if LIMBS > 2 {
+            words = simd.add_words(words, simd.shl_words::<32>(simd.widen_signed(sums[2])));
+        }
+        if LIMBS > 3 {
+            words = simd.add_words(words, simd.shl_words::<48>(simd.widen_signed(sums[3])));
+        }
+        let mask = simd.splat_word(self.mask);
+        let target = self.out.words(self.row + d, self.from, self.len);
+        if self.len == S::LANES {
+            if self.add {
+                words = simd.add_words(words, simd.load_words(target));
+            }
+            simd.store_words(target, simd.and_words(words, mask));
+        } else {
+            let mut all = [0; MAX_LANES];
+            simd.store_words(&mut all, words);
+            for (target, word) in target.iter_mut().zip(all) {
+                let old = if self.add { *target } else { 0 };
+                *target = old.wrapping_add(word) & self.mask;
+            }
+        }
+    }
+}
+
+/// A tile of up to [`TILE`] outputs by one vector of positions, `D` outputs at a time.
+#[inline(always)]
+fn tile_rows<S: Dot, const LIMBS: usize, const D: usize>(
+    simd: S,
+    panel: &[S::V],
+    weights: &[[u32; TILE]],
+    period: usize,
+    target: &mut Target,
+) {
+    let rows = target.rows_left().min(TILE);
+    for first in (0..rows).step_by(D) {
+        let mut sums = [[simd.splat(0); LIMBS]; D];
+        for (panel, weights) in panel.chunks(period * LIMBS).zip(weights.chunks(period)) {
+            // Local copies keep the sums in registers.
+            let mut local = sums;
+            for (data, weights) in panel.chunks_exact(LIMBS).zip(weights) {
+                let weights: &[u32; D] = weights[first..].first_chunk().expect("D divides the tile");
+                for d in 0..D {
+                    let weight = simd.splat(weights[d]);
+                    for limb in 0..LIMBS {
+                        local[d][limb] = simd.dot(local[d][limb], data[limb], weight);
+                    }
+                }
+            }
+            for sums in &mut local {
+                carry(simd, sums);
+            }
+            sums = local;
+        }
+        for (d, sums) in sums.into_iter().enumerate() {
+            target.store(simd, first + d, sums);
+        }
+    }
+}
+
+/// Moves what exceeds 16 bits from sums that matter beyond 32 bits into the next: afterwards these are in `0..2^16`.
+#[inline(always)]
+fn carry<S: Dot, const LIMBS: usize>(simd: S, sums: &mut [S::V; LIMBS]) {
+    let low = simd.splat(0xffff);
+    let step = |sums: &mut [S::V; LIMBS], i: usize| {
+        sums[i + 1] = simd.add(sums[i + 1], simd.shr16_signed(sums[i]));
+        sums[i] = simd.and(sums[i], low);
+    };
+    match LIMBS {
+        2 => {}
+        3 => step(sums, 0),
+        _ => {
+            // The second sum is emptied before and after it takes the first one's carry: it may be full.
+            step(sums, 1);
+            step(sums, 0);
+            step(sums, 1);
+        }
+    }
+}
+
+/// Few outputs (a depthwise layer has one): limbs are interleaved on the fly, nothing is packed.
+#[inline(always)]
+fn direct<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, mut out: Window) {
+    let Product { src, weights, .. } = *product;
+    let (pairs, period) = (weights.pairs(), weights.carry_period());
+    for d in 0..out.rows {
+        let output = task.first_out + d;
+        let tile = &weights.tiles[output / TILE * pairs..][..pairs];
+        for from in (0..out.len).step_by(2 * S::LANES) {
+            let len = (2 * S::LANES).min(out.len - from);
+            let mut low = [simd.splat(0); LIMBS];
+            let mut high = low;
+            for (index, weights) in tile.iter().enumerate() {
+                let weight = simd.splat(weights[output % TILE]);
+                for limb in 0..LIMBS {
+                    let (a, b) = pair_of_planes(product, index, limb, task.from + from, len);
+                    let data = paired(simd, a, b);
+                    low[limb] = simd.dot(low[limb], data.0, weight);
+                    high[limb] = simd.dot(high[limb], data.1, weight);
+                }
+                if (index + 1) % period == 0 {
+                    carry(simd, &mut low);
+                    carry(simd, &mut high);
+                }
+            }
+            let mask = crate::mask(src.bits());
+            for (half, sums) in [low, high].into_iter().enumerate() {
+                let from = from + half * S::LANES;
+                if from < out.len {
+                    let len = S::LANES.min(out.len - from);
+                    let mut target = Target { out: &mut out, row: d, from, len, add: false, mask };
+                    target.store(simd, 0, sums);
+                }
+            }
+        }
+    }
+}

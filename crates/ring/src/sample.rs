@@ -1,0 +1,150 @@
+//! Coefficients of secrets and of noise.
+//!
+//! | distribution | support | variance | used for |
+//! |---|---|---|---|
+//! | [`ternary`] | -1, 0, 1, each with probability 1/3 exactly | 2/3 | secret keys, the `u` of a zero-encryption |
+//! | [`noise`] | -21..=21, centred binomial with eta = 21 | 10.5 (sigma 3.24) | RLWE errors |
+//!
+//! The standard's errors have sigma = 3.2 (Homomorphic Encryption Security Standard, 2018, section 2.1); a centred
+//! binomial of slightly larger variance replaces the discrete Gaussian as in NewHope and Kyber: only the variance
+//! enters the attacks' estimates, and it needs neither tables nor branches.
+//!
+//! Time: `noise` takes the same time for all outputs. `ternary` takes time that depends on the rejected bytes only,
+//! which are independent of the accepted ones.
+
+use crate::prg::Prg;
+use zeroize::Zeroize;
+
+/// Number of coins on each side of the binomial; also the largest magnitude of [`noise`].
+pub const NOISE_ETA: u32 = 21;
+
+/// `3^5`: a byte below it holds five uniform ternary digits.
+const FIVE_DIGITS: u8 = 243;
+
+/// Fills `out` with independent, exactly uniform values of {-1, 0, 1}.
+pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
+    let mut bytes = [0u8; 256];
+    let mut rest = out;
+    while !rest.is_empty() {
+        // About as many bytes as are still wanted, a twentieth more for those that will be rejected.
+        let wanted = (rest.len().div_ceil(5) * 17 / 16 + 2).min(bytes.len());
+        prg.fill(&mut bytes[..wanted]);
+        for &byte in &bytes[..wanted] {
+            if byte >= FIVE_DIGITS {
+                continue;
+            }
+            if rest.is_empty() {
+                break;
+            }
+            let count = rest.len().min(5);
+            let (digits, others) = rest.split_at_mut(count);
+            let mut value = u32::from(byte);
+            for digit in digits {
+                let quotient = third(value);
+                *digit = (value - 3 * quotient) as i8 - 1;
+                value = quotient;
+            }
+            rest = others;
+        }
+    }
+    bytes.zeroize();
+}
+
+/// `value / 3` for `value < 256`, by a multiplication: divisions take time that depends on their operands.
+#[inline]
+fn third(value: u32) -> u32 {
+    (value * 171) >> 9
+}
+
+/// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side.
+pub fn noise(prg: &mut Prg, out: &mut [i8]) {
+    const COINS: u64 = (1 << NOISE_ETA) - 1;
+    let mut words = [0u64; 256];
+    for piece in out.chunks_mut(words.len()) {
+        let words = &mut words[..piece.len()];
+        prg.fill_u64(words);
+        for (value, word) in piece.iter_mut().zip(words.iter()) {
+            let heads = (word & COINS).count_ones() as i32;
+            let tails = (word >> NOISE_ETA & COINS).count_ones() as i32;
+            *value = (heads - tails) as i8;
+        }
+    }
+    words.zeroize();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: usize = 300_000;
+
+    /// Pearson's statistic of `counts` against `expected`.
+    fn chi_square(counts: &[f64], expected: &[f64]) -> f64 {
+        counts.iter().zip(expected).map(|(c, e)| (c - e) * (c - e) / e).sum()
+    }
+
+    #[test]
+    fn thirds() {
+        for value in 0..256 {
+            assert_eq!(third(value), value / 3);
+        }
+    }
+
+    #[test]
+    fn ternary_is_uniform_in_pairs() {
+        let mut out = vec![0i8; COUNT];
+        ternary(&mut Prg::new([1; 32]), &mut out);
+        // Neighbours at each distance up to the five digits of a byte: nine cells, eight degrees of freedom.
+        for distance in 1..=5 {
+            let mut cells = [0.0; 9];
+            for i in 0..COUNT - distance {
+                assert!((-1..=1).contains(&out[i]));
+                cells[((out[i] + 1) * 3 + out[i + distance] + 1) as usize] += 1.0;
+            }
+            let expected = [(COUNT - distance) as f64 / 9.0; 9];
+            // P(chi2(8) > 40) is 3e-6; a bias of 1 % of a cell would give about 30 on top.
+            assert!(chi_square(&cells, &expected) < 40.0, "distance {distance}: {cells:?}");
+        }
+    }
+
+    #[test]
+    fn ternary_of_every_short_length_is_a_prefix_of_nothing_stale() {
+        for len in 0..40 {
+            let mut out = vec![99i8; len];
+            ternary(&mut Prg::new([2; 32]), &mut out);
+            assert!(out.iter().all(|value| (-1..=1).contains(value)));
+        }
+    }
+
+    #[test]
+    fn noise_is_binomial() {
+        let mut out = vec![0i8; COUNT];
+        noise(&mut Prg::new([3; 32]), &mut out);
+        // The difference of two binomials(21, 1/2) plus 21 is binomial(42, 1/2).
+        let mut probability = vec![0.5f64.powi(42)];
+        for i in 1..=42 {
+            let last = probability[i - 1];
+            probability.push(last * (43 - i) as f64 / i as f64);
+        }
+        let mut counts = [0.0; 43];
+        for &value in &out {
+            assert!(i32::from(value).unsigned_abs() <= NOISE_ETA);
+            counts[(i32::from(value) + 21) as usize] += 1.0;
+        }
+        // The tails beyond 12 in magnitude are pooled; 25 + 2 cells, 26 degrees of freedom.
+        let pool = |cells: &[f64]| -> Vec<f64> {
+            let mut pooled = cells[9..34].to_vec();
+            pooled.push(cells[..9].iter().sum());
+            pooled.push(cells[34..].iter().sum());
+            pooled
+        };
+        let expected: Vec<f64> = pool(&probability).iter().map(|p| p * COUNT as f64).collect();
+        // P(chi2(26) > 75) is 1e-6.
+        assert!(chi_square(&pool(&counts), &expected) < 75.0);
+        let mean = out.iter().map(|&v| f64::from(v)).sum::<f64>() / COUNT as f64;
+        let variance = out.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / COUNT as f64;
+        // Six standard deviations: sqrt(10.5 / COUNT), and about 10.5 * sqrt(2 / COUNT).
+        assert!(mean.abs() < 6.0 * (10.5 / COUNT as f64).sqrt(), "mean {mean}");
+        assert!((variance - 10.5).abs() < 6.0 * 10.5 * (2.0 / COUNT as f64).sqrt(), "variance {variance}");
+    }
+}

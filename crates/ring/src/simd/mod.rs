@@ -1,0 +1,145 @@
+//! Vectors of 32-bit lanes: one trait, three instruction sets, and the macro that compiles a generic kernel for each.
+//!
+//! A value of a type that implements [`Simd`] is a token: it exists only where the processor was found to have the
+//! features, so the trait's methods are safe. Kernels are written once, generically, in safe Rust with
+//! `#[inline(always)]`, and become machine code inside the functions that [`multiversion`] makes, which carry the
+//! matching `#[target_feature]`. Memory is handed over as [`Line`]s, which are aligned for all vectors, and viewed as
+//! slices of vectors; so bounds are checked by the usual slice operations.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+/// One cache line of 32-bit words, the unit in which kernels allocate.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub [u32; 16]);
+
+impl Line {
+    pub(crate) const ZERO: Line = Line([0; 16]);
+    /// 32-bit words in a line.
+    pub(crate) const WORDS: usize = 16;
+}
+
+/// The 32-bit words of `lines`.
+pub(crate) fn words(lines: &[Line]) -> &[u32] {
+    bytemuck::cast_slice(lines)
+}
+
+/// The 32-bit words of `lines`.
+pub(crate) fn words_mut(lines: &mut [Line]) -> &mut [u32] {
+    bytemuck::cast_slice_mut(lines)
+}
+
+/// Overwrites memory that held a secret with zeros, in a way that the compiler may not leave out.
+///
+/// `zeroize` clears word by word with volatile writes; whole lines and one barrier are several times faster, which
+/// matters where it happens once per ring product.
+pub(crate) fn wipe(lines: &mut [Line]) {
+    lines.fill(Line::ZERO);
+    zeroize::optimization_barrier(lines);
+}
+
+/// Operations on a vector `V` of `LANES` unsigned 32-bit lanes and on `W`, as many 64-bit lanes. All wrap.
+pub(crate) trait Simd: Copy {
+    /// `LANES` 32-bit lanes.
+    type V: Copy;
+    /// `LANES` 64-bit lanes, in the same order.
+    type W: Copy;
+    const LANES: usize;
+
+    /// `lines` as vectors: `16 * lines.len() / LANES` of them.
+    fn view(self, lines: &[Line]) -> &[Self::V];
+    fn view_mut(self, lines: &mut [Line]) -> &mut [Self::V];
+
+    fn splat(self, value: u32) -> Self::V;
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller of two unsigned lanes.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The low 32 bits of each product.
+    fn mul_lo(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The high 32 bits of each product.
+    fn mul_hi(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `(a_0, b_0, a_1, b_1, ...)`, first and second half.
+    fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+    /// The inverse of [`zip`](Self::zip).
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+
+    /// Reads the first `LANES` words; panics if there are fewer.
+    fn load_words(self, words: &[u64]) -> Self::W;
+    /// Writes the first `LANES` words; panics if there are fewer.
+    fn store_words(self, words: &mut [u64], value: Self::W);
+    fn splat_word(self, value: u64) -> Self::W;
+    fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
+    fn and_words(self, a: Self::W, b: Self::W) -> Self::W;
+    fn shl_words<const BITS: u32>(self, a: Self::W) -> Self::W;
+    /// Low and high halves of each 64-bit lane.
+    fn split_words(self, a: Self::W) -> (Self::V, Self::V);
+    /// Zero-extends each lane.
+    fn widen(self, a: Self::V) -> Self::W;
+    /// The low 32 bits of each lane of `a` times those of `b`, to 64 bits.
+    fn mul_words(self, a: Self::W, b: Self::W) -> Self::W;
+}
+
+/// What the limb-plane matrix product needs besides: pairs of signed 16-bit numbers in a 32-bit lane.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) trait Dot: Simd {
+    /// `acc + low(a)*low(b) + high(a)*high(b)` per lane, modulo `2^32`. Exact unless all four halves are `-2^15`.
+    fn dot(self, acc: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Shifts signed lanes right by 16.
+    fn shr16_signed(self, a: Self::V) -> Self::V;
+    fn and(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Sign-extends each lane.
+    fn widen_signed(self, a: Self::V) -> Self::W;
+    /// Lanes `(a_i, b_i)` for `i` in `0..LANES` and in `LANES..2*LANES`; panics if `a` or `b` is shorter.
+    fn pair_up(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V);
+}
+
+/// Defines `fn name(kernel: Kernel, args...)` which runs `generic(token, args...)`, compiled for that instruction set,
+/// or `scalar(args...)`. Panics if the processor lacks the kernel's features.
+macro_rules! multiversion {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident, scalar $scalar:expr) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(kernel: $crate::kernel::Kernel, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2(simd: $crate::simd::Avx2, $($arg: $ty),*) {
+                $generic(simd, $($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512(simd: $crate::simd::Avx512, $($arg: $ty),*) {
+                $generic(simd, $($arg),*)
+            }
+            match kernel {
+                $crate::kernel::Kernel::Scalar => ($scalar)($($arg),*),
+                #[cfg(target_arch = "x86_64")]
+                $crate::kernel::Kernel::Avx2 => {
+                    let simd = $crate::simd::Avx2::detect().expect("this processor has no AVX2");
+                    // SAFETY: the token proves that the processor has the features that the function enables.
+                    unsafe { avx2(simd, $($arg),*) }
+                }
+                #[cfg(target_arch = "x86_64")]
+                $crate::kernel::Kernel::Avx512 => {
+                    let simd = $crate::simd::Avx512::detect().expect("this processor has no AVX-512 with VNNI");
+                    // SAFETY: the token proves that the processor has the features that the function enables.
+                    unsafe { avx512(simd, $($arg),*) }
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => panic!("only the scalar kernel exists on this target"),
+            }
+        }
+    };
+}
+pub(crate) use multiversion;
+
+#[cfg(test)]
+mod tests;

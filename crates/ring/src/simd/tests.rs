@@ -1,0 +1,132 @@
+//! Every vector operation against the single lane of [`Portable`], on random and extreme lanes.
+
+use super::*;
+use crate::prg::Prg;
+
+/// Words with extreme values among them.
+fn test_lines(label: &str) -> [Line; 2] {
+    let mut prg = Prg::derive(&[7; 32], label, &[]);
+    let mut lines = [Line::ZERO; 2];
+    for word in words_mut(&mut lines) {
+        *word = match prg.next_u64() % 8 {
+            0 => u32::MAX,
+            1 => 0,
+            2 => 0x8000_0000,
+            3 => 0x7fff_8000,
+            _ => prg.next_u64() as u32,
+        };
+    }
+    lines
+}
+
+#[cfg(target_arch = "x86_64")]
+fn lanes_of<S: Simd>(simd: S, value: S::V) -> Vec<u32> {
+    let mut lines = [Line::ZERO; 1];
+    simd.view_mut(&mut lines)[0] = value;
+    words(&lines)[..S::LANES].to_vec()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn words_of<S: Simd>(simd: S, value: S::W) -> Vec<u64> {
+    let mut out = vec![0; S::LANES];
+    simd.store_words(&mut out, value);
+    out
+}
+
+#[cfg(target_arch = "x86_64")]
+fn matches_the_single_lane<S: Dot>(simd: S) {
+    let one = Portable;
+    for round in 0..64 {
+        let (a_lines, b_lines) = (test_lines(&format!("a{round}")), test_lines(&format!("b{round}")));
+        let (av, bv) = (simd.view(&a_lines)[0], simd.view(&b_lines)[0]);
+        let (a, b) = (&words(&a_lines)[..S::LANES], &words(&b_lines)[..S::LANES]);
+        let each =
+            |f: &dyn Fn(u32, u32) -> u32| -> Vec<u32> { a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect() };
+
+        assert_eq!(lanes_of(simd, simd.add(av, bv)), each(&|a, b| one.add(a, b)));
+        assert_eq!(lanes_of(simd, simd.sub(av, bv)), each(&|a, b| one.sub(a, b)));
+        assert_eq!(lanes_of(simd, simd.min(av, bv)), each(&|a, b| one.min(a, b)));
+        assert_eq!(each(&|a, b| one.min(a, b)), each(&|a, b| a.min(b)));
+        assert_eq!(lanes_of(simd, simd.mul_lo(av, bv)), each(&|a, b| one.mul_lo(a, b)));
+        assert_eq!(lanes_of(simd, simd.mul_hi(av, bv)), each(&|a, b| one.mul_hi(a, b)));
+        assert_eq!(lanes_of(simd, simd.and(av, bv)), each(&|a, b| a & b));
+        assert_eq!(lanes_of(simd, simd.shr16_signed(av)), each(&|a, _| ((a as i32) >> 16) as u32));
+        assert_eq!(lanes_of(simd, simd.splat(a[3])), vec![a[3]; S::LANES]);
+
+        let (x, y) = simd.zip(av, bv);
+        let zipped: Vec<u32> = a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect();
+        assert_eq!([lanes_of(simd, x), lanes_of(simd, y)].concat(), zipped);
+        let (x, y) = simd.unzip(x, y);
+        assert_eq!((lanes_of(simd, x), lanes_of(simd, y)), (a.to_vec(), b.to_vec()));
+
+        let wide: Vec<u64> = a.iter().zip(b).map(|(&a, &b)| (a as u64) << 32 | b as u64).collect();
+        let w = simd.load_words(&wide);
+        assert_eq!(words_of(simd, w), wide);
+        let (low, high) = simd.split_words(w);
+        assert_eq!((lanes_of(simd, low), lanes_of(simd, high)), (b.to_vec(), a.to_vec()));
+        let swapped: Vec<u64> = wide.iter().map(|w| w.rotate_left(29)).collect();
+        let v = simd.load_words(&swapped);
+        let each = |f: &dyn Fn(u64, u64) -> u64| -> Vec<u64> {
+            wide.iter().zip(&swapped).map(|(&a, &b)| f(a, b)).collect()
+        };
+        assert_eq!(words_of(simd, simd.add_words(w, v)), each(&|a, b| one.add_words(a, b)));
+        assert_eq!(words_of(simd, simd.and_words(w, v)), each(&|a, b| one.and_words(a, b)));
+        assert_eq!(words_of(simd, simd.mul_words(w, v)), each(&|a, b| one.mul_words(a, b)));
+        assert_eq!(words_of(simd, simd.shl_words::<16>(w)), each(&|a, _| a << 16));
+        assert_eq!(words_of(simd, simd.shl_words::<48>(w)), each(&|a, _| a << 48));
+        assert_eq!(words_of(simd, simd.splat_word(wide[1])), vec![wide[1]; S::LANES]);
+        let unsigned: Vec<u64> = a.iter().map(|&a| one.widen(a)).collect();
+        assert_eq!(words_of(simd, simd.widen(av)), unsigned);
+        let signed: Vec<u64> = a.iter().map(|&a| a as i32 as i64 as u64).collect();
+        assert_eq!(words_of(simd, simd.widen_signed(av)), signed);
+
+        // Weights are never -2^15 on both sides of a pair, the one case in which a dot product is not exact.
+        let limited: Vec<u32> = b.iter().map(|&b| if b == 0x8000_8000 { 1 } else { b }).collect();
+        let mut limited_lines = [Line::ZERO; 2];
+        words_mut(&mut limited_lines)[..S::LANES].copy_from_slice(&limited);
+        let sum: Vec<u32> = (0..S::LANES)
+            .map(|i| {
+                let (low, high) = (
+                    a[i] as i16 as i64 * limited[i] as i16 as i64,
+                    (a[i] as i32 as i64 >> 16) * (limited[i] as i32 as i64 >> 16),
+                );
+                (b[i] as i64 + low + high) as u32
+            })
+            .collect();
+        assert_eq!(lanes_of(simd, simd.dot(bv, av, simd.view(&limited_lines)[0])), sum);
+
+        let (left, right): (&[i16], &[i16]) =
+            (bytemuck::cast_slice(&a_lines), bytemuck::cast_slice(&b_lines));
+        let (x, y) = simd.pair_up(left, right);
+        let pairs: Vec<u32> = left
+            .iter()
+            .zip(right)
+            .take(2 * S::LANES)
+            .map(|(&a, &b)| a as u16 as u32 | (b as u16 as u32) << 16)
+            .collect();
+        assert_eq!([lanes_of(simd, x), lanes_of(simd, y)].concat(), pairs);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn avx2_matches_the_single_lane() {
+    if let Some(simd) = Avx2::detect() {
+        matches_the_single_lane(simd);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn avx512_matches_the_single_lane() {
+    if let Some(simd) = Avx512::detect() {
+        matches_the_single_lane(simd);
+    }
+}
+
+#[test]
+fn wipe_clears() {
+    let mut lines = test_lines("wipe");
+    wipe(&mut lines);
+    assert!(words(&lines).iter().all(|&word| word == 0));
+}
