@@ -1,1 +1,10 @@
-//! To be written.
+//! Homomorphic linear layers, both roles, one folder per backend.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`layout`] | where inputs and outputs sit in ring elements |
+//! | [`jaguar`] | the main path: parted halves, phase sharing |
+//! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
+pub mod jaguar;
+pub mod layout;
+pub mod published_insecure;

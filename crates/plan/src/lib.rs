@@ -1,1 +1,188 @@
-//! To be written.
+//! What is done, layer by layer: which ring each value's shares live in, where they are extended, and how each
+//! linear layer is laid out.
+//!
+//! A plan follows from the public network and the parameter set alone; both parties make it for themselves and compare
+//! their [`Plan::digest`]s before anything secret is sent.
+//!
+//! # Rings
+//!
+//! A linear layer with shift f takes shares mod 2^(n+f) and makes shares mod 2^n; nonlinear layers take shares mod 2^n, and ReLU can
+//! make any larger ring at little cost. So the plan walks backwards and asks what ring each value is needed in. A value
+//! is made in the largest ring that a consumer asks for; the others take its shares modulo their own. Where the maker can
+//! only make 2^n (a linear layer, a max-pool) and a consumer asks for more, an extension follows.
+
+use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_linear::jaguar::{Layer, LayerError};
+use jaguar_linear::layout::Layout;
+use jaguar_rlwe::Parameters;
+
+/// Why a network has no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A linear layer does not fit.
+    #[error("layer '{name}': {source}")]
+    Layer {
+        /// The node's name.
+        name: String,
+        /// Why.
+        source: LayerError,
+    },
+    /// A value needs a ring wider than shares can have.
+    #[error("the value of '{name}' would need shares of {bits} bits; at most {MAX_SHARE_BITS} fit")]
+    Ring {
+        /// The node's name.
+        name: String,
+        /// Bits needed.
+        bits: u32,
+    },
+}
+
+/// Shares have at most this many bits.
+pub const MAX_SHARE_BITS: u32 = 48;
+
+/// The version of everything that two parties must do alike: message order, packing, derivations.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// One node's part of the plan.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The ring in which the operation itself makes its value: shares modulo 2^made.
+    pub made: u32,
+    /// The ring after the extension that follows, if it is wider.
+    pub ring: u32,
+    /// The layout of a linear layer.
+    pub layer: Option<Layer>,
+}
+
+impl Step {
+    /// Whether an extension follows the operation.
+    pub fn extends(&self) -> bool {
+        self.ring > self.made
+    }
+}
+
+/// What both parties do, in order: one step per node.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The parameter set of all linear layers.
+    pub params: Parameters,
+    /// By node of the network.
+    pub steps: Vec<Step>,
+    digest: [u8; 32],
+}
+
+impl Plan {
+    /// Plans `network`, which must be valid (`Network::validate`).
+    ///
+    /// # Errors
+    /// When a layer fits no layout, or a value no ring.
+    pub fn new(network: &Network, params: Parameters) -> Result<Self, PlanError> {
+        let n = network.activation_bits;
+        let nodes = &network.nodes;
+        let bits = network.value_bits();
+        let free = made_in_any_ring(network);
+
+        // Backwards: in which ring is each value needed?
+        let mut needed = vec![n; nodes.len()];
+        if let Some(last) = nodes.len().checked_sub(1) {
+            needed[last] = bits[last].max(n);
+        }
+        for (id, node) in nodes.iter().enumerate().rev() {
+            let asks = match &node.op {
+                Op::Input => continue,
+                Op::Linear(l) => n + l.shift,
+                Op::Relu | Op::Relu6 { .. } | Op::MaxPool(_) => n,
+                Op::SumPool { .. } => needed[id].max(bits[id]),
+                Op::Add | Op::Concat | Op::Rearrange(_) => {
+                    if free[id] {
+                        needed[id]
+                    } else {
+                        n
+                    }
+                }
+            };
+            for &input in &node.inputs {
+                needed[input] = needed[input].max(asks);
+            }
+        }
+
+        // Forwards: what is made, and what must be extended?
+        let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
+        for (id, node) in nodes.iter().enumerate() {
+            let ring = needed[id];
+            if ring > MAX_SHARE_BITS {
+                return Err(PlanError::Ring { name: node.name.clone(), bits: ring });
+            }
+            let made = match &node.op {
+                Op::Input => ring,
+                Op::Linear(_) | Op::MaxPool(_) => n,
+                Op::Relu | Op::Relu6 { .. } => ring,
+                Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
+                    if free[id] {
+                        ring
+                    } else {
+                        n
+                    }
+                }
+            };
+            let layer = match &node.op {
+                Op::Linear(spec) => {
+                    let in_shape = nodes[node.inputs[0]].shape;
+                    let layer = Layout::new(params.ring_dim(), spec, in_shape)
+                        .map_err(LayerError::from)
+                        .and_then(|layout| Layer::new(params, layout, id, n, network.weight_bits))
+                        .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
+                    Some(layer)
+                }
+                _ => None,
+            };
+            steps.push(Step { made, ring, layer });
+        }
+        let digest = digest(network, &params);
+        Ok(Self { params, steps, digest })
+    }
+
+    /// What two parties must have in common before they talk about secrets.
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// The linear layers, in order.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.steps.iter().filter_map(|s| s.layer.as_ref())
+    }
+
+    /// Bytes of the whole hint.
+    pub fn hint_bytes(&self) -> usize {
+        self.layers().map(Layer::hint_bytes).sum()
+    }
+
+    /// Responses of the whole hint: each costs one ring product per query on either side.
+    pub fn responses(&self) -> usize {
+        self.layers().map(|l| l.layout().responses()).sum()
+    }
+}
+
+/// For each node: whether its value can be made in a ring of any width without an extension of its own.
+fn made_in_any_ring(network: &Network) -> Vec<bool> {
+    let mut free: Vec<bool> = Vec::with_capacity(network.nodes.len());
+    for node in &network.nodes {
+        free.push(match &node.op {
+            // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
+            Op::Input | Op::Relu | Op::Relu6 { .. } | Op::SumPool { .. } => true,
+            Op::Linear(_) | Op::MaxPool(_) => false,
+            Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
+        });
+    }
+    free
+}
+
+fn digest(network: &Network, params: &Parameters) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("jaguar plan");
+    hasher.update(&PROTOCOL_VERSION.to_le_bytes());
+    hasher.update(&(params.ring_dim() as u64).to_le_bytes());
+    hasher.update(&params.modulus_bits().to_le_bytes());
+    hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
+    *hasher.finalize().as_bytes()
+}

@@ -72,6 +72,7 @@ pub struct Channel {
     stats: Stats,
     key: (Phase, String),
     current: Traffic,
+    waited: Duration,
 }
 
 /// Buffered output is handed to the transport at the latest when it has grown to this many bytes.
@@ -92,6 +93,7 @@ impl Channel {
             stats: Stats::new(),
             key: (Phase::Model, "handshake".into()),
             current: Traffic::default(),
+            waited: Duration::ZERO,
         }
     }
 
@@ -112,6 +114,11 @@ impl Channel {
     pub fn stats(&mut self) -> &Stats {
         self.close_label();
         &self.stats
+    }
+
+    /// Time spent waiting for the peer since the channel was made.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Takes the figures and starts counting anew.
@@ -159,7 +166,9 @@ impl Channel {
         debug_assert_eq!(self.read, self.input.len(), "waits only when nothing is left to read");
         let start = Instant::now();
         self.input = self.transport.recv().map_err(|e| e.during(name(&self.key)))?;
-        self.current.waited += start.elapsed();
+        let waited = start.elapsed();
+        self.current.waited += waited;
+        self.waited += waited;
         self.read = 0;
         Ok(())
     }

@@ -1,0 +1,212 @@
+//! The Jaguar backend: SPA-Conv over a power-of-two ring with the halves of a ciphertext apart.
+//!
+//! `[y] mod 2^n  <-  Linear([x] mod 2^(n+f), w, bias)` with `y = (Σ w·x + bias) / 2^f` rounded to one of its two
+//! neighbours (see `jaguar_rlwe` for the error and who sees what). Jaguar, section 3.3, with the export replaced by phase
+//! sharing and everything that needs no input moved before it:
+//!
+//! | when | server | client | wire |
+//! |---|---|---|---|
+//! | once per model | [`ServerLayer::prepare_model`]: Σ w·X^shift·a | | |
+//! | once per client | [`ServerLayer::hint`]: A = that + p1·u + e1 | keeps it | `hint_bits` of A, S→C |
+//! | per query, before the input | [`ServerLayer::prepare`]: B − p0·u | [`prepare`]: e − a·s; its output share from A·s and B | p0 once per query, C→S |
+//! | online | [`ServerLayer::run`]: a plain integer convolution on b | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
+//!
+//! Rounds: none of its own; one message from the client to the server.
+
+mod client;
+mod server;
+
+use jaguar_rlwe::Parameters;
+
+use crate::layout::{Layout, LayoutError};
+
+pub use client::{ClientPrepared, prepare};
+pub use server::{ServerLayer, ServerPrepared, Upload};
+
+/// Why a layer cannot run in this backend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayerError {
+    /// The layout failed.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The plaintext modulus does not fit the ciphertext modulus.
+    #[error(
+        "{activation_bits} activation bits and a shift of {shift} need a modulus of more than {modulus_bits} bits"
+    )]
+    Modulus {
+        /// n.
+        activation_bits: u32,
+        /// f.
+        shift: u32,
+        /// k.
+        modulus_bits: u32,
+    },
+    /// The noise would be felt.
+    #[error(
+        "the noise of this layer would have a standard deviation of {ulps:.3} ulp; at most 1/16 is allowed"
+    )]
+    Noise {
+        /// In units of the output's last place.
+        ulps: f64,
+    },
+}
+
+/// What both parties know of one linear layer.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    params: Parameters,
+    layout: Layout,
+    /// Which layer of the model this is: it separates the layer's public and secret randomness from the others'.
+    index: usize,
+    activation_bits: u32,
+    hint_bits: u32,
+    upload_bits: u32,
+    uploads: usize,
+    noise_ulps: f64,
+}
+
+/// The hint keeps this many bits below the last place of the output: rounding it costs
+/// `2^-HINT_GUARD · sqrt(2N/36)`, 0.01 ulp of standard deviation at N = 2048.
+const HINT_GUARD: u32 = 10;
+
+/// Dropping the low bits of b may cost this many bits below the last place (standard deviation, at worst-case weights).
+const UPLOAD_GUARD: f64 = 8.0;
+
+/// More noise than this (standard deviation, in ulps) and a layer is refused: at 1/16, an error of more than half an ulp
+/// beyond the rounding is an event of 8 standard deviations.
+const MAX_NOISE: f64 = 1.0 / 16.0;
+
+impl Layer {
+    /// Plans one layer: `index` is its number in the model, `weight_bits` bounds the weights.
+    ///
+    /// # Errors
+    /// When it does not fit the ring, or its noise would show.
+    pub fn new(
+        params: Parameters,
+        layout: Layout,
+        index: usize,
+        activation_bits: u32,
+        weight_bits: u32,
+    ) -> Result<Self, LayerError> {
+        let (n, k, f) = (activation_bits, params.modulus_bits(), layout.spec().shift);
+        if n + f > k {
+            return Err(LayerError::Modulus { activation_bits: n, shift: f, modulus_bits: k });
+        }
+        // ‖w‖₂ at worst. Public figures only: how many bits are sent may not depend on the weights.
+        let norm = 2f64.powi(weight_bits as i32 - 1) * (layout.terms_per_output() as f64).sqrt();
+        let ulp = 2f64.powi((k - n) as i32);
+        let spread = |dropped: u32| if dropped == 0 { 0.0 } else { 2f64.powi(dropped as i32) / 12f64.sqrt() };
+        let (mut dropped, mut hint_dropped) = (0, 0);
+        if params.is_secure() {
+            hint_dropped = (k - n).saturating_sub(HINT_GUARD);
+            while spread(dropped + 1) * norm <= ulp / 2f64.powf(UPLOAD_GUARD) {
+                dropped += 1;
+            }
+        }
+        let secret_norm = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
+        let sigma = 10.5f64.sqrt();
+        let noise_ulps = [
+            sigma * norm,                       // Σ w·e
+            spread(dropped) * norm,             // b rounded
+            sigma * secret_norm,                // e·u
+            sigma * secret_norm,                // e1·s
+            spread(hint_dropped) * secret_norm, // A rounded
+        ]
+        .iter()
+        .map(|s| s * s)
+        .sum::<f64>()
+        .sqrt()
+            / ulp;
+        if params.is_secure() && noise_ulps > MAX_NOISE {
+            return Err(LayerError::Noise { ulps: noise_ulps });
+        }
+        let uploads = layout
+            .tiles()
+            .iter()
+            .map(|t| {
+                (0..layout.ciphertexts_per_tile()).map(|i| layout.contents(t, i).read.len()).sum::<usize>()
+            })
+            .sum();
+        Ok(Self {
+            params,
+            layout,
+            index,
+            activation_bits,
+            hint_bits: k - hint_dropped,
+            upload_bits: k - dropped,
+            uploads,
+            noise_ulps,
+        })
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The parameter set.
+    pub fn params(&self) -> &Parameters {
+        &self.params
+    }
+
+    /// The layer's number in the model.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// n: the output's shares are modulo 2^n.
+    pub fn output_bits(&self) -> u32 {
+        self.activation_bits
+    }
+
+    /// n + f: the input's shares are modulo 2^(n+f).
+    pub fn input_bits(&self) -> u32 {
+        self.activation_bits + self.layout.spec().shift
+    }
+
+    /// How many values of b are sent per query, and with how many bits each.
+    pub fn upload(&self) -> (usize, u32) {
+        (self.uploads, self.upload_bits)
+    }
+
+    /// Bytes of b per query.
+    pub fn upload_bytes(&self) -> usize {
+        jaguar_wire::pack::packed_len(self.uploads, self.upload_bits)
+    }
+
+    /// Bytes of one response's part of the hint; the whole is `layout().responses()` times this.
+    pub fn hint_response_bytes(&self) -> usize {
+        jaguar_wire::pack::packed_len(self.params.ring_dim(), self.hint_bits)
+    }
+
+    /// Bytes of the layer's hint.
+    pub fn hint_bytes(&self) -> usize {
+        self.layout.responses() * self.hint_response_bytes()
+    }
+
+    /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
+    pub fn noise_ulps(&self) -> f64 {
+        self.noise_ulps
+    }
+
+    /// log2 Δ: a plaintext is scaled by this many bits.
+    fn delta_bits(&self) -> u32 {
+        self.params.modulus_bits() - self.input_bits()
+    }
+
+    fn dropped(&self) -> u32 {
+        self.params.modulus_bits() - self.upload_bits
+    }
+
+    /// B: the masked phases' public part, one word per output `[C, H, W]`.
+    fn masks(&self, seed: &[u8; 32]) -> Vec<u64> {
+        let mut words = vec![0; self.layout.outputs()];
+        jaguar_ring::prg::Prg::derive(seed, "jaguar B", &[self.index as u64])
+            .fill_words(&mut words, self.params.modulus_bits());
+        words
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,226 @@
+//! The server's half: it holds the weights, and never a key of the client.
+
+use std::sync::OnceLock;
+
+use jaguar_graph::network::{Bias, Weights};
+use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
+use jaguar_ring::planes::LimbPlanes;
+use jaguar_ring::product::WideNtt;
+use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, server_share};
+use jaguar_wire::{Channel, WireError, pack};
+use rayon::prelude::*;
+
+use super::Layer;
+
+/// One linear layer with its weights.
+pub struct ServerLayer {
+    layer: Layer,
+    /// By group.
+    weights: Vec<PackedWeights>,
+    bias: Bias,
+    /// Σ w·X^shift·a of every response, its high 32 bits.
+    a_half: OnceLock<Vec<u32>>,
+}
+
+/// What the server keeps of one layer for one query. Used once: `run` consumes it.
+pub struct ServerPrepared {
+    /// B − z0 at the outputs, `[C, H, W]`.
+    masks: Vec<u64>,
+}
+
+/// What the client sent of one layer: b at the coefficients that are read.
+pub struct Upload(Vec<u64>);
+
+/// How many bits of the a half are kept between its making and the clients' hints.
+const A_HALF_BITS: u32 = 32;
+
+impl ServerLayer {
+    /// Packs the weights for the kernels.
+    ///
+    /// # Panics
+    /// When the weights are not the layer's (`Model::validate` excludes it).
+    pub fn new(layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
+        let layout = &layer.layout;
+        let (groups, terms) = (layout.spec().groups, layout.terms_per_output());
+        let outs = layout.out_shape()[0] / groups;
+        assert_eq!(weights.weights.len(), groups * outs * terms, "weights of another layer");
+        let packed = weights
+            .weights
+            .chunks(outs * terms)
+            .map(|w| PackedWeights::new(outs, terms, weight_bits, w))
+            .collect();
+        Self { weights: packed, bias: weights.bias.clone(), a_half: OnceLock::new(), layer }
+    }
+
+    /// What both parties know of the layer.
+    pub fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    /// For every output channel of one tile: `len` coefficients of Σ w·X^-shift·(the ciphertexts in `planes`), as
+    /// `[C_out][len]`.
+    fn convolve(&self, planes: &LimbPlanes, len: usize) -> Vec<u64> {
+        let layout = &self.layer.layout;
+        let outs = layout.out_shape()[0] / layout.spec().groups;
+        let mut out = vec![0; layout.out_shape()[0] * len];
+        let one_group = |(g, out): (usize, &mut [u64])| {
+            let terms: Vec<Term> = layout
+                .terms(g)
+                .into_iter()
+                .map(|(row, offset)| Term { row: row as u32, offset: offset as u32 })
+                .collect();
+            spa_gemm(planes, &terms, &self.weights[g], len, out, len);
+        };
+        if self.weights.len() == 1 {
+            one_group((0, &mut out));
+        } else {
+            out.par_chunks_mut(outs * len).enumerate().for_each(one_group);
+        }
+        out
+    }
+
+    /// The a half of every response. Needs no client; kept.
+    pub fn prepare_model(&self, public: &PublicSeed) {
+        self.a_half(public);
+    }
+
+    fn a_half(&self, public: &PublicSeed) -> &[u32] {
+        self.a_half.get_or_init(|| {
+            let Layer { layout, params, index, .. } = &self.layer;
+            let (n, k, per_tile) = (layout.ring_dim(), params.modulus_bits(), layout.ciphertexts_per_tile());
+            let mut kept = Vec::with_capacity(layout.responses() * n);
+            for t in 0..layout.tiles().len() {
+                let mut planes = LimbPlanes::new(k, per_tile, 2 * n);
+                let mut a = vec![0; n];
+                for i in 0..per_tile {
+                    public.a(params, *index, t * per_tile + i, &mut a);
+                    planes.set_row_negacyclic(i, &a);
+                }
+                let full = self.convolve(&planes, n);
+                kept.extend(full.iter().map(|&w| high_bits(w, k, A_HALF_BITS.min(k)) as u32));
+            }
+            kept
+        })
+    }
+
+    /// The hint of responses `range` for the client whose hint key this is: the high bits of
+    /// `A = Σ w·X^shift·a + p1·u + e1`, packed. The same call gives the same bytes.
+    ///
+    /// # Panics
+    /// When `range` reaches beyond the layer's responses.
+    pub fn hint(
+        &self,
+        ring: &Ring,
+        public: &PublicSeed,
+        p1: &WideNtt,
+        hint_key: &[u8; 32],
+        range: std::ops::Range<usize>,
+    ) -> Vec<u8> {
+        let Layer { layout, params, index, hint_bits, .. } = &self.layer;
+        let (n, k) = (layout.ring_dim(), params.modulus_bits());
+        let a_half = self.a_half(public);
+        let up = k - A_HALF_BITS.min(k);
+        range
+            .into_par_iter()
+            .flat_map_iter(|r| {
+                let a: Vec<u64> = a_half[r * n..(r + 1) * n].iter().map(|&w| u64::from(w) << up).collect();
+                let mut hint = Rerandomiser::new(ring, hint_key, *index, r).hint(ring, &a, p1);
+                hint.iter_mut().for_each(|w| *w = high_bits(*w, k, *hint_bits));
+                pack::pack(&hint, *hint_bits)
+            })
+            .collect()
+    }
+
+    /// Prepares the layer for one query: one ring product per response. `p0` is the client's key for it.
+    pub fn prepare(
+        &self,
+        ring: &Ring,
+        hint_key: &[u8; 32],
+        p0: &WideNtt,
+        mask_seed: &[u8; 32],
+    ) -> ServerPrepared {
+        let layer = &self.layer;
+        let layout = &layer.layout;
+        let mut masks = layer.masks(mask_seed);
+        let [channels, h, w] = layout.out_shape();
+        masks.par_chunks_mut(h * w).enumerate().for_each_init(
+            || vec![0; layout.ring_dim()],
+            |z0, (d, plane)| {
+                for (t, tile) in layout.tiles().iter().enumerate() {
+                    Rerandomiser::new(ring, hint_key, layer.index, t * channels + d).z0(ring, p0, z0);
+                    for (from, to, len) in layout.exports(tile) {
+                        for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
+                            *r = r.wrapping_sub(z);
+                        }
+                    }
+                }
+            },
+        );
+        ServerPrepared { masks }
+    }
+
+    /// Receives the client's b.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn receive(&self, channel: &mut Channel) -> Result<Upload, WireError> {
+        Ok(Upload(channel.recv_packed(self.layer.uploads, self.layer.upload_bits)?))
+    }
+
+    /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b, convolves, and returns the
+    /// server's output share modulo 2^n.
+    ///
+    /// # Panics
+    /// When `x` has not the layer's input shape.
+    pub fn run(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> Vec<u64> {
+        let (mut phases, layer) = (prepared.masks, &self.layer);
+        let layout = &layer.layout;
+        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        let [_, h, w] = layout.out_shape();
+        let (n, k, delta, mask) =
+            (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits(), layer.params.mask());
+        let mut b = b.0.iter().map(|&w| w << layer.dropped());
+
+        // R = B − z0 − conv(b) − Δ·bias
+        for tile in layout.tiles() {
+            let mut planes = LimbPlanes::new(k, layout.ciphertexts_per_tile(), 2 * n);
+            let mut words = vec![0u64; n];
+            for i in 0..layout.ciphertexts_per_tile() {
+                let contents = layout.contents(tile, i);
+                words.fill(0);
+                for (&at, value) in contents.read.iter().zip(&mut b) {
+                    words[at as usize] = value;
+                }
+                for &(at, from) in &contents.data {
+                    let word = &mut words[at as usize];
+                    *word = word.wrapping_add(x[from as usize] << delta) & mask;
+                }
+                planes.set_row_negacyclic(i, &words);
+            }
+            let len = layout.export_len(tile);
+            let sums = self.convolve(&planes, len);
+            for (d, sums) in sums.chunks(len).enumerate() {
+                for (from, to, len) in layout.exports(tile) {
+                    let to = d * h * w + to;
+                    for (r, &s) in phases[to..to + len].iter_mut().zip(&sums[from..from + len]) {
+                        *r = r.wrapping_sub(s);
+                    }
+                }
+            }
+        }
+        for (i, r) in phases.iter_mut().enumerate() {
+            let bias = match &self.bias {
+                Bias::PerChannel(b) => b[i / (h * w)],
+                Bias::PerElement(b) => b[i],
+            };
+            *r = server_share(r.wrapping_sub((bias as u64) << delta), &layer.params, layer.activation_bits);
+        }
+        phases
+    }
+}
+
+/// The `keep` highest of k bits, rounded.
+fn high_bits(word: u64, k: u32, keep: u32) -> u64 {
+    let drop = k - keep;
+    (word.wrapping_add((1u64 << drop) >> 1) & (u64::MAX >> (64 - k))) >> drop
+}

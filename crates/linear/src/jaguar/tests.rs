@@ -1,0 +1,281 @@
+//! The layer against the convolution from its definition: bit for bit where the ring is noiseless and nothing is
+//! rounded on the way, within one unit of the last place with the parameters that are really used.
+
+use std::collections::HashSet;
+use std::thread;
+
+use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_graph::reference::linear_exact;
+use jaguar_ring::prg::Prg;
+use jaguar_rlwe::{PublicSeed, QuerySecret, Rerandomiser, Ring, client_share, server_share};
+use jaguar_wire::{memory_pair, pack};
+use proptest::prelude::*;
+
+use super::*;
+
+const WEIGHT_BITS: u32 = 12;
+
+struct Case {
+    layer: Layer,
+    weights: Weights,
+    /// Signed inputs.
+    x: Vec<i64>,
+    ring: Ring,
+}
+
+impl Case {
+    fn new(
+        params: Parameters,
+        spec: Linear,
+        in_shape: Shape,
+        n: u32,
+        seed: u64,
+        extreme: bool,
+    ) -> Option<Self> {
+        let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
+        let layout = Layout::new(params.ring_dim(), &spec, in_shape).ok()?;
+        let layer = Layer::new(params, layout, 3, n, WEIGHT_BITS).ok()?;
+        let (count, terms) = (spec.out_channels, layer.layout.terms_per_output());
+        let mut signed = |bits: u32| {
+            let v = (prg.next_u64() >> (64 - bits)) as i64 - (1 << (bits - 1));
+            if extreme { if v < 0 { -(1 << (bits - 1)) + 1 } else { (1 << (bits - 1)) - 1 } } else { v }
+        };
+        let weights = (0..count * terms).map(|_| signed(WEIGHT_BITS).max(-2047) as i16).collect();
+        let bias = if seed % 2 == 0 {
+            Bias::PerChannel((0..count).map(|_| signed(n)).collect())
+        } else {
+            Bias::PerElement((0..layer.layout.outputs()).map(|_| signed(n)).collect())
+        };
+        let x = (0..in_shape.iter().product()).map(|_| signed(n)).collect();
+        Some(Self { layer, weights: Weights { weights, bias }, x, ring: Ring::new(params) })
+    }
+
+    /// Σ w·x + bias.
+    fn exact(&self) -> Vec<i64> {
+        linear_exact(self.layer.layout.spec(), self.layer.layout.in_shape(), &self.weights, &self.x)
+    }
+
+    /// Runs the protocol for a query that `query` numbers: output shares of client and server, and the client's exact masked
+    /// phase of every output.
+    fn run(&self, query: u64) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
+        let (layer, ring) = (&self.layer, &self.ring);
+        let public = PublicSeed([9; 32]);
+        let (hint_key, mask_seed) = ([5; 32], [query as u8; 32]);
+        let server = ServerLayer::new(layer.clone(), &self.weights, WEIGHT_BITS);
+        let p1 = public.p1(&layer.params);
+        let hint =
+            server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
+        assert_eq!(hint.len(), layer.hint_bytes());
+        let mut secret = QuerySecret::from_prg(ring, &mut Prg::derive(&[1; 32], "secret", &[query]));
+        let p0 = secret.zero_key(ring, &p1);
+
+        let modulus = (1u64 << layer.input_bits()) - 1;
+        let mut prg = Prg::derive(&[2; 32], "shares", &[query]);
+        let mut x_client = vec![0; self.x.len()];
+        prg.fill_words(&mut x_client, layer.input_bits());
+        let x_server: Vec<u64> =
+            self.x.iter().zip(&x_client).map(|(&x, &c)| (x as u64).wrapping_sub(c) & modulus).collect();
+
+        let (mut to_server, mut to_client) = memory_pair();
+        let (client_out, server_out, sent) = thread::scope(|s| {
+            let server = s.spawn(|| {
+                let prepared = server.prepare(ring, &hint_key, &ring.prepare_wide(&p0), &mask_seed);
+                let b = server.receive(&mut to_client).unwrap();
+                server.run(prepared, b, &x_server)
+            });
+            let prepared = prepare(layer, ring, &public, &hint, &mut secret, &mask_seed);
+            let out = prepared.run(layer, &mut to_server, &x_client).unwrap();
+            to_server.flush().unwrap();
+            (out, server.join().unwrap(), to_server.total())
+        });
+        assert_eq!(sent.sent, layer.upload_bytes() as u64);
+        assert_eq!((sent.received, sent.rounds), (0, 0));
+
+        let n = layer.layout.ring_dim();
+        let mut phases = layer.masks(&mask_seed);
+        let [channels, h, w] = layer.layout.out_shape();
+        for r in 0..layer.layout.responses() {
+            let (t, d) = (r / channels, r % channels);
+            let bytes = &hint[r * layer.hint_response_bytes()..(r + 1) * layer.hint_response_bytes()];
+            let mut product = vec![0; n];
+            secret.times(ring, &pack::unpack(bytes, n, layer.hint_bits), layer.hint_bits, &mut product);
+            for (from, to, len) in layer.layout.exports(&layer.layout.tiles()[t]) {
+                for j in 0..len {
+                    let phase = &mut phases[d * h * w + to + j];
+                    *phase = phase
+                        .wrapping_add(product[from + j] << (layer.params.modulus_bits() - layer.hint_bits))
+                        & layer.params.mask();
+                }
+            }
+        }
+        (client_out, server_out, phases)
+    }
+
+    /// Without noise, both shares are a function of m and the client's phase.
+    fn check_bit_for_bit(&self) {
+        let (client, server, phases) = self.run(1);
+        let layer = &self.layer;
+        for (i, m) in self.exact().into_iter().enumerate() {
+            let r = phases[i].wrapping_sub((m as u64) << layer.delta_bits());
+            assert_eq!(
+                client[i],
+                client_share(phases[i], &layer.params, layer.activation_bits),
+                "client, output {i}"
+            );
+            assert_eq!(
+                server[i],
+                server_share(r, &layer.params, layer.activation_bits),
+                "server, output {i}"
+            );
+        }
+    }
+
+    /// Two queries under one hint, each within one ulp; returns the mean error in ulps.
+    fn check_within_one_ulp(&self) -> f64 {
+        let (n, f) = (self.layer.activation_bits, self.layer.layout.spec().shift);
+        let exact = self.exact();
+        let mut sum = 0.0;
+        for query in [1, 2] {
+            let (client, server, _) = self.run(query);
+            for (i, &m) in exact.iter().enumerate() {
+                let want = m as f64 / 2f64.powi(f as i32);
+                let got = client[i].wrapping_add(server[i]) & ((1 << n) - 1);
+                // The difference modulo 2^n, centred: values may wrap around.
+                let error = (got as f64 - want).rem_euclid(2f64.powi(n as i32));
+                let error = if error > 2f64.powi(n as i32 - 1) { error - 2f64.powi(n as i32) } else { error };
+                assert!(error.abs() < 1.0 + 8.0 * self.layer.noise_ulps, "output {i}: {want} became {got}");
+                sum += error;
+            }
+        }
+        sum / (2 * exact.len()) as f64
+    }
+}
+
+fn spec(out: usize, kernel: [usize; 2], stride: usize, pad: usize, groups: usize) -> Linear {
+    Linear {
+        out_channels: out,
+        kernel,
+        stride: [stride; 2],
+        dilation: [1, 1],
+        pads: [pad; 4],
+        groups,
+        shift: 10,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn any_layer_bit_for_bit(
+        (h, w) in (1usize..10, 1usize..10),
+        kernel in prop::array::uniform2(1usize..4),
+        stride in prop::array::uniform2(1usize..3),
+        pads in prop::array::uniform4(0usize..3),
+        (groups, cg, og) in (1usize..3, 1usize..4, 1usize..4),
+        shift in 1u32..16,
+        log_n in 5u32..9,
+        seed: u64,
+        extreme: bool,
+    ) {
+        prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
+        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift };
+        // Wrap-around of every kind is in the range of the inputs: the reference wraps alike.
+        let params = Parameters::insecure_noiseless(1 << log_n, 32);
+        if let Some(case) = Case::new(params, spec, [groups * cg, h, w], 16, seed, extreme) {
+            case.check_bit_for_bit();
+        }
+    }
+}
+
+#[test]
+fn real_parameters_within_one_ulp() {
+    let mut errors = Vec::new();
+    for (seed, (spec, shape)) in [
+        (spec(8, [3, 3], 1, 1, 1), [20, 14, 14]),
+        (spec(4, [3, 3], 1, 1, 1), [3, 56, 56]),
+        (spec(4, [7, 7], 2, 3, 1), [3, 64, 64]),
+        (spec(24, [3, 3], 2, 1, 24), [24, 28, 28]),
+        (spec(16, [1, 1], 1, 0, 1), [64, 28, 28]),
+        (spec(10, [1, 1], 1, 0, 1), [3000, 1, 1]),
+        (spec(10, [7, 7], 1, 0, 1), [64, 7, 7]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for extreme in [false, true] {
+            let case = Case::new(Parameters::DEFAULT, spec.clone(), shape, 16, seed as u64, extreme)
+                .expect("layer fits");
+            let mean = case.check_within_one_ulp();
+            if !extreme {
+                errors.push((mean, case.layer.layout.outputs()));
+            }
+        }
+    }
+    // The rounding is unbiased: over all outputs its mean is 0 within five standard errors (0.41 ulp each).
+    let outputs: usize = errors.iter().map(|(_, n)| 2 * n).sum();
+    let mean = errors.iter().map(|(m, n)| m * 2.0 * *n as f64).sum::<f64>() / outputs as f64;
+    assert!(
+        mean.abs() < 5.0 * 0.41 / (outputs as f64).sqrt(),
+        "mean error {mean} ulp over {outputs} outputs"
+    );
+}
+
+#[test]
+fn other_secure_parameters_work_too() {
+    for (ring_dim, k, n) in [(2048, 53, 18), (4096, 54, 20), (2048, 45, 14)] {
+        let params = Parameters::new(ring_dim, k).unwrap();
+        Case::new(params, spec(3, [3, 3], 1, 1, 1), [6, 9, 9], n, 4, false).unwrap().check_within_one_ulp();
+    }
+}
+
+#[test]
+fn a_layer_that_the_ring_cannot_hold_is_refused() {
+    let layout = |shift| Layout::new(2048, &Linear { shift, ..spec(2, [1, 1], 1, 0, 1) }, [4, 4, 4]).unwrap();
+    assert!(matches!(
+        Layer::new(Parameters::DEFAULT, layout(40), 0, 16, 12),
+        Err(LayerError::Modulus { modulus_bits: 48, .. })
+    ));
+    // 16-bit weights in front of 24-bit activations leave no room above the noise at k = 32.
+    let small = Parameters::new(2048, 32).unwrap();
+    assert!(matches!(Layer::new(small, layout(4), 0, 16, 16), Err(LayerError::Noise { .. })));
+}
+
+/// Two responses with one zero-encryption would give their difference away. So: every (client, layer, response)
+/// has its own, and the same one gives the same bytes whenever it is fetched (a resumed download must fit).
+#[test]
+fn no_two_responses_share_a_zero_encryption() {
+    let ring = Ring::new(Parameters::DEFAULT);
+    let p1 = ring.prepare_wide(&PublicSeed([9; 32]).p1(ring.params()));
+    let zero = vec![0; 2048];
+    let mut seen = HashSet::new();
+    for client in 0..3u8 {
+        for layer in 0..5 {
+            for response in 0..20 {
+                let z1 =
+                    |()| Rerandomiser::new(&ring, &[client; 32], layer, response).hint(&ring, &zero, &p1);
+                let first = z1(());
+                assert_eq!(first, z1(()));
+                assert!(seen.insert(first), "client {client}, layer {layer}, response {response}");
+            }
+        }
+    }
+}
+
+/// The same query twice under fresh secrets: nothing of what is sent repeats.
+#[test]
+fn queries_share_nothing() {
+    let case = Case::new(Parameters::DEFAULT, spec(4, [3, 3], 1, 1, 1), [4, 8, 8], 16, 1, false).unwrap();
+    let (a, b) = (case.run(1), case.run(2));
+    let same = a.0.iter().zip(&b.0).filter(|(x, y)| x == y).count();
+    assert!(same < 8, "{same} of {} client shares repeat", a.0.len());
+    let same = a.2.iter().zip(&b.2).filter(|(x, y)| x == y).count();
+    assert_eq!(same, 0, "phases repeat");
+}
+
+/// What a client sees of a first layer under the default parameters: its masked phases, in the order of the outputs.
+pub(crate) fn client_phases(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<u64> {
+    let params = Parameters::DEFAULT;
+    let layout = Layout::new(params.ring_dim(), spec, in_shape).unwrap();
+    let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS).unwrap();
+    Case { layer, weights: weights.clone(), x: x.to_vec(), ring: Ring::new(params) }.run(1).2
+}

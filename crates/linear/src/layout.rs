@@ -1,0 +1,496 @@
+//! Where every input value sits in the input ciphertexts, and every output in the responses.
+//!
+//! A strided convolution is split into its *phases* first: map `(c, p)` holds the input channel c at every s-th row
+//! and column, so that what remains is a sum of stride-1 convolutions of *maps* and nothing is computed to be
+//! thrown away. With the padding written out as zeros, output `(oh, ow)` of a map is
+//! `Σ w·map[oh + dy][ow + dx]` over the *taps* `(dy, dx)`, all non-negative.
+//!
+//! Each map lies row by row in a ring element, with a distance of `row_stride` between rows:
+//!
+//! - *packed*: several maps share a ciphertext, one every `slot` coefficients;
+//! - *split*: a map larger than the ring is cut into *tiles* of output rows and columns, each with the rows and columns
+//!   around it that its kernel reaches.
+//!
+//! A tap of the map in slot m is the shift by `m·slot + dy·row_stride + dx`: it brings what the output at
+//! coefficient j needs to coefficient j. So output `(oh, ow)` of a tile is coefficient `oh·row_stride + ow` of the response, for
+//! every output channel one response.
+//!
+//! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
+//! rows below a map are those above the next slot.
+
+use jaguar_graph::network::{Linear, Shape};
+
+/// Why a layer cannot be laid out.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// A single output needs more coefficients than the ring has.
+    #[error("a kernel that reaches over {reach} coefficients does not fit a ring of dimension {ring_dim}")]
+    KernelTooLarge {
+        /// Coefficients of the smallest tile.
+        reach: usize,
+        /// N.
+        ring_dim: usize,
+    },
+}
+
+/// One kernel position, in the order of the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tap {
+    /// Which phase of the channel it reads.
+    pub phase: usize,
+    /// Rows down from the output's row.
+    pub dy: usize,
+    /// Columns to the right of the output's column.
+    pub dx: usize,
+}
+
+/// A rectangle of outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// First row.
+    pub row: usize,
+    /// First column.
+    pub column: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+}
+
+/// The layout of one linear layer in a ring of dimension N.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    ring_dim: usize,
+    spec: Linear,
+    in_shape: Shape,
+    out_shape: Shape,
+    phases: Vec<[usize; 2]>,
+    taps: Vec<Tap>,
+    /// The output plane as it is cut into tiles: `[1, H·W]` where no tap reaches sideways.
+    plane: [usize; 2],
+    reach: [usize; 2],
+    tiles: Vec<Tile>,
+    row_stride: usize,
+    slot: usize,
+    slots: usize,
+}
+
+impl Layout {
+    /// Lays out `spec` over an input of `in_shape`.
+    ///
+    /// # Errors
+    /// When the kernel reaches further than the ring.
+    ///
+    /// # Panics
+    /// When the layer does not fit its input, which `Network::validate` excludes.
+    pub fn new(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
+        let [_, h, w] = in_shape;
+        let [top, left, bottom, right] = spec.pads;
+        let out = |axis: usize, size: usize, pads: usize| {
+            (size + pads - spec.dilation[axis] * (spec.kernel[axis] - 1) - 1) / spec.stride[axis] + 1
+        };
+        let (oh, ow) = (out(0, h, top + bottom), out(1, w, left + right));
+        let (mut phases, mut taps) = (Vec::new(), Vec::new());
+        for u in 0..spec.kernel[0] {
+            for v in 0..spec.kernel[1] {
+                let (y, x) = (u * spec.dilation[0], v * spec.dilation[1]);
+                let phase = [y % spec.stride[0], x % spec.stride[1]];
+                let index = phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
+                    phases.push(phase);
+                    phases.len() - 1
+                });
+                taps.push(Tap { phase: index, dy: y / spec.stride[0], dx: x / spec.stride[1] });
+            }
+        }
+        let reach =
+            [taps.iter().map(|t| t.dy).max().unwrap_or(0), taps.iter().map(|t| t.dx).max().unwrap_or(0)];
+        let plane = if reach == [0, 0] { [1, oh * ow] } else { [oh, ow] };
+
+        let dense = spec.stride == [1, 1] && reach != [0, 0];
+        // Columns of zeros that a row may share with the next, rows that a slot may share with the next.
+        let shared_columns = if dense { left.min(right) } else { 0 };
+        let slot_with_shared_rows = if dense && bottom <= top {
+            Some((top + h) * (plane[1] + reach[1] - shared_columns))
+        } else {
+            None
+        };
+
+        let (tiles, row_stride, need) =
+            tile(ring_dim, plane, reach, shared_columns, slot_with_shared_rows).ok_or(
+                LayoutError::KernelTooLarge { reach: reach[0] * (1 + reach[1]) + reach[1] + 1, ring_dim },
+            )?;
+        let fit = ring_dim / need;
+        // From four maps on, a power of two lets a transform run over the maps.
+        let slot = if fit >= 4 { need.next_power_of_two() } else { ring_dim / fit };
+        Ok(Self {
+            ring_dim,
+            spec: spec.clone(),
+            in_shape,
+            out_shape: [spec.out_channels, oh, ow],
+            phases,
+            taps,
+            plane,
+            reach,
+            tiles,
+            row_stride,
+            slot,
+            slots: ring_dim / slot,
+        })
+    }
+
+    /// N.
+    pub fn ring_dim(&self) -> usize {
+        self.ring_dim
+    }
+
+    /// The layer.
+    pub fn spec(&self) -> &Linear {
+        &self.spec
+    }
+
+    /// `[C_in, H, W]`.
+    pub fn in_shape(&self) -> Shape {
+        self.in_shape
+    }
+
+    /// `[C_out, H, W]`.
+    pub fn out_shape(&self) -> Shape {
+        self.out_shape
+    }
+
+    /// The tiles that a map is cut into; a single one if it fits.
+    pub fn tiles(&self) -> &[Tile] {
+        &self.tiles
+    }
+
+    /// How many maps share a ciphertext.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Coefficients from one map to the next.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    fn maps(&self) -> usize {
+        self.in_shape[0] * self.phases.len()
+    }
+
+    /// Input ciphertexts of one tile.
+    pub fn ciphertexts_per_tile(&self) -> usize {
+        self.maps().div_ceil(self.slots)
+    }
+
+    /// Input ciphertexts of the layer; number `tile · ciphertexts_per_tile + i`.
+    pub fn ciphertexts(&self) -> usize {
+        self.tiles.len() * self.ciphertexts_per_tile()
+    }
+
+    /// Responses of the layer; number `tile · C_out + channel`.
+    pub fn responses(&self) -> usize {
+        self.tiles.len() * self.out_shape[0]
+    }
+
+    /// Values of the output.
+    pub fn outputs(&self) -> usize {
+        self.out_shape.iter().product()
+    }
+
+    /// How many terms a single output adds up.
+    pub fn terms_per_output(&self) -> usize {
+        self.in_shape[0] / self.spec.groups * self.taps.len()
+    }
+
+    /// Coefficients from the first to the last exported one of a tile, both included.
+    pub fn export_len(&self, tile: &Tile) -> usize {
+        (tile.height - 1) * self.row_stride + tile.width
+    }
+
+    /// For the outputs of one channel in a tile, row by row: first coefficient in the response, first index in the output's
+    /// `[H, W]` plane, and how many follow.
+    pub fn exports<'a>(&'a self, tile: &'a Tile) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+        (0..tile.height)
+            .map(move |r| (r * self.row_stride, (tile.row + r) * self.plane[1] + tile.column, tile.width))
+    }
+
+    /// The terms of an output channel of `group`, in the order of its weights `[C_in/groups, k_h, k_w]`: which ciphertext of
+    /// the tile, and shifted down by how much.
+    pub fn terms(&self, group: usize) -> Vec<(usize, usize)> {
+        let channels = self.in_shape[0] / self.spec.groups;
+        (group * channels..(group + 1) * channels)
+            .flat_map(|c| {
+                self.taps.iter().map(move |t| {
+                    let map = c * self.phases.len() + t.phase;
+                    (map / self.slots, map % self.slots * self.slot + t.dy * self.row_stride + t.dx)
+                })
+            })
+            .collect()
+    }
+
+    /// Which coefficients of ciphertext `index` of `tile` any output reads (only these are sent), and which of
+    /// them hold which input value: `(coefficient, index into [C, H, W])`. The others that are read encrypt zero.
+    pub fn contents(&self, tile: &Tile, index: usize) -> Contents {
+        let mut read = vec![false; self.ring_dim];
+        let mut data = Vec::new();
+        let [_, h, w] = self.in_shape;
+        let first = index * self.slots;
+        for map in first..self.maps().min(first + self.slots) {
+            let (channel, phase) = (map / self.phases.len(), map % self.phases.len());
+            let base = (map - first) * self.slot;
+            let mut seen = vec![false; (tile.height + self.reach[0]) * (tile.width + self.reach[1])];
+            let width = tile.width + self.reach[1];
+            for t in self.taps.iter().filter(|t| t.phase == phase) {
+                for r in 0..tile.height {
+                    let row = (r + t.dy) * width + t.dx;
+                    seen[row..row + tile.width].fill(true);
+                }
+            }
+            for (i, _) in seen.iter().enumerate().filter(|(_, s)| **s) {
+                let (r, x) = (i / width, i % width);
+                let at = (base + r * self.row_stride + x) % self.ring_dim;
+                read[at] = true;
+                // The place in the output plane that a 1x1 kernel would compute from here.
+                let (py, px) = if self.plane[0] == self.out_shape[1] {
+                    (tile.row + r, tile.column + x)
+                } else {
+                    ((tile.column + x) / self.out_shape[2], (tile.column + x) % self.out_shape[2])
+                };
+                let y = (py * self.spec.stride[0] + self.phases[phase][0]).checked_sub(self.spec.pads[0]);
+                let z = (px * self.spec.stride[1] + self.phases[phase][1]).checked_sub(self.spec.pads[1]);
+                if let (Some(y), Some(z)) = (y, z)
+                    && y < h
+                    && z < w
+                {
+                    data.push((at as u32, ((channel * h + y) * w + z) as u32));
+                }
+            }
+        }
+        let read = read.iter().enumerate().filter(|(_, r)| **r).map(|(i, _)| i as u32).collect();
+        Contents { read, data }
+    }
+}
+
+/// What one input ciphertext holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The coefficients that some output reads, ascending.
+    pub read: Vec<u32>,
+    /// Input values: `(coefficient, index into the input tensor)`.
+    pub data: Vec<(u32, u32)>,
+}
+
+/// Cuts `plane` into as few tiles as the ring allows. Returns them with the row stride and the coefficients that a
+/// map needs.
+fn tile(
+    ring_dim: usize,
+    plane: [usize; 2],
+    reach: [usize; 2],
+    shared_columns: usize,
+    slot_with_shared_rows: Option<usize>,
+) -> Option<(Vec<Tile>, usize, usize)> {
+    let [oh, ow] = plane;
+    let footprint = |th: usize, tw: usize| {
+        let stride = tw + reach[1] - if tw == ow { shared_columns } else { 0 };
+        let full = (th + reach[0] - 1) * stride + tw + reach[1];
+        let need = match slot_with_shared_rows {
+            Some(shared) if th == oh && tw == ow => shared.min(full),
+            _ => full,
+        };
+        (stride, need)
+    };
+    let mut best: Option<(usize, usize, usize)> = None; // (tiles, th, tw)
+    for parts in 1..=ow {
+        let tw = ow.div_ceil(parts);
+        if tw * (parts - 1) >= ow {
+            continue; // the same width as with fewer parts
+        }
+        // The largest height that fits, by bisection: the footprint grows with it.
+        let (mut low, mut high) = (0, oh);
+        while low < high {
+            let th = (low + high).div_ceil(2);
+            if footprint(th, tw).1 <= ring_dim { low = th } else { high = th - 1 }
+        }
+        if low > 0 {
+            let rows = oh.div_ceil(low);
+            let count = rows * ow.div_ceil(tw);
+            if best.is_none_or(|(c, ..)| count < c) {
+                best = Some((count, oh.div_ceil(rows), tw));
+            }
+        }
+        if best.is_some_and(|(c, ..)| parts >= c) {
+            break; // more columns of tiles than the best has tiles
+        }
+    }
+    let (_, th, tw) = best?;
+    let (row_stride, need) = footprint(th, tw);
+    let mut tiles = Vec::new();
+    for row in (0..oh).step_by(th) {
+        for column in (0..ow).step_by(tw) {
+            tiles.push(Tile { row, column, height: th.min(oh - row), width: tw.min(ow - column) });
+        }
+    }
+    Some((tiles, row_stride, need))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The convolution from its definition.
+    fn direct(
+        spec: &Linear,
+        [c_in, h, w]: Shape,
+        [_, oh, ow]: Shape,
+        weights: &[i64],
+        x: &[i64],
+    ) -> Vec<i64> {
+        let (cg, og) = (c_in / spec.groups, spec.out_channels / spec.groups);
+        let mut out = Vec::new();
+        for d in 0..spec.out_channels {
+            for y in 0..oh {
+                for z in 0..ow {
+                    let mut sum = 0;
+                    for c in 0..cg {
+                        for u in 0..spec.kernel[0] {
+                            for v in 0..spec.kernel[1] {
+                                let iy =
+                                    (y * spec.stride[0] + u * spec.dilation[0]).wrapping_sub(spec.pads[0]);
+                                let iz =
+                                    (z * spec.stride[1] + v * spec.dilation[1]).wrapping_sub(spec.pads[1]);
+                                if iy < h && iz < w {
+                                    let wt =
+                                        weights[((d * cg + c) * spec.kernel[0] + u) * spec.kernel[1] + v];
+                                    sum += wt * x[((d / og * cg + c) * h + iy) * w + iz];
+                                }
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+        out
+    }
+
+    /// The convolution through the layout, on plain numbers in place of ciphertexts. Coefficients that are not
+    /// read hold garbage.
+    fn through(layout: &Layout, weights: &[i64], x: &[i64]) -> Vec<i64> {
+        let n = layout.ring_dim();
+        let [c_out, oh, ow] = layout.out_shape();
+        let mut out = vec![i64::MIN; c_out * oh * ow];
+        let og = c_out / layout.spec().groups;
+        let per = layout.terms_per_output();
+        for tile in layout.tiles() {
+            let cts: Vec<Vec<i64>> = (0..layout.ciphertexts_per_tile())
+                .map(|i| {
+                    let contents = layout.contents(tile, i);
+                    let mut words = vec![1 << 40; n];
+                    contents.read.iter().for_each(|&r| words[r as usize] = 0);
+                    for &(at, from) in &contents.data {
+                        assert!(contents.read.binary_search(&at).is_ok());
+                        assert_eq!(words[at as usize], 0, "two values in one place");
+                        words[at as usize] = x[from as usize];
+                    }
+                    words
+                })
+                .collect();
+            for d in 0..c_out {
+                let terms = layout.terms(d / og);
+                for (from, to, len) in layout.exports(tile) {
+                    for k in 0..len {
+                        out[d * oh * ow + to + k] = terms
+                            .iter()
+                            .zip(&weights[d * per..])
+                            .map(|(&(ct, off), &w)| {
+                                let at = from + k + off;
+                                w * if at < n { cts[ct][at] } else { -cts[ct][at - n] }
+                            })
+                            .sum();
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn check(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Layout {
+        let layout = Layout::new(ring_dim, spec, in_shape).unwrap();
+        // Distinct non-zero values, so that a misplaced one shows.
+        let x: Vec<i64> = (1..=in_shape.iter().product::<usize>() as i64).map(|i| i * 7 % 1009 + 1).collect();
+        let weights: Vec<i64> =
+            (0..(spec.out_channels * layout.terms_per_output()) as i64).map(|i| i * 5 % 31 - 15).collect();
+        assert_eq!(
+            through(&layout, &weights, &x),
+            direct(spec, in_shape, layout.out_shape(), &weights, &x),
+            "{spec:?} {in_shape:?}"
+        );
+        layout
+    }
+
+    fn conv(out_channels: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linear {
+        Linear {
+            out_channels,
+            kernel: [k, k],
+            stride: [stride, stride],
+            dilation: [1, 1],
+            pads: [pad; 4],
+            groups,
+            shift: 8,
+        }
+    }
+
+    #[test]
+    fn the_layers_of_real_networks() {
+        // (spec, input, tiles, maps a ciphertext)
+        for (spec, shape, tiles, slots) in [
+            (conv(2, 3, 1, 1, 1), [3, 56, 56], 2, 1),
+            (conv(2, 3, 1, 1, 1), [5, 28, 28], 1, 2),
+            (conv(2, 3, 1, 1, 1), [9, 14, 14], 1, 8),
+            (conv(2, 3, 1, 1, 1), [40, 7, 7], 1, 32),
+            (conv(3, 1, 1, 0, 1), [4, 56, 56], 2, 1),
+            (conv(3, 1, 2, 0, 1), [4, 56, 56], 1, 2),
+            (conv(2, 3, 2, 1, 1), [3, 56, 56], 1, 2),
+            (conv(1, 7, 2, 3, 1), [3, 224, 224], 8, 1),
+            (conv(6, 3, 1, 1, 6), [6, 14, 14], 1, 8),
+            (conv(4, 3, 2, 1, 4), [4, 112, 112], 2, 1),
+            (conv(4, 1, 1, 0, 1), [2500, 1, 1], 1, 2048),
+        ] {
+            let layout = check(2048, &spec, shape);
+            assert_eq!((layout.tiles().len(), layout.slots()), (tiles, slots), "{spec:?} {shape:?}");
+        }
+        // A fully connected layer as a kernel over the whole input.
+        let fc = Linear { kernel: [7, 7], ..conv(3, 1, 1, 0, 1) };
+        assert_eq!(check(2048, &fc, [40, 7, 7]).slots(), 32);
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused() {
+        let spec = Linear { kernel: [20, 20], ..conv(1, 1, 1, 0, 1) };
+        assert!(matches!(Layout::new(64, &spec, [1, 30, 30]), Err(LayoutError::KernelTooLarge { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn any_convolution(
+            (h, w) in (1usize..13, 1usize..13),
+            (kh, kw) in (1usize..5, 1usize..5),
+            (sh, sw) in (1usize..4, 1usize..4),
+            (dh, dw) in (1usize..3, 1usize..3),
+            pads in prop::array::uniform4(0usize..4),
+            (groups, cg, og) in (1usize..4, 1usize..4, 1usize..3),
+            log_n in 5u32..9,
+        ) {
+            prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
+            let spec = Linear {
+                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8,
+            };
+            prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
+            check(1 << log_n, &spec, [groups * cg, h, w]);
+        }
+    }
+}
