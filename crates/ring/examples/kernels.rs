@@ -52,7 +52,8 @@ fn median(repeats: usize, batch: usize, mut f: impl FnMut()) -> f64 {
 
 fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    let name =
+        info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
     name.unwrap_or(std::env::consts::ARCH).to_string()
 }
 
@@ -85,9 +86,8 @@ fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
         prg.fill_words(&mut words, WORD_BITS);
         planes.set_row(row, &words);
     }
-    let terms: Vec<Term> = (0..terms)
-        .map(|t| Term { row: (t / per_row) as u32, offset: (t % per_row * 11) as u32 })
-        .collect();
+    let terms: Vec<Term> =
+        (0..terms).map(|t| Term { row: (t / per_row) as u32, offset: (t % per_row * 11) as u32 }).collect();
     let most = (1i16 << (WEIGHT_BITS - 1)) - 1;
     let weights: Vec<i16> =
         (0..outs * terms.len()).map(|_| (prg.next_u64() % (2 * most as u64 + 1)) as i16 - most).collect();
@@ -120,8 +120,14 @@ fn product(rows: &mut Vec<Value>, repeats: usize, n: usize, bits: u32) {
         let small = multiplier.prepare_small(&s);
         let wide = multiplier.prepare_wide(&x, bits);
         let times = [
-            ("product, small side prepared", median(repeats, 100, || multiplier.multiply_into(&x, bits, &small, black_box(&mut out)))),
-            ("product, both sides prepared", median(repeats, 100, || multiplier.multiply(&wide, &small, black_box(&mut out)))),
+            (
+                "product, small side prepared",
+                median(repeats, 100, || multiplier.multiply_into(&x, bits, &small, black_box(&mut out))),
+            ),
+            (
+                "product, both sides prepared",
+                median(repeats, 100, || multiplier.multiply(&wide, &small, black_box(&mut out))),
+            ),
             ("prepare small", median(repeats, 100, || drop(black_box(multiplier.prepare_small(&s))))),
             ("prepare wide", median(repeats, 100, || drop(black_box(multiplier.prepare_wide(&x, bits))))),
         ];
@@ -148,25 +154,65 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
     };
     let size = bytes.len() as f64 / 1e9;
     line("stream, 1 MiB", size / median(repeats, 10, || prg.fill(black_box(&mut bytes))), "GB/s");
-    line("stream, 48-bit words, 1 MiB", size / median(repeats, 10, || prg.fill_words(black_box(&mut words), 48)), "GB/s");
-    line("stream, 64 bytes", 64e-9 / median(repeats, 10_000, || prg.fill(black_box(&mut bytes[..64]))), "GB/s");
-    line("derive a stream", 1e6 * median(repeats, 1000, || drop(black_box(Prg::derive(&[1; 32], "label", &[1, 2])))), "us");
-    line("ternary, 2048", 1e6 * median(repeats, 100, || sample::ternary(&mut prg, black_box(&mut small))), "us");
+    line(
+        "stream, 48-bit words, 1 MiB",
+        size / median(repeats, 10, || prg.fill_words(black_box(&mut words), 48)),
+        "GB/s",
+    );
+    line(
+        "stream, 64 bytes",
+        64e-9 / median(repeats, 10_000, || prg.fill(black_box(&mut bytes[..64]))),
+        "GB/s",
+    );
+    line(
+        "derive a stream",
+        1e6 * median(repeats, 1000, || drop(black_box(Prg::derive(&[1; 32], "label", &[1, 2])))),
+        "us",
+    );
+    line(
+        "ternary, 2048",
+        1e6 * median(repeats, 100, || sample::ternary(&mut prg, black_box(&mut small))),
+        "us",
+    );
     line("noise, 2048", 1e6 * median(repeats, 100, || sample::noise(&mut prg, black_box(&mut small))), "us");
-    line("limb planes, negacyclic row of 2048 words", 1e6 * median(repeats, 100, || planes.set_row_negacyclic(0, black_box(&source))), "us");
+    line(
+        "limb planes, negacyclic row of 2048 words",
+        1e6 * median(repeats, 100, || planes.set_row_negacyclic(0, black_box(&source))),
+        "us",
+    );
 }
 
 fn main() -> Result<(), String> {
     let Options { threads, repeats, json } = options()?;
     let processor = processor();
-    println!("{processor}, {threads} threads, medians of {repeats} repeats; words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n");
+    println!(
+        "{processor}, {threads} threads, medians of {repeats} repeats; words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n"
+    );
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string())?;
     let mut rows = Vec::new();
     pool.install(|| {
         for shape in [
-            Shape { name: "64 terms -> 256 outputs, 2048 positions", terms: 64, outs: 256, len: 2048, batch: 4 },
-            Shape { name: "4608 terms -> 512 outputs, 2048 positions", terms: 4608, outs: 512, len: 2048, batch: 1 },
-            Shape { name: "512 terms -> 512 outputs, 64 positions", terms: 512, outs: 512, len: 64, batch: 4 },
+            Shape {
+                name: "64 terms -> 256 outputs, 2048 positions",
+                terms: 64,
+                outs: 256,
+                len: 2048,
+                batch: 4,
+            },
+            Shape {
+                name: "4608 terms -> 512 outputs, 2048 positions",
+                terms: 4608,
+                outs: 512,
+                len: 2048,
+                batch: 1,
+            },
+            Shape {
+                name: "512 terms -> 512 outputs, 64 positions",
+                terms: 512,
+                outs: 512,
+                len: 64,
+                batch: 4,
+            },
             Shape { name: "9 terms -> 1 output, 2048 positions", terms: 9, outs: 1, len: 2048, batch: 1000 },
         ] {
             gemm(&mut rows, repeats, &shape);

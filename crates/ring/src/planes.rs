@@ -189,14 +189,15 @@ mod tests {
             let mut extended = LimbPlanes::new(bits, 2, 2 * n);
             planes.set_row(1, &words);
             extended.set_row_negacyclic(1, &words);
-            for i in 0..n {
+            for (i, &word) in words.iter().enumerate() {
                 let sum = |planes: &LimbPlanes, at: usize| -> i128 {
                     (0..planes.limbs()).map(|limb| i128::from(planes.plane(1, limb)[at]) << (16 * limb)).sum()
                 };
                 let modulus = 1i128 << bits;
-                prop_assert_eq!(sum(&planes, i).rem_euclid(modulus), i128::from(words[i]).rem_euclid(modulus));
-                prop_assert_eq!(sum(&extended, i).rem_euclid(modulus), i128::from(words[i]).rem_euclid(modulus));
-                prop_assert_eq!(sum(&extended, n + i).rem_euclid(modulus), (-i128::from(words[i])).rem_euclid(modulus));
+                let word = i128::from(word);
+                prop_assert_eq!(sum(&planes, i).rem_euclid(modulus), word.rem_euclid(modulus));
+                prop_assert_eq!(sum(&extended, i).rem_euclid(modulus), word.rem_euclid(modulus));
+                prop_assert_eq!(sum(&extended, n + i).rem_euclid(modulus), (-word).rem_euclid(modulus));
             }
             let mut back = vec![0; n];
             planes.words(1, 0, &mut back);

@@ -57,17 +57,7 @@ fn blocked<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, m
                         mask: crate::mask(src.bits()),
                         out: &mut out,
                     };
-                    let period = weights.carry_period();
-                    // As many outputs at once as leave registers for a vector of each limb: 24 of 32, 12 of 16.
-                    match (S::LANES, LIMBS) {
-                        (16, 4) => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
-                        (16, _) if target.rows_left() > 4 => {
-                            tile_rows::<S, LIMBS, 8>(simd, panel, tile, period, &mut target)
-                        }
-                        (16, _) => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
-                        (_, 4) => tile_rows::<S, LIMBS, 2>(simd, panel, tile, period, &mut target),
-                        _ => tile_rows::<S, LIMBS, 4>(simd, panel, tile, period, &mut target),
-                    }
+                    tile_rows::<S, LIMBS>(simd, panel, tile, weights.carry_period(), &mut target);
                 }
             }
         }
@@ -183,9 +173,10 @@ impl Target<'_, '_> {
     }
 }
 
-/// A tile of up to [`TILE`] outputs by one vector of positions, `D` outputs at a time.
+/// A tile of up to [`TILE`] outputs by one vector of positions, as many outputs at once as leave registers for the
+/// data, a weight and a product: 24 sums of 32 registers with AVX-512, up to 9 of 16 with AVX2.
 #[inline(always)]
-fn tile_rows<S: Dot, const LIMBS: usize, const D: usize>(
+fn tile_rows<S: Dot, const LIMBS: usize>(
     simd: S,
     panel: &[S::V],
     weights: &[[u32; TILE]],
@@ -193,29 +184,47 @@ fn tile_rows<S: Dot, const LIMBS: usize, const D: usize>(
     target: &mut Target,
 ) {
     let rows = target.rows_left().min(TILE);
-    for first in (0..rows).step_by(D) {
-        let mut sums = [[simd.splat(0); LIMBS]; D];
-        for (panel, weights) in panel.chunks(period * LIMBS).zip(weights.chunks(period)) {
-            // Local copies keep the sums in registers.
-            let mut local = sums;
-            for (data, weights) in panel.chunks_exact(LIMBS).zip(weights) {
-                let weights: &[u32; D] = weights[first..].first_chunk().expect("D divides the tile");
-                for d in 0..D {
-                    let weight = simd.splat(weights[d]);
-                    for limb in 0..LIMBS {
-                        local[d][limb] = simd.dot(local[d][limb], data[limb], weight);
-                    }
+    let mut first = 0;
+    while first < rows {
+        first += match (S::LANES, LIMBS, rows - first) {
+            (16, 2 | 3, 5..) => pass::<S, LIMBS, 8>(simd, panel, weights, period, first, target),
+            (16, _, _) => pass::<S, LIMBS, 4>(simd, panel, weights, period, first, target),
+            (_, 2, 3..) => pass::<S, LIMBS, 4>(simd, panel, weights, period, first, target),
+            (_, 3, 3..) => pass::<S, LIMBS, 3>(simd, panel, weights, period, first, target),
+            _ => pass::<S, LIMBS, 2>(simd, panel, weights, period, first, target),
+        };
+    }
+}
+
+/// Outputs `first..first + D` of a tile, or those of them that are wanted. Returns D.
+#[inline(always)]
+fn pass<S: Dot, const LIMBS: usize, const D: usize>(
+    simd: S,
+    panel: &[S::V],
+    weights: &[[u32; TILE]],
+    period: usize,
+    first: usize,
+    target: &mut Target,
+) -> usize {
+    let mut sums = [[simd.splat(0); LIMBS]; D];
+    for (panel, weights) in panel.chunks(period * LIMBS).zip(weights.chunks(period)) {
+        for (data, weights) in panel.chunks_exact(LIMBS).zip(weights) {
+            let weights: &[u32; D] = weights[first..].first_chunk().expect("a pass stays in its tile");
+            for (sums, &weight) in sums.iter_mut().zip(weights) {
+                let weight = simd.splat(weight);
+                for (sum, &data) in sums.iter_mut().zip(data) {
+                    *sum = simd.dot(*sum, data, weight);
                 }
             }
-            for sums in &mut local {
-                carry(simd, sums);
-            }
-            sums = local;
         }
-        for (d, sums) in sums.into_iter().enumerate() {
-            target.store(simd, first + d, sums);
+        for sums in &mut sums {
+            carry(simd, sums);
         }
     }
+    for (d, sums) in sums.into_iter().enumerate() {
+        target.store(simd, first + d, sums);
+    }
+    D
 }
 
 /// Moves what exceeds 16 bits from sums that matter beyond 32 bits into the next: afterwards these are in `0..2^16`.
@@ -241,37 +250,64 @@ fn carry<S: Dot, const LIMBS: usize>(simd: S, sums: &mut [S::V; LIMBS]) {
 /// Few outputs (a depthwise layer has one): limbs are interleaved on the fly, nothing is packed.
 #[inline(always)]
 fn direct<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, mut out: Window) {
-    let Product { src, weights, .. } = *product;
-    let (pairs, period) = (weights.pairs(), weights.carry_period());
     for d in 0..out.rows {
-        let output = task.first_out + d;
-        let tile = &weights.tiles[output / TILE * pairs..][..pairs];
-        for from in (0..out.len).step_by(2 * S::LANES) {
-            let len = (2 * S::LANES).min(out.len - from);
-            let mut low = [simd.splat(0); LIMBS];
-            let mut high = low;
-            for (index, weights) in tile.iter().enumerate() {
-                let weight = simd.splat(weights[output % TILE]);
-                for limb in 0..LIMBS {
-                    let (a, b) = pair_of_planes(product, index, limb, task.from + from, len);
-                    let data = paired(simd, a, b);
-                    low[limb] = simd.dot(low[limb], data.0, weight);
-                    high[limb] = simd.dot(high[limb], data.1, weight);
-                }
-                if (index + 1) % period == 0 {
-                    carry(simd, &mut low);
-                    carry(simd, &mut high);
+        let mut from = 0;
+        while from < out.len {
+            // Long runs of positions share the cost of finding a term's limbs; 24 sums of 32 registers.
+            from += match (S::LANES, LIMBS, out.len - from) {
+                (16, 2 | 3, 128..) => run_of::<S, LIMBS, 4>(simd, product, task, d, from, &mut out),
+                (8, 2 | 3, 32..) => run_of::<S, LIMBS, 2>(simd, product, task, d, from, &mut out),
+                _ => run_of::<S, LIMBS, 1>(simd, product, task, d, from, &mut out),
+            };
+        }
+    }
+}
+
+/// Up to `2 * P` vectors of positions of output `d` of the task, from position `from` on. Returns their length.
+#[inline(always)]
+fn run_of<S: Dot, const LIMBS: usize, const P: usize>(
+    simd: S,
+    product: &Product,
+    task: Task,
+    d: usize,
+    from: usize,
+    out: &mut Window,
+) -> usize {
+    let Product { src, weights, .. } = *product;
+    let (pairs, output) = (weights.pairs(), task.first_out + d);
+    let tile = &weights.tiles[output / TILE * pairs..][..pairs];
+    let span = 2 * S::LANES * P;
+    let len = span.min(out.len - from);
+    let mut low = [[simd.splat(0); LIMBS]; P];
+    let mut high = low;
+    let mut pair = 0;
+    for tile in tile.chunks(weights.carry_period()) {
+        for weights in tile {
+            let weight = simd.splat(weights[output % TILE]);
+            for limb in 0..LIMBS {
+                let (a, b) = pair_of_planes(product, pair, limb, task.from + from, len);
+                for part in 0..P {
+                    let at = 2 * S::LANES * part;
+                    let data = paired(simd, &a[at..], b.map(|b| &b[at..]));
+                    low[part][limb] = simd.dot(low[part][limb], data.0, weight);
+                    high[part][limb] = simd.dot(high[part][limb], data.1, weight);
                 }
             }
-            let mask = crate::mask(src.bits());
-            for (half, sums) in [low, high].into_iter().enumerate() {
-                let from = from + half * S::LANES;
-                if from < out.len {
-                    let len = S::LANES.min(out.len - from);
-                    let mut target = Target { out: &mut out, row: d, from, len, add: false, mask };
-                    target.store(simd, 0, sums);
-                }
+            pair += 1;
+        }
+        for sums in low.iter_mut().chain(&mut high) {
+            carry(simd, sums);
+        }
+    }
+    let mask = crate::mask(src.bits());
+    for (part, (low, high)) in low.into_iter().zip(high).enumerate() {
+        for (half, sums) in [low, high].into_iter().enumerate() {
+            let from = from + (2 * part + half) * S::LANES;
+            if from < out.len {
+                let len = S::LANES.min(out.len - from);
+                Target { out, row: d, from, len, add: false, mask }.store(simd, 0, sums);
             }
         }
     }
+    span
 }
