@@ -1,0 +1,62 @@
+# What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+PYTHON ?= python3
+VENV := .venv
+# Where `make models` puts the networks and pictures, and where the big tests look for them.
+export JAGUAR_MODELS ?= $(CURDIR)/models
+export JAGUAR_IMAGES ?= $(CURDIR)/models/images
+
+.PHONY: help demo test lint test-networks models torch-models toolchain
+
+help:
+	@echo 'make demo           classify a photograph privately: server and client, two processes'
+	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
+	@echo 'make lint           only the checks that run no Rust tests'
+	@echo 'make models         fetch trained networks and labelled pictures into models/'
+	@echo 'make test-networks  the big tests, over those networks'
+	@echo 'make torch-models   export ResNet-18, ResNet-50, MobileNetV2 with random weights (downloads torch)'
+
+toolchain:
+	@command -v $(CARGO) >/dev/null || { \
+	  echo 'cargo is not installed. Get Rust from https://rustup.rs, or from your distribution (1.91 or newer).' >&2; exit 1; }
+
+demo: toolchain
+	CARGO=$(CARGO) bash demo/run.sh
+
+test: lint
+	$(CARGO) test --workspace --locked
+
+lint: toolchain
+	$(CARGO) fmt --all --check
+	$(PYTHON) tools/check_layers.py
+	$(PYTHON) params/rlwe.py --claims crates/rlwe/src/params.rs
+	$(PYTHON) -m unittest discover tools
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
+	@if command -v cargo-deny >/dev/null; then \
+	  $(CARGO) deny --offline --locked check --hide-inclusion-graph licenses bans sources; \
+	else \
+	  echo 'skip: cargo-deny is not installed (cargo install cargo-deny --locked): licences of dependencies unchecked'; \
+	fi
+
+test-networks: toolchain
+	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }
+	$(CARGO) test --workspace --release --locked -- --ignored --nocapture
+
+$(VENV)/ready: tools/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement tools/requirements.txt
+	touch $@
+
+models: $(VENV)/ready
+	$(VENV)/bin/python tools/fetch_models.py --check
+
+torch-models:
+	$(PYTHON) -m venv $(VENV)/torch
+	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1
+	$(VENV)/torch/bin/python tools/export_torchvision.py

@@ -1,0 +1,125 @@
+"""Tests of the tools that need no package: `python3 -m unittest discover tools`."""
+
+import collections
+import io
+import pickle
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import check_layers
+
+
+class Layers(unittest.TestCase):
+    def violations(self, **manifests: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in manifests.items():
+                path = Path(folder) / name / "Cargo.toml"
+                path.parent.mkdir()
+                path.write_text(f'[package]\nname = "jaguar-{name}"\n{text}')
+            return check_layers.violations(Path(folder))
+
+    def test_downward_arrows_pass(self):
+        self.assertEqual(self.violations(
+            ring="", mpc="[dependencies]\njaguar-ot.workspace = true\n[dev-dependencies]\njaguar-ring.workspace = true\n",
+            cli="[dependencies]\njaguar-engine.workspace = true\nserde = '1'\n"), [])
+
+    def test_upward_arrows_are_found(self):
+        for text in ("[dependencies]\njaguar-mpc.workspace = true\n",
+                     "[build-dependencies]\njaguar-mpc = { path = '../mpc' }\n",
+                     "[dev-dependencies]\njaguar-mpc.workspace = true\n",
+                     "[dependencies]\nshares = { package = 'jaguar-mpc', path = '../mpc' }\n",
+                     "[target.'cfg(unix)'.dependencies]\njaguar-mpc.workspace = true\n"):
+            found = self.violations(ot=text)
+            self.assertEqual(len(found), 1, text)
+            self.assertIn("mpc", found[0])
+
+    def test_a_sideways_arrow_is_found(self):
+        self.assertEqual(len(self.violations(graph="[dependencies]\njaguar-ring.workspace = true\n")), 1)
+
+    def test_an_unknown_crate_is_found(self):
+        self.assertEqual(len(self.violations(utils="")), 1)
+
+
+try:
+    import checkpoints
+except ImportError:
+    checkpoints = None
+
+
+@unittest.skipIf(checkpoints is None, "numpy is not installed")
+class Checkpoints(unittest.TestCase):
+    def test_a_pickle_cannot_run_code(self):
+        class Attack:
+            def __reduce__(self):
+                return (print, ("code ran",))
+
+        with self.assertRaises(pickle.UnpicklingError):
+            checkpoints.numpy_pickle(pickle.dumps(Attack()))
+
+    def test_arrays_come_back(self):
+        import numpy as np
+
+        # Written by hand in the names that old numpy used, which is what the package contains.
+        data = {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}
+        old = pickle.dumps(data, protocol=3).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+        np.testing.assert_array_equal(checkpoints.numpy_pickle(old)["w"], data["w"])
+
+    def test_a_torch_checkpoint_comes_back(self):
+        import numpy as np
+
+        class Storage:
+            """Pickled as torch pickles the storage of a tensor."""
+
+        class Tensor:
+            def __init__(self, offset, size, stride):
+                self.parts = (offset, size, stride)
+
+        storage = Storage()
+
+        class Writer(pickle.Pickler):
+            def persistent_id(self, thing):
+                return ("storage", FloatStorage, "0", "cpu", 6, None) if thing is storage else None
+
+            def reducer_override(self, thing):
+                if isinstance(thing, Tensor):
+                    return (_rebuild_tensor_v2, (storage, *thing.parts, False, collections.OrderedDict()))
+                return NotImplemented
+
+        file = io.BytesIO()
+        for part in (checkpoints._TORCH_MAGIC, 1001, {"little_endian": True}):
+            pickle.dump(part, file, protocol=2)
+        Writer(file, protocol=2).dump(collections.OrderedDict(
+            whole=Tensor(0, (2, 3), (3, 1)), turned=Tensor(1, (2, 2), (1, 3))))
+        pickle.dump(["0"], file, protocol=2)
+        values = np.arange(6, dtype="<f4")
+        file.write((6).to_bytes(8, "little") + values.tobytes())
+        state = checkpoints.torch_state_dict(file.getvalue())
+        np.testing.assert_array_equal(state["whole"], [[0, 1, 2], [3, 4, 5]])
+        np.testing.assert_array_equal(state["turned"], [[1, 4], [2, 5]])
+
+
+# What a checkpoint names; pickle looks the names up in their modules when it writes.
+class FloatStorage:
+    pass
+
+
+def _rebuild_tensor_v2(*_):
+    raise AssertionError("only its name is used")
+
+
+def _pose_as(thing, module: str) -> None:
+    parent = sys.modules.setdefault(module, type(sys)(module))
+    setattr(parent, thing.__name__, thing)
+    thing.__module__ = module
+
+
+_pose_as(FloatStorage, "torch")
+_pose_as(_rebuild_tensor_v2, "torch._utils")
+
+
+if __name__ == "__main__":
+    unittest.main()
