@@ -1,6 +1,6 @@
 //! The limb-plane product for any vector type: packing, the register tile, and a direct path for few outputs.
 
-use super::{BLOCK, DIRECT_OUTS, Product, TILE, Task, Window};
+use super::{BLOCK, DIRECT_OUTS, Product, TILE, Task, Term, Window};
 use crate::planes::LimbPlanes;
 use crate::simd::{Dot, Line};
 
@@ -81,7 +81,7 @@ fn pack<S: Dot, const LIMBS: usize>(
         for limb in 0..LIMBS {
             let (a, b) = pair_of_planes(product, first + pair, limb, from, len);
             for (i, at) in (0..len).step_by(2 * S::LANES).enumerate() {
-                let (low, high) = paired(simd, &a[at..], b.map(|b| &b[at..]));
+                let (low, high) = paired(simd, &a[at..], &b[at..]);
                 panels[2 * i * panel_len + pair * LIMBS + limb] = low;
                 panels[(2 * i + 1) * panel_len + pair * LIMBS + limb] = high;
             }
@@ -89,7 +89,8 @@ fn pack<S: Dot, const LIMBS: usize>(
     }
 }
 
-/// Limb `limb` of the two terms of `pair` at positions `from..from + len`; the last pair may have one term only.
+/// Limb `limb` of the two terms of `pair` at positions `from..from + len`. Where the last pair has one term only, its
+/// second weight is zero and any words do: the first term's.
 #[inline(always)]
 fn pair_of_planes<'a>(
     product: &Product<'a>,
@@ -97,29 +98,21 @@ fn pair_of_planes<'a>(
     limb: usize,
     from: usize,
     len: usize,
-) -> (&'a [i16], Option<&'a [i16]>) {
-    let src: &'a LimbPlanes = product.src;
-    let plane = |t: usize| {
-        product
-            .terms
-            .get(t)
-            .map(|term| &src.plane(term.row as usize, limb)[term.offset as usize + from..][..len])
-    };
-    (plane(2 * pair).expect("a pair has a first term"), plane(2 * pair + 1))
+) -> (&'a [i16], &'a [i16]) {
+    let (src, terms): (&'a LimbPlanes, _) = (product.src, product.terms);
+    let plane = |term: Term| &src.plane(term.row as usize, limb)[term.offset as usize + from..][..len];
+    (plane(terms[2 * pair]), plane(terms[(2 * pair + 1).min(terms.len() - 1)]))
 }
 
-/// Two vectors of interleaved limbs; what lies beyond the end of `a` and `b`, or in a missing `b`, is zero.
+/// Two vectors of interleaved limbs; what lies beyond the ends of `a` and `b`, which are equally long, is zero.
 #[inline(always)]
-fn paired<S: Dot>(simd: S, a: &[i16], b: Option<&[i16]>) -> (S::V, S::V) {
-    const ZEROS: [i16; 2 * MAX_LANES] = [0; 2 * MAX_LANES];
+fn paired<S: Dot>(simd: S, a: &[i16], b: &[i16]) -> (S::V, S::V) {
     if a.len() >= 2 * S::LANES {
-        return simd.pair_up(a, b.unwrap_or(&ZEROS));
+        return simd.pair_up(a, b);
     }
-    let mut padded = [ZEROS; 2];
+    let mut padded = [[0; 2 * MAX_LANES]; 2];
     padded[0][..a.len()].copy_from_slice(a);
-    if let Some(b) = b {
-        padded[1][..b.len()].copy_from_slice(b);
-    }
+    padded[1][..b.len()].copy_from_slice(b);
     simd.pair_up(&padded[0], &padded[1])
 }
 
@@ -288,15 +281,16 @@ fn run_of<S: Dot, const LIMBS: usize, const P: usize>(
                 let (a, b) = pair_of_planes(product, pair, limb, task.from + from, len);
                 for part in 0..P {
                     let at = 2 * S::LANES * part;
-                    let data = paired(simd, &a[at..], b.map(|b| &b[at..]));
+                    let data = paired(simd, &a[at..], &b[at..]);
                     low[part][limb] = simd.dot(low[part][limb], data.0, weight);
                     high[part][limb] = simd.dot(high[part][limb], data.1, weight);
                 }
             }
             pair += 1;
         }
-        for sums in low.iter_mut().chain(&mut high) {
-            carry(simd, sums);
+        for (low, high) in low.iter_mut().zip(&mut high) {
+            carry(simd, low);
+            carry(simd, high);
         }
     }
     let mask = crate::mask(src.bits());
