@@ -344,10 +344,10 @@ impl Transport for Tcp {
     /// Sends the reason ahead of everything still queued and closes, within two seconds.
     fn abort(&mut self, reason: &str) {
         let mut state = self.shared.lock();
-        if state.incoming.is_none() && state.outgoing.is_none() {
-            state.goodbye = Some(bounded(reason).to_owned());
+        if state.incoming.is_none() {
+            state.goodbye = state.outgoing.is_none().then(|| bounded(reason).to_owned());
+            state.incoming = Some(Failure::GaveUp);
         }
-        state.incoming = Some(Failure::GaveUp);
         state.clear_outbox();
         state.inbox.clear();
         state.inbox_cost = 0;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jaguar_wire::tcp::{Incoming, Listener, Options, Tcp};
 use jaguar_wire::{Channel, Transport, WireError};
+use proptest::prelude::*;
 
 /// Impatient, so that tests of silence take half a second.
 fn options() -> Options {
@@ -315,6 +316,29 @@ fn a_frame_may_come_byte_by_byte() {
     });
     assert_eq!(tcp.recv().unwrap(), b"slow");
     drop(writing.join().unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a peer sends, its valid data frames arrive and everything else is an error.
+    #[test]
+    fn any_bytes_end_in_an_error(
+        valid in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 0..4),
+        bytes in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..60),
+    ) {
+        let (mut tcp, mut socket) = by_hand();
+        for payload in &valid {
+            socket.write_all(&frame(1, payload)).unwrap();
+        }
+        socket.write_all(&bytes).unwrap();
+        drop(socket);
+        for payload in &valid {
+            prop_assert_eq!(&tcp.recv().unwrap(), payload);
+        }
+        let error = (0..=bytes.len()).find_map(|_| tcp.recv().err());
+        prop_assert!(error.is_some(), "more chunks than bytes");
+    }
 }
 
 // ---- Strangers ----
