@@ -39,7 +39,7 @@ lint: toolchain
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if command -v cargo-deny >/dev/null; then \
-	  $(CARGO) deny --offline --locked check --hide-inclusion-graph licenses bans sources; \
+	  $(CARGO) deny --locked check --hide-inclusion-graph licenses bans sources; \
 	else \
 	  echo 'skip: cargo-deny is not installed (cargo install cargo-deny --locked): licences of dependencies unchecked'; \
 	fi
