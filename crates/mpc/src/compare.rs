@@ -1,0 +1,99 @@
+//! \[bit\] <- LessThan(a of the client, b of the server), and \[bit\] <- NonNegative(\[x\]).
+//!
+//! The millionaires' problem by digits looked up with OT and a tree of ANDs (Garay, Schoenmakers and Villegas,
+//! PKC 2007; with 1-of-2^m OT as in CrypTFlow2, CCS 2020, Section 3), all hashing in preparation; see
+//! the headers of `formula.rs` (what is computed) and `evaluate.rs` (how, and who learns what). The sign of a
+//! shared x mod 2^n is msb(x_c) ⊕ msb(x_s) ⊕ the carry out of the lower n − 1 bits, and that carry is
+//! ¬x_c < x_s there.
+//!
+//! Exact. The results are shares by exclusive or; neither party learns a thing. Costs: [`crate::cost::less_than`],
+//! [`crate::cost::non_negative`]. For 15 bits in digits of four: 118 bits in all, 21 COTs, two levels of gates.
+
+use jaguar_ot::{CotSource, Role};
+use jaguar_wire::Channel;
+
+use crate::error::{check_count, check_range};
+use crate::evaluate::{Prepared, exchange};
+use crate::formula::Formula;
+use crate::party::Party;
+use crate::{Bits, MpcError};
+
+/// Bits per digit: 1..=4.
+pub(crate) fn check_digit(digit: u32) -> Result<(), MpcError> {
+    check_range("bits per digit", digit, 1..=4)
+}
+
+fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+    check_count("operands", x.len(), prepared.count)?;
+    let role = prepared.role;
+    // 1. The client sends its corrections. 2. The server answers with tables.
+    let mut running = match role {
+        Role::Client => prepared.client_start(chan, x)?.take(chan)?,
+        Role::Server => prepared.server_serve(chan, x)?,
+    };
+    // 3. Both open the gates, level by level.
+    for turn in 1..=running.levels_left() {
+        let mine = running.opening();
+        let theirs = exchange(chan, role, turn, &mine, |_| Ok(()))?;
+        running.close(&theirs);
+    }
+    Ok(running.results().swap_remove(0))
+}
+
+/// A prepared comparison of the client's numbers with the server's, for one run.
+pub struct LessThan(Prepared);
+
+impl LessThan {
+    /// Prepares `count` comparisons of numbers of `bits` bits (1..=32) in digits of `digit` bits (1..=4).
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        bits: u32,
+        digit: u32,
+    ) -> Result<Self, MpcError> {
+        check_range("width of a comparison", bits, 1..=32)?;
+        check_digit(digit)?;
+        Ok(Self(Prepared::new(party, chan, count, Formula::less(bits, digit))?))
+    }
+
+    /// Shares of \[client's number < server's number\]; `own` are this party's numbers.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, own: &[u64]) -> Result<Bits, MpcError> {
+        run(self.0, chan, own)
+    }
+}
+
+/// A prepared sign test of shared values, for one run.
+pub struct NonNegative(Prepared);
+
+impl NonNegative {
+    /// Prepares `count` tests of values shared mod 2^`bits` (3..=32), in digits of `digit` bits (1..=4).
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        bits: u32,
+        digit: u32,
+    ) -> Result<Self, MpcError> {
+        check_range("width of shares", bits, 3..=32)?;
+        check_digit(digit)?;
+        Ok(Self(Prepared::new(party, chan, count, Formula::sign(bits, digit))?))
+    }
+
+    /// Shares of \[x ≥ 0\]; `x` are this party's shares, values signed.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+        run(self.0, chan, x)
+    }
+}

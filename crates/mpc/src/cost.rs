@@ -1,0 +1,160 @@
+//! What every protocol costs, before it is run. Tests assert that runs cost exactly this.
+
+use std::ops::Add;
+
+use jaguar_ot::Role;
+
+use crate::evaluate::stride;
+use crate::extend::ExtendParams;
+use crate::formula::{And, Formula};
+use crate::lanes::{Lanes, groups, plane_bytes};
+use crate::maxpool::PoolShape;
+use crate::relu::ReluParams;
+use crate::relu6::Relu6Params;
+use crate::select::Shape;
+use crate::{argmax, bit, extend, maxpool, mux, select};
+
+/// COTs, bytes, memory and rounds of one prepared batch and its run. What making the COTs themselves sends
+/// is not in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// COTs with the server as the sender.
+    pub cots_from_server: u64,
+    /// COTs with the client as the sender.
+    pub cots_from_client: u64,
+    /// Bytes that the client keeps between preparation and run.
+    pub client_memory: u64,
+    /// Bytes that the server keeps between preparation and run.
+    pub server_memory: u64,
+    /// Bytes from the server to the client in preparation. None go the other way.
+    pub prepare_down: u64,
+    /// Bytes from the client to the server in the run.
+    pub up: u64,
+    /// Bytes from the server to the client in the run.
+    pub down: u64,
+    /// How often the client waits for an answer in the run, when it starts with something unsent.
+    pub client_rounds: u64,
+    /// The same for the server, on small batches: on big ones it answers while it still receives.
+    pub server_rounds: u64,
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    /// One after the other.
+    fn add(self, other: Self) -> Self {
+        Self {
+            cots_from_server: self.cots_from_server + other.cots_from_server,
+            cots_from_client: self.cots_from_client + other.cots_from_client,
+            client_memory: self.client_memory + other.client_memory,
+            server_memory: self.server_memory + other.server_memory,
+            prepare_down: self.prepare_down + other.prepare_down,
+            up: self.up + other.up,
+            down: self.down + other.down,
+            client_rounds: self.client_rounds + other.client_rounds,
+            server_rounds: self.server_rounds + other.server_rounds,
+        }
+    }
+}
+
+/// Rounds of a run with so many alternating turns after corrections and tables.
+pub(crate) fn rounds(count: usize, turns: usize) -> (u64, u64) {
+    if count == 0 { (0, 0) } else { (1 + turns as u64 / 2, 1 + turns.div_ceil(2) as u64) }
+}
+
+/// Digits and gates, without rounds.
+pub(crate) fn of_formula(count: usize, formula: &Formula) -> Cost {
+    let ands = formula.circuit.ands().count();
+    let opened: usize = formula.circuit.ands().map(And::opened).sum();
+    let memory = |role| (groups(count) * stride(formula, role) * size_of::<Lanes>()) as u64;
+    Cost {
+        cots_from_server: ((formula.corrections() + ands) * count) as u64,
+        cots_from_client: (ands * count) as u64,
+        client_memory: memory(Role::Client),
+        server_memory: memory(Role::Server),
+        up: plane_bytes(count, formula.corrections() + opened) as u64,
+        down: plane_bytes(count, formula.message_planes() + opened) as u64,
+        ..Cost::default()
+    }
+}
+
+fn comparison(count: usize, formula: &Formula) -> Cost {
+    let (client_rounds, server_rounds) = rounds(count, formula.depth());
+    Cost { client_rounds, server_rounds, ..of_formula(count, formula) }
+}
+
+/// [`crate::LessThan`] on `count` numbers of `bits` bits in digits of `digit`.
+pub fn less_than(count: usize, bits: u32, digit: u32) -> Cost {
+    comparison(count, &Formula::less(bits, digit))
+}
+
+/// [`crate::NonNegative`] on `count` values mod 2^`bits` in digits of `digit`.
+pub fn non_negative(count: usize, bits: u32, digit: u32) -> Cost {
+    comparison(count, &Formula::sign(bits, digit))
+}
+
+/// [`crate::Relu`].
+pub fn relu(count: usize, params: &ReluParams) -> Cost {
+    select::cost(count, &params.formula(), &params.shape())
+}
+
+/// [`crate::Relu6`].
+pub fn relu6(count: usize, params: &Relu6Params) -> Cost {
+    select::cost(count, &params.formula(), &params.shape())
+}
+
+/// One round for both, if there is anything to do.
+fn once(count: usize, cost: Cost) -> Cost {
+    let rounds = u64::from(count > 0);
+    Cost { client_rounds: rounds, server_rounds: rounds, ..cost }
+}
+
+/// [`crate::Extend`].
+pub fn extend(count: usize, params: &ExtendParams) -> Cost {
+    once(count, extend::cost(count, 1, params.bits, params.out_bits))
+}
+
+/// [`crate::Mux`] mod 2^`bits`.
+pub fn mux(count: usize, bits: u32) -> Cost {
+    let opened = plane_bytes(count, 1) as u64;
+    let cost = mux::cost(count, &[bits]);
+    once(count, Cost { up: cost.up + opened, down: cost.down + opened, ..cost })
+}
+
+/// [`crate::BitToArithmetic`] to shares mod 2^`bits`.
+pub fn bit_to_arithmetic(count: usize, bits: u32) -> Cost {
+    let opened = plane_bytes(count, 1) as u64;
+    once(count, Cost { up: opened, down: opened, ..bit::cost(count, bits) })
+}
+
+/// A tournament: so many elements with such parts, level after level.
+fn tournament(levels: impl Iterator<Item = (usize, Vec<u32>)>, formula: &Formula) -> Cost {
+    let mut all = Cost::default();
+    for (count, parts) in levels.filter(|(count, _)| *count > 0) {
+        let between = all.server_rounds > 0 && formula.depth().is_multiple_of(2);
+        all = all + select::cost(count, formula, &Shape { parts, out_bits: None, second: None });
+        // The client's last message of one level comes along with its first of the next.
+        all.server_rounds -= u64::from(between);
+    }
+    all
+}
+
+/// [`crate::MaxPool`] on values mod 2^`bits` in digits of `digit`, for a shape that it accepts.
+pub fn maxpool(shape: &PoolShape, bits: u32, digit: u32) -> Cost {
+    tournament(
+        maxpool::level_counts(shape).into_iter().map(|count| (count, vec![bits])),
+        &Formula::sign(bits, digit),
+    )
+}
+
+/// [`crate::Argmax`] over `count` values mod 2^`bits` in digits of `digit`.
+pub fn argmax(count: usize, bits: u32, digit: u32) -> Cost {
+    let formula = Formula::sign(bits, digit);
+    let mut all = tournament(argmax::levels(count, bits).into_iter(), &formula);
+    if count > 1 {
+        all.down += argmax::index_bytes(count) as u64;
+        // The index comes with the server's last message, unless the client spoke last.
+        all.client_rounds += u64::from(formula.depth().is_multiple_of(2));
+    }
+    all
+}

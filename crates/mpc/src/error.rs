@@ -1,0 +1,52 @@
+//! What can go wrong, sorted by who is to blame.
+
+use jaguar_ot::OtError;
+use jaguar_wire::WireError;
+
+/// A failure of a protocol of this crate. After one, the session is spent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MpcError {
+    /// The connection failed, or the peer broke the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Preparing the correlated OTs failed.
+    #[error(transparent)]
+    Ot(#[from] OtError),
+    /// The caller asked for something that the protocol does not offer.
+    #[error("unusable {what}: found {found}, expected {expected}")]
+    Misuse {
+        /// Which argument.
+        what: &'static str,
+        /// What was given.
+        found: String,
+        /// What may be given.
+        expected: String,
+    },
+}
+
+impl MpcError {
+    pub(crate) fn misuse(what: &'static str, found: impl ToString, expected: impl ToString) -> Self {
+        Self::Misuse { what, found: found.to_string(), expected: expected.to_string() }
+    }
+}
+
+/// `found` must lie in `range`.
+pub(crate) fn check_range(
+    what: &'static str,
+    found: u32,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<(), MpcError> {
+    if range.contains(&found) {
+        return Ok(());
+    }
+    Err(MpcError::misuse(what, found, format!("{} to {}", range.start(), range.end())))
+}
+
+/// There must be `expected` values.
+pub(crate) fn check_count(what: &'static str, found: usize, expected: usize) -> Result<(), MpcError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(MpcError::misuse(what, format!("{found} values"), format!("{expected} values, as prepared")))
+}

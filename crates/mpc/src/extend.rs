@@ -1,0 +1,277 @@
+//! \[x\] mod 2^out <- Extend(\[x\] mod 2^n): the same value in shares of a larger ring.
+//!
+//! For 0 ≤ x < 2^(n−1), x = x_c + x_s − 2^n·(m_c ∨ m_s) over the integers, where m are the shares' top bits:
+//! the shares wrap unless both are small. With m_c ∨ m_s = m_c + m_s − m_c·m_s only the product needs the
+//! peer: one random OT with the server's m_s as choice, of out − n bits. A signed x in [−2^(n−2), 2^(n−2))
+//! becomes non-negative by adding 2^(n−2) (Rathee et al., SIRNN, S&P 2021, Section 3.2, for the general case).
+//!
+//! Exact in that range; outside of it the result is wrong by 2^n.
+//!
+//! The server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
+//! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the client
+//! sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
+
+use jaguar_ot::{CotSource, Role};
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use crate::error::{check_count, check_range};
+use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes};
+use crate::mux::{BLOCK, add_plane, plane_to_bytes};
+use crate::party::{Pads, Party};
+use crate::{Cost, MpcError};
+
+/// Prepared pads, for one or more alternative values ("candidates") of every element.
+pub(crate) struct Prepared {
+    count: usize,
+    bits: u32,
+    out_bits: u32,
+    side: Side,
+}
+
+enum Side {
+    /// Both pads of every OT, candidate by candidate.
+    Client(Vec<[Zeroizing<Vec<u32>>; 2]>),
+    /// The pad and the random choice of every OT.
+    Server(Vec<(Zeroizing<Vec<u32>>, Zeroizing<Vec<Lanes>>)>),
+}
+
+/// What `candidates` extensions of every element cost.
+pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
+    Cost {
+        cots_from_client: (candidates * count) as u64,
+        client_memory: (candidates * count * 8) as u64,
+        server_memory: (candidates * (count * 4 + groups(count) * size_of::<Lanes>())) as u64,
+        up: (candidates * pack::packed_len(count, out_bits - bits)) as u64,
+        down: plane_bytes(count, candidates) as u64,
+        ..Cost::default()
+    }
+}
+
+impl Prepared {
+    pub(crate) fn new<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        candidates: usize,
+        (bits, out_bits): (u32, u32),
+    ) -> Result<Self, MpcError> {
+        let pads = || Zeroizing::new(Vec::with_capacity(count));
+        let mut client = Vec::new();
+        let mut server = Vec::new();
+        for _ in 0..candidates {
+            let (mut zeros, mut ones, mut random) = (pads(), pads(), Zeroizing::new(Vec::new()));
+            for g in 0..groups(count) {
+                match party.pads(chan, Role::Client, group_len(count, g))? {
+                    Pads::Sender(zero, one) => {
+                        zeros.extend(zero.iter().map(|pad| pad.0 as u32));
+                        ones.extend(one.iter().map(|pad| pad.0 as u32));
+                    }
+                    Pads::Receiver(pad, choices) => {
+                        zeros.extend(pad.iter().map(|pad| pad.0 as u32));
+                        random.push(Lanes::from_bools(choices));
+                    }
+                }
+            }
+            match party.role() {
+                Role::Client => client.push([zeros, ones]),
+                Role::Server => server.push((zeros, random)),
+            }
+        }
+        let side = match party.role() {
+            Role::Client => Side::Client(client),
+            Role::Server => Side::Server(server),
+        };
+        Ok(Self { count, bits, out_bits, side })
+    }
+
+    /// The bits that the wrap is made of.
+    fn top(&self, x: u64) -> u64 {
+        x >> (self.bits - 1) & 1
+    }
+
+    /// The share mod 2^out of share `x` mod 2^n, given its party's share of the product of the top bits.
+    fn extended(&self, x: u64, product: u64) -> u64 {
+        let x = x & (u64::MAX >> (64 - self.bits));
+        x.wrapping_add(product.wrapping_sub(self.top(x)) << self.bits) & (u64::MAX >> (64 - self.out_bits))
+    }
+
+    /// Server, step 1: sends its corrected choices for every candidate.
+    pub(crate) fn server_send<V: AsRef<[u64]>>(
+        &self,
+        chan: &mut Channel,
+        candidates: &[V],
+    ) -> Result<(), MpcError> {
+        let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
+        for (x, (_, random)) in candidates.iter().zip(prepared) {
+            let mut plane = Vec::with_capacity(random.len());
+            for (x, &random) in x.as_ref().chunks(GROUP).zip(random.iter()) {
+                let mut lanes = random;
+                for (i, eight) in x.chunks(8).enumerate() {
+                    for (word, &x) in lanes.0.iter_mut().zip(eight) {
+                        *word ^= self.top(x) << i;
+                    }
+                }
+                plane.push(lanes);
+            }
+            chan.send(&plane_to_bytes(&plane, self.count))?;
+        }
+        Ok(())
+    }
+
+    /// Client, step 1: receives the server's corrected choices.
+    pub(crate) fn client_recv(&self, chan: &mut Channel) -> Result<Vec<Vec<Lanes>>, MpcError> {
+        let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
+        let mut planes = Vec::new();
+        for _ in prepared {
+            let bytes = chan.recv(plane_bytes(self.count, 1))?;
+            let mut plane = vec![Lanes::ZERO; groups(self.count)];
+            add_plane(&mut plane, self.count, &mut &bytes[..]);
+            planes.push(plane);
+        }
+        Ok(planes)
+    }
+
+    /// Client, step 2: sends the pads' corrections; its extended shares of every candidate.
+    pub(crate) fn client_answer<V: AsRef<[u64]>>(
+        self,
+        chan: &mut Channel,
+        planes: &[Vec<Lanes>],
+        candidates: &[V],
+    ) -> Result<Vec<Zeroizing<Vec<u64>>>, MpcError> {
+        let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
+        let mut extended = Vec::new();
+        for ((plane, [zero, one]), x) in planes.iter().zip(prepared).zip(candidates) {
+            let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+            let mut block = Vec::with_capacity(BLOCK);
+            for (e, &x) in x.as_ref().iter().enumerate() {
+                let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
+                // The server's choice was corrected by this bit, so the pads change places by it.
+                let swap = (zero ^ one) & plane[e / GROUP].bit(e % GROUP).wrapping_neg();
+                let (zero, one) = (zero ^ swap, one ^ swap);
+                block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
+                out.push(self.extended(x, zero.wrapping_neg()));
+                if block.len() == BLOCK {
+                    chan.send_packed(&block, self.out_bits - self.bits)?;
+                    block.clear();
+                }
+            }
+            chan.send_packed(&block, self.out_bits - self.bits)?;
+            extended.push(out);
+        }
+        Ok(extended)
+    }
+
+    /// Server, step 2: receives the corrections; its extended shares of every candidate.
+    pub(crate) fn server_finish<V: AsRef<[u64]>>(
+        self,
+        chan: &mut Channel,
+        candidates: &[V],
+    ) -> Result<Vec<Zeroizing<Vec<u64>>>, MpcError> {
+        let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
+        let mut extended = Vec::new();
+        for ((pads, _), x) in prepared.iter().zip(candidates) {
+            let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+            for (x, pads) in x.as_ref().chunks(BLOCK).zip(pads.chunks(BLOCK)) {
+                let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
+                for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
+                    let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
+                    out.push(self.extended(x, product));
+                }
+            }
+            extended.push(out);
+        }
+        Ok(extended)
+    }
+}
+
+/// Which values an extension takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Range {
+    /// −2^(n−2) ≤ x < 2^(n−2).
+    Signed,
+    /// 0 ≤ x < 2^(n−1), as after a ReLU.
+    NonNegative,
+}
+
+/// What an extension does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtendParams {
+    /// The shares' ring before is mod 2^`bits`: 3..=32.
+    pub bits: u32,
+    /// And after it mod 2^`out_bits`: more than `bits`, by at most 32, at most 63.
+    pub out_bits: u32,
+    /// The values' range.
+    pub range: Range,
+}
+
+impl ExtendParams {
+    pub(crate) fn check(&self) -> Result<(), MpcError> {
+        check_range("width before an extension", self.bits, 3..=32)?;
+        check_range("width after an extension", self.out_bits, self.bits + 1..=63.min(self.bits + 32))
+    }
+
+    fn offset(&self) -> u64 {
+        match self.range {
+            Range::Signed => 1 << (self.bits - 2),
+            Range::NonNegative => 0,
+        }
+    }
+}
+
+/// A prepared extension, for one run.
+pub struct Extend {
+    params: ExtendParams,
+    prepared: Prepared,
+}
+
+impl Extend {
+    /// Prepares `count` extensions.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ExtendParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let prepared = Prepared::new(party, chan, count, 1, (params.bits, params.out_bits))?;
+        Ok(Self { params, prepared })
+    }
+
+    /// This party's shares mod 2^out_bits. The client's last message may still be in the channel's buffer.
+    ///
+    /// 1. The server sends its corrected choices.
+    /// 2. The client answers with the pads' corrections.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        check_count("shares", x.len(), self.prepared.count)?;
+        let (offset, bits, out_bits) = (self.params.offset(), self.params.bits, self.params.out_bits);
+        let mask = u64::MAX >> (64 - bits);
+        match self.prepared.side {
+            Side::Client(_) => {
+                let x = Zeroizing::new(x.iter().map(|x| x & mask).collect::<Vec<_>>());
+                // 1.
+                let planes = self.prepared.client_recv(chan)?;
+                // 2.
+                let mut out = self.prepared.client_answer(chan, &planes, &[&x[..]])?;
+                Ok(std::mem::take(&mut out[0]))
+            }
+            Side::Server(_) => {
+                // The server's share carries the offset, and loses it again at the end.
+                let x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect::<Vec<_>>());
+                // 1.
+                self.prepared.server_send(chan, &[&x[..]])?;
+                // 2.
+                let mut out = self.prepared.server_finish(chan, &[&x[..]])?;
+                let mut out = std::mem::take(&mut *out[0]);
+                out.iter_mut().for_each(|x| *x = x.wrapping_sub(offset) & (u64::MAX >> (64 - out_bits)));
+                Ok(out)
+            }
+        }
+    }
+}

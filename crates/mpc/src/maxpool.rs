@@ -1,0 +1,181 @@
+//! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
+//!
+//! max(a, b) = b + ReLU(a − b). Rows first, then columns: the largest of k_w neighbours in each row that is
+//! needed, then of k_h such results (six comparisons instead of eight for a 3 × 3 window with stride 2). Within
+//! a window a tournament of ⌈log2 k⌉ levels, all windows of a level in one batch; comparisons that two
+//! windows have in common are made once. Padding never wins: a window at the border takes the largest of its real places.
+//!
+//! Exact in the stated range, which makes a − b fit. Neither party learns a thing. Cost: a ReLU from and to n
+//! bits for each comparison, and its flights for each level; the client's last message of a level travels with
+//! its first of the next. See [`crate::cost::maxpool`].
+
+use std::collections::BTreeMap;
+
+use jaguar_ot::CotSource;
+use jaguar_wire::Channel;
+
+use crate::error::check_count;
+use crate::party::Party;
+use crate::relu::{Relu, ReluParams};
+use crate::{MpcError, ring_mask};
+
+/// A max-pool's geometry. Everything is in places of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolShape {
+    /// C.
+    pub channels: usize,
+    /// H, W.
+    pub size: [usize; 2],
+    /// Height and width of a window.
+    pub kernel: [usize; 2],
+    /// Steps between windows, down and right.
+    pub stride: [usize; 2],
+    /// Padding at the top, left, bottom and right.
+    pub pads: [usize; 4],
+}
+
+impl PoolShape {
+    /// Height and width of the output, rounded down as is usual.
+    ///
+    /// # Errors
+    /// When a dimension, window or stride is zero, a padding is as large as the window, or no window fits.
+    pub fn output(&self) -> Result<[usize; 2], MpcError> {
+        let mut output = [0; 2];
+        for axis in 0..2 {
+            let (size, kernel, stride) = (self.size[axis], self.kernel[axis], self.stride[axis]);
+            let (before, after) = (self.pads[axis], self.pads[axis + 2]);
+            if self.channels == 0 || size == 0 || kernel == 0 || stride == 0 {
+                return Err(MpcError::misuse("pooling shape", "a zero", "positive sizes and steps"));
+            }
+            if before >= kernel || after >= kernel {
+                return Err(MpcError::misuse("padding", before.max(after), format!("less than {kernel}")));
+            }
+            let Some(slack) = (size + before + after).checked_sub(kernel) else {
+                return Err(MpcError::misuse("window", kernel, format!("at most {size} and the padding")));
+            };
+            output[axis] = slack / stride + 1;
+        }
+        Ok(output)
+    }
+
+    /// The real places of window `at` along an axis.
+    pub(crate) fn window(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
+        let start = (at * self.stride[axis]) as isize - self.pads[axis] as isize;
+        let end = start + self.kernel[axis] as isize;
+        start.max(0) as usize..(end as usize).min(self.size[axis])
+    }
+}
+
+/// Who meets whom, in one channel: values are numbered, the input's `H·W` first, and each level appends the
+/// larger of every pair.
+struct Schedule {
+    levels: Vec<Vec<(usize, usize)>>,
+    /// The numbers of the output's values.
+    outputs: Vec<usize>,
+}
+
+/// Plays all windows at once. Returns the winners' numbers.
+fn play(levels: &mut Vec<Vec<(usize, usize)>>, next: &mut usize, mut windows: Vec<Vec<usize>>) -> Vec<usize> {
+    while windows.iter().any(|w| w.len() > 1) {
+        let mut met = BTreeMap::new();
+        let mut level = Vec::new();
+        for window in &mut windows {
+            *window = window
+                .chunks(2)
+                .map(|pair| match *pair {
+                    [a, b] => *met.entry((a, b)).or_insert_with(|| {
+                        level.push((a, b));
+                        *next += 1;
+                        *next - 1
+                    }),
+                    _ => pair[0],
+                })
+                .collect();
+        }
+        levels.push(level);
+    }
+    windows.into_iter().map(|w| w[0]).collect()
+}
+
+fn schedule(shape: &PoolShape, [out_h, out_w]: [usize; 2]) -> Schedule {
+    let [height, width] = shape.size;
+    let mut levels = Vec::new();
+    let mut next = height * width;
+    // Rows that no window needs (stride beyond the window) are left out.
+    let mut needed = vec![false; height];
+    (0..out_h).flat_map(|i| shape.window(0, i)).for_each(|row| needed[row] = true);
+    let mut windows = Vec::new();
+    let mut row_at = vec![0; height];
+    for row in (0..height).filter(|&row| needed[row]) {
+        row_at[row] = windows.len();
+        windows.extend((0..out_w).map(|j| shape.window(1, j).map(|col| row * width + col).collect()));
+    }
+    let rows = play(&mut levels, &mut next, windows);
+    let windows = (0..out_h)
+        .flat_map(|i| (0..out_w).map(move |j| (i, j)))
+        .map(|(i, j)| shape.window(0, i).map(|row| rows[row_at[row] + j]).collect())
+        .collect();
+    let outputs = play(&mut levels, &mut next, windows);
+    Schedule { levels, outputs }
+}
+
+/// Comparisons of every level, over all channels.
+pub(crate) fn level_counts(shape: &PoolShape) -> Vec<usize> {
+    let Ok(output) = shape.output() else { return Vec::new() };
+    schedule(shape, output).levels.iter().map(|level| level.len() * shape.channels).collect()
+}
+
+/// A prepared max-pool, for one run.
+pub struct MaxPool {
+    shape: PoolShape,
+    bits: u32,
+    schedule: Schedule,
+    relus: Vec<Relu>,
+}
+
+impl MaxPool {
+    /// Prepares one max-pool on values mod 2^`bits` (3..=24) in digits of `digit` bits (1..=4).
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        shape: PoolShape,
+        bits: u32,
+        digit: u32,
+    ) -> Result<Self, MpcError> {
+        let params = ReluParams { bits, out_bits: bits, digit };
+        params.check()?;
+        let schedule = schedule(&shape, shape.output()?);
+        let relus = schedule
+            .levels
+            .iter()
+            .map(|level| Relu::prepare(party, chan, level.len() * shape.channels, params))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { shape, bits, schedule, relus })
+    }
+
+    /// This party's shares of the output, `[C, H', W']` mod 2^bits; `x` are its shares of `[C, H, W]`. The
+    /// client's last message may still be in the channel's buffer.
+    ///
+    /// # Errors
+    /// When the count differs from the shape's, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        let channels = self.shape.channels;
+        let places = self.shape.size[0] * self.shape.size[1];
+        check_count("shares", x.len(), channels * places)?;
+        let mut values: Vec<_> = x.chunks(places).map(|x| ring_mask(x, self.bits)).collect();
+        for (level, relu) in self.schedule.levels.iter().zip(self.relus) {
+            let differences: Vec<u64> =
+                values.iter().flat_map(|v| level.iter().map(|&(a, b)| v[a].wrapping_sub(v[b]))).collect();
+            let larger = relu.run(chan, &differences)?;
+            for (v, larger) in values.iter_mut().zip(larger.chunks(level.len().max(1))) {
+                let new: Vec<u64> =
+                    level.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();
+                v.extend(ring_mask(&new, self.bits).iter());
+            }
+        }
+        Ok(values.iter().flat_map(|v| self.schedule.outputs.iter().map(|&o| v[o])).collect())
+    }
+}

@@ -1,0 +1,244 @@
+//! \[b·x\] <- Mux(\[b\], \[x\]): an arithmetic share times a bit, b shared by exclusive or, x mod 2^bits.
+//!
+//! A random bit β = β_c ⊕ β_s is prepared, with β_c and β_s the parties' choices in two random OTs. Each party
+//! is the sender of one of them: its pads k0, k1 give δ = k1 − k0, and the receiver has k0 + β'·δ, where β' is
+//! its choice. With (β_c ⊕ β_s)·x_s = β_s·x_s + β_c·(1 − 2β_s)·x_s, the server sends ε = (1 − 2β_s)·x_s − δ and
+//! the client adds β_c·ε; the same the other way round. That gives shares of β·x **before b is known**. Once it
+//! is, both open c = b ⊕ β, and b·x = c·x + (1 − 2c)·β·x is local. So a multiplication by the result of a
+//! comparison costs one turn after it, of one bit each way.
+//!
+//! Exact. ⌈bits⌉ + 1 bits each way and two COTs an element, one in each direction. δ is unknown to the receiver of
+//! ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most two
+//! parts) can be multiplied by the same bit for the same COTs.
+
+use jaguar_ot::{CotSource, Role};
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use crate::error::{check_count, check_range};
+use crate::evaluate::exchange;
+use crate::kernel::{self, Level};
+use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes, read_lanes, write_lanes};
+use crate::party::{Pads, Party};
+use crate::{Bits, Cost, MpcError};
+
+/// Packed values are sent and read so many at a time (a multiple of 8, so that no block ends inside a byte).
+pub(crate) const BLOCK: usize = 8192;
+
+/// One value per element that is multiplied.
+struct Part {
+    bits: u32,
+    /// The share that falls to this party: its pad as a receiver − pad 0 as a sender.
+    pad: Zeroizing<Vec<u32>>,
+    /// Pad 1 − pad 0 as a sender.
+    delta: Zeroizing<Vec<u32>>,
+}
+
+/// Prepared material.
+pub(crate) struct Prepared {
+    level: Level,
+    count: usize,
+    parts: Vec<Part>,
+    beta: Zeroizing<Vec<Lanes>>,
+}
+
+/// What a preparation costs in COTs and memory, and a run in corrections.
+pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
+    let values: usize = parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
+    let kept = (groups(count) * size_of::<Lanes>() + parts.len() * count * 8) as u64;
+    Cost {
+        cots_from_server: count as u64,
+        cots_from_client: count as u64,
+        client_memory: kept,
+        server_memory: kept,
+        up: values as u64,
+        down: values as u64,
+        ..Cost::default()
+    }
+}
+
+impl Prepared {
+    /// `parts` are the widths, at most two, each at most 32 bits.
+    pub(crate) fn new<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        parts: &[u32],
+    ) -> Result<Self, MpcError> {
+        assert!(parts.len() <= 2, "a pad has room for two parts");
+        let mut this = Self {
+            level: party.level,
+            count,
+            parts: parts
+                .iter()
+                .map(|&bits| Part {
+                    bits,
+                    pad: Zeroizing::new(vec![0; count]),
+                    delta: Zeroizing::new(vec![0; count]),
+                })
+                .collect(),
+            beta: Zeroizing::new(Vec::with_capacity(groups(count))),
+        };
+        for g in 0..groups(count) {
+            let (at, len) = (g * GROUP, group_len(count, g));
+            for sender in [Role::Server, Role::Client] {
+                let pads = party.pads(chan, sender, len)?;
+                if let Pads::Receiver(_, choices) = pads {
+                    this.beta.push(Lanes::from_bools(choices));
+                }
+                for (p, part) in this.parts.iter_mut().enumerate() {
+                    let mask = u32::MAX >> (32 - part.bits);
+                    let (pad, delta) = (&mut part.pad[at..][..len], &mut part.delta[at..][..len]);
+                    match pads {
+                        Pads::Sender(zero, one) => {
+                            for e in 0..len {
+                                let zero = (zero[e].0 >> (64 * p)) as u32;
+                                let one = (one[e].0 >> (64 * p)) as u32;
+                                delta[e] = one.wrapping_sub(zero) & mask;
+                                pad[e] = pad[e].wrapping_sub(zero) & mask;
+                            }
+                        }
+                        Pads::Receiver(pads, _) => {
+                            for e in 0..len {
+                                pad[e] = pad[e].wrapping_add((pads[e].0 >> (64 * p)) as u32) & mask;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(this)
+    }
+
+    /// Sends the correction ε of every value of part `p`.
+    pub(crate) fn send_corrections(&self, chan: &mut Channel, p: usize, x: &[u64]) -> Result<(), MpcError> {
+        let part = &self.parts[p];
+        let mut masked = [0; BLOCK];
+        for (block, x) in x.chunks(BLOCK).enumerate() {
+            let masked = &mut masked[..x.len()];
+            for (g, (masked, x)) in masked.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
+                let g = block * (BLOCK / GROUP) + g;
+                let delta = &part.delta[g * GROUP..][..x.len()];
+                kernel::correct(self.level, masked, x, delta, &self.beta[g], part.bits);
+            }
+            chan.send_packed(masked, part.bits)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the peer's corrections; this party's share of β·x.
+    pub(crate) fn recv_products(
+        &self,
+        chan: &mut Channel,
+        p: usize,
+        x: &[u64],
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        let part = &self.parts[p];
+        let mut products = Zeroizing::new(Vec::with_capacity(self.count));
+        for (block, x) in x.chunks(BLOCK).enumerate() {
+            let mut w = chan.recv_packed(x.len(), part.bits)?;
+            for (g, (w, x)) in w.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
+                let g = block * (BLOCK / GROUP) + g;
+                let pad = &part.pad[g * GROUP..][..x.len()];
+                kernel::product(self.level, w, x, pad, &self.beta[g], part.bits);
+            }
+            products.extend_from_slice(&w);
+        }
+        Ok(products)
+    }
+
+    /// This party's share of c = b ⊕ β.
+    pub(crate) fn opening(&self, b: &Bits) -> Vec<Lanes> {
+        b.lanes.iter().zip(self.beta.iter()).map(|(&b, &beta)| b ^ beta).collect()
+    }
+
+    /// For c = 0 and for c = 1, this party's share of b·x, where `products` are its shares of β·x.
+    pub(crate) fn candidates(
+        &self,
+        p: usize,
+        x: &[u64],
+        products: Zeroizing<Vec<u64>>,
+    ) -> [Zeroizing<Vec<u64>>; 2] {
+        let mask = u64::MAX >> (64 - self.parts[p].bits);
+        let other = x.iter().zip(products.iter()).map(|(x, w)| x.wrapping_sub(*w) & mask).collect();
+        [products, Zeroizing::new(other)]
+    }
+}
+
+/// Picks the candidate that the opened c names.
+pub(crate) fn choose(level: Level, candidates: [Zeroizing<Vec<u64>>; 2], c: &[Lanes]) -> Vec<u64> {
+    let [mut zero, one] = candidates;
+    for ((zero, one), c) in zero.chunks_mut(GROUP).zip(one.chunks(GROUP)).zip(c) {
+        kernel::choose(level, zero, one, c);
+    }
+    std::mem::take(&mut zero)
+}
+
+/// The wire form of a plane over `count` elements.
+pub(crate) fn plane_to_bytes(plane: &[Lanes], count: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(plane_bytes(count, 1));
+    for (g, lanes) in plane.iter().enumerate() {
+        write_lanes(&mut bytes, lanes, group_len(count, g));
+    }
+    bytes
+}
+
+/// Adds the peer's shares of a plane, at the front of `theirs`, to this party's.
+pub(crate) fn add_plane(plane: &mut [Lanes], count: usize, theirs: &mut &[u8]) {
+    for (g, lanes) in plane.iter_mut().enumerate() {
+        *lanes = *lanes ^ read_lanes(theirs, group_len(count, g));
+    }
+}
+
+/// A prepared multiplication of shared values by shared bits, for one run.
+pub struct Mux {
+    role: Role,
+    prepared: Prepared,
+}
+
+impl Mux {
+    /// Prepares `count` multiplications mod 2^`bits`, `bits` in 1..=32.
+    ///
+    /// # Errors
+    /// When `bits` is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        bits: u32,
+    ) -> Result<Self, MpcError> {
+        check_range("width of a multiplication", bits, 1..=32)?;
+        Ok(Self { role: party.role(), prepared: Prepared::new(party, chan, count, &[bits])? })
+    }
+
+    /// This party's shares of `b·x` mod 2^bits.
+    ///
+    /// 1. Both send the corrections ε and their shares of c = b ⊕ β, the client first.
+    /// 2. Both compute c·x + (1 − 2c)·β·x.
+    ///
+    /// # Errors
+    /// When the counts differ from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, b: &Bits, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        let prepared = self.prepared;
+        check_count("bits", b.len(), prepared.count)?;
+        check_count("shares", x.len(), prepared.count)?;
+        // 1. Both are known at the start, so both travel in the same flight.
+        let mut c = prepared.opening(b);
+        let mine = plane_to_bytes(&c, prepared.count);
+        let (products, theirs);
+        if self.role == Role::Client {
+            prepared.send_corrections(chan, 0, x)?;
+            chan.send(&mine)?;
+            products = prepared.recv_products(chan, 0, x)?;
+            theirs = chan.recv(mine.len())?;
+        } else {
+            products = prepared.recv_products(chan, 0, x)?;
+            prepared.send_corrections(chan, 0, x)?;
+            theirs = exchange(chan, self.role, 2, &mine, |_| Ok(()))?;
+        }
+        // 2.
+        add_plane(&mut c, prepared.count, &mut &theirs[..]);
+        let candidates = prepared.candidates(0, x, products);
+        Ok(choose(prepared.level, candidates, &c))
+    }
+}

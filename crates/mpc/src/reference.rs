@@ -1,0 +1,69 @@
+//! What the protocols compute, on plain integers.
+
+use crate::maxpool::PoolShape;
+
+/// The representative of `x` mod 2^`bits` in \[−2^(bits−1), 2^(bits−1)).
+pub const fn signed(x: u64, bits: u32) -> i64 {
+    (x << (64 - bits)) as i64 >> (64 - bits)
+}
+
+/// `x` mod 2^`bits`.
+pub const fn residue(x: i64, bits: u32) -> u64 {
+    x as u64 & (u64::MAX >> (64 - bits))
+}
+
+/// The value that two shares mod 2^`bits` add up to, signed.
+pub const fn open(client: u64, server: u64, bits: u32) -> i64 {
+    signed(client.wrapping_add(server), bits)
+}
+
+/// max(x, 0).
+pub const fn relu(x: i64) -> i64 {
+    if x > 0 { x } else { 0 }
+}
+
+/// `x` clipped to \[0, 2^`log2_six`\].
+pub fn relu6(x: i64, log2_six: u32) -> i64 {
+    x.clamp(0, 1 << log2_six)
+}
+
+/// The largest real value in each window; `x` is `[C, H, W]`, the result `[C, H', W']`.
+///
+/// # Panics
+/// When the shape is not one that [`crate::MaxPool`] takes, or `x` has another size.
+pub fn maxpool(x: &[i64], shape: &PoolShape) -> Vec<i64> {
+    let [out_h, out_w] = shape.output().unwrap_or_else(|e| panic!("{e}"));
+    let [height, width] = shape.size;
+    assert_eq!(x.len(), shape.channels * height * width, "one value a place");
+    let mut out = Vec::with_capacity(shape.channels * out_h * out_w);
+    for channel in x.chunks(height * width) {
+        for i in 0..out_h {
+            for j in 0..out_w {
+                let mut largest = i64::MIN;
+                for u in 0..shape.kernel[0] {
+                    for v in 0..shape.kernel[1] {
+                        let row = (i * shape.stride[0] + u).checked_sub(shape.pads[0]);
+                        let col = (j * shape.stride[1] + v).checked_sub(shape.pads[1]);
+                        if let (Some(row), Some(col)) = (row, col)
+                            && row < height
+                            && col < width
+                        {
+                            largest = largest.max(channel[row * width + col]);
+                        }
+                    }
+                }
+                out.push(largest);
+            }
+        }
+    }
+    out
+}
+
+/// The first position of the largest value.
+///
+/// # Panics
+/// When there is no value.
+pub fn argmax(x: &[i64]) -> usize {
+    let largest = *x.iter().max().expect("at least one value");
+    x.iter().position(|&v| v == largest).expect("it is among them")
+}

@@ -1,0 +1,91 @@
+//! \[max(x, 0)\] mod 2^out <- ReLU(\[x\] mod 2^n), for any signed x of n bits.
+//!
+//! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when out > n, the extension of
+//! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
+//!
+//! Exact: no error, no failure. Neither party learns a thing. For n = 16 in digits of four bits, per element:
+//! 19 bytes and 23 COTs (19 from the server, 4 from the client) at out = 16; 22.75 bytes and 25 COTs at out =
+//! 30. Five flights, of which the first and last ride along with the client's ciphertexts of the layers before
+//! and after. Prepared material: about 30 bytes a side. See [`crate::cost::relu`].
+
+use jaguar_ot::CotSource;
+use jaguar_wire::Channel;
+
+use crate::compare::check_digit;
+use crate::error::{check_count, check_range};
+use crate::formula::Formula;
+use crate::party::Party;
+use crate::select::{Select, Shape};
+use crate::{MpcError, ring_mask};
+
+/// What a ReLU does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReluParams {
+    /// The shares come mod 2^`bits`: 3..=24.
+    pub bits: u32,
+    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32.
+    pub out_bits: u32,
+    /// Bits per digit of the comparison: 1..=4. Four is the fewest levels, three the fewest bytes.
+    pub digit: u32,
+}
+
+impl ReluParams {
+    /// From and to shares mod 2^`bits`, in digits of four.
+    pub const fn new(bits: u32) -> Self {
+        Self { bits, out_bits: bits, digit: 4 }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), MpcError> {
+        check_range("width of shares", self.bits, 3..=24)?;
+        check_range("width of a ReLU's result", self.out_bits, self.bits..=self.bits + 32)?;
+        check_digit(self.digit)
+    }
+
+    pub(crate) fn formula(&self) -> Formula {
+        Formula::sign(self.bits, self.digit)
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
+        Shape { parts: vec![self.bits], out_bits, second: None }
+    }
+}
+
+/// A prepared batch of ReLUs, for one run.
+pub struct Relu {
+    params: ReluParams,
+    select: Select,
+}
+
+impl Relu {
+    /// Prepares `count` ReLUs: uses up COTs, needs no input.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ReluParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let select = Select::prepare(party, chan, count, params.formula(), &params.shape())?;
+        Ok(Self { params, select })
+    }
+
+    /// This party's shares of max(x, 0) mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
+    /// ignored). The client's last message may still be in the channel's buffer: what it sends next, or a
+    /// flush, carries it.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        check_count("shares", x.len(), self.select.count())?;
+        if x.is_empty() {
+            return Ok(Vec::new());
+        }
+        let x = ring_mask(x, self.params.bits);
+        let mut selected = self.select.run(chan, &x, &[&x])?;
+        Ok(selected.values.swap_remove(0))
+    }
+}

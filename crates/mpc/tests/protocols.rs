@@ -1,0 +1,404 @@
+//! Every protocol against its plaintext reference, with its cost.
+
+mod common;
+
+use common::{Seen, both, share, words};
+use jaguar_mpc::cost::{self, Cost};
+use jaguar_mpc::reference::{self, open, residue, signed};
+use jaguar_mpc::*;
+use jaguar_ot::Role;
+use proptest::prelude::*;
+
+fn of<T>(role: Role, pair: &[Vec<T>; 2]) -> &[T] {
+    &pair[usize::from(role == Role::Server)]
+}
+
+/// The counters of both parties are those of the cost table; the server's rounds on small batches only.
+#[track_caller]
+fn assert_cost(seen: [Seen; 2], want: Cost, small: bool) {
+    let [client, server] = seen;
+    assert_eq!((client.cots.0, client.cots.1), (want.cots_from_client, want.cots_from_server), "COTs");
+    assert_eq!((server.cots.0, server.cots.1), (want.cots_from_server, want.cots_from_client), "COTs");
+    assert_eq!((client.prepared.sent, client.prepared.received), (0, want.prepare_down), "preparation");
+    assert_eq!(server.prepared.sent, want.prepare_down, "preparation");
+    assert_eq!((client.online.sent, client.online.received), (want.up, want.down), "online, client");
+    assert_eq!((server.online.sent, server.online.received), (want.down, want.up), "online, server");
+    assert_eq!(client.online.rounds, want.client_rounds, "rounds of the client");
+    if small {
+        assert_eq!(server.online.rounds, want.server_rounds, "rounds of the server");
+    }
+}
+
+/// Runs a protocol on shares mod 2^bits and adds up its results mod 2^out.
+fn on_shares<P>(
+    shares: &[Vec<u64>; 2],
+    out: u32,
+    want: Cost,
+    prepare: impl Fn(&mut common::TestParty, &mut jaguar_wire::Channel) -> Result<P, MpcError> + Sync,
+    run: impl Fn(P, &mut jaguar_wire::Channel, &[u64]) -> Result<Vec<u64>, MpcError> + Sync,
+) -> Vec<i64> {
+    let count = shares[0].len();
+    let [(c, seen_c), (s, seen_s)] =
+        both(count as u64 + 1, prepare, |p, role, chan| run(p, chan, of(role, shares)));
+    assert_cost([seen_c, seen_s], want, count <= 4096);
+    assert!(c.iter().chain(&s).all(|&x| x == residue(x as i64, out)), "shares are reduced");
+    c.iter().zip(&s).map(|(&c, &s)| open(c, s, out)).collect()
+}
+
+fn relu(shares: &[Vec<u64>; 2], params: ReluParams) -> Vec<i64> {
+    let n = shares[0].len();
+    let want = cost::relu(n, &params);
+    on_shares(shares, params.out_bits, want, |p, c| Relu::prepare(p, c, n, params), Relu::run)
+}
+
+fn relu6(shares: &[Vec<u64>; 2], params: Relu6Params) -> Vec<i64> {
+    let n = shares[0].len();
+    let want = cost::relu6(n, &params);
+    on_shares(shares, params.out_bits, want, |p, c| Relu6::prepare(p, c, n, params), Relu6::run)
+}
+
+/// All pairs of shares mod 2^bits.
+fn all_shares(bits: u32) -> [Vec<u64>; 2] {
+    (0..1u64 << (2 * bits)).map(|i| (i >> bits, i & ((1 << bits) - 1))).unzip::<_, _, Vec<_>, Vec<_>>().into()
+}
+
+fn opened(shares: &[Vec<u64>; 2], bits: u32) -> Vec<i64> {
+    shares[0].iter().zip(&shares[1]).map(|(&c, &s)| open(c, s, bits)).collect()
+}
+
+/// The extremes, their neighbours, and random values in −2^(bits−1)..2^(bits−1).
+fn interesting(bits: u32, count: usize, seed: u64) -> Vec<i64> {
+    let top = 1i64 << (bits - 1);
+    let mut values = vec![0, 1, -1, 2, -2, top - 1, top - 2, -top, 1 - top, top / 2, -top / 2, top / 2 - 1];
+    values.extend(words(seed, count).iter().map(|&w| signed(w, bits)));
+    values
+}
+
+#[test]
+fn relu_on_all_small_shares() {
+    for (bits, out_bits, digit) in
+        [(3, 3, 4), (3, 9, 1), (6, 6, 4), (6, 6, 1), (6, 20, 2), (7, 30, 3), (7, 7, 3), (5, 37, 4)]
+    {
+        let shares = all_shares(bits);
+        let want: Vec<i64> = opened(&shares, bits).iter().map(|&x| reference::relu(x)).collect();
+        assert_eq!(relu(&shares, ReluParams { bits, out_bits, digit }), want, "{bits} {out_bits} {digit}");
+    }
+}
+
+#[test]
+fn relu6_on_all_small_shares() {
+    for (bits, out_bits, digit) in [(6, 6, 4), (6, 17, 1), (7, 7, 2), (7, 20, 3), (3, 3, 4)] {
+        let shares = all_shares(bits);
+        for log2_six in 1..=bits - 2 {
+            let params = Relu6Params { bits, out_bits, digit, log2_six };
+            let want: Vec<i64> =
+                opened(&shares, bits).iter().map(|&x| reference::relu6(x, log2_six)).collect();
+            assert_eq!(relu6(&shares, params), want, "{params:?}");
+        }
+    }
+}
+
+#[test]
+fn activations_at_real_widths() {
+    for (bits, out_bits) in [(12, 12), (12, 40), (16, 16), (16, 30), (20, 20), (20, 40), (24, 24), (24, 56)] {
+        for digit in [3, 4] {
+            let values = interesting(bits, 3000, u64::from(bits + out_bits));
+            let mut shares = share(&values, bits, 5);
+            // The shares' own extremes.
+            for i in 0..12 {
+                shares[0][i] = [0, (1 << bits) - 1, 1 << (bits - 1)][i % 3];
+                shares[1][i] = residue(values[i] - shares[0][i] as i64, bits);
+            }
+            let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
+            assert_eq!(
+                relu(&shares, ReluParams { bits, out_bits, digit }),
+                want,
+                "{bits} {out_bits} {digit}"
+            );
+            for log2_six in [1, 5, bits - 5, bits - 3, bits - 2] {
+                let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
+                let params = Relu6Params { bits, out_bits, digit, log2_six };
+                assert_eq!(relu6(&shares, params), want, "{params:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_of_all_sizes() {
+    for count in [0, 1, 2, 63, 64, 65, 511, 512, 513, 1000, 8192, 8193, 16384, 16385, 40000] {
+        let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 16)).collect();
+        let shares = share(&values, 16, 9);
+        let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
+        assert_eq!(relu(&shares, ReluParams { bits: 16, out_bits: 30, digit: 4 }), want, "{count}");
+    }
+}
+
+#[test]
+fn bits_above_the_ring_are_ignored() {
+    let values = interesting(16, 100, 1);
+    let mut shares = share(&values, 16, 2);
+    for pair in &mut shares {
+        pair.iter_mut().for_each(|x| *x |= 0xabcd << 16);
+    }
+    let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
+    assert_eq!(relu(&shares, ReluParams::new(16)), want);
+    let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, 12)).collect();
+    assert_eq!(relu6(&shares, Relu6Params::new(16, 12)), want);
+}
+
+fn bit_shares(pair: [(Bits, Seen); 2], want: Cost) -> Vec<u64> {
+    let [(c, seen_c), (s, seen_s)] = pair;
+    assert_cost([seen_c, seen_s], want, true);
+    assert_eq!(c.len(), s.len());
+    c.to_vec().iter().zip(s.to_vec()).map(|(c, s)| c ^ s).collect()
+}
+
+#[test]
+fn comparisons() {
+    for bits in [1, 4, 5, 6] {
+        for m in 1..=4 {
+            let shares = all_shares(bits);
+            let n = shares[0].len();
+            let pair =
+                both(3, |p, c| LessThan::prepare(p, c, n, bits, m), |p, role, c| p.run(c, of(role, &shares)));
+            let want: Vec<u64> = shares[0].iter().zip(&shares[1]).map(|(a, b)| u64::from(a < b)).collect();
+            assert_eq!(bit_shares(pair, cost::less_than(n, bits, m)), want, "{bits} bits, digits of {m}");
+            if bits >= 3 {
+                let pair = both(
+                    3,
+                    |p, c| NonNegative::prepare(p, c, n, bits, m),
+                    |p, role, c| p.run(c, of(role, &shares)),
+                );
+                let want: Vec<u64> = opened(&shares, bits).iter().map(|&x| u64::from(x >= 0)).collect();
+                assert_eq!(bit_shares(pair, cost::non_negative(n, bits, m)), want);
+            }
+        }
+    }
+    let (mut a, mut b) = (words(1, 1000), words(2, 1000));
+    for (i, (a, b)) in a.iter_mut().zip(&mut b).enumerate() {
+        (*a, *b) = (*a >> 32, *b >> 32);
+        match i % 4 {
+            0 => *b = *a,
+            1 => *b = *a ^ 1,
+            2 => *b = *a ^ 1 << 31,
+            _ => {}
+        }
+    }
+    let want: Vec<u64> = a.iter().zip(&b).map(|(a, b)| u64::from(a < b)).collect();
+    let shares = [a, b];
+    let pair = both(4, |p, c| LessThan::prepare(p, c, 1000, 32, 4), |p, role, c| p.run(c, of(role, &shares)));
+    assert_eq!(bit_shares(pair, cost::less_than(1000, 32, 4)), want);
+}
+
+fn random_bits(seed: u64, n: usize) -> Vec<bool> {
+    words(seed, n).iter().map(|w| w >> 40 & 1 == 1).collect()
+}
+
+#[test]
+fn multiplications_and_conversions() {
+    for bits in [1, 2, 13, 32] {
+        for n in [0, 1, 700, 9000] {
+            let b = [random_bits(1, n), random_bits(2, n)];
+            let values: Vec<i64> = words(3, n).iter().map(|&w| signed(w, bits)).collect();
+            let x = share(&values, bits, 4);
+            let bit = |i: usize| i64::from(b[0][i] ^ b[1][i]);
+            let [(c, seen_c), (s, seen_s)] = both(
+                5,
+                |p, c| Mux::prepare(p, c, n, bits),
+                |p, role, c| p.run(c, &Bits::new(of(role, &b)), of(role, &x)),
+            );
+            assert_cost([seen_c, seen_s], cost::mux(n, bits), n < 4096);
+            for i in 0..n {
+                assert_eq!(open(c[i], s[i], bits), values[i] * bit(i));
+            }
+            let [(c, seen_c), (s, seen_s)] = both(
+                6,
+                |p, c| BitToArithmetic::prepare(p, c, n, bits),
+                |p, role, c| p.run(c, &Bits::new(of(role, &b))),
+            );
+            assert_cost([seen_c, seen_s], cost::bit_to_arithmetic(n, bits), true);
+            for i in 0..n {
+                assert_eq!(c[i].wrapping_add(s[i]) & (u64::MAX >> (64 - bits)), bit(i) as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_the_opposite() {
+    let bits = random_bits(1, 70);
+    let flipped = Bits::new(&bits).flipped().to_vec();
+    assert!(bits.iter().zip(flipped).all(|(&b, f)| u64::from(!b) == f));
+}
+
+fn extend(shares: &[Vec<u64>; 2], params: ExtendParams) -> Vec<i64> {
+    let n = shares[0].len();
+    let want = cost::extend(n, &params);
+    on_shares(shares, params.out_bits, want, |p, c| Extend::prepare(p, c, n, params), Extend::run)
+}
+
+#[test]
+fn extensions() {
+    for (bits, out_bits) in [(6, 7), (6, 38), (8, 20), (12, 40), (16, 30), (20, 40)] {
+        let quarter = 1i64 << (bits - 2);
+        let (values, shares) = if bits <= 8 {
+            let shares = all_shares(bits);
+            (opened(&shares, bits), shares)
+        } else {
+            let values = interesting(bits, 9000, 1);
+            let shares = share(&values, bits, 2);
+            (values, shares)
+        };
+        for (range, allowed) in [(Range::Signed, -quarter..quarter), (Range::NonNegative, 0..2 * quarter)] {
+            let got = extend(&shares, ExtendParams { bits, out_bits, range });
+            let mut checked = 0;
+            for (x, got) in values.iter().zip(got).filter(|(x, _)| allowed.contains(x)) {
+                assert_eq!(*x, got, "{bits} {out_bits} {range:?}");
+                checked += 1;
+            }
+            assert!(checked > 1000);
+        }
+    }
+}
+
+fn maxpool(shape: PoolShape, bits: u32, digit: u32, seed: u64) {
+    let n = shape.channels * shape.size[0] * shape.size[1];
+    // |x| < 2^(bits−2), with its extremes and with ties.
+    let values: Vec<i64> = words(seed, n)
+        .iter()
+        .enumerate()
+        .map(|(i, &w)| match i % 5 {
+            0 => (1 << (bits - 2)) - 1,
+            1 => 1 - (1 << (bits - 2)),
+            _ => signed(w, bits - 1),
+        })
+        .collect();
+    let shares = share(&values, bits, seed);
+    let got = on_shares(
+        &shares,
+        bits,
+        cost::maxpool(&shape, bits, digit),
+        |p, c| MaxPool::prepare(p, c, shape, bits, digit),
+        MaxPool::run,
+    );
+    assert_eq!(got, reference::maxpool(&values, &shape), "{shape:?}");
+}
+
+#[test]
+fn maxpool_in_common_shapes() {
+    let shape = |channels, size, kernel, stride, pads| PoolShape { channels, size, kernel, stride, pads };
+    maxpool(shape(3, [12, 14], [3, 3], [2, 2], [1, 1, 1, 1]), 16, 4, 1);
+    maxpool(shape(2, [13, 13], [3, 3], [2, 2], [0, 0, 0, 0]), 12, 4, 2);
+    maxpool(shape(4, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), 20, 4, 3);
+    maxpool(shape(1, [6, 6], [5, 5], [1, 1], [2, 2, 2, 2]), 16, 3, 4);
+    // A window of one place, steps beyond the window, a window larger than the image.
+    maxpool(shape(2, [5, 7], [1, 1], [1, 1], [0, 0, 0, 0]), 16, 4, 5);
+    maxpool(shape(2, [5, 7], [1, 1], [2, 3], [0, 0, 0, 0]), 16, 4, 6);
+    maxpool(shape(2, [9, 9], [2, 2], [4, 3], [0, 0, 0, 0]), 16, 4, 7);
+    maxpool(shape(2, [2, 3], [4, 5], [1, 1], [1, 2, 3, 4]), 16, 4, 8);
+    // 3 × 3 with stride 2 takes six comparisons a window, inside.
+    let inside = shape(1, [101, 101], [3, 3], [2, 2], [0, 0, 0, 0]);
+    let per_window = cost::maxpool(&inside, 16, 4).cots_from_client as f64
+        / cost::relu(50 * 50, &ReluParams::new(16)).cots_from_client as f64;
+    assert!(per_window < 6.1, "{per_window}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn maxpool_in_any_shape(
+        channels in 1usize..4,
+        size in [1usize..9, 1usize..9],
+        kernel in [1usize..6, 1usize..6],
+        stride in [1usize..5, 1usize..5],
+        pads in [0usize..5, 0usize..5, 0usize..5, 0usize..5],
+        seed: u64,
+    ) {
+        let shape = PoolShape { channels, size, kernel, stride, pads };
+        prop_assume!(shape.output().is_ok());
+        maxpool(shape, 10, 4, seed);
+    }
+
+    #[test]
+    fn relu_in_any_width(
+        bits in 3u32..=24, more in 0u32..=32, digit in 1u32..=4, count in 1usize..300, seed: u64, j in 1u32..=22,
+    ) {
+        let values: Vec<i64> = words(seed, count).iter().map(|&w| signed(w, bits)).collect();
+        let shares = share(&values, bits, seed ^ 1);
+        let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
+        prop_assert_eq!(relu(&shares, ReluParams { bits, out_bits: bits + more, digit }), want);
+        let log2_six = 1 + j % (bits - 2);
+        let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
+        let params = Relu6Params { bits, out_bits: bits + more, digit, log2_six };
+        prop_assert_eq!(relu6(&shares, params), want, "{:?}", params);
+    }
+}
+
+#[test]
+fn unusable_shapes_are_refused() {
+    let good = PoolShape { channels: 1, size: [4, 4], kernel: [2, 2], stride: [1, 1], pads: [0; 4] };
+    assert!(good.output().is_ok());
+    for bad in [
+        PoolShape { channels: 0, ..good },
+        PoolShape { size: [0, 4], ..good },
+        PoolShape { kernel: [2, 0], ..good },
+        PoolShape { stride: [0, 1], ..good },
+        PoolShape { pads: [2, 0, 0, 0], ..good },
+        PoolShape { kernel: [5, 2], ..good },
+    ] {
+        assert!(matches!(bad.output(), Err(MpcError::Misuse { .. })), "{bad:?}");
+    }
+}
+
+fn argmax(values: &[i64], bits: u32) -> usize {
+    let shares = share(values, bits, 11);
+    let n = values.len();
+    let [(c, seen_c), (s, seen_s)] =
+        both(n as u64, |p, c| Argmax::prepare(p, c, n, bits, 4), |p, role, c| p.run(c, of(role, &shares)));
+    assert_cost([seen_c, seen_s], cost::argmax(n, bits, 4), true);
+    assert_eq!(s, None);
+    c.unwrap()
+}
+
+#[test]
+fn argmax_finds_the_first_of_the_largest() {
+    for n in [1, 2, 3, 4, 5, 7, 8, 10, 100, 1000, 1001] {
+        for bits in [12, 16, 20] {
+            let limit = 1i64 << (bits - 2);
+            let mut values: Vec<i64> = words(n as u64, n).iter().map(|&w| signed(w, bits - 1)).collect();
+            assert_eq!(argmax(&values, bits), reference::argmax(&values));
+            // The largest wins everywhere, even against the smallest possible.
+            for at in [0, n / 2, n - 1] {
+                let mut one = vec![1 - limit; n];
+                one[at] = limit - 1;
+                assert_eq!(argmax(&one, bits), at);
+            }
+            // Ties.
+            values.iter_mut().for_each(|v| *v = v.rem_euclid(3));
+            assert_eq!(argmax(&values, bits), reference::argmax(&values));
+            assert_eq!(argmax(&vec![-5; n], bits), 0);
+        }
+    }
+}
+
+#[test]
+fn prepared_memory_is_about_thirty_bytes() {
+    let cost = cost::relu(1 << 20, &ReluParams { bits: 16, out_bits: 30, digit: 4 });
+    let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    assert!(each(cost.client_memory) < 31.0 && each(cost.server_memory) < 31.0, "{cost:?}");
+    // The figures of relu.rs's header.
+    assert_eq!(
+        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
+        (22.75, 19, 6)
+    );
+    let cost = cost::relu(1 << 20, &ReluParams::new(16));
+    assert_eq!(
+        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
+        (19.0, 19, 4)
+    );
+    let cost = cost::relu6(1 << 20, &Relu6Params::new(16, 12));
+    assert_eq!((each(cost.up + cost.down), each(cost.prepare_down)), (26.125, 0.375));
+    assert_eq!((cost.cots_from_server >> 20, cost.cots_from_client >> 20), (20, 4));
+}
