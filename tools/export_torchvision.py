@@ -1,8 +1,8 @@
 """Exports torchvision's ResNet-18, ResNet-50 and MobileNetV2 with random weights, to measure time and bytes.
 
-    python3 -m venv .venv-torch
-    .venv-torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1
-    .venv-torch/bin/python tools/export_torchvision.py
+    python3 -m venv .venv/torch
+    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1
+    .venv/torch/bin/python tools/export_torchvision.py
 
 No package ships trained full-width weights of these networks. What private inference costs does not depend on
 the values, but a network whose activations vanish or explode would make its accuracy figures meaningless: so the
