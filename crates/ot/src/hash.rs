@@ -9,10 +9,8 @@
 //!
 //! The hash without the tweak is not enough: equal inputs would give equal pads.
 
-use aes::Aes128;
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
-
 use crate::Block;
+use crate::aes::{Kernel, Key};
 
 /// The fixed key of π: the first 128 bits of the fractional part of π, so that nobody chose it.
 const PI_KEY: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
@@ -20,7 +18,7 @@ const PI_KEY: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_by
 /// The tweakable circular correlation robust hash, ready to use. Cheap to make, cheaper to share.
 #[derive(Clone)]
 pub struct Tccr {
-    aes: Aes128,
+    key: Key,
 }
 
 impl Default for Tccr {
@@ -32,25 +30,19 @@ impl Default for Tccr {
 impl Tccr {
     /// The hash under the fixed public key.
     pub fn new() -> Self {
-        Self { aes: Aes128::new(&PI_KEY.into()) }
+        Self { key: Key::new(Block::from_bytes(PI_KEY)) }
     }
 
     /// Replaces every `x[j]` by H(`first` + ⌊j / 2^`log_group`⌋, `x[j]`): the tweak counts up once per group
     /// of 2^`log_group` inputs (0 for one tweak each). The sum is taken in the low 64 bits of the tweak, the
     /// high 64 bits are the caller's domain.
     pub fn hash(&self, first: u128, log_group: u32, x: &mut [Block]) {
-        for (j, x) in x.iter_mut().enumerate() {
-            let count = (first as u64).wrapping_add((j >> log_group) as u64);
-            let tweak = Block(first >> 64 << 64 | u128::from(count));
-            let px = self.permute(*x);
-            *x = self.permute(px ^ tweak) ^ px;
-        }
+        self.key.tccr(first, log_group, x);
     }
 
-    fn permute(&self, x: Block) -> Block {
-        let mut bytes = x.to_bytes().into();
-        self.aes.encrypt_block(&mut bytes);
-        Block::from_bytes(bytes.into())
+    /// The instructions in use, for reports.
+    pub fn kernel(&self) -> &'static str {
+        Kernel::best().name()
     }
 }
 

@@ -1,0 +1,177 @@
+//! How fast this machine makes correlated OTs and pads.
+//!
+//!     cargo run --release -p jaguar-ot --example cots -- [--count N] [--repeat R] [--json]
+//!
+//! Two threads, one per party, over an in-memory channel: first one direction (each party does one half of the
+//! work, on its own core if there are two), then both directions in turn, in chunks of 65536 as a protocol would ask
+//! for them. Times are the least of R runs. The hash is measured alone.
+
+use std::time::Instant;
+
+use jaguar_ot::{Block, Cots, Role, Tccr};
+use jaguar_wire::{Channel, memory_pair};
+
+/// What is measured.
+struct Options {
+    count: usize,
+    repeat: usize,
+    json: bool,
+}
+
+/// What one party measured.
+struct Figures {
+    setup_seconds: f64,
+    setup_bytes: u64,
+    setup_rounds: u64,
+    /// Client sends, server receives.
+    one_way_seconds: f64,
+    /// Bytes sent and received in the one-way runs, all of them.
+    one_way_bytes: u64,
+    /// Half the correlations in each direction.
+    both_ways_seconds: f64,
+}
+
+/// What a protocol asks for at once.
+const CHUNK: usize = 1 << 16;
+
+fn main() {
+    let options = parse();
+    let (a, b) = memory_pair();
+    let (client, server) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| party(b, Role::Server, &options));
+        (party(a, Role::Client, &options), server.join().expect("the server's thread"))
+    });
+    let hash = hash_nanoseconds(options.repeat);
+    let rate = |seconds: f64| options.count as f64 / seconds / 1e6;
+    let bytes = client.one_way_bytes as f64 / (options.count * options.repeat) as f64;
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = Tccr::new().kernel();
+    if options.json {
+        let figures = serde_json::json!({
+            "count": options.count,
+            "repeat": options.repeat,
+            "cores": cores,
+            "kernel": kernel,
+            "setup": {
+                "seconds": client.setup_seconds.max(server.setup_seconds),
+                "bytes_each_way": client.setup_bytes,
+                "rounds": client.setup_rounds,
+            },
+            "sender_million_per_second": rate(client.one_way_seconds),
+            "receiver_million_per_second": rate(server.one_way_seconds),
+            "both_ways_million_per_second": rate(client.both_ways_seconds.max(server.both_ways_seconds)),
+            "bytes_per_cot": bytes,
+            "hash_nanoseconds": hash,
+        });
+        println!("{figures:#}");
+        return;
+    }
+    println!("{} COTs, least of {} runs, {cores} cores, kernel {kernel}", options.count, options.repeat);
+    println!(
+        "setup           {:8.1} ms   {} bytes each way, {} rounds",
+        1e3 * client.setup_seconds.max(server.setup_seconds),
+        client.setup_bytes,
+        client.setup_rounds,
+    );
+    println!("sender          {:8.1} M/s", rate(client.one_way_seconds));
+    println!("receiver        {:8.1} M/s", rate(server.one_way_seconds));
+    println!(
+        "both directions {:8.1} M/s   (half of the COTs each way)",
+        rate(client.both_ways_seconds.max(server.both_ways_seconds))
+    );
+    println!("wire            {bytes:8.4} bytes a COT");
+    println!("hash            {hash:8.3} ns      {:.1} GB/s of pads", 16.0 / hash);
+}
+
+fn parse() -> Options {
+    let mut options = Options { count: 1 << 24, repeat: 5, json: false };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+        match arg.as_str() {
+            "--json" => options.json = true,
+            "--count" => options.count = number().unwrap_or_else(|| usage()),
+            "--repeat" => options.repeat = number().unwrap_or_else(|| usage()),
+            _ => usage(),
+        }
+    }
+    options
+}
+
+fn usage() -> ! {
+    eprintln!("usage: cots [--count N] [--repeat R] [--json]");
+    std::process::exit(2);
+}
+
+fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
+    let client = role == Role::Client;
+    let start = Instant::now();
+    let mut cots = Cots::setup(&mut chan, role).expect("setup");
+    let setup_seconds = start.elapsed().as_secs_f64();
+    let setup = chan.total();
+    let (mut blocks, mut bits) = (vec![Block::ZERO; CHUNK], vec![false; CHUNK]);
+    let mut run = |chan: &mut Channel, client_sends: fn(usize) -> bool| {
+        let mut best = f64::MAX;
+        for _ in 0..options.repeat {
+            meet(chan, client);
+            let start = Instant::now();
+            for (i, n) in chunks(options.count).enumerate() {
+                if client == client_sends(i) {
+                    cots.send(chan, &mut blocks[..n]).expect("send");
+                } else {
+                    cots.receive(chan, &mut blocks[..n], &mut bits[..n]).expect("receive");
+                }
+            }
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        best
+    };
+    chan.take_stats();
+    let one_way_seconds = run(&mut chan, |_| true);
+    let one_way = chan.total();
+    let both_ways_seconds = run(&mut chan, |i| i % 2 == 0);
+    Figures {
+        setup_seconds,
+        setup_bytes: setup.sent,
+        setup_rounds: setup.rounds,
+        one_way_seconds,
+        one_way_bytes: one_way.sent + one_way.received,
+        both_ways_seconds,
+    }
+}
+
+/// Requests that add up to `count`.
+fn chunks(count: usize) -> impl Iterator<Item = usize> {
+    (0..count.div_ceil(CHUNK)).map(move |i| CHUNK.min(count - i * CHUNK))
+}
+
+/// Both parties wait for each other, so that a run starts on both sides at once.
+fn meet(chan: &mut Channel, first: bool) {
+    let mut byte = [0];
+    if first {
+        chan.send(&byte).expect("the peer is there");
+        chan.recv_into(&mut byte).expect("the peer is there");
+    } else {
+        chan.recv_into(&mut byte).expect("the peer is there");
+        chan.send(&byte).expect("the peer is there");
+        chan.flush().expect("the peer is there");
+    }
+}
+
+/// Nanoseconds for one hash, in batches that stay in the cache.
+fn hash_nanoseconds(repeat: usize) -> f64 {
+    const BATCH: usize = 1024;
+    const BATCHES: usize = 10_000;
+    let hash = Tccr::new();
+    let mut x = vec![Block(1); BATCH];
+    let mut best = f64::MAX;
+    for _ in 0..repeat {
+        let start = Instant::now();
+        for i in 0..BATCHES {
+            hash.hash((i * BATCH) as u128, 0, &mut x);
+        }
+        std::hint::black_box(&x);
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    best / (BATCH * BATCHES) as f64 * 1e9
+}

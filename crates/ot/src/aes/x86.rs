@@ -1,0 +1,666 @@
+//! AES-NI and VAES: the same loops over one, two or four blocks per register.
+//!
+//! [`Lane`] is the register; each loop is written once over it and instantiated under the CPU features that
+//! the register needs. Eight registers are kept in flight, which hides the latency of the AES unit (four
+//! cycles at two per cycle on Zen 5). What is left over at the end runs one register, then one block at a time.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Patch};
+use crate::Block;
+
+/// The round keys, and the widest register to use them with.
+#[derive(Clone)]
+pub(crate) struct Key {
+    rounds: [Block; 11],
+    width: Width,
+}
+
+/// What the CPU was found to have. Values exist only where it was.
+#[derive(Clone, Copy)]
+enum Width {
+    One,
+    Two,
+    Four,
+}
+
+impl Key {
+    /// Expands `key`.
+    ///
+    /// # Panics
+    /// When this CPU cannot run `kernel`.
+    pub(super) fn new(kernel: Kernel, key: Block) -> Self {
+        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
+        let has_vaes = has_aes && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx2");
+        let (there, width) = match kernel {
+            Kernel::Portable => (false, Width::One),
+            Kernel::AesNi => (has_aes, Width::One),
+            Kernel::Vaes256 => (has_vaes, Width::Two),
+            Kernel::Vaes512 => (has_vaes && is_x86_feature_detected!("avx512f"), Width::Four),
+        };
+        assert!(there, "this CPU has no {}", kernel.name());
+        // SAFETY: AES-NI and SSE4.1 are there.
+        Self { rounds: unsafe { expand_key(key) }, width }
+    }
+
+    pub(super) fn tccr(&self, first: u128, log_group: u32, x: &mut [Block]) {
+        // SAFETY: `width` is only ever set to what the CPU has (`new`).
+        unsafe {
+            match self.width {
+                Width::One => tccr_1(&self.rounds, first, log_group, x),
+                Width::Two => tccr_2(&self.rounds, first, log_group, x),
+                Width::Four => tccr_4(&self.rounds, first, log_group, x),
+            }
+        }
+    }
+
+    pub(super) fn expand(&self, nodes: &mut [Block], patch: Patch) -> Block {
+        // SAFETY: as in `tccr`.
+        unsafe {
+            match self.width {
+                Width::One => expand_1(&self.rounds, nodes, patch),
+                Width::Two => expand_2(&self.rounds, nodes, patch),
+                Width::Four => expand_4(&self.rounds, nodes, patch),
+            }
+        }
+    }
+
+    pub(super) fn finish(&self, leaves: &mut [Block], patch: Patch, marked: u64) {
+        // SAFETY: as in `tccr`.
+        unsafe {
+            match self.width {
+                Width::One => finish_1(leaves, patch, marked),
+                Width::Two => finish_2(leaves, patch, marked),
+                Width::Four => finish_4(leaves, patch, marked),
+            }
+        }
+    }
+
+    pub(super) fn draw(&self, first: u128, bound: u32, out: &mut [Block]) {
+        // SAFETY: as in `tccr`.
+        unsafe {
+            match self.width {
+                Width::One => draw_1(&self.rounds, first, bound, out),
+                Width::Two => draw_2(&self.rounds, first, bound, out),
+                Width::Four => draw_4(&self.rounds, first, bound, out),
+            }
+        }
+    }
+}
+
+/// The AES-128 key schedule.
+#[target_feature(enable = "aes,sse4.1")]
+fn expand_key(key: Block) -> [Block; 11] {
+    /// The next round key, by the round's constant.
+    #[target_feature(enable = "aes,sse4.1")]
+    fn next<const RCON: i32>(k: __m128i) -> __m128i {
+        let word = _mm_shuffle_epi32::<0xff>(_mm_aeskeygenassist_si128::<RCON>(k));
+        // Word i of the new key is word i of the assist plus the XOR of the old words 0..=i.
+        let k = _mm_xor_si128(k, _mm_slli_si128::<4>(k));
+        let k = _mm_xor_si128(k, _mm_slli_si128::<8>(k));
+        _mm_xor_si128(k, word)
+    }
+    let k0: __m128i = bytemuck::must_cast(key);
+    let k1 = next::<0x01>(k0);
+    let k2 = next::<0x02>(k1);
+    let k3 = next::<0x04>(k2);
+    let k4 = next::<0x08>(k3);
+    let k5 = next::<0x10>(k4);
+    let k6 = next::<0x20>(k5);
+    let k7 = next::<0x40>(k6);
+    let k8 = next::<0x80>(k7);
+    let k9 = next::<0x1b>(k8);
+    let k10 = next::<0x36>(k9);
+    [k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10].map(bytemuck::must_cast)
+}
+
+/// A register of [`BLOCKS`](Self::BLOCKS) blocks.
+///
+/// Every method is unsafe for one reason: the CPU must have the features that the implementor names. They
+/// are inlined into functions that enable those features.
+trait Lane: Copy {
+    const BLOCKS: usize;
+    /// Reads `BLOCKS` blocks, which must be readable at `from`.
+    unsafe fn load(from: *const Block) -> Self;
+    /// Writes `BLOCKS` blocks, which must be writable at `to`.
+    unsafe fn store(self, to: *mut Block);
+    /// The same block in all places.
+    unsafe fn splat(x: Block) -> Self;
+    /// The place's index in both 64-bit halves of each block.
+    unsafe fn places() -> Self;
+    unsafe fn xor(self, other: Self) -> Self;
+    unsafe fn and(self, other: Self) -> Self;
+    /// Sums of 64-bit halves.
+    unsafe fn add64(self, other: Self) -> Self;
+    /// 64-bit halves shifted right by the low 64 bits of `count`.
+    unsafe fn shift64(self, count: __m128i) -> Self;
+    /// `self ⊕ value` in those 64-bit halves where `a = b`, `self` elsewhere.
+    unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self;
+    /// ⌊w·b / 2^32⌋ for every 32-bit word w, where b is the low word of the same 64-bit half of `bound`.
+    unsafe fn scale32(self, bound: Self) -> Self;
+    /// The 64-bit halves of each block exchanged.
+    unsafe fn swap(self) -> Self;
+    unsafe fn round(self, key: Self) -> Self;
+    unsafe fn last_round(self, key: Self) -> Self;
+    /// The XOR of all blocks.
+    unsafe fn sum(self) -> Block;
+}
+
+/// SSE4.1 and AES-NI.
+#[derive(Clone, Copy)]
+struct One(__m128i);
+
+/// AVX2 and VAES.
+#[derive(Clone, Copy)]
+struct Two(__m256i);
+
+/// AVX-512F and VAES.
+#[derive(Clone, Copy)]
+struct Four(__m512i);
+
+// SAFETY (of every block in the three implementations): each calls one or a few intrinsics whose features the
+// callers promise to be there; `load` and `store` are unaligned accesses to memory that callers promise.
+macro_rules! call {
+    ($($body:tt)*) => {{
+        // SAFETY: see above the macro.
+        unsafe { $($body)* }
+    }};
+}
+
+impl Lane for One {
+    const BLOCKS: usize = 1;
+    #[inline(always)]
+    unsafe fn load(from: *const Block) -> Self {
+        call!(Self(_mm_loadu_si128(from.cast())))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut Block) {
+        call!(_mm_storeu_si128(to.cast(), self.0))
+    }
+    #[inline(always)]
+    unsafe fn splat(x: Block) -> Self {
+        Self(bytemuck::must_cast(x))
+    }
+    #[inline(always)]
+    unsafe fn places() -> Self {
+        call!(Self(_mm_setzero_si128()))
+    }
+    #[inline(always)]
+    unsafe fn xor(self, other: Self) -> Self {
+        call!(Self(_mm_xor_si128(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn and(self, other: Self) -> Self {
+        call!(Self(_mm_and_si128(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn add64(self, other: Self) -> Self {
+        call!(Self(_mm_add_epi64(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn shift64(self, count: __m128i) -> Self {
+        call!(Self(_mm_srl_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
+        call!(self.xor(value.and(Self(_mm_cmpeq_epi64(a.0, b.0)))))
+    }
+    #[inline(always)]
+    unsafe fn scale32(self, bound: Self) -> Self {
+        call! {
+            let odd = _mm_mul_epu32(_mm_srli_epi64::<32>(self.0), bound.0);
+            let even = _mm_srli_epi64::<32>(_mm_mul_epu32(self.0, bound.0));
+            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
+            Self(_mm_or_si128(even, _mm_and_si128(odd, high.0)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn swap(self) -> Self {
+        call!(Self(_mm_shuffle_epi32::<0x4e>(self.0)))
+    }
+    #[inline(always)]
+    unsafe fn round(self, key: Self) -> Self {
+        call!(Self(_mm_aesenc_si128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn last_round(self, key: Self) -> Self {
+        call!(Self(_mm_aesenclast_si128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> Block {
+        bytemuck::must_cast(self.0)
+    }
+}
+
+impl Lane for Two {
+    const BLOCKS: usize = 2;
+    #[inline(always)]
+    unsafe fn load(from: *const Block) -> Self {
+        call!(Self(_mm256_loadu_si256(from.cast())))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut Block) {
+        call!(_mm256_storeu_si256(to.cast(), self.0))
+    }
+    #[inline(always)]
+    unsafe fn splat(x: Block) -> Self {
+        call!(Self(_mm256_broadcastsi128_si256(bytemuck::must_cast(x))))
+    }
+    #[inline(always)]
+    unsafe fn places() -> Self {
+        call!(Self(_mm256_setr_epi64x(0, 0, 1, 1)))
+    }
+    #[inline(always)]
+    unsafe fn xor(self, other: Self) -> Self {
+        call!(Self(_mm256_xor_si256(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn and(self, other: Self) -> Self {
+        call!(Self(_mm256_and_si256(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn add64(self, other: Self) -> Self {
+        call!(Self(_mm256_add_epi64(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn shift64(self, count: __m128i) -> Self {
+        call!(Self(_mm256_srl_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
+        call!(self.xor(value.and(Self(_mm256_cmpeq_epi64(a.0, b.0)))))
+    }
+    #[inline(always)]
+    unsafe fn scale32(self, bound: Self) -> Self {
+        call! {
+            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(self.0), bound.0);
+            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(self.0, bound.0));
+            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
+            Self(_mm256_or_si256(even, _mm256_and_si256(odd, high.0)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn swap(self) -> Self {
+        call!(Self(_mm256_shuffle_epi32::<0x4e>(self.0)))
+    }
+    #[inline(always)]
+    unsafe fn round(self, key: Self) -> Self {
+        call!(Self(_mm256_aesenc_epi128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn last_round(self, key: Self) -> Self {
+        call!(Self(_mm256_aesenclast_epi128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> Block {
+        let mut blocks = [Block::ZERO; 2];
+        call!(self.store(blocks.as_mut_ptr()));
+        blocks[0] ^ blocks[1]
+    }
+}
+
+impl Lane for Four {
+    const BLOCKS: usize = 4;
+    #[inline(always)]
+    unsafe fn load(from: *const Block) -> Self {
+        call!(Self(_mm512_loadu_si512(from.cast())))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut Block) {
+        call!(_mm512_storeu_si512(to.cast(), self.0))
+    }
+    #[inline(always)]
+    unsafe fn splat(x: Block) -> Self {
+        call!(Self(_mm512_broadcast_i32x4(bytemuck::must_cast(x))))
+    }
+    #[inline(always)]
+    unsafe fn places() -> Self {
+        call!(Self(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3)))
+    }
+    #[inline(always)]
+    unsafe fn xor(self, other: Self) -> Self {
+        call!(Self(_mm512_xor_si512(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn and(self, other: Self) -> Self {
+        call!(Self(_mm512_and_si512(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn add64(self, other: Self) -> Self {
+        call!(Self(_mm512_add_epi64(self.0, other.0)))
+    }
+    #[inline(always)]
+    unsafe fn shift64(self, count: __m128i) -> Self {
+        call!(Self(_mm512_srl_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
+        call!(Self(_mm512_mask_xor_epi64(self.0, _mm512_cmpeq_epi64_mask(a.0, b.0), self.0, value.0)))
+    }
+    #[inline(always)]
+    unsafe fn scale32(self, bound: Self) -> Self {
+        call! {
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(self.0), bound.0);
+            let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(self.0, bound.0));
+            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
+            Self(_mm512_or_si512(even, _mm512_and_si512(odd, high.0)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn swap(self) -> Self {
+        call!(Self(_mm512_shuffle_epi32::<0x4e>(self.0)))
+    }
+    #[inline(always)]
+    unsafe fn round(self, key: Self) -> Self {
+        call!(Self(_mm512_aesenc_epi128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn last_round(self, key: Self) -> Self {
+        call!(Self(_mm512_aesenclast_epi128(self.0, key.0)))
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> Block {
+        let mut blocks = [Block::ZERO; 4];
+        call!(self.store(blocks.as_mut_ptr()));
+        blocks[0] ^ blocks[1] ^ blocks[2] ^ blocks[3]
+    }
+}
+
+/// How many registers are in flight in the main part of each loop.
+const FLIGHT: usize = 8;
+
+/// π of `U` registers at once.
+///
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn permute<L: Lane, const U: usize>(keys: &[L; 11], mut x: [L; U]) -> [L; U] {
+    // SAFETY: the caller promises the features.
+    unsafe {
+        for x in &mut x {
+            *x = x.xor(keys[0]);
+        }
+        for key in &keys[1..10] {
+            for x in &mut x {
+                *x = x.round(*key);
+            }
+        }
+        for x in &mut x {
+            *x = x.last_round(keys[10]);
+        }
+    }
+    x
+}
+
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn splat_keys<L: Lane>(rounds: &[Block; 11]) -> [L; 11] {
+    // SAFETY: the caller promises the features.
+    unsafe {
+        let mut keys = [L::splat(Block::ZERO); 11];
+        for (key, round) in keys.iter_mut().zip(rounds) {
+            *key = L::splat(*round);
+        }
+        keys
+    }
+}
+
+/// `x` in both 64-bit halves of each block.
+///
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn twice<L: Lane>(x: u64) -> L {
+    // SAFETY: the caller promises the features.
+    unsafe { L::splat(Block(u128::from(x) << 64 | u128::from(x))) }
+}
+
+/// `U` registers from the memory at `from`.
+///
+/// # Safety
+/// The CPU has `L`'s features; U·BLOCKS blocks are readable at `from`.
+#[inline(always)]
+unsafe fn load<L: Lane, const U: usize>(from: *const Block) -> [L; U] {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let mut x = [L::splat(Block::ZERO); U];
+        for (u, x) in x.iter_mut().enumerate() {
+            *x = L::load(from.add(u * L::BLOCKS));
+        }
+        x
+    }
+}
+
+/// Registers that hold the 64-bit index j + u·BLOCKS + place in both halves of each block.
+///
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn indices<L: Lane, const U: usize>(j: usize) -> [L; U] {
+    // SAFETY: the caller promises the features.
+    unsafe {
+        let mut indices = [L::places(); U];
+        for (u, index) in indices.iter_mut().enumerate() {
+            *index = index.add64(twice((j + u * L::BLOCKS) as u64));
+        }
+        indices
+    }
+}
+
+/// One step of [`super::Key::tccr`] at `x[j..]`.
+///
+/// # Safety
+/// The CPU has `L`'s features; `x[j..j + U·BLOCKS]` is readable and writable.
+#[inline(always)]
+unsafe fn tccr_step<L: Lane, const U: usize>(
+    keys: &[L; 11],
+    first: u128,
+    log_group: u32,
+    x: *mut Block,
+    j: usize,
+) {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let (first, low) = (L::splat(Block(first)), L::splat(Block(u128::from(u64::MAX))));
+        let count = bytemuck::must_cast(Block(log_group.into()));
+        let y = permute(keys, load::<L, U>(x.add(j)));
+        let mut z = indices::<L, U>(j);
+        for u in 0..U {
+            z[u] = y[u].xor(first.add64(z[u].shift64(count).and(low)));
+        }
+        let z = permute(keys, z);
+        for u in 0..U {
+            z[u].xor(y[u]).store(x.add(j + u * L::BLOCKS));
+        }
+    }
+}
+
+/// One step of [`super::Key::expand`] at `nodes[j..]` of a level of `n` nodes; returns the children's left sum.
+///
+/// # Safety
+/// The CPU has `L`'s features; `nodes[..2n]` is readable and writable, j + U·BLOCKS is at most n.
+#[inline(always)]
+unsafe fn expand_step<L: Lane, const U: usize>(
+    keys: &[L; 11],
+    nodes: *mut Block,
+    n: usize,
+    j: usize,
+    patch: Patch,
+) -> L {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let (value, place, mask) =
+            (L::splat(patch.value), twice::<L>(patch.place), twice::<L>(patch.period - 1));
+        let high = L::splat(Block(u128::from(u64::MAX) << 64));
+        let index = indices::<L, U>(j);
+        let mut x = load::<L, U>(nodes.add(j));
+        let mut s = x;
+        for u in 0..U {
+            x[u] = x[u].xor_where_equal(value, index[u].and(mask), place);
+            s[u] = x[u].swap().xor(x[u].and(high));
+        }
+        let p = permute(keys, s);
+        let mut sum = L::splat(Block::ZERO);
+        for u in 0..U {
+            let left = p[u].xor(s[u]);
+            left.store(nodes.add(j + u * L::BLOCKS));
+            x[u].xor(left).store(nodes.add(j + n + u * L::BLOCKS));
+            sum = sum.xor(left);
+        }
+        sum
+    }
+}
+
+/// One register of [`super::Key::finish`] at `leaves[j..]`.
+///
+/// # Safety
+/// The CPU has `L`'s features; `leaves[j..j + BLOCKS]` is readable and writable.
+#[inline(always)]
+unsafe fn finish_step<L: Lane>(leaves: *mut Block, j: usize, patch: Patch, marked: u64) {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let (value, place, mask) =
+            (L::splat(patch.value), twice::<L>(patch.place), twice::<L>(patch.period - 1));
+        let index = indices::<L, 1>(j)[0];
+        let x = L::load(leaves.add(j)).xor_where_equal(value, index.and(mask), place);
+        let x = x.and(L::splat(Block(!1))).xor_where_equal(L::splat(Block(1)), index, twice::<L>(marked));
+        x.store(leaves.add(j));
+    }
+}
+
+/// One step of [`super::Key::draw`] at `out[j..]`.
+///
+/// # Safety
+/// The CPU has `L`'s features; `out[j..j + U·BLOCKS]` is writable.
+#[inline(always)]
+unsafe fn draw_step<L: Lane, const U: usize>(
+    keys: &[L; 11],
+    first: u128,
+    bound: u32,
+    out: *mut Block,
+    j: usize,
+) {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let (first, low) = (L::splat(Block(first)), L::splat(Block(u128::from(u64::MAX))));
+        let mut y = indices::<L, U>(j);
+        for y in &mut y {
+            *y = first.add64(y.and(low));
+        }
+        let y = permute(keys, y);
+        let bound = twice::<L>(bound.into());
+        for (u, y) in y.into_iter().enumerate() {
+            y.scale32(bound).store(out.add(j + u * L::BLOCKS));
+        }
+    }
+}
+
+/// The loops under one register width and its features.
+macro_rules! loops {
+    ($lane:ident, $features:literal, $tccr:ident, $expand:ident, $finish:ident, $draw:ident) => {
+        #[target_feature(enable = $features)]
+        fn $tccr(rounds: &[Block; 11], first: u128, log_group: u32, x: &mut [Block]) {
+            const B: usize = $lane::BLOCKS;
+            let (n, x) = (x.len(), x.as_mut_ptr());
+            // SAFETY: this function has the features; every step stays within x[..n].
+            unsafe {
+                let keys = splat_keys::<$lane>(rounds);
+                let mut j = 0;
+                while j + FLIGHT * B <= n {
+                    tccr_step::<$lane, FLIGHT>(&keys, first, log_group, x, j);
+                    j += FLIGHT * B;
+                }
+                while j + B <= n {
+                    tccr_step::<$lane, 1>(&keys, first, log_group, x, j);
+                    j += B;
+                }
+                if j < n {
+                    let keys = splat_keys::<One>(rounds);
+                    while j < n {
+                        tccr_step::<One, 1>(&keys, first, log_group, x, j);
+                        j += 1;
+                    }
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $expand(rounds: &[Block; 11], nodes: &mut [Block], patch: Patch) -> Block {
+            const B: usize = $lane::BLOCKS;
+            let (n, nodes) = (nodes.len() / 2, nodes.as_mut_ptr());
+            // SAFETY: this function has the features; every step stays within the first n of 2n nodes.
+            unsafe {
+                if n < B {
+                    let keys = splat_keys::<One>(rounds);
+                    let mut sum = Block::ZERO;
+                    for j in 0..n {
+                        sum ^= expand_step::<One, 1>(&keys, nodes, n, j, patch).sum();
+                    }
+                    return sum;
+                }
+                // n is a power of two, hence a multiple of B.
+                let keys = splat_keys::<$lane>(rounds);
+                let mut sum = $lane::splat(Block::ZERO);
+                let mut j = 0;
+                while j + FLIGHT * B <= n {
+                    sum = sum.xor(expand_step::<$lane, FLIGHT>(&keys, nodes, n, j, patch));
+                    j += FLIGHT * B;
+                }
+                while j + B <= n {
+                    sum = sum.xor(expand_step::<$lane, 1>(&keys, nodes, n, j, patch));
+                    j += B;
+                }
+                sum.sum()
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $finish(leaves: &mut [Block], patch: Patch, marked: u64) {
+            const B: usize = $lane::BLOCKS;
+            let (n, leaves) = (leaves.len(), leaves.as_mut_ptr());
+            // SAFETY: this function has the features; every step stays within leaves[..n].
+            unsafe {
+                let mut j = 0;
+                while j + B <= n {
+                    finish_step::<$lane>(leaves, j, patch, marked);
+                    j += B;
+                }
+                while j < n {
+                    finish_step::<One>(leaves, j, patch, marked);
+                    j += 1;
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $draw(rounds: &[Block; 11], first: u128, bound: u32, out: &mut [Block]) {
+            const B: usize = $lane::BLOCKS;
+            let (n, out) = (out.len(), out.as_mut_ptr());
+            // SAFETY: this function has the features; every step stays within out[..n].
+            unsafe {
+                let keys = splat_keys::<$lane>(rounds);
+                let mut j = 0;
+                while j + FLIGHT * B <= n {
+                    draw_step::<$lane, FLIGHT>(&keys, first, bound, out, j);
+                    j += FLIGHT * B;
+                }
+                while j + B <= n {
+                    draw_step::<$lane, 1>(&keys, first, bound, out, j);
+                    j += B;
+                }
+                if j < n {
+                    let keys = splat_keys::<One>(rounds);
+                    while j < n {
+                        draw_step::<One, 1>(&keys, first, bound, out, j);
+                        j += 1;
+                    }
+                }
+            }
+        }
+    };
+}
+
+loops!(One, "sse4.1,aes", tccr_1, expand_1, finish_1, draw_1);
+loops!(Two, "sse4.1,aes,avx2,vaes", tccr_2, expand_2, finish_2, draw_2);
+loops!(Four, "sse4.1,aes,avx2,avx512f,vaes", tccr_4, expand_4, finish_4, draw_4);
