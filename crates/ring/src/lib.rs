@@ -11,8 +11,8 @@
 //!
 //! Everything here is exact: a result modulo `2^bits` is that residue, in `0..2^bits`, with no error term.
 //! Arithmetic takes the same time for all values of its operands; only shapes, widths and counts (all public)
-//! decide which instructions run. `unsafe` is confined to the module `simd` and to the two functions of
-//! [`gemm`] that share the output between threads.
+//! decide which instructions run. `unsafe` is confined to the module `simd` and to the type in [`gemm`] that shares
+//! the output between threads.
 
 pub mod gemm;
 pub mod kernel;

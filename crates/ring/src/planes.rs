@@ -64,9 +64,9 @@ impl LimbPlanes {
         self.row_mut(row).set(words);
     }
 
-    /// Stores `[words, -words]` as row `row`: entry `offset + j` is then coefficient j of `-X^(-offset) * words`
-    /// or, read from the second half on, of `X^t * words` at `offset = row_len/2 - t` for `t` in `0..=row_len/2`,
-    /// negated. A multiplication by a power of X in the negacyclic ring is a shifted straight read.
+    /// Stores `[words, -words]` as row `row`, so that multiplications by powers of X modulo `X^n + 1`, n being
+    /// `row_len / 2`, are straight reads: for `offset` in `0..=n`, entry `offset + j` is coefficient j of
+    /// `X^(-offset) * words`. As `X^n = -1`, `offset = n - t` reads `-X^t * words`.
     ///
     /// # Panics
     /// If there is no such row or `words` is not `row_len / 2` long.
@@ -148,7 +148,8 @@ fn split_words(words: &[u64], limb: usize, sign: i64, out: &mut [i16]) {
     }
 }
 
-/// The same body for every instruction set: the compiler's own vectors are as good as it gets here.
+/// The same for every vector type: the compiler's own vectors are as good as it gets here.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn split_words_generic<S>(_: S, words: &[u64], limb: usize, sign: i64, out: &mut [i16]) {
     let shift = LIMB_BITS * limb as u32;

@@ -22,12 +22,14 @@
 //! of positions (and of outputs, where positions are few) are spread over the threads of the current rayon pool.
 
 mod scalar;
+#[cfg(target_arch = "x86_64")]
 mod vector;
 
 use crate::kernel::Kernel;
 use crate::planes::LimbPlanes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
+#[cfg(target_arch = "x86_64")]
 use vector::run as vector_run;
 
 /// One term of every output: the words `row[offset + j]`, `j` in `0..len`.
@@ -45,9 +47,6 @@ const TILE: usize = 8;
 const BLOCK: usize = 64;
 /// Multiply-adds below which a product is not worth spreading over threads.
 const PARALLEL_FROM: usize = 1 << 18;
-/// Outputs up to which packing costs more than it saves.
-const DIRECT_OUTS: usize = 2;
-
 /// A matrix of weights, packed once for many products.
 ///
 /// Layout: `[tile of 8 outputs][pair of terms][output]`, two 16-bit weights in each 32-bit word, the first in the
@@ -105,11 +104,6 @@ impl PackedWeights {
 
     fn pairs(&self) -> usize {
         self.terms.div_ceil(2)
-    }
-
-    /// Pairs of terms that may be added up between two carries.
-    fn carry_period(&self) -> usize {
-        ((1 << 16) - 2) / max_weight(self.weight_bits) as usize / 2
     }
 
     /// The weight of output `d` and term `t`.

@@ -1,14 +1,22 @@
 //! The limb-plane product for any vector type: packing, the register tile, and a direct path for few outputs.
 
-use super::{BLOCK, DIRECT_OUTS, Product, TILE, Task, Term, Window};
+use super::{BLOCK, PackedWeights, Product, TILE, Task, Term, Window, max_weight};
 use crate::planes::LimbPlanes;
 use crate::simd::{Dot, Line};
 
 /// Bytes of a panel: about half of a first-level cache, the rest is for weights.
 const PANEL_BYTES: usize = 24 << 10;
 
+/// Outputs up to which packing costs more than it saves.
+const DIRECT_OUTS: usize = 2;
+
 /// Longest vector, in 32-bit lanes.
 const MAX_LANES: usize = 16;
+
+/// Pairs of terms that may be added up between two carries: the `T / 2` of the module's header.
+fn carry_period(weights: &PackedWeights) -> usize {
+    ((1 << 16) - 2) / max_weight(weights.weight_bits) as usize / 2
+}
 
 /// Computes `out`, the window that belongs to `task`.
 #[inline(always)]
@@ -57,7 +65,7 @@ fn blocked<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, m
                         mask: crate::mask(src.bits()),
                         out: &mut out,
                     };
-                    tile_rows::<S, LIMBS>(simd, panel, tile, weights.carry_period(), &mut target);
+                    tile_rows::<S, LIMBS>(simd, panel, tile, carry_period(weights), &mut target);
                 }
             }
         }
@@ -274,7 +282,7 @@ fn run_of<S: Dot, const LIMBS: usize, const P: usize>(
     let mut low = [[simd.splat(0); LIMBS]; P];
     let mut high = low;
     let mut pair = 0;
-    for tile in tile.chunks(weights.carry_period()) {
+    for tile in tile.chunks(carry_period(weights)) {
         for weights in tile {
             let weight = simd.splat(weights[output % TILE]);
             for limb in 0..LIMBS {

@@ -3,7 +3,7 @@
 //! The wide operand x has words of up to 64 bits, taken as signed numbers in `-2^(bits-1)..2^(bits-1)`; the small
 //! one, s, has coefficients of a few bits (a ternary secret, a noise polynomial). Over the integers the product's
 //! coefficients are at most `n * 2^(bits-1) * B` in magnitude, B the bound of s. It is computed modulo two or three
-//! primes just below `2^30` by number-theoretic transforms ([`ntt`]), put together by Garner's method in a range
+//! primes just below `2^30` by number-theoretic transforms (`ntt`), put together by Garner's method in a range
 //! centred at zero, and reduced modulo `2^bits`: exact, because the number of primes is chosen so that the bound
 //! stays below half of their product.
 //!

@@ -87,7 +87,7 @@ pub(crate) trait Simd: Copy {
 }
 
 /// What the limb-plane matrix product needs besides: pairs of signed 16-bit numbers in a 32-bit lane.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg(target_arch = "x86_64")]
 pub(crate) trait Dot: Simd {
     /// `acc + low(a)*low(b) + high(a)*high(b)` per lane, modulo `2^32`. Exact unless all four halves are `-2^15`.
     fn dot(self, acc: Self::V, a: Self::V, b: Self::V) -> Self::V;
