@@ -198,9 +198,8 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
 fn main() -> Result<(), String> {
     let Options { threads, repeats, json } = options()?;
     let processor = processor();
-    println!(
-        "{processor}, {threads} threads, medians of {repeats} repeats; words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n"
-    );
+    println!("{processor}, {threads} threads, median and best of {repeats} repeats");
+    println!("matrix products: words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string())?;
     let mut rows = Vec::new();
     pool.install(|| {

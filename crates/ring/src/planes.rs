@@ -176,6 +176,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_independent() {
+        use rayon::prelude::*;
+        let rows: Vec<Vec<u64>> = (0..7).map(|row| vec![0x0123_4567_89ab_cdef << row; 6]).collect();
+        let (mut one_by_one, mut together) = (LimbPlanes::new(48, 14, 6), LimbPlanes::new(48, 14, 6));
+        for (i, row) in rows.iter().enumerate() {
+            one_by_one.set_row(i, row);
+            one_by_one.set_row_negacyclic(7 + i, &row[..3]);
+        }
+        together.rows_mut().enumerate().par_bridge().for_each(|(i, mut row)| match rows.get(i) {
+            Some(words) => row.set(words),
+            None => row.set_negacyclic(&rows[i - 7][..3]),
+        });
+        assert_eq!(one_by_one.limb_words, together.limb_words);
+        let mut back = [0; 6];
+        together.words(9, 0, &mut back);
+        let (word, minus) = (rows[2][0] & crate::mask(48), rows[2][0].wrapping_neg() & crate::mask(48));
+        assert_eq!(back, [word, word, word, minus, minus, minus]);
+    }
+
+    #[test]
     fn limbs_by_width() {
         for (bits, limbs) in [(1, 2), (16, 2), (32, 2), (33, 3), (48, 3), (49, 4), (64, 4)] {
             assert_eq!(LimbPlanes::new(bits, 1, 1).limbs(), limbs);

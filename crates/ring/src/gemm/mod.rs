@@ -164,6 +164,7 @@ pub fn spa_gemm_with(
     assert!(size.is_some_and(|size| size <= out.len()), "an output of {} rows does not fit", weights.outs);
 
     let product = Product { src, terms, weights };
+    // `out` has room for all words of this window, by the assertions above, and is not used besides it.
     let whole = Window { start: out.as_mut_ptr(), stride, rows: weights.outs, len, borrow: PhantomData };
     let work = weights.outs.saturating_mul(weights.terms).saturating_mul(len);
     let threads = if work < PARALLEL_FROM { 1 } else { rayon::current_num_threads() };
