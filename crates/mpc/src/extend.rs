@@ -29,11 +29,14 @@ pub(crate) struct Prepared {
     side: Side,
 }
 
+/// The low 32 bits of a pad for every element.
+type Words = Zeroizing<Vec<u32>>;
+
 enum Side {
     /// Both pads of every OT, candidate by candidate.
-    Client(Vec<[Zeroizing<Vec<u32>>; 2]>),
+    Client(Vec<[Words; 2]>),
     /// The pad and the random choice of every OT.
-    Server(Vec<(Zeroizing<Vec<u32>>, Zeroizing<Vec<Lanes>>)>),
+    Server(Vec<(Words, Zeroizing<Vec<Lanes>>)>),
 }
 
 /// What `candidates` extensions of every element cost.

@@ -38,24 +38,26 @@ impl PoolShape {
     /// Height and width of the output, rounded down as is usual.
     ///
     /// # Errors
-    /// When a dimension, window or stride is zero, a padding is as large as the window, or no window fits.
+    /// When a dimension, window or step is zero or above 2^16, a padding is as large as the window, or no window
+    /// fits.
     pub fn output(&self) -> Result<[usize; 2], MpcError> {
-        let mut output = [0; 2];
-        for axis in 0..2 {
-            let (size, kernel, stride) = (self.size[axis], self.kernel[axis], self.stride[axis]);
-            let (before, after) = (self.pads[axis], self.pads[axis + 2]);
-            if self.channels == 0 || size == 0 || kernel == 0 || stride == 0 {
-                return Err(MpcError::misuse("pooling shape", "a zero", "positive sizes and steps"));
-            }
-            if before >= kernel || after >= kernel {
-                return Err(MpcError::misuse("padding", before.max(after), format!("less than {kernel}")));
-            }
-            let Some(slack) = (size + before + after).checked_sub(kernel) else {
-                return Err(MpcError::misuse("window", kernel, format!("at most {size} and the padding")));
-            };
-            output[axis] = slack / stride + 1;
+        Ok([self.output_along(0)?, self.output_along(1)?])
+    }
+
+    fn output_along(&self, axis: usize) -> Result<usize, MpcError> {
+        let (size, kernel, stride) = (self.size[axis], self.kernel[axis], self.stride[axis]);
+        let (before, after) = (self.pads[axis], self.pads[axis + 2]);
+        let limit = 1..=1 << 16;
+        if let Some(bad) = [self.channels, size, kernel, stride].iter().find(|n| !limit.contains(*n)) {
+            return Err(MpcError::misuse("pooling shape", bad, "1 to 65536"));
         }
-        Ok(output)
+        if before >= kernel || after >= kernel {
+            return Err(MpcError::misuse("padding", before.max(after), format!("less than {kernel}")));
+        }
+        let Some(slack) = (size + before + after).checked_sub(kernel) else {
+            return Err(MpcError::misuse("window", kernel, format!("at most {size} and the padding")));
+        };
+        Ok(slack / stride + 1)
     }
 
     /// The real places of window `at` along an axis.

@@ -52,6 +52,36 @@ impl ReluParams {
 }
 
 /// A prepared batch of ReLUs, for one run.
+///
+/// ```
+/// use jaguar_mpc::{Party, Relu, ReluParams, reference};
+/// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
+///
+/// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
+/// let one = |role, chan: &mut jaguar_wire::Channel, share: u64| {
+///     let mut party = Party::new(role, InsecureTestDealer::new(1, role));
+///     let relu = Relu::prepare(&mut party, chan, 1, ReluParams::new(16)).unwrap();
+///     let y = relu.run(chan, &[share]).unwrap()[0];
+///     chan.flush().unwrap();
+///     y
+/// };
+/// let (client, server) = std::thread::scope(|scope| {
+///     let server = scope.spawn(|| one(Role::Server, &mut to_client, 5));
+///     (one(Role::Client, &mut to_server, 65530), server.join().unwrap())
+/// });
+/// assert_eq!(reference::open(65530, 5, 16), -1);
+/// assert_eq!(reference::open(client, server, 16), 0);
+/// ```
+///
+/// What was prepared serves once; a second run does not compile:
+///
+/// ```compile_fail,E0382
+/// # use jaguar_mpc::Relu;
+/// fn twice(relu: Relu, chan: &mut jaguar_wire::Channel, x: &[u64]) {
+///     let _ = relu.run(chan, x);
+///     let _ = relu.run(chan, x);
+/// }
+/// ```
 pub struct Relu {
     params: ReluParams,
     select: Select,

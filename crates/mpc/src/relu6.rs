@@ -6,7 +6,7 @@
 //! in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in `bit.rs`.
 //!
 //! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125 bytes and
-//! 24 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in preparation. See
+//! 27 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in preparation. See
 //! [`crate::cost::relu6`].
 
 use jaguar_ot::CotSource;

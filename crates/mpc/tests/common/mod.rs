@@ -9,6 +9,7 @@ pub type TestParty = Party<InsecureTestDealer>;
 
 /// What one party had of a run, besides its result.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code)] // not every test binary looks at the cost
 pub struct Seen {
     pub prepared: Traffic,
     pub online: Traffic,

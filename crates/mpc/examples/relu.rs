@@ -1,0 +1,258 @@
+//! Measures a batch of ReLUs between two threads: `relu [--count N] [--bits n] [--out n] [--digit m]
+//! [--six j] [--real] [--json]`.
+//!
+//! Prints, for each party, seconds per phase without the time spent waiting for the other, bytes and COTs per
+//! element. COTs come from a stand-in without security that costs next to nothing, or with `--real` from the
+//! real source, whose own time is shown apart.
+
+use std::time::{Duration, Instant};
+
+use jaguar_mpc::{MpcError, Party, Relu, Relu6, Relu6Params, ReluParams};
+use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
+use jaguar_wire::{Channel, Phase, memory_pair};
+
+/// Fast correlations that anyone can predict.
+struct StandIn {
+    role: Role,
+    sent: u64,
+    received: u64,
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+fn half(sender: Role, i: u64) -> Block {
+    let x = mix(i << 1 | u64::from(sender == Role::Client));
+    Block(u128::from(x) << 64 | u128::from(x.rotate_left(32) & !1))
+}
+
+fn delta(sender: Role) -> Block {
+    Block(u128::from(mix(!u64::from(sender == Role::Client))) << 63 | 1)
+}
+
+impl CotSource for StandIn {
+    fn delta(&self) -> Block {
+        delta(self.role)
+    }
+
+    fn send(&mut self, _: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
+        for (q, i) in q.iter_mut().zip(self.sent..) {
+            *q = half(self.role, i);
+        }
+        self.sent += q.len() as u64;
+        Ok(())
+    }
+
+    fn receive(&mut self, _: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
+        let sender = self.role.peer();
+        for ((t, r), i) in t.iter_mut().zip(r.iter_mut()).zip(self.received..) {
+            *r = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+            *t = half(sender, i) ^ delta(sender).masked(*r);
+        }
+        self.received += t.len() as u64;
+        Ok(())
+    }
+}
+
+/// A source and the time spent in it.
+struct Timed<S> {
+    source: S,
+    time: Duration,
+}
+
+impl<S: CotSource> CotSource for Timed<S> {
+    fn delta(&self) -> Block {
+        self.source.delta()
+    }
+
+    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
+        let start = Instant::now();
+        let result = self.source.send(chan, q);
+        self.time += start.elapsed();
+        result
+    }
+
+    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
+        let start = Instant::now();
+        let result = self.source.receive(chan, t, r);
+        self.time += start.elapsed();
+        result
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    count: usize,
+    bits: u32,
+    out: u32,
+    digit: u32,
+    six: Option<u32>,
+    real: bool,
+    json: bool,
+}
+
+impl Options {
+    fn parse() -> Self {
+        let mut this =
+            Self { count: 1 << 20, bits: 16, out: 16, digit: 4, six: None, real: false, json: false };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            let mut number = || args.next().and_then(|v| v.parse::<u32>().ok()).expect("a number");
+            match arg.as_str() {
+                "--count" => this.count = number() as usize,
+                "--bits" => this.bits = number(),
+                "--out" => this.out = number(),
+                "--digit" => this.digit = number(),
+                "--six" => this.six = Some(number()),
+                "--real" => this.real = true,
+                "--json" => this.json = true,
+                other => panic!("unknown option {other}"),
+            }
+        }
+        this.out = this.out.max(this.bits);
+        this
+    }
+}
+
+/// What one party measured.
+struct Figures {
+    result: Vec<u64>,
+    setup: Duration,
+    cots: Duration,
+    prepare: Duration,
+    online: Duration,
+    wall: Duration,
+    sent: u64,
+    rounds: u64,
+    used: (u64, u64),
+}
+
+enum Prepared {
+    Relu(Relu),
+    Relu6(Relu6),
+}
+
+fn party<S: CotSource>(
+    role: Role,
+    mut chan: Channel,
+    source: impl FnOnce(&mut Channel) -> S,
+    x: &[u64],
+    o: Options,
+) -> Result<Figures, MpcError> {
+    let start = Instant::now();
+    let source = source(&mut chan);
+    let setup = start.elapsed();
+    chan.take_stats();
+
+    let mut party = Party::new(role, Timed { source, time: Duration::ZERO });
+    chan.enter(Phase::Preprocessing, "relu");
+    let start = Instant::now();
+    let prepared = match o.six {
+        None => {
+            let params = ReluParams { bits: o.bits, out_bits: o.out, digit: o.digit };
+            Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, params)?)
+        }
+        Some(log2_six) => {
+            let params = Relu6Params { bits: o.bits, out_bits: o.out, digit: o.digit, log2_six };
+            Prepared::Relu6(Relu6::prepare(&mut party, &mut chan, o.count, params)?)
+        }
+    };
+    chan.flush()?;
+    let cots = party.source().time;
+    let prepare = start.elapsed() - cots;
+    chan.take_stats();
+
+    chan.enter(Phase::Online, "relu");
+    let start = Instant::now();
+    let result = match prepared {
+        Prepared::Relu(relu) => relu.run(&mut chan, x)?,
+        Prepared::Relu6(relu6) => relu6.run(&mut chan, x)?,
+    };
+    chan.flush()?;
+    let wall = start.elapsed();
+    let total = chan.total();
+    Ok(Figures {
+        result,
+        setup,
+        cots,
+        prepare,
+        online: wall - total.waited,
+        wall,
+        sent: total.sent,
+        rounds: total.rounds,
+        used: party.used(),
+    })
+}
+
+fn main() {
+    let o = Options::parse();
+    let mask = u64::MAX >> (64 - o.bits);
+    let shares = [1, 2].map(|s| (0..o.count as u64).map(|i| mix(i * 2 + s) & mask).collect::<Vec<_>>());
+    let (a, b) = memory_pair();
+    let one = |role: Role, chan: Channel, x: &[u64]| {
+        if o.real {
+            party(role, chan, |chan| Cots::setup(chan, role).expect("setting up COTs"), x, o)
+        } else {
+            party(role, chan, |_| StandIn { role, sent: 0, received: 0 }, x, o)
+        }
+        .expect("a peer that follows the protocol")
+    };
+    let (client, server) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| one(Role::Client, a, &shares[0]));
+        let server = scope.spawn(|| one(Role::Server, b, &shares[1]));
+        (client.join().expect("the client ends"), server.join().expect("the server ends"))
+    });
+
+    for i in 0..o.count {
+        let x = jaguar_mpc::reference::open(shares[0][i], shares[1][i], o.bits);
+        let y = jaguar_mpc::reference::open(client.result[i], server.result[i], o.out);
+        let want = o.six.map_or(x.max(0), |j| jaguar_mpc::reference::relu6(x, j));
+        assert_eq!(y, want, "element {i}");
+    }
+
+    let per = |t: Duration| t.as_secs_f64() * 1e9 / o.count as f64;
+    if o.json {
+        let side = |f: &Figures| {
+            serde_json::json!({
+                "setup_s": f.setup.as_secs_f64(), "cot_ns": per(f.cots), "prepare_ns": per(f.prepare),
+                "online_busy_ns": per(f.online), "online_wall_ns": per(f.wall),
+                "bytes_sent": f.sent as f64 / o.count as f64, "rounds": f.rounds,
+                "cots_as_sender": f.used.0 as f64 / o.count as f64,
+                "cots_as_receiver": f.used.1 as f64 / o.count as f64,
+            })
+        };
+        let all = serde_json::json!({
+            "protocol": if o.six.is_some() { "relu6" } else { "relu" }, "count": o.count, "bits": o.bits,
+            "out_bits": o.out, "digit": o.digit, "log2_six": o.six, "link": "memory", "threads_per_party": 1,
+            "cot_source": if o.real { "real" } else { "stand-in" },
+            "client": side(&client), "server": side(&server),
+        });
+        println!("{all:#}");
+        return;
+    }
+    println!(
+        "{} x {} from {} to {} bits, digits of {}, one thread a party, in-memory link; ns per element",
+        o.count,
+        if o.six.is_some() { "ReLU6" } else { "ReLU" },
+        o.bits,
+        o.out,
+        o.digit
+    );
+    for (name, f) in [("client", &client), ("server", &server)] {
+        println!(
+            "{name}: COTs {:7.1}   prepare {:6.1}   online {:6.1} (wall {:6.1})   sent {:.3} bytes, {} rounds   \
+             COTs {:.2} + {:.2}   setup {:.2} s",
+            per(f.cots),
+            per(f.prepare),
+            per(f.online),
+            per(f.wall),
+            f.sent as f64 / o.count as f64,
+            f.rounds,
+            f.used.0 as f64 / o.count as f64,
+            f.used.1 as f64 / o.count as f64,
+            f.setup.as_secs_f64()
+        );
+    }
+}

@@ -1,0 +1,359 @@
+//! What a party sees, what a peer that lies can do, and what goes wrong when material is used twice.
+
+mod common;
+
+use common::{TestParty, both, share, words};
+use jaguar_mpc::reference::signed;
+use jaguar_mpc::*;
+use jaguar_ot::Role;
+use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
+use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
+use jaguar_wire::{Channel, memory_pair, memory_transports};
+
+type Prepare<P> = fn(&mut TestParty, &mut Channel) -> Result<P, MpcError>;
+
+/// Runs a protocol, recording all that the client sends and receives from the start of the run on.
+fn recorded<P: Send, T: Send>(
+    seed: u64,
+    prepare: impl Fn(&mut TestParty, &mut Channel) -> Result<P, MpcError> + Sync,
+    run: impl Fn(P, Role, &mut Channel) -> Result<T, MpcError> + Sync,
+) -> Transcript {
+    let prepare = |role: Role| {
+        let prepare = &prepare;
+        move |chan: &mut Channel| prepare(&mut Party::new(role, InsecureTestDealer::new(seed, role)), chan)
+    };
+    // Preparation over a link of its own.
+    let (mut a, mut b) = memory_pair();
+    let (client, server) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let prepared = prepare(Role::Server)(&mut b).unwrap();
+            b.flush().unwrap();
+            prepared
+        });
+        (prepare(Role::Client)(&mut a).unwrap(), server.join().unwrap())
+    });
+    let (a, b) = memory_transports();
+    let (a, transcript) = Recorder::new(a);
+    let (mut a, mut b) = (Channel::new(a), Channel::new(b));
+    std::thread::scope(|scope| {
+        let run = &run;
+        let server = scope.spawn(move || {
+            run(server, Role::Server, &mut b).unwrap();
+            b.flush().unwrap();
+            b
+        });
+        run(client, Role::Client, &mut a).unwrap();
+        a.flush().unwrap();
+        server.join().unwrap();
+    });
+    transcript
+}
+
+fn of(role: Role, pair: &[Vec<u64>; 2]) -> &[u64] {
+    &pair[usize::from(role == Role::Server)]
+}
+
+/// Multiplies shared values by shared bits, and returns what the client received.
+fn mux_seen(seed: u64, shares: &[Vec<u64>; 2]) -> Vec<u8> {
+    let n = shares[0].len();
+    let bits = Bits::new(&vec![true; n]);
+    let run = |p: Mux, role, chan: &mut Channel| p.run(chan, &bits, of(role, shares));
+    recorded(seed, |p, c| Mux::prepare(p, c, n, 16), run).received()
+}
+
+/// The attack: material that serves twice, the second time for shares that the client knows. The server's
+/// corrections are ±x − δ with the same sign and δ both times, so their difference gives its first shares up to
+/// the sign. Returns how many shares it finds.
+fn shares_found(first_seed: u64, second_seed: u64) -> usize {
+    let n = 1000;
+    let secret = [words(1, n), words(2, n)].map(|s| s.iter().map(|w| w & 0xffff).collect::<Vec<u64>>());
+    let known = [secret[0].clone(), vec![0; n]];
+    let (first, second) = (mux_seen(first_seed, &secret), mux_seen(second_seed, &known));
+    let word = |bytes: &[u8], i: usize| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
+    (0..n)
+        .filter(|&i| {
+            let difference = word(&first, i).wrapping_sub(word(&second, i));
+            [difference, difference.wrapping_neg()].contains(&(secret[1][i] as u16))
+        })
+        .count()
+}
+
+#[test]
+fn material_used_twice_gives_the_servers_shares_away() {
+    // The weak variant: a dealer that starts over. The types forbid it for one `Mux`.
+    assert_eq!(shares_found(7, 7), 1000);
+    // Fresh material: the attack guesses one of 2^16 with two tries.
+    assert!(shares_found(7, 8) < 5);
+}
+
+fn relu_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    recorded(seed, |p, c| Relu::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+fn relu6_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let params = Relu6Params { out_bits: 30, ..Relu6Params::new(16, 9) };
+    recorded(seed, |p, c| Relu6::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+/// Share of ones, and of bits that differ.
+fn ones(bytes: impl Iterator<Item = u8>) -> f64 {
+    let (ones, all) = bytes.fold((0, 0), |(ones, all), b| (ones + b.count_ones(), all + 8));
+    f64::from(ones) / f64::from(all)
+}
+
+#[test]
+fn messages_look_uniform_and_depend_on_the_material() {
+    // Several hundred thousand bits, so 0.01 is ten standard deviations. The inputs are as regular as can be.
+    let n = 4096;
+    let even = 0.49..0.51;
+    for transcript in [relu_transcript, relu6_transcript] {
+        let zeros = [vec![0; n], vec![0; n]];
+        let ones_in = [vec![0xffff; n], vec![0x8000; n]];
+        let runs = [(1, &zeros), (2, &zeros), (3, &ones_in)].map(|(seed, shares)| transcript(seed, shares));
+        for run in &runs {
+            assert!(even.contains(&ones(run.sent().into_iter())));
+            assert!(even.contains(&ones(run.received().into_iter())));
+        }
+        for other in &runs[1..] {
+            let differ = |a: Vec<u8>, b: Vec<u8>| ones(a.into_iter().zip(b).map(|(a, b)| a ^ b));
+            assert!(even.contains(&differ(runs[0].sent(), other.sent())));
+            assert!(even.contains(&differ(runs[0].received(), other.received())));
+        }
+        // Nothing else is random: the same material gives the same messages.
+        assert_eq!(transcript(1, &zeros).digest(), runs[0].digest());
+    }
+}
+
+/// The messages of every protocol under fixed seeds. A change here is a change of the wire format (or of the
+/// test dealer).
+#[test]
+fn the_wire_format_is_as_recorded() {
+    let values: Vec<i64> = words(5, 600).iter().map(|&w| signed(w, 14)).collect();
+    let shares = share(&values, 16, 6);
+    let n = values.len();
+    let shape = PoolShape { channels: 1, size: [20, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
+    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    let on = |p: Result<Vec<u64>, MpcError>| p.map(drop);
+    let all = [
+        ("relu", relu_transcript(1, &shares)),
+        ("relu6", relu6_transcript(1, &shares)),
+        (
+            "extend",
+            recorded(1, |p, c| Extend::prepare(p, c, n, extend), |p, r, c| on(p.run(c, of(r, &shares)))),
+        ),
+        (
+            "maxpool",
+            recorded(1, |p, c| MaxPool::prepare(p, c, shape, 16, 4), |p, r, c| on(p.run(c, of(r, &shares)))),
+        ),
+        (
+            "argmax",
+            recorded(1, |p, c| Argmax::prepare(p, c, n, 16, 4), |p, r, c| p.run(c, of(r, &shares)).map(drop)),
+        ),
+        (
+            "less than",
+            recorded(
+                1,
+                |p, c| LessThan::prepare(p, c, n, 16, 3),
+                |p, r, c| p.run(c, of(r, &shares)).map(drop),
+            ),
+        ),
+        (
+            "bits",
+            recorded(
+                1,
+                |p, c| BitToArithmetic::prepare(p, c, n, 9),
+                |p, _, c| on(p.run(c, &Bits::new(&vec![true; n]))),
+            ),
+        ),
+    ];
+    let found: Vec<String> = all
+        .iter()
+        .map(|(name, t)| {
+            let hex: String = t.digest()[..8].iter().map(|b| format!("{b:02x}")).collect();
+            format!("{name} {hex}")
+        })
+        .collect();
+    assert_eq!(found, RECORDED);
+}
+
+const RECORDED: [&str; 7] = [
+    "relu 4433a21f71462716",
+    "relu6 117e1baab2d3e295",
+    "extend e3d05d753036c417",
+    "maxpool 4f28202d9c1c4551",
+    "argmax 34510a4a91e8510e",
+    "less than f49a9fb8cd0d0c8e",
+    "bits 9cffa752dce3518e",
+];
+
+/// One party over `chan` alone, with material whose other half nobody has.
+fn alone<P>(
+    role: Role,
+    prepare: impl Fn(&mut TestParty, &mut Channel) -> Result<P, MpcError>,
+    chan: &mut Channel,
+) -> Result<P, MpcError> {
+    prepare(&mut Party::new(role, InsecureTestDealer::new(3, role)), chan)
+}
+
+/// Runs every protocol as `role`, one after the other over a channel of its own from `connect`.
+fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), MpcError>> {
+    let n = 700;
+    let x = words(1, n);
+    let b = Bits::new(&x.iter().map(|w| w & 1 == 1).collect::<Vec<_>>());
+    let shape = PoolShape { channels: 7, size: [10, 10], kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
+    let relu: Prepare<Relu> =
+        |p, c| Relu::prepare(p, c, 700, ReluParams { out_bits: 40, ..ReluParams::new(16) });
+    let relu6: Prepare<Relu6> =
+        |p, c| Relu6::prepare(p, c, 700, Relu6Params { out_bits: 40, ..Relu6Params::new(20, 9) });
+    let signed: Prepare<Extend> =
+        |p, c| Extend::prepare(p, c, 700, ExtendParams { bits: 16, out_bits: 48, range: Range::Signed });
+    vec![
+        {
+            let c = &mut connect();
+            alone(role, relu, c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, relu6, c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, signed, c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| MaxPool::prepare(p, c, shape, 16, 4), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Argmax::prepare(p, c, n, 16, 4), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| NonNegative::prepare(p, c, n, 16, 3), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Mux::prepare(p, c, n, 32), c).and_then(|p| p.run(c, &b, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| BitToArithmetic::prepare(p, c, n, 63), c).and_then(|p| p.run(c, &b)).map(drop)
+        },
+    ]
+}
+
+#[test]
+fn garbage_gives_wrong_values_or_an_error() {
+    for role in [Role::Client, Role::Server] {
+        for seed in 0..8 {
+            let results = every_protocol(role, || {
+                let (a, mut b) = memory_pair();
+                let garbage: Vec<u8> = match seed {
+                    0 => vec![0; 1 << 20],
+                    1 => vec![0xff; 1 << 20],
+                    _ => words(seed, 1 << 17).iter().flat_map(|w| w.to_le_bytes()).collect(),
+                };
+                b.send(&garbage).unwrap();
+                b.flush().unwrap();
+                // The far end stays open for as long as the test runs.
+                std::mem::forget(b);
+                a
+            });
+            for (i, result) in results.into_iter().enumerate() {
+                // Only argmax has a result that can be seen to be wrong.
+                let position = i == 4 && matches!(result, Err(MpcError::Wire(_)));
+                assert!(result.is_ok() || position, "protocol {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_stops_gives_an_error() {
+    for role in [Role::Client, Role::Server] {
+        for bytes in [0, 1, 40] {
+            let results = every_protocol(role, || {
+                let (a, mut b) = memory_pair();
+                b.send(&vec![7; bytes]).unwrap();
+                b.flush().unwrap();
+                a
+            });
+            for (i, result) in results.into_iter().enumerate() {
+                assert!(
+                    matches!(result, Err(MpcError::Wire(_) | MpcError::Ot(_))),
+                    "protocol {i}, {bytes} bytes"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_never_panics() {
+    let n = 600;
+    let values: Vec<i64> = words(5, n).iter().map(|&w| signed(w, 14)).collect();
+    let shares = share(&values, 16, 6);
+    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    for byte in [0, 5, 1000, 2000, 5000, 9000] {
+        let one = |role, mut chan: Channel| {
+            let mut party = Party::new(role, InsecureTestDealer::new(1, role));
+            let relu = Relu::prepare(&mut party, &mut chan, n, params).unwrap();
+            let result = relu.run(&mut chan, of(role, &shares));
+            chan.flush().unwrap();
+            result.unwrap()
+        };
+        let (a, b) = memory_transports();
+        let a = Faulty::new(a, Fault::FlipReceived { byte, bit: 3 });
+        let (c, s) = std::thread::scope(|scope| {
+            let client = scope.spawn(|| one(Role::Client, Channel::new(a)));
+            let server = scope.spawn(|| one(Role::Server, Channel::new(b)));
+            (client.join().unwrap(), server.join().unwrap())
+        });
+        let wrong = (0..n).filter(|&i| reference::open(c[i], s[i], 30) != reference::relu(values[i])).count();
+        assert!(wrong <= 1, "one bit belongs to one element: {wrong} wrong");
+    }
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let params = ReluParams::new(16);
+    for count in [0, 5, 7] {
+        let result = both(
+            1,
+            |p, c| Relu::prepare(p, c, 6, params),
+            |p, _, c| Ok(matches!(p.run(c, &vec![0; count]), Err(MpcError::Misuse { .. }))),
+        );
+        assert!(result[0].0 && result[1].0);
+    }
+    let refused = |result: Result<(), MpcError>| matches!(result, Err(MpcError::Misuse { .. }));
+    let (mut chan, _peer) = memory_pair();
+    let mut party = Party::new(Role::Client, InsecureTestDealer::new(1, Role::Client));
+    let (p, c) = (&mut party, &mut chan);
+    for bad in [
+        ReluParams { bits: 2, ..params },
+        ReluParams { bits: 25, ..params },
+        ReluParams { out_bits: 15, ..params },
+        ReluParams { out_bits: 49, ..params },
+        ReluParams { digit: 0, ..params },
+        ReluParams { digit: 5, ..params },
+    ] {
+        assert!(refused(Relu::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
+    for bad in [Relu6Params::new(16, 0), Relu6Params::new(16, 15)] {
+        assert!(refused(Relu6::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
+    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    for bad in [ExtendParams { out_bits: 16, ..extend }, ExtendParams { out_bits: 49, ..extend }] {
+        assert!(refused(Extend::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
+    assert!(refused(Argmax::prepare(p, c, 0, 16, 4).map(drop)));
+    assert!(refused(LessThan::prepare(p, c, 1, 33, 4).map(drop)));
+    assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
+    assert!(refused(Mux::prepare(p, c, 1, 33).map(drop)));
+    assert!(refused(BitToArithmetic::prepare(p, c, 1, 0).map(drop)));
+    assert_eq!(party.used(), (0, 0));
+}
