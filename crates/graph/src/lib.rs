@@ -1,2 +1,25 @@
 //! Networks: ONNX import, quantisation, and the plaintext references.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`network`] | the integer network that the two parties evaluate together, and its checks |
+//! | [`onnx`] | the ONNX file format: reading it under limits |
+//! | [`import`] | ONNX to a [`float::Graph`]: translation, shape inference, folding, fusion |
+//! | [`float`] | the float graph and its interpreter: the accuracy baseline |
+//! | [`quantise`] | calibration: a float graph and sample inputs become an integer [`network::Model`] |
+//! | [`reference`] | the integer network in plaintext, exactly: what a private run is compared with |
+//! | [`agreement`] | integer against float, over images |
+//! | [`image_input`] | pixels to the network's input |
+//!
+//! Nothing here knows of two parties, except that a [`network::Network`] may come from one:
+//! [`network::Network::validate`] is what makes it safe to use.
+pub mod agreement;
+pub mod float;
+pub mod image_input;
+pub mod import;
+mod kernel;
 pub mod network;
+pub mod onnx;
+pub mod quantise;
+pub mod reference;
+mod validate;

@@ -208,3 +208,198 @@ pub struct OutputSpec {
     /// Names by class; empty if none were given.
     pub labels: Vec<String>,
 }
+
+/// How a window lies along one axis: `(size + before + after - extent) / stride + 1` with
+/// `extent = (kernel - 1)·dilation + 1`. `None` if a parameter is zero, nothing fits, or a sum overflows.
+fn places(
+    size: usize,
+    before: usize,
+    after: usize,
+    kernel: usize,
+    dilation: usize,
+    stride: usize,
+) -> Option<usize> {
+    let extent = kernel.checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
+    let room = size.checked_add(before)?.checked_add(after)?.checked_sub(extent)?;
+    if dilation == 0 { None } else { room.checked_div(stride)?.checked_add(1) }
+}
+
+/// The number of values in a tensor, if it can be counted.
+pub fn elements(shape: Shape) -> Option<usize> {
+    shape[0].checked_mul(shape[1])?.checked_mul(shape[2])
+}
+
+impl Op {
+    /// What the operation is called in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input => "Input",
+            Op::Linear(_) => "Linear",
+            Op::Relu => "Relu",
+            Op::Relu6 { .. } => "Relu6",
+            Op::MaxPool(_) => "MaxPool",
+            Op::SumPool { .. } => "SumPool",
+            Op::Add => "Add",
+            Op::Concat => "Concat",
+            Op::Rearrange(Rearrange::Pad { .. }) => "Pad",
+            Op::Rearrange(Rearrange::Slice { .. }) => "Slice",
+            Op::Rearrange(Rearrange::Transpose { .. }) => "Transpose",
+            Op::Rearrange(Rearrange::Reshape) => "Reshape",
+        }
+    }
+}
+
+impl Linear {
+    /// `[H_out, W_out]` over an input of shape `[C, H, W]`; `None` if the kernel does not fit or the parameters
+    /// are out of range.
+    pub fn output_hw(&self, input: Shape) -> Option<[usize; 2]> {
+        let [top, left, bottom, right] = self.pads;
+        Some([
+            places(input[1], top, bottom, self.kernel[0], self.dilation[0], self.stride[0])?,
+            places(input[2], left, right, self.kernel[1], self.dilation[1], self.stride[1])?,
+        ])
+    }
+
+    /// How many weights the layer has over `in_channels` channels: `C_out · C_in/groups · k_h · k_w`. `None`
+    /// if the channels are not divisible by the groups or the product overflows.
+    pub fn weights_len(&self, in_channels: usize) -> Option<usize> {
+        if self.groups == 0
+            || !in_channels.is_multiple_of(self.groups)
+            || !self.out_channels.is_multiple_of(self.groups)
+        {
+            return None;
+        }
+        self.out_channels
+            .checked_mul(in_channels / self.groups)?
+            .checked_mul(self.kernel[0])?
+            .checked_mul(self.kernel[1])
+    }
+
+    /// Multiplications in plaintext, padding included; `None` where [`Linear::output_hw`] or
+    /// [`Linear::weights_len`] is.
+    pub fn multiply_adds(&self, input: Shape) -> Option<usize> {
+        let [h, w] = self.output_hw(input)?;
+        self.weights_len(input[0])?.checked_mul(h)?.checked_mul(w)
+    }
+
+    /// Whether each input channel makes its own output channels and sees no other.
+    pub fn is_depthwise(&self, in_channels: usize) -> bool {
+        self.groups == in_channels && in_channels > 1
+    }
+}
+
+impl Window {
+    /// `[H_out, W_out]` over `[H, W]`; `None` if the window does not fit or the parameters are out of range.
+    pub fn output_hw(&self, input: [usize; 2]) -> Option<[usize; 2]> {
+        let [top, left, bottom, right] = self.pads;
+        Some([
+            places(input[0], top, bottom, self.kernel[0], 1, self.stride[0])?,
+            places(input[1], left, right, self.kernel[1], 1, self.stride[1])?,
+        ])
+    }
+
+    /// How many places of the window at output index `at` of `axis` (0: rows, 1: columns) lie inside an
+    /// input of `size`.
+    pub fn real_places(&self, axis: usize, at: usize, size: usize) -> usize {
+        let span = self.span(axis, at, size);
+        span.end - span.start
+    }
+
+    /// The input indices along `axis` that the window at output index `at` covers, cut to `0..size`.
+    pub fn span(&self, axis: usize, at: usize, size: usize) -> std::ops::Range<usize> {
+        let start = (at * self.stride[axis]).saturating_sub(self.pads[axis]).min(size);
+        let end = (at * self.stride[axis] + self.kernel[axis]).saturating_sub(self.pads[axis]).min(size);
+        start..end.max(start)
+    }
+}
+
+impl Op {
+    /// The factor between the sum that a [`Op::SumPool`] gives and the average: its scale grows by as much. One
+    /// for every other operation.
+    pub fn scale_gain(&self) -> u64 {
+        match self {
+            Op::SumPool { count_real_places: Some(full), .. } => u64::from(*full),
+            Op::SumPool { window, count_real_places: None } => {
+                (window.kernel[0] as u64).saturating_mul(window.kernel[1] as u64)
+            }
+            _ => 1,
+        }
+    }
+}
+
+impl Network {
+    /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
+    /// nonlinear layer makes has n bits; a [`Op::SumPool`] adds the logarithm of its window (with the
+    /// multiplier); [`Op::Concat`] and [`Op::Rearrange`] pass on the widest input; an [`Op::Add`] stays within
+    /// its scale class, for which calibration keeps n bits.
+    ///
+    /// For a network that passed [`Network::validate`].
+    pub fn value_bits(&self) -> Vec<u32> {
+        let mut bits: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let widest = node
+                .inputs
+                .iter()
+                .filter_map(|&i| bits.get(i))
+                .copied()
+                .max()
+                .unwrap_or(self.activation_bits);
+            bits.push(match &node.op {
+                Op::Input | Op::Linear(_) | Op::Relu | Op::Relu6 { .. } => self.activation_bits,
+                Op::SumPool { .. } => {
+                    widest + node.op.scale_gain().max(1).next_power_of_two().trailing_zeros()
+                }
+                Op::MaxPool(_) | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
+            });
+        }
+        bits
+    }
+}
+
+impl InputSpec {
+    /// The input tensor (in `[C, H, W]` order, as [`crate::image_input`] makes it) as integers: the affine map,
+    /// then `round(t·S)`, clamped to `-2^(n-1) .. 2^(n-1)`.
+    ///
+    /// `tensor` is split evenly over the channels of `affine`; a tensor whose length is not a multiple of their
+    /// number keeps its tail untouched by the map.
+    pub fn quantise(&self, tensor: &[f32], activation_bits: u32) -> Vec<i64> {
+        let limit = (1i64 << (activation_bits - 1)) as f64;
+        let per_channel = (tensor.len() / self.affine.len().max(1)).max(1);
+        let map = |i: usize, t: f32| self.affine.get(i / per_channel).map_or(t, |&(mul, add)| t * mul + add);
+        tensor
+            .iter()
+            .enumerate()
+            .map(|(i, &t)| (f64::from(map(i, t)) * self.scale).round().clamp(-limit, limit - 1.0) as i64)
+            .collect()
+    }
+}
+
+impl OutputSpec {
+    /// The output's integers as real numbers, before any softmax.
+    pub fn logits(&self, values: &[i64]) -> Vec<f64> {
+        values.iter().map(|&v| v as f64 / self.scale).collect()
+    }
+
+    /// What the ONNX model would give: the logits, through a softmax if the model ends in one.
+    pub fn finish(&self, values: &[i64]) -> Vec<f64> {
+        let mut logits = self.logits(values);
+        if self.softmax {
+            let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            logits.iter_mut().for_each(|v| *v = (*v - top).exp());
+            let sum: f64 = logits.iter().sum();
+            logits.iter_mut().for_each(|v| *v /= sum);
+        }
+        logits
+    }
+}
+
+/// The index of the largest value, the first of equals; 0 for an empty slice.
+pub fn argmax<T: PartialOrd + Copy>(values: &[T]) -> usize {
+    let mut best = 0;
+    for (i, v) in values.iter().enumerate() {
+        if *v > values[best] {
+            best = i;
+        }
+    }
+    best
+}

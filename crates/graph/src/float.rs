@@ -1,0 +1,290 @@
+//! The float graph that an ONNX file becomes, and its interpreter: the baseline that the integer network is
+//! compared with, and what calibration watches.
+//!
+//! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
+//! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
+
+use rayon::prelude::*;
+
+use crate::kernel::convolve;
+use crate::network::{self, NodeId, Rearrange, Shape, Window};
+
+/// An imported network in floating point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    /// The model's name, for people.
+    pub name: String,
+    /// In topological order; `nodes[0]` is the input and the last one the output.
+    pub nodes: Vec<Node>,
+    /// A constant affine map at the graph's head, by channel: `t' = t·mul + add`. Empty: none.
+    pub affine: Vec<(f32, f32)>,
+    /// Whether the ONNX model takes `[H, W, C]`.
+    pub channels_last: bool,
+    /// Whether the ONNX model ends in a softmax, which is left to whoever gets the logits.
+    pub softmax: bool,
+}
+
+/// One operation and the value that it makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The name of the ONNX node (or of the last one that was fused into this).
+    pub name: String,
+    /// What is computed.
+    pub op: Op,
+    /// Whose values it takes; in a finished graph each smaller than this node's own index.
+    pub inputs: Vec<NodeId>,
+    /// The shape of the value that it makes.
+    pub shape: Shape,
+}
+
+/// The operations of a float graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// The network's input.
+    Input,
+    /// Convolution or fully connected layer.
+    Linear(Linear),
+    /// `x·mul + add` by channel. Only while a graph is being imported: fusion turns each into part of a linear
+    /// layer.
+    Affine(Affine),
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, 0), ceiling)`; ReLU6 has the ceiling 6.
+    Clip {
+        /// The upper bound, positive and finite.
+        ceiling: f32,
+    },
+    /// The largest value of each window; padding never wins.
+    MaxPool(Window),
+    /// The mean of each window.
+    AveragePool {
+        /// The windows.
+        window: Window,
+        /// Divide by the window's size, or only by how many of its places lie inside the image.
+        count_padding: bool,
+    },
+    /// Two values of the same shape.
+    Add,
+    /// Along the channels.
+    Concat,
+    /// Moves values about.
+    Rearrange(Rearrange),
+}
+
+/// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    /// Its geometry; `shift` is 0, since nothing is quantised yet.
+    pub spec: network::Linear,
+    /// `[C_out, C_in/groups, k_h, k_w]`, row-major.
+    pub weights: Vec<f32>,
+    /// Added to `Σ w·x`.
+    pub bias: Bias,
+}
+
+/// `x·mul + add`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Affine {
+    /// `[C]`.
+    pub mul: Vec<f32>,
+    /// Added after the multiplication.
+    pub add: Bias,
+}
+
+/// What is added to a value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bias {
+    /// One number per channel, `[C]`.
+    PerChannel(Vec<f32>),
+    /// One number per element, `[C, H, W]`.
+    PerElement(Vec<f32>),
+}
+
+impl Bias {
+    /// Adds it to a value of this shape.
+    fn add_to(&self, shape: Shape, values: &mut [f32]) {
+        match self {
+            Bias::PerChannel(add) => {
+                for (plane, add) in values.chunks_exact_mut(shape[1] * shape[2]).zip(add) {
+                    plane.iter_mut().for_each(|v| *v += add);
+                }
+            }
+            Bias::PerElement(add) => values.iter_mut().zip(add).for_each(|(v, add)| *v += add),
+        }
+    }
+
+    /// By element of a value of this shape.
+    pub(crate) fn spread(&self, shape: Shape) -> Vec<f32> {
+        let mut values = vec![0.0; shape.iter().product()];
+        self.add_to(shape, &mut values);
+        values
+    }
+
+    /// Whether it adds nothing.
+    pub(crate) fn is_zero(&self) -> bool {
+        let (Bias::PerChannel(add) | Bias::PerElement(add)) = self;
+        add.iter().all(|&v| v == 0.0)
+    }
+}
+
+impl Op {
+    /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound is left open);
+    /// `None` for [`Op::Affine`], which has none.
+    pub(crate) fn integer(&self) -> Option<network::Op> {
+        Some(match self {
+            Op::Input => network::Op::Input,
+            Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
+            Op::Affine(_) => return None,
+            Op::Relu => network::Op::Relu,
+            Op::Clip { .. } => network::Op::Relu6 { log2_six: 1 },
+            Op::MaxPool(window) => network::Op::MaxPool(window.clone()),
+            Op::AveragePool { window, .. } => {
+                network::Op::SumPool { window: window.clone(), count_real_places: None }
+            }
+            Op::Add => network::Op::Add,
+            Op::Concat => network::Op::Concat,
+            Op::Rearrange(rearrange) => network::Op::Rearrange(rearrange.clone()),
+        })
+    }
+}
+
+impl Graph {
+    /// The input's shape.
+    pub fn input_shape(&self) -> Shape {
+        self.nodes[0].shape
+    }
+
+    /// All values, by node, for a tensor of the input's shape (before [`Graph::affine`], which is applied
+    /// first, so that value 0 is what the first layer takes). `None` if the tensor has another length.
+    pub fn run(&self, tensor: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let [channels, h, w] = self.input_shape();
+        if tensor.len() != channels * h * w {
+            return None;
+        }
+        let mut input = tensor.to_vec();
+        for (plane, (mul, add)) in input.chunks_exact_mut(h * w).zip(&self.affine) {
+            plane.iter_mut().for_each(|t| *t = *t * mul + add);
+        }
+        let mut values: Vec<Vec<f32>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let inputs: Vec<(Shape, &[f32])> =
+                node.inputs.iter().map(|&i| (self.nodes[i].shape, values[i].as_slice())).collect();
+            let value =
+                if let Op::Input = node.op { std::mem::take(&mut input) } else { apply(node, &inputs) };
+            values.push(value);
+        }
+        Some(values)
+    }
+
+    /// The output for a tensor of the input's shape: logits, before any softmax. `None` as for [`Graph::run`].
+    pub fn forward(&self, tensor: &[f32]) -> Option<Vec<f32>> {
+        self.run(tensor)?.pop()
+    }
+}
+
+/// One node's value from its inputs' values. [`Op::Input`] has no value of its own: empty.
+fn apply(node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
+    let Some(&(shape, x)) = inputs.first() else { return Vec::new() };
+    match &node.op {
+        Op::Input => Vec::new(),
+        Op::Linear(linear) => {
+            let mut values = convolve(&linear.spec, shape, &linear.weights, x);
+            linear.bias.add_to(node.shape, &mut values);
+            values
+        }
+        Op::Affine(affine) => {
+            let mut values = x.to_vec();
+            for (plane, mul) in values.chunks_exact_mut(shape[1] * shape[2]).zip(&affine.mul) {
+                plane.iter_mut().for_each(|v| *v *= mul);
+            }
+            affine.add.add_to(shape, &mut values);
+            values
+        }
+        Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
+        Op::Clip { ceiling } => x.iter().map(|v| v.max(0.0).min(*ceiling)).collect(),
+        Op::MaxPool(window) => pool(window, shape, x, f32::NEG_INFINITY, f32::max, |best, _| best),
+        Op::AveragePool { window, count_padding } => {
+            let whole = (window.kernel[0] * window.kernel[1]) as f32;
+            pool(
+                window,
+                shape,
+                x,
+                0.0,
+                |a, b| a + b,
+                |sum, real| sum / if *count_padding { whole } else { real as f32 },
+            )
+        }
+        Op::Add => x.iter().zip(inputs[1].1).map(|(a, b)| a + b).collect(),
+        Op::Concat => inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect(),
+        Op::Rearrange(r) => rearrange(r, shape, node.shape, x),
+    }
+}
+
+/// Folds each window's real places with `join` from `start`, then `finish(result, real places)`;
+/// `[C, H_out, W_out]`.
+pub(crate) fn pool<T: Copy + Default + Send + Sync>(
+    window: &Window,
+    shape: Shape,
+    x: &[T],
+    start: T,
+    join: impl Fn(T, T) -> T + Sync,
+    finish: impl Fn(T, usize) -> T + Sync,
+) -> Vec<T> {
+    let [_, height, width] = shape;
+    let [h, w] = window.output_hw([height, width]).unwrap_or([0, 0]);
+    let mut out = vec![T::default(); shape[0] * h * w];
+    out.par_chunks_mut((h * w).max(1)).zip(x.par_chunks(height * width)).for_each(|(out, plane)| {
+        for (position, out) in out.iter_mut().enumerate() {
+            let rows = window.span(0, position / w, height);
+            let columns = window.span(1, position % w, width);
+            let mut result = start;
+            for row in rows.clone() {
+                for &value in &plane[row * width..][columns.clone()] {
+                    result = join(result, value);
+                }
+            }
+            *out = finish(result, rows.len() * columns.len());
+        }
+    });
+    out
+}
+
+/// Moves values; `from` and `to` are the shapes before and after.
+pub(crate) fn rearrange<T: Copy + Default>(rearrange: &Rearrange, from: Shape, to: Shape, x: &[T]) -> Vec<T> {
+    // Every case but the reshape is: the output at (c, h, w) is the input at some place, or zero.
+    let source = |at: Shape| -> Option<Shape> {
+        match rearrange {
+            Rearrange::Pad { before, .. } => {
+                let mut place = [0; 3];
+                for axis in 0..3 {
+                    place[axis] = at[axis].checked_sub(before[axis]).filter(|&i| i < from[axis])?;
+                }
+                Some(place)
+            }
+            Rearrange::Slice { start, step } => {
+                Some(std::array::from_fn(|axis| start[axis] + at[axis] * step[axis]))
+            }
+            Rearrange::Transpose { perm } => {
+                let mut place = [0; 3];
+                for axis in 0..3 {
+                    place[perm[axis]] = at[axis];
+                }
+                Some(place)
+            }
+            Rearrange::Reshape => Some(at),
+        }
+    };
+    if let Rearrange::Reshape = rearrange {
+        return x.to_vec();
+    }
+    let mut out = Vec::with_capacity(to.iter().product());
+    for c in 0..to[0] {
+        for h in 0..to[1] {
+            for w in 0..to[2] {
+                let value = source([c, h, w]).map(|[c, h, w]| x[(c * from[1] + h) * from[2] + w]);
+                out.push(value.unwrap_or_default());
+            }
+        }
+    }
+    out
+}

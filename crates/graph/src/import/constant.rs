@@ -1,0 +1,415 @@
+//! Constants and what exporters compute with them: shapes read, sliced, joined and reshaped, weights transposed.
+
+use super::{Call, Reject};
+use crate::onnx::{Values, data_type};
+
+/// A constant tensor of any rank, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tensor {
+    pub(super) dims: Vec<usize>,
+    pub(super) values: Values,
+}
+
+impl Tensor {
+    pub(super) fn ints(values: Vec<i64>) -> Tensor {
+        Tensor { dims: vec![values.len()], values: Values::Int(values) }
+    }
+
+    /// As integers; real numbers only if they are whole.
+    pub(super) fn to_ints(&self) -> Option<Vec<i64>> {
+        match &self.values {
+            Values::Int(v) => Some(v.clone()),
+            Values::Float(v) => {
+                v.iter().map(|&v| (v.fract() == 0.0 && v.abs() < 1e9).then_some(v as i64)).collect()
+            }
+        }
+    }
+
+    pub(super) fn to_floats(&self) -> Vec<f32> {
+        match &self.values {
+            Values::Float(v) => v.clone(),
+            Values::Int(v) => v.iter().map(|&v| v as f32).collect(),
+        }
+    }
+
+    /// The same tensor with the elements at `positions`, in that order, under another shape.
+    fn gathered(&self, dims: Vec<usize>, positions: impl Iterator<Item = usize>) -> Tensor {
+        let values = match &self.values {
+            Values::Float(v) => Values::Float(positions.map(|p| v[p]).collect()),
+            Values::Int(v) => Values::Int(positions.map(|p| v[p]).collect()),
+        };
+        Tensor { dims, values }
+    }
+
+    fn with_dims(&self, dims: Vec<usize>) -> Tensor {
+        Tensor { dims, values: self.values.clone() }
+    }
+}
+
+/// A possibly negative index or axis below `len`.
+pub(super) fn wrap(index: i64, len: usize) -> Option<usize> {
+    let len = i64::try_from(len).ok()?;
+    let index = if index < 0 { index.checked_add(len)? } else { index };
+    (0..len).contains(&index).then_some(index as usize)
+}
+
+/// The shape that a broadcast of two shapes has.
+pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let at = |dims: &[usize], i: usize| if i + dims.len() < rank { 1 } else { dims[i + dims.len() - rank] };
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (x, y) if x == y => Some(x),
+            (1, x) | (x, 1) => Some(x),
+            _ => None,
+        })
+        .collect()
+}
+
+/// For each element of `shape` in row-major order, the element of a tensor `dims` broadcast to it.
+pub(super) fn broadcast_positions(dims: &[usize], shape: &[usize]) -> Vec<usize> {
+    let mut positions = vec![0];
+    for (i, &size) in shape.iter().enumerate() {
+        let own = if i + dims.len() < shape.len() { 1 } else { dims[i + dims.len() - shape.len()] };
+        // Row-major position so far, times this axis, plus the index if the tensor has the axis.
+        positions = positions
+            .iter()
+            .flat_map(|&p| (0..size).map(move |index| p * own + if own > 1 { index } else { 0 }))
+            .collect();
+    }
+    positions
+}
+
+/// A new shape by ONNX's Reshape rules: 0 copies (unless `allow_zero`), -1 takes what is left.
+pub(super) fn reshape_sizes(old: &[usize], new: &[i64], allow_zero: bool) -> Option<Vec<usize>> {
+    let total = old.iter().product::<usize>();
+    let mut sizes = Vec::with_capacity(new.len());
+    let (mut open, mut product) = (None, 1usize);
+    for (i, &size) in new.iter().enumerate() {
+        let size = match size {
+            -1 if open.is_none() => {
+                open = Some(i);
+                1
+            }
+            0 if !allow_zero => *old.get(i)?,
+            size => usize::try_from(size).ok()?,
+        };
+        product = product.checked_mul(size)?;
+        sizes.push(size);
+    }
+    if let Some(open) = open {
+        sizes[open] = total.checked_div(product)?;
+        product *= sizes[open];
+    }
+    (product == total).then_some(sizes)
+}
+
+/// A dimension's part of a Slice: first index, how many, step.
+pub(super) fn slice_range(start: i64, end: i64, step: i64, size: usize) -> Option<(usize, usize, usize)> {
+    let size = i64::try_from(size).ok()?;
+    let clamp = |v: i64| (if v < 0 { v.saturating_add(size) } else { v }).clamp(0, size);
+    let (start, end) = (clamp(start), clamp(end));
+    if step < 1 || end <= start {
+        return None;
+    }
+    // A step beyond the end takes one element; the cut keeps it small.
+    let step = step.min(size.max(1));
+    Some((start as usize, ((end - start - 1) / step + 1) as usize, step as usize))
+}
+
+/// The operators that are computed when all their inputs are constants.
+pub(super) fn folds(operator: &str) -> bool {
+    const FOLDED: [&str; 23] = [
+        "Identity",
+        "Cast",
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Concat",
+        "Gather",
+        "Slice",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Sqrt",
+        "Floor",
+        "Ceil",
+        "ReduceProd",
+        "ConstantOfShape",
+        "Shape",
+        "Size",
+        "Expand",
+    ];
+    FOLDED.contains(&operator)
+}
+
+/// Computes an operator on constants. `limit` bounds the number of elements of the result.
+pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
+    let too_large = || Reject::invalid("makes too large a constant");
+    let x = call.constant(0)?;
+    let count = x.values.len();
+    let axes = |index: usize| -> Result<Option<Vec<i64>>, Reject> {
+        match call.attribute_ints("axes") {
+            Some(axes) => Ok(Some(axes.to_vec())),
+            None if call.has_input(index) => Ok(Some(call.constant_ints(index)?)),
+            None => Ok(None),
+        }
+    };
+    Ok(match call.operator() {
+        "Identity" => x.clone(),
+        "Cast" => match (call.attribute_int("to", 0) as i32, &x.values) {
+            (data_type::INT64 | data_type::INT32 | data_type::BOOL, Values::Float(v)) => {
+                Tensor { dims: x.dims.clone(), values: Values::Int(v.iter().map(|&v| v as i64).collect()) }
+            }
+            (data_type::FLOAT | data_type::DOUBLE | data_type::FLOAT16, Values::Int(_)) => {
+                Tensor { dims: x.dims.clone(), values: Values::Float(x.to_floats()) }
+            }
+            _ => x.clone(),
+        },
+        "Reshape" => {
+            let new = call.constant_ints(1)?;
+            let dims = reshape_sizes(&x.dims, &new, call.attribute_int("allowzero", 0) != 0);
+            x.with_dims(dims.ok_or_else(|| Reject::invalid("reshapes a constant to another size"))?)
+        }
+        "Flatten" => {
+            let axis = call.attribute_int("axis", 1);
+            let axis = wrap(axis, x.dims.len() + 1).ok_or_else(|| Reject::invalid("has no such axis"))?;
+            x.with_dims(vec![x.dims[..axis].iter().product(), x.dims[axis..].iter().product()])
+        }
+        "Transpose" => {
+            let rank = x.dims.len();
+            let perm: Vec<usize> = match call.attribute_ints("perm") {
+                Some(perm) => perm.iter().filter_map(|&p| wrap(p, rank)).collect(),
+                None => (0..rank).rev().collect(),
+            };
+            let mut sorted = perm.clone();
+            sorted.sort_unstable();
+            if !sorted.into_iter().eq(0..rank) {
+                return Err(Reject::invalid("has no permutation"));
+            }
+            let mut strides = vec![1; rank];
+            for axis in (1..rank).rev() {
+                strides[axis - 1] = strides[axis] * x.dims[axis];
+            }
+            let mut positions = vec![0];
+            for &axis in &perm {
+                let steps = 0..x.dims[axis];
+                positions = positions
+                    .iter()
+                    .flat_map(|p| steps.clone().map(|i| p + i * strides[axis]).collect::<Vec<_>>())
+                    .collect();
+            }
+            x.gathered(perm.iter().map(|&p| x.dims[p]).collect(), positions.into_iter())
+        }
+        "Squeeze" => x.with_dims(squeezed(&x.dims, axes(1)?.as_deref())?),
+        "Unsqueeze" => {
+            let axes = axes(1)?.ok_or_else(|| Reject::invalid("has no axes"))?;
+            x.with_dims(unsqueezed(&x.dims, &axes)?)
+        }
+        "Concat" => {
+            let parts = (0..call.inputs()).map(|i| call.constant(i)).collect::<Result<Vec<_>, _>>()?;
+            let axis = wrap(call.attribute_int("axis", 0), x.dims.len());
+            let axis = axis.ok_or_else(|| Reject::invalid("has no such axis"))?;
+            let total: usize = parts.iter().map(|p| p.values.len()).sum();
+            if total > limit {
+                return Err(too_large());
+            }
+            let mut dims = x.dims.clone();
+            dims[axis] = 0;
+            for part in &parts {
+                let others_agree = part.dims.len() == dims.len()
+                    && part.dims.iter().zip(&x.dims).enumerate().all(|(i, (a, b))| i == axis || a == b);
+                if !others_agree {
+                    return Err(Reject::invalid("joins constants of different shapes"));
+                }
+                dims[axis] += part.dims[axis];
+            }
+            let outer: usize = dims[..axis].iter().product();
+            let real = parts.iter().any(|p| matches!(p.values, Values::Float(_)));
+            let mut floats = Vec::new();
+            let mut ints = Vec::new();
+            for o in 0..outer {
+                for part in &parts {
+                    let run = part.values.len() / outer;
+                    match &part.values {
+                        Values::Int(v) if !real => ints.extend_from_slice(&v[o * run..][..run]),
+                        _ => floats.extend_from_slice(&part.to_floats()[o * run..][..run]),
+                    }
+                }
+            }
+            Tensor { dims, values: if real { Values::Float(floats) } else { Values::Int(ints) } }
+        }
+        "Gather" => {
+            let indices = call.constant(1)?;
+            let axis = wrap(call.attribute_int("axis", 0), x.dims.len());
+            let axis = axis.ok_or_else(|| Reject::invalid("has no such axis"))?;
+            let chosen: Option<Vec<usize>> =
+                indices.to_ints().and_then(|v| v.into_iter().map(|i| wrap(i, x.dims[axis])).collect());
+            let chosen = chosen.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+            let outer: usize = x.dims[..axis].iter().product();
+            let inner: usize = x.dims[axis + 1..].iter().product();
+            if outer.saturating_mul(inner).saturating_mul(chosen.len()) > limit {
+                return Err(too_large());
+            }
+            let size = x.dims[axis];
+            let positions = (0..outer).flat_map(|o| {
+                chosen.iter().flat_map(move |&c| (0..inner).map(move |i| (o * size + c) * inner + i))
+            });
+            let dims = [&x.dims[..axis], &indices.dims, &x.dims[axis + 1..]].concat();
+            x.gathered(dims, positions)
+        }
+        "Slice" => {
+            let ranges = call.slice_ranges(&x.dims)?;
+            let mut positions = vec![0];
+            for (&(start, len, step), &size) in ranges.iter().zip(&x.dims) {
+                positions = positions
+                    .iter()
+                    .flat_map(|p| (0..len).map(move |i| p * size + start + i * step))
+                    .collect();
+            }
+            x.gathered(ranges.iter().map(|r| r.1).collect(), positions.into_iter())
+        }
+        "Add" | "Sub" | "Mul" | "Div" => {
+            let y = call.constant(1)?;
+            let dims = broadcast(&x.dims, &y.dims)
+                .ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
+            let size = dims.iter().try_fold(1usize, |p, &d| p.checked_mul(d)).filter(|&size| size <= limit);
+            size.ok_or_else(too_large)?;
+            let (at_x, at_y) = (broadcast_positions(&x.dims, &dims), broadcast_positions(&y.dims, &dims));
+            let pairs = at_x.into_iter().zip(at_y);
+            let values = match (&x.values, &y.values) {
+                (Values::Int(x), Values::Int(y)) => {
+                    let compute = |(i, j): (usize, usize)| match call.operator() {
+                        "Add" => x[i].checked_add(y[j]),
+                        "Sub" => x[i].checked_sub(y[j]),
+                        "Mul" => x[i].checked_mul(y[j]),
+                        _ => x[i].checked_div(y[j]),
+                    };
+                    let values: Option<Vec<i64>> = pairs.map(compute).collect();
+                    Values::Int(values.ok_or_else(|| Reject::invalid("overflows"))?)
+                }
+                _ => {
+                    let (x, y) = (x.to_floats(), y.to_floats());
+                    Values::Float(
+                        pairs
+                            .map(|(i, j)| match call.operator() {
+                                "Add" => x[i] + y[j],
+                                "Sub" => x[i] - y[j],
+                                "Mul" => x[i] * y[j],
+                                _ => x[i] / y[j],
+                            })
+                            .collect(),
+                    )
+                }
+            };
+            Tensor { dims, values }
+        }
+        "Neg" | "Sqrt" | "Floor" | "Ceil" => {
+            let values = match (&x.values, call.operator()) {
+                (Values::Int(v), "Neg") => Values::Int(v.iter().map(|v| v.wrapping_neg()).collect()),
+                (Values::Int(_), "Floor" | "Ceil") => x.values.clone(),
+                (_, "Neg") => Values::Float(x.to_floats().iter().map(|v| -v).collect()),
+                (_, "Sqrt") => Values::Float(x.to_floats().iter().map(|v| v.sqrt()).collect()),
+                (_, "Floor") => Values::Float(x.to_floats().iter().map(|v| v.floor()).collect()),
+                _ => Values::Float(x.to_floats().iter().map(|v| v.ceil()).collect()),
+            };
+            Tensor { dims: x.dims.clone(), values }
+        }
+        "ReduceProd" => {
+            let all = axes(1)?.is_none_or(|a| a.len() == x.dims.len());
+            let ints = x
+                .to_ints()
+                .filter(|_| all)
+                .ok_or_else(|| Reject::unsupported("reduces a constant by axis"))?;
+            let product = ints.iter().try_fold(1i64, |p, &v| p.checked_mul(v));
+            let product = product.ok_or_else(|| Reject::invalid("overflows"))?;
+            let keep = call.attribute_int("keepdims", 1) != 0;
+            Tensor {
+                dims: if keep { vec![1; x.dims.len()] } else { Vec::new() },
+                values: Values::Int(vec![product]),
+            }
+        }
+        "ConstantOfShape" | "Expand" => {
+            let shape = call.constant_ints(usize::from(call.operator() == "Expand"))?;
+            let dims: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
+            let dims = dims.ok_or_else(|| Reject::invalid("has a negative size"))?;
+            let source = match call.operator() {
+                "Expand" => x.clone(),
+                _ => match call.attribute_tensor("value")? {
+                    Some(tensor) => tensor.with_dims(Vec::new()),
+                    None => Tensor { dims: Vec::new(), values: Values::Float(vec![0.0]) },
+                },
+            };
+            let dims = broadcast(&dims, &source.dims)
+                .ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
+            let size = dims.iter().try_fold(1usize, |p, &d| p.checked_mul(d)).filter(|&size| size <= limit);
+            if source.values.is_empty() || size.is_none() {
+                return Err(too_large());
+            }
+            source.gathered(dims.clone(), broadcast_positions(&source.dims, &dims).into_iter())
+        }
+        "Shape" => Tensor::ints(x.dims.iter().map(|&d| d as i64).collect()),
+        "Size" => Tensor { dims: Vec::new(), values: Values::Int(vec![count as i64]) },
+        other => return Err(Reject::unsupported(&format!("{other} of constants is not computed"))),
+    })
+}
+
+/// A shape without some (or all) dimensions of size one.
+pub(super) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize>, Reject> {
+    let gone: Vec<usize> = match axes {
+        Some(axes) => axes.iter().filter_map(|&a| wrap(a, dims.len())).collect(),
+        None => (0..dims.len()).filter(|&i| dims[i] == 1).collect(),
+    };
+    if gone.iter().any(|&i| dims[i] != 1) || axes.is_some_and(|a| a.len() != gone.len()) {
+        return Err(Reject::invalid("drops a dimension that is not one"));
+    }
+    Ok(dims.iter().enumerate().filter(|(i, _)| !gone.contains(i)).map(|(_, &d)| d).collect())
+}
+
+/// A shape with dimensions of size one put in.
+pub(super) fn unsqueezed(dims: &[usize], axes: &[i64]) -> Result<Vec<usize>, Reject> {
+    let rank = dims.len() + axes.len();
+    let mut new: Vec<usize> = axes.iter().filter_map(|&a| wrap(a, rank)).collect();
+    new.sort_unstable();
+    new.dedup();
+    if new.len() != axes.len() || rank > 64 {
+        return Err(Reject::invalid("has axes out of range"));
+    }
+    let mut old = dims.iter();
+    Ok((0..rank).map(|i| if new.contains(&i) { 1 } else { old.next().copied().unwrap_or(1) }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshape_rules() {
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[0, -1], false), Some(vec![2, 12]));
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[4, 6], false), Some(vec![4, 6]));
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[5, -1], false), None);
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[-1, -1], false), None);
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[i64::MAX, i64::MAX], false), None);
+        assert_eq!(reshape_sizes(&[2, 3, 4], &[0, -1], true), None);
+    }
+
+    #[test]
+    fn slices_clamp_like_onnx() {
+        assert_eq!(slice_range(0, i64::MAX, 2, 5), Some((0, 3, 2)));
+        assert_eq!(slice_range(-3, -1, 1, 5), Some((2, 2, 1)));
+        assert_eq!(slice_range(i64::MIN, i64::MAX, i64::MAX, 5), Some((0, 1, 5)));
+        assert_eq!(slice_range(4, 2, 1, 5), None);
+        assert_eq!(slice_range(0, 5, -1, 5), None);
+    }
+
+    #[test]
+    fn broadcasting() {
+        assert_eq!(broadcast(&[3, 1], &[2, 1, 4]), Some(vec![2, 3, 4]));
+        assert_eq!(broadcast(&[3], &[4]), None);
+        assert_eq!(broadcast_positions(&[3, 1], &[2, 3, 2]), [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]);
+    }
+}

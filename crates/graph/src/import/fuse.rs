@@ -1,0 +1,656 @@
+//! Fusion: from what the exporter wrote to the operations of the integer network.
+//!
+//! Rules are applied until none fits:
+//!
+//! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
+//!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
+//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
+//! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
+//! - zero padding goes into the window that follows.
+//!
+//! What is left of affine maps becomes a depthwise 1×1 convolution, and so does an average whose consumer has no
+//! weights to take the division.
+
+use super::{Draft, ImportError};
+use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
+use crate::kernel::convolve;
+use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::validate::{self, MAX_POOL_GAIN};
+
+/// A bound on rule applications: each removes a node or moves one forward, so real graphs stay far below.
+const MAX_REWRITES: usize = 1 << 16;
+
+/// How a node's value is used.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    count: usize,
+    /// The last consumer found.
+    by: NodeId,
+}
+
+struct Fusion {
+    nodes: Vec<Node>,
+    output: NodeId,
+    affine: Vec<(f32, f32)>,
+    uses: Vec<Uses>,
+}
+
+type Rule = fn(&mut Fusion, NodeId) -> bool;
+
+/// In order of preference: what makes a node vanish comes before what moves one.
+const RULES: [Rule; 11] = [
+    Fusion::drop_identity,
+    Fusion::merge_affines,
+    Fusion::affine_into_linear_before,
+    Fusion::affine_into_input,
+    Fusion::affine_into_linears_after,
+    Fusion::affine_before_pool,
+    Fusion::affine_onward,
+    Fusion::pad_into_window,
+    Fusion::drop_repeated_relu,
+    Fusion::concat_before_relu,
+    Fusion::pool_before_relu,
+];
+
+pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
+    let Draft { nodes, output, softmax, channels_last } = draft;
+    let mut fusion = Fusion { nodes, output, affine: Vec::new(), uses: Vec::new() };
+    fusion.count_uses();
+    let mut rewrites = 0;
+    loop {
+        let before = rewrites;
+        for rule in RULES {
+            // Nodes that a rule appends are looked at too.
+            let mut node = 0;
+            while node < fusion.nodes.len() {
+                if fusion.uses[node].count > 0 && rule(&mut fusion, node) {
+                    rewrites += 1;
+                    fusion.count_uses();
+                }
+                node += 1;
+            }
+        }
+        if rewrites == before {
+            break;
+        }
+        if rewrites > MAX_REWRITES {
+            return Err(ImportError::TooLarge("operations to fuse"));
+        }
+    }
+    fusion.materialise_affines();
+    fusion.divide_averages()?;
+    Ok(Graph {
+        name: name.chars().take(validate::MAX_NAME / 4).collect(),
+        nodes: fusion.sorted(),
+        affine: fusion.affine,
+        channels_last,
+        softmax,
+    })
+}
+
+/// The product of a bias with a factor per channel.
+fn scale_bias(bias: &Bias, mul: &[f32], shape: Shape) -> Bias {
+    let plane = shape[1] * shape[2];
+    match bias {
+        Bias::PerChannel(b) => Bias::PerChannel(b.iter().zip(mul).map(|(b, m)| b * m).collect()),
+        Bias::PerElement(b) => {
+            Bias::PerElement(b.iter().enumerate().map(|(i, b)| b * mul[i / plane]).collect())
+        }
+    }
+}
+
+fn sum_bias(a: &Bias, b: &Bias, shape: Shape) -> Bias {
+    let sum = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect();
+    match (a, b) {
+        (Bias::PerChannel(a), Bias::PerChannel(b)) => Bias::PerChannel(sum(a, b)),
+        _ => Bias::PerElement(sum(&a.spread(shape), &b.spread(shape))),
+    }
+}
+
+/// What a linear layer without bias makes of an input that is `add` everywhere; `None` if finding out costs too
+/// much.
+fn linear_of_constant(linear: &Linear, add: &Bias, input: Shape, output: Shape) -> Option<Bias> {
+    /// More multiply-adds than any constant part of a real layer takes.
+    const TOO_MUCH: usize = 1 << 33;
+    let spec = &linear.spec;
+    let add = match add {
+        Bias::PerElement(_) if spec.multiply_adds(input)? > TOO_MUCH => return None,
+        Bias::PerElement(add) => return Some(Bias::PerElement(convolve(spec, input, &linear.weights, add))),
+        Bias::PerChannel(add) => add,
+    };
+    // Constant channels: add up each kernel over the input channels first.
+    let (per_group, rows) = (input[0] / spec.groups, spec.out_channels / spec.groups);
+    let area = spec.kernel[0] * spec.kernel[1];
+    let mut kernels = vec![0f64; spec.out_channels * area];
+    for (d, kernel) in kernels.chunks_exact_mut(area).enumerate() {
+        for c in 0..per_group {
+            let add = f64::from(add[d / rows * per_group + c]);
+            let taps = &linear.weights[(d * per_group + c) * area..][..area];
+            kernel.iter_mut().zip(taps).for_each(|(sum, &w)| *sum += add * f64::from(w));
+        }
+    }
+    if spec.pads == [0; 4] {
+        return Some(Bias::PerChannel(
+            kernels.chunks_exact(area).map(|k| k.iter().sum::<f64>() as f32).collect(),
+        ));
+    }
+    // The kernel's rows (or columns) that lie inside the image, by output row (or column).
+    let inside = |axis: usize| -> Vec<std::ops::Range<usize>> {
+        let (pad, dilation) = (spec.pads[axis], spec.dilation[axis]);
+        let range = |at: usize| {
+            let start = at * spec.stride[axis];
+            let first = pad.saturating_sub(start).div_ceil(dilation);
+            let end = (input[axis + 1] + pad).saturating_sub(start).div_ceil(dilation).min(spec.kernel[axis]);
+            first.min(end)..end
+        };
+        (0..output[axis + 1]).map(range).collect()
+    };
+    let (rows, columns) = (inside(0), inside(1));
+    let mut values = Vec::with_capacity(output.iter().product());
+    for kernel in kernels.chunks_exact(area) {
+        for rows in &rows {
+            for columns in &columns {
+                let lines = kernel[rows.start * spec.kernel[1]..rows.end * spec.kernel[1]]
+                    .chunks_exact(spec.kernel[1]);
+                values.push(lines.map(|line| line[columns.clone()].iter().sum::<f64>()).sum::<f64>() as f32);
+            }
+        }
+    }
+    Some(Bias::PerElement(values))
+}
+
+fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
+    network::Linear {
+        out_channels: channels,
+        kernel,
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+        groups: channels,
+        shift: 0,
+    }
+}
+
+/// The smallest number that all windows' counts of real places divide; 1 window size if none hangs over.
+/// `None` if it is larger than a sum may be multiplied by.
+pub(crate) fn real_places_multiple(window: &Window, input: Shape) -> Option<u64> {
+    let [h, w] = window.output_hw([input[1], input[2]])?;
+    let by_axis = |axis: usize, outputs: usize| {
+        (0..outputs).try_fold(1u64, |multiple, at| {
+            let real = window.real_places(axis, at, input[axis + 1]) as u64;
+            let (mut a, mut b) = (multiple, real);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            (multiple / a).checked_mul(real).filter(|&m| m > 0 && m <= MAX_POOL_GAIN)
+        })
+    };
+    // A multiple of both factors of every count: rows' times columns'.
+    by_axis(0, h)?.checked_mul(by_axis(1, w)?).filter(|&m| m <= MAX_POOL_GAIN)
+}
+
+impl Fusion {
+    /// Counts uses by nodes that the output depends on; the output itself counts as one more.
+    fn count_uses(&mut self) {
+        self.uses.clear();
+        self.uses.resize(self.nodes.len(), Uses::default());
+        self.uses[self.output] = Uses { count: 1, by: NodeId::MAX };
+        let mut open = vec![self.output];
+        while let Some(node) = open.pop() {
+            for &input in &self.nodes[node].inputs {
+                if self.uses[input].count == 0 {
+                    open.push(input);
+                }
+                self.uses[input].count += 1;
+                if self.uses[input].by != NodeId::MAX {
+                    self.uses[input].by = node;
+                }
+            }
+        }
+    }
+
+    /// The one node that takes this one's value, if there is just one.
+    fn only_consumer(&self, node: NodeId) -> Option<NodeId> {
+        let uses = self.uses[node];
+        (uses.count == 1 && uses.by != NodeId::MAX).then_some(uses.by)
+    }
+
+    /// All nodes that take this one's value; `None` if the output does.
+    fn consumers(&self, node: NodeId) -> Option<Vec<NodeId>> {
+        let live = |n: &NodeId| self.uses[*n].count > 0 && self.nodes[*n].inputs.contains(&node);
+        (self.output != node).then(|| (0..self.nodes.len()).filter(live).collect())
+    }
+
+    /// Lets everything that takes `from` take `to` instead.
+    fn redirect(&mut self, from: NodeId, to: NodeId) {
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().filter(|input| **input == from).for_each(|input| *input = to);
+        }
+        if self.output == from {
+            self.output = to;
+        }
+    }
+
+    /// Exchanges the operations of `first` and of `second`, its only consumer; `between` is the shape of the
+    /// value between them afterwards.
+    fn exchange(&mut self, first: NodeId, second: NodeId, between: Shape) {
+        let (a, b) = (first.min(second), first.max(second));
+        let (head, tail) = self.nodes.split_at_mut(b);
+        std::mem::swap(&mut head[a].op, &mut tail[0].op);
+        std::mem::swap(&mut head[a].name, &mut tail[0].name);
+        self.nodes[first].shape = between;
+    }
+
+    fn input_shape(&self, node: NodeId) -> Shape {
+        self.nodes[self.nodes[node].inputs[0]].shape
+    }
+
+    fn affine(&self, node: NodeId) -> Option<&Affine> {
+        match &self.nodes[node].op {
+            Op::Affine(affine) => Some(affine),
+            _ => None,
+        }
+    }
+
+    fn drop_identity(&mut self, node: NodeId) -> bool {
+        let Node { op, inputs, shape, .. } = &self.nodes[node];
+        let Some(&input) = inputs.first() else { return false };
+        let same_shape = *shape == self.nodes[input].shape;
+        let nothing = match op {
+            Op::Affine(affine) => affine.mul.iter().all(|&m| m == 1.0) && affine.add.is_zero(),
+            Op::Rearrange(Rearrange::Reshape | Rearrange::Pad { .. } | Rearrange::Slice { .. }) => same_shape,
+            Op::Rearrange(Rearrange::Transpose { perm }) => *perm == [0, 1, 2],
+            Op::MaxPool(window) | Op::AveragePool { window, .. } => {
+                window.kernel == [1, 1] && window.stride == [1, 1] && window.pads == [0; 4]
+            }
+            _ => false,
+        };
+        if nothing {
+            self.redirect(node, input);
+        } else if let (Op::Rearrange(Rearrange::Reshape), Op::Rearrange(Rearrange::Reshape)) =
+            (op, &self.nodes[input].op)
+        {
+            self.nodes[node].inputs = self.nodes[input].inputs.clone();
+            return true;
+        }
+        nothing
+    }
+
+    fn merge_affines(&mut self, node: NodeId) -> bool {
+        let Some(second) = self.affine(node) else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Some(first) = self.affine(before) else { return false };
+        let shape = self.nodes[node].shape;
+        let mul = first.mul.iter().zip(&second.mul).map(|(a, b)| a * b).collect();
+        let add = sum_bias(&scale_bias(&first.add, &second.mul, shape), &second.add, shape);
+        self.nodes[node].inputs = self.nodes[before].inputs.clone();
+        self.nodes[node].op = Op::Affine(Affine { mul, add });
+        true
+    }
+
+    fn affine_into_linear_before(&mut self, node: NodeId) -> bool {
+        let Some(affine) = self.affine(node).cloned() else { return false };
+        let before = self.nodes[node].inputs[0];
+        if self.uses[before].count != 1 {
+            return false;
+        }
+        let name = self.nodes[node].name.clone();
+        let Node { op: Op::Linear(linear), shape, name: own, .. } = &mut self.nodes[before] else {
+            return false;
+        };
+        let depth = linear.weights.len() / linear.spec.out_channels;
+        for (weights, mul) in linear.weights.chunks_exact_mut(depth).zip(&affine.mul) {
+            weights.iter_mut().for_each(|w| *w *= mul);
+        }
+        linear.bias = sum_bias(&scale_bias(&linear.bias, &affine.mul, *shape), &affine.add, *shape);
+        *own = name;
+        self.redirect(node, before);
+        true
+    }
+
+    fn affine_into_input(&mut self, node: NodeId) -> bool {
+        let Some(Affine { mul, add: Bias::PerChannel(add) }) = self.affine(node) else { return false };
+        let before = self.nodes[node].inputs[0];
+        let at_head = matches!(self.nodes[before].op, Op::Input) && self.uses[before].count == 1;
+        if !at_head || !self.affine.is_empty() {
+            return false;
+        }
+        self.affine = mul.iter().copied().zip(add.iter().copied()).collect();
+        self.redirect(node, before);
+        true
+    }
+
+    fn affine_into_linears_after(&mut self, node: NodeId) -> bool {
+        let Some(affine) = self.affine(node).cloned() else { return false };
+        let (before, input) = (self.nodes[node].inputs[0], self.nodes[node].shape);
+        let Some(consumers) = self.consumers(node) else { return false };
+        // All or none: a rest would keep the affine map alive.
+        let mut folded = Vec::with_capacity(consumers.len());
+        for &consumer in &consumers {
+            let Node { op: Op::Linear(linear), shape, .. } = &self.nodes[consumer] else { return false };
+            let mut linear = linear.clone();
+            if !affine.add.is_zero() {
+                let Some(add) = linear_of_constant(&linear, &affine.add, input, *shape) else { return false };
+                linear.bias = sum_bias(&linear.bias, &add, *shape);
+            }
+            let rows = linear.spec.out_channels / linear.spec.groups;
+            let per_group = input[0] / linear.spec.groups;
+            let area = linear.spec.kernel[0] * linear.spec.kernel[1];
+            for (at, taps) in linear.weights.chunks_exact_mut(area).enumerate() {
+                let mul = affine.mul[at / per_group / rows * per_group + at % per_group];
+                taps.iter_mut().for_each(|w| *w *= mul);
+            }
+            folded.push(linear);
+        }
+        for (consumer, linear) in consumers.into_iter().zip(folded) {
+            self.nodes[consumer].op = Op::Linear(linear);
+        }
+        self.redirect(node, before);
+        true
+    }
+
+    /// Whether pooling with this operation and applying this affine map commute.
+    fn commutes(&self, pool: &Op, affine: &Affine) -> bool {
+        let Bias::PerChannel(_) = affine.add else { return false };
+        match pool {
+            Op::MaxPool(_) => affine.mul.iter().all(|&m| m > 0.0),
+            // Padding that counts averages zeros in, which the map would not have left zero.
+            Op::AveragePool { window, count_padding } => {
+                !count_padding || window.pads == [0; 4] || affine.add.is_zero()
+            }
+            _ => false,
+        }
+    }
+
+    fn affine_before_pool(&mut self, node: NodeId) -> bool {
+        let Some(affine) = self.affine(node) else { return false };
+        let pool = self.nodes[node].inputs[0];
+        if self.uses[pool].count != 1 || !self.commutes(&self.nodes[pool].op, affine) {
+            return false;
+        }
+        let linear = self.nodes[pool].inputs[0];
+        if self.uses[linear].count != 1 || !matches!(self.nodes[linear].op, Op::Linear(_)) {
+            return false;
+        }
+        let between = self.nodes[linear].shape;
+        self.exchange(pool, node, between);
+        true
+    }
+
+    /// Moves an affine map towards linear layers that could take it.
+    fn affine_onward(&mut self, node: NodeId) -> bool {
+        let Some(affine) = self.affine(node) else { return false };
+        let before = self.nodes[node].inputs[0];
+        if self.uses[before].count == 1 && matches!(self.nodes[before].op, Op::Linear(_)) {
+            return false;
+        }
+        let Some(next) = self.only_consumer(node) else { return false };
+        let after = self.nodes[next].shape;
+        if self.commutes(&self.nodes[next].op, affine) {
+            self.exchange(node, next, after);
+            return true;
+        }
+        match &self.nodes[next].op {
+            Op::Rearrange(rearrange) => {
+                let Some(moved) = rearranged_affine(affine, rearrange, self.nodes[node].shape, after) else {
+                    return false;
+                };
+                self.nodes[node].op = Op::Affine(moved);
+                self.exchange(node, next, after);
+                true
+            }
+            Op::Concat => self.affines_past_concat(next),
+            _ => false,
+        }
+    }
+
+    fn affines_past_concat(&mut self, concat: NodeId) -> bool {
+        let inputs = self.nodes[concat].inputs.clone();
+        let own = |i: NodeId| self.affine(i).filter(|_| self.uses[i].count == 1);
+        let takes =
+            |n: &NodeId| matches!(self.nodes[*n].op, Op::Linear(_) | Op::MaxPool(_) | Op::AveragePool { .. });
+        let welcome = self.consumers(concat).is_some_and(|c| c.iter().all(takes));
+        if !welcome && !inputs.iter().all(|&i| own(i).is_some()) {
+            return false;
+        }
+        let by_channel = inputs.iter().all(|&i| own(i).is_none_or(|a| matches!(a.add, Bias::PerChannel(_))));
+        let (mut mul, mut add, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+        for &input in &inputs {
+            let shape = self.nodes[input].shape;
+            let identity = Affine { mul: vec![1.0; shape[0]], add: Bias::PerChannel(vec![0.0; shape[0]]) };
+            let affine = own(input).unwrap_or(&identity);
+            mul.extend(&affine.mul);
+            match &affine.add {
+                Bias::PerChannel(values) if by_channel => add.extend(values),
+                other => add.extend(other.spread(shape)),
+            }
+            sources.push(if own(input).is_some() { self.nodes[input].inputs[0] } else { input });
+        }
+        let add = if by_channel { Bias::PerChannel(add) } else { Bias::PerElement(add) };
+        self.nodes[concat].inputs = sources;
+        self.append_after(concat, Op::Affine(Affine { mul, add }));
+        true
+    }
+
+    /// Puts an operation that keeps the shape between a node and everything that takes its value.
+    fn append_after(&mut self, node: NodeId, op: Op) {
+        let new = self.nodes.len();
+        self.redirect(node, new);
+        let Node { name, shape, .. } = &self.nodes[node];
+        let appended = Node { name: name.clone(), op, inputs: vec![node], shape: *shape };
+        self.nodes.push(appended);
+    }
+
+    fn pad_into_window(&mut self, node: NodeId) -> bool {
+        let Op::Rearrange(Rearrange::Pad { before, after }) = self.nodes[node].op else { return false };
+        let source = self.nodes[node].inputs[0];
+        if before[0] != 0 || after[0] != 0 {
+            return false;
+        }
+        let more = [before[1], before[2], after[1], after[2]];
+        let non_negative = self.non_negative(source, 8);
+        let input = self.nodes[source].shape;
+        let mut changed = false;
+        for consumer in self.consumers(node).unwrap_or_default() {
+            let shape = self.nodes[consumer].shape;
+            let mut op = self.nodes[consumer].op.clone();
+            let pads = match &mut op {
+                Op::Linear(linear) => &mut linear.spec.pads,
+                Op::MaxPool(window) if non_negative => &mut window.pads,
+                Op::AveragePool { window, count_padding } if *count_padding || window.pads == [0; 4] => {
+                    *count_padding = true;
+                    &mut window.pads
+                }
+                _ => continue,
+            };
+            pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
+            // Windows in the padding alone, or pads too wide, are left as they were.
+            let fits =
+                op.integer().is_some_and(|op| validate::output_shape(&op, &[input], shape) == Ok(shape));
+            if fits {
+                self.nodes[consumer].op = op;
+                self.nodes[consumer].inputs = vec![source];
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether a value surely has no negative elements, looking back over at most `depth` operations.
+    fn non_negative(&self, node: NodeId, depth: usize) -> bool {
+        let Some(depth) = depth.checked_sub(1) else { return false };
+        let Node { op, inputs, .. } = &self.nodes[node];
+        match op {
+            Op::Relu | Op::Clip { .. } => true,
+            Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => self.non_negative(inputs[0], depth),
+            Op::Concat | Op::Add => inputs.iter().all(|&i| self.non_negative(i, depth / 2)),
+            _ => false,
+        }
+    }
+
+    fn drop_repeated_relu(&mut self, node: NodeId) -> bool {
+        let Some(&input) = self.nodes[node].inputs.first() else { return false };
+        let ceiling = |op: &Op| match op {
+            Op::Relu => Some(f32::INFINITY),
+            Op::Clip { ceiling } => Some(*ceiling),
+            _ => None,
+        };
+        let (Some(own), Some(earlier)) = (ceiling(&self.nodes[node].op), ceiling(&self.nodes[input].op))
+        else {
+            return false;
+        };
+        if own >= earlier {
+            self.redirect(node, input);
+        } else {
+            self.nodes[node].inputs = self.nodes[input].inputs.clone();
+        }
+        true
+    }
+
+    /// ReLUs that are joined and then max-pooled: join first, so that the pooling can go before them.
+    fn concat_before_relu(&mut self, node: NodeId) -> bool {
+        let Node { op: Op::Concat, inputs, .. } = &self.nodes[node] else { return false };
+        let pooled =
+            self.only_consumer(node).is_some_and(|next| matches!(self.nodes[next].op, Op::MaxPool(_)));
+        let op = self.nodes[inputs[0]].op.clone();
+        let alike = |&i: &NodeId| self.nodes[i].op == op && self.uses[i].count == 1;
+        if !pooled || !matches!(op, Op::Relu | Op::Clip { .. }) || !inputs.iter().all(alike) {
+            return false;
+        }
+        self.nodes[node].inputs = inputs.iter().map(|&i| self.nodes[i].inputs[0]).collect();
+        self.append_after(node, op);
+        true
+    }
+
+    fn pool_before_relu(&mut self, node: NodeId) -> bool {
+        let Op::MaxPool(_) = self.nodes[node].op else { return false };
+        let relu = self.nodes[node].inputs[0];
+        if self.uses[relu].count != 1 || !matches!(self.nodes[relu].op, Op::Relu | Op::Clip { .. }) {
+            return false;
+        }
+        let between = self.nodes[node].shape;
+        self.exchange(relu, node, between);
+        true
+    }
+
+    fn materialise_affines(&mut self) {
+        for node in &mut self.nodes {
+            if let Op::Affine(affine) = &node.op {
+                let spec = depthwise(node.shape[0], [1, 1]);
+                node.op = Op::Linear(Linear { spec, weights: affine.mul.clone(), bias: affine.add.clone() });
+            }
+        }
+    }
+
+    /// An average is a local sum if whatever takes it has weights or is the output. Others get weights.
+    fn divide_averages(&mut self) -> Result<(), ImportError> {
+        self.count_uses();
+        for node in 0..self.nodes.len() {
+            let Op::AveragePool { window, count_padding } = self.nodes[node].op.clone() else { continue };
+            if self.uses[node].count == 0 {
+                continue;
+            }
+            let (input, channels) = (self.input_shape(node), self.nodes[node].shape[0]);
+            let places = window.kernel[0].saturating_mul(window.kernel[1]);
+            let countable = count_padding || real_places_multiple(&window, input).is_some();
+            let sums = self.feeds_weights(node) && (!count_padding || places as u64 <= MAX_POOL_GAIN);
+            if !countable {
+                return Err(ImportError::TooLarge("different counts of real places in an average's windows"));
+            }
+            if sums {
+                continue;
+            }
+            if count_padding {
+                let mut spec = depthwise(channels, window.kernel);
+                (spec.stride, spec.pads) = (window.stride, window.pads);
+                let weights = vec![1.0 / places as f32; channels * places];
+                let linear = Linear { spec, weights, bias: Bias::PerChannel(vec![0.0; channels]) };
+                self.nodes[node].op = Op::Linear(linear);
+            } else {
+                let (weights, bias) = (vec![1.0; channels], Bias::PerChannel(vec![0.0; channels]));
+                self.append_after(
+                    node,
+                    Op::Linear(Linear { spec: depthwise(channels, [1, 1]), weights, bias }),
+                );
+            }
+            self.count_uses();
+        }
+        Ok(())
+    }
+
+    /// Whether a value reaches nothing but linear layers and the output, rearranged at most.
+    fn feeds_weights(&self, node: NodeId) -> bool {
+        let mut open = vec![node];
+        let mut seen = vec![false; self.nodes.len()];
+        while let Some(node) = open.pop() {
+            if std::mem::replace(&mut seen[node], true) {
+                continue;
+            }
+            for (consumer, Node { op, inputs, .. }) in self.nodes.iter().enumerate() {
+                if self.uses[consumer].count == 0 || !inputs.contains(&node) {
+                    continue;
+                }
+                match op {
+                    Op::Linear(_) => {}
+                    Op::Rearrange(_) => open.push(consumer),
+                    _ => return false,
+                }
+            }
+        }
+        true
+    }
+
+    /// The nodes that the output depends on, inputs before consumers, renumbered.
+    fn sorted(&mut self) -> Vec<Node> {
+        const UNSEEN: NodeId = NodeId::MAX;
+        let mut place = vec![UNSEEN; self.nodes.len()];
+        let mut order: Vec<NodeId> = Vec::new();
+        // Depth first; a node is placed when it comes up with all its inputs placed.
+        let mut open = vec![self.output];
+        while let Some(&node) = open.last() {
+            let waiting = self.nodes[node].inputs.iter().rev().filter(|&&i| place[i] == UNSEEN);
+            let before = open.len();
+            open.extend(waiting);
+            if open.len() == before {
+                open.pop();
+                if place[node] == UNSEEN {
+                    place[node] = order.len();
+                    order.push(node);
+                }
+            }
+        }
+        let renumbered = order.iter().map(|&node| {
+            let Node { name, op, inputs, shape } = self.nodes[node].clone();
+            Node { name, op, inputs: inputs.into_iter().map(|i| place[i]).collect(), shape }
+        });
+        renumbered.collect()
+    }
+}
+
+/// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
+/// by numbers that vary within a channel.
+fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
+    let moved = |values: &[f32]| crate::float::rearrange(rearrange, from, to, values);
+    let (before, after) = (from[1] * from[2], to[1] * to[2]);
+    let mul = match rearrange {
+        // Zeros may be multiplied by anything.
+        Rearrange::Pad { before, after } => {
+            let ones = |count: usize| std::iter::repeat_n(1.0, count);
+            ones(before[0]).chain(affine.mul.iter().copied()).chain(ones(after[0])).collect()
+        }
+        _ => {
+            let spread: Vec<f32> = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(m, before)).collect();
+            let spread = moved(&spread);
+            let mul: Vec<f32> = spread.iter().step_by(after).copied().collect();
+            let constant =
+                spread.chunks_exact(after).zip(&mul).all(|(plane, m)| plane.iter().all(|v| v == m));
+            constant.then_some(mul)?
+        }
+    };
+    let add =
+        if affine.add.is_zero() { vec![0.0; to.iter().product()] } else { moved(&affine.add.spread(from)) };
+    // Back to one number a channel where that says the same.
+    let by_channel: Vec<f32> = add.iter().step_by(after).copied().collect();
+    let constant = add.chunks_exact(after).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
+    Some(Affine { mul, add: if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(add) } })
+}

@@ -1,0 +1,627 @@
+//! ONNX to a [`Graph`]: parse, translate by a table from operator name to builder, fuse.
+//!
+//! One pass goes through all nodes that the output depends on. What is constant is computed on the spot, what
+//! moves no value ([`view`]) costs nothing, and each other operator becomes one or a few operations. What
+//! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
+//! [`fuse`] then leaves nothing but the operations of the integer network.
+//!
+//! Opsets 9 to 21. The batch dimension must be 1 or symbolic.
+
+mod constant;
+mod fuse;
+mod ops;
+mod view;
+
+pub(crate) use fuse::real_places_multiple;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use self::constant::Tensor;
+use self::view::View;
+use crate::float::{Graph, Node, Op};
+use crate::network::{NodeId, Shape};
+use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
+use crate::validate::{self, MAX_TOTAL_ELEMENTS};
+
+/// The opsets that are read.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 9..=21;
+/// The most ONNX nodes.
+const MAX_ONNX_NODES: usize = 1 << 14;
+/// The most elements that all computed constants may have together.
+const MAX_FOLDED: usize = 1 << 27;
+
+/// Why a model could not be imported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The file.
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+    /// Another version of the operators.
+    #[error("opset {found} is not supported (9 to 21 are): export the model again with one of these")]
+    Opset {
+        /// The file's; 0 if it names none.
+        found: i64,
+    },
+    /// The graph's input.
+    #[error("the model's input: {0}")]
+    Input(String),
+    /// The graph's output.
+    #[error("the model's output: {0}")]
+    Output(String),
+    /// The file contradicts ONNX's rules.
+    #[error("node {node}: {problem}")]
+    Invalid {
+        /// The node.
+        node: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// More than a private inference could take.
+    #[error("the model has too many {0}")]
+    TooLarge(&'static str),
+    /// Operators that have no counterpart.
+    #[error("{}", list(.0))]
+    Unsupported(Vec<Unsupported>),
+}
+
+/// An ONNX node that cannot be translated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The node's name, or where it stands.
+    pub node: String,
+    /// Its operator.
+    pub operator: String,
+    /// The shapes of its inputs; `None` if unknown.
+    pub inputs: Vec<Option<Vec<usize>>>,
+    /// What is not supported.
+    pub reason: String,
+    /// What could stand in for it; empty if nothing is known to.
+    pub instead: String,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.node, self.operator)?;
+        for (i, shape) in self.inputs.iter().enumerate() {
+            f.write_str(if i == 0 { " of " } else { ", " })?;
+            match shape {
+                Some(shape) => write!(f, "{shape:?}")?,
+                None => f.write_str("?")?,
+            }
+        }
+        write!(f, "): {}", self.reason)?;
+        if !self.instead.is_empty() {
+            write!(f, ". {}", self.instead)?;
+        }
+        Ok(())
+    }
+}
+
+fn list(nodes: &[Unsupported]) -> String {
+    let lines: Vec<String> = nodes.iter().map(|n| format!("\n  {n}")).collect();
+    format!("{} of the model's nodes cannot be run privately:{}", nodes.len(), lines.concat())
+}
+
+/// What an import may be told.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The input's ONNX shape, batch included, for models that leave sizes open.
+    pub input_shape: Option<Vec<usize>>,
+    /// Which output to compute, for models that have several.
+    pub output: Option<String>,
+}
+
+/// Imports a model file; its name becomes the graph's.
+///
+/// # Errors
+/// [`ImportError`]: the file cannot be read, is no ONNX, or holds what has no counterpart.
+pub fn import_file(path: &Path, options: &Options) -> Result<Graph, ImportError> {
+    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    import_model(&onnx::read(path)?, &name, options)
+}
+
+/// Imports a model from memory (without tensor files beside it).
+///
+/// # Errors
+/// As [`import_file`].
+pub fn import_bytes(bytes: &[u8], name: &str, options: &Options) -> Result<Graph, ImportError> {
+    import_model(&onnx::decode(bytes)?, name, options)
+}
+
+/// Imports a decoded model.
+///
+/// # Errors
+/// As [`import_file`].
+pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result<Graph, ImportError> {
+    let opsets = model.opset_import.iter();
+    let opset =
+        opsets.filter(|o| is_standard(o.domain.as_deref())).filter_map(|o| o.version).max().unwrap_or(0);
+    if !OPSETS.contains(&opset) {
+        return Err(ImportError::Opset { found: opset });
+    }
+    let graph = model.graph.as_ref().ok_or(OnnxError::NoGraph)?;
+    if graph.node.len() > MAX_ONNX_NODES {
+        return Err(ImportError::TooLarge("nodes"));
+    }
+    let draft = translate(graph, opset, options)?;
+    let graph = fuse::fuse(draft, name)?;
+    check(&graph)?;
+    Ok(graph)
+}
+
+fn is_standard(domain: Option<&str>) -> bool {
+    matches!(domain, None | Some("" | "ai.onnx"))
+}
+
+/// The last look at what an import hands on: shapes follow from operations, weights are numbers.
+fn check(graph: &Graph) -> Result<(), ImportError> {
+    if graph.nodes.len() > validate::MAX_NODES {
+        return Err(ImportError::TooLarge("nodes"));
+    }
+    for node in &graph.nodes {
+        let problem = |problem: String| ImportError::Invalid { node: node.name.clone(), problem };
+        let inputs: Vec<Shape> = node.inputs.iter().map(|&i| graph.nodes[i].shape).collect();
+        let op = node.op.integer().ok_or_else(|| problem("was left unfused".into()))?;
+        let shape = validate::output_shape(&op, &inputs, node.shape).map_err(|e| problem(e.to_string()))?;
+        if shape != node.shape {
+            return Err(problem(format!("has shape {:?}, {shape:?} follows", node.shape)));
+        }
+        if let Op::Linear(linear) = &node.op {
+            let (crate::float::Bias::PerChannel(bias) | crate::float::Bias::PerElement(bias)) = &linear.bias;
+            if !linear.weights.iter().chain(bias).all(|w| w.is_finite()) {
+                return Err(problem("has weights that are not finite".into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What translation makes: nodes whose inputs come earlier, with affine operations still in place.
+struct Draft {
+    nodes: Vec<Node>,
+    output: NodeId,
+    softmax: bool,
+    channels_last: bool,
+}
+
+/// An ONNX value.
+#[derive(Clone)]
+enum Value {
+    /// Known at import.
+    Constant(Arc<Tensor>),
+    /// Computed by a node.
+    Activation(Activation),
+    /// What an unsupported operator made.
+    Unknown,
+}
+
+/// An ONNX tensor that a node computes.
+#[derive(Clone)]
+struct Activation {
+    node: NodeId,
+    view: View,
+    /// A softmax was applied to it (and is left out).
+    softmax: bool,
+}
+
+/// Why a builder gives up.
+enum Reject {
+    /// The node has no counterpart: collected.
+    Unsupported { reason: String, instead: String },
+    /// The file is wrong: the import ends.
+    Invalid(String),
+    /// Too much of something: the import ends.
+    TooLarge(&'static str),
+    /// An input is unknown because of an earlier rejection: nothing to report.
+    Follows,
+}
+
+impl Reject {
+    fn unsupported(reason: &str) -> Reject {
+        Reject::Unsupported { reason: reason.into(), instead: String::new() }
+    }
+
+    fn instead(reason: &str, instead: &str) -> Reject {
+        Reject::Unsupported { reason: reason.into(), instead: instead.into() }
+    }
+
+    fn invalid(problem: &str) -> Reject {
+        Reject::Invalid(problem.into())
+    }
+}
+
+/// One ONNX node with its inputs looked up.
+struct Call<'a> {
+    proto: &'a NodeProto,
+    name: String,
+    opset: i64,
+    inputs: Vec<Option<Value>>,
+}
+
+impl Call<'_> {
+    fn operator(&self) -> &str {
+        self.proto.op_type()
+    }
+
+    fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn has_input(&self, index: usize) -> bool {
+        matches!(self.inputs.get(index), Some(Some(_)))
+    }
+
+    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+        self.proto.attribute.iter().find(|a| a.name() == name)
+    }
+
+    fn attribute_int(&self, name: &str, default: i64) -> i64 {
+        self.attribute(name).and_then(|a| a.i).unwrap_or(default)
+    }
+
+    fn attribute_float(&self, name: &str, default: f32) -> f32 {
+        self.attribute(name).and_then(|a| a.f).unwrap_or(default)
+    }
+
+    fn attribute_ints(&self, name: &str) -> Option<&[i64]> {
+        self.attribute(name).map(|a| a.ints.as_slice())
+    }
+
+    fn attribute_text(&self, name: &str) -> Option<&str> {
+        self.attribute(name).and_then(|a| a.s.as_deref()).and_then(|s| std::str::from_utf8(s).ok())
+    }
+
+    fn attribute_tensor(&self, name: &str) -> Result<Option<Tensor>, Reject> {
+        let Some(tensor) = self.attribute(name).and_then(|a| a.t.as_ref()) else { return Ok(None) };
+        let (dims, values) = tensor.values().map_err(|e| Reject::Invalid(e.to_string()))?;
+        Ok(Some(Tensor { dims, values }))
+    }
+
+    /// An attribute of `N` sizes, each at least `low`.
+    fn sizes<const N: usize>(&self, name: &str, default: usize, low: usize) -> Result<[usize; N], Reject> {
+        let Some(values) = self.attribute_ints(name) else { return Ok([default; N]) };
+        let sizes: Option<Vec<usize>> = values
+            .iter()
+            .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= validate::MAX_EXTENT))
+            .collect();
+        let problem =
+            || Reject::Unsupported { reason: format!("{name} = {values:?}"), instead: String::new() };
+        sizes.and_then(|s| s.try_into().ok()).ok_or_else(problem)
+    }
+
+    fn input(&self, index: usize) -> Result<&Value, Reject> {
+        match self.inputs.get(index) {
+            Some(Some(Value::Unknown)) => Err(Reject::Follows),
+            Some(Some(value)) => Ok(value),
+            _ => Err(Reject::Invalid(format!("{} has no input {index}", self.operator()))),
+        }
+    }
+
+    /// An input that the network computes.
+    fn activation(&self, index: usize) -> Result<&Activation, Reject> {
+        match self.input(index)? {
+            Value::Activation(a) if a.softmax => Err(Reject::instead(
+                "takes the result of a softmax",
+                "A softmax is supported as the model's last operator",
+            )),
+            Value::Activation(a) => Ok(a),
+            _ => Err(Reject::unsupported("a constant stands where the network's value is expected")),
+        }
+    }
+
+    /// An input known at import.
+    fn constant(&self, index: usize) -> Result<&Tensor, Reject> {
+        match self.input(index)? {
+            Value::Constant(tensor) => Ok(tensor),
+            _ => Err(Reject::Unsupported {
+                reason: format!("input {index} is computed by the network, and must be constant"),
+                instead: String::new(),
+            }),
+        }
+    }
+
+    fn constant_ints(&self, index: usize) -> Result<Vec<i64>, Reject> {
+        self.constant(index)?
+            .to_ints()
+            .ok_or_else(|| Reject::Invalid(format!("input {index} holds no integers")))
+    }
+
+    /// Integers from an attribute (older opsets) or an input (newer ones).
+    fn ints(&self, name: &str, index: usize) -> Result<Option<Vec<i64>>, Reject> {
+        match self.attribute_ints(name) {
+            Some(ints) => Ok(Some(ints.to_vec())),
+            None if self.has_input(index) => self.constant_ints(index).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A Slice's parameters over a tensor of these sizes: by dimension, first index, count and step.
+    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<(usize, usize, usize)>, Reject> {
+        let missing = || Reject::invalid("has no starts or ends");
+        let starts = self.ints("starts", 1)?.ok_or_else(missing)?;
+        let ends = self.ints("ends", 2)?.ok_or_else(missing)?;
+        let axes = self.ints("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+        let steps = self.ints("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+        if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {
+            return Err(Reject::invalid("has starts, ends, axes and steps of different lengths"));
+        }
+        let mut ranges: Vec<(usize, usize, usize)> = sizes.iter().map(|&s| (0, s, 1)).collect();
+        for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+            let axis = constant::wrap(*axis, sizes.len())
+                .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+            let range = constant::slice_range(*start, *end, *step, sizes[axis]);
+            ranges[axis] =
+                range.ok_or_else(|| Reject::unsupported("the slice is empty or runs backwards"))?;
+        }
+        Ok(ranges)
+    }
+}
+
+/// The nodes made so far.
+struct Builder {
+    nodes: Vec<Node>,
+    /// Elements that values may still have, and that constants may.
+    elements_left: usize,
+    folded_left: usize,
+}
+
+impl Builder {
+    /// Adds a node; its shape follows from its inputs (`declared` where the operation leaves it open).
+    fn push(&mut self, name: &str, op: Op, inputs: Vec<NodeId>, declared: Shape) -> Result<NodeId, Reject> {
+        let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
+        let shape = match op.integer() {
+            Some(op) => validate::output_shape(&op, &shapes, declared)
+                .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
+            None => declared,
+        };
+        let left = self.elements_left.checked_sub(shape.iter().product());
+        self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
+        if self.nodes.len() == 4 * validate::MAX_NODES {
+            return Err(Reject::TooLarge("operations"));
+        }
+        self.nodes.push(Node { name: name.into(), op, inputs, shape });
+        Ok(self.nodes.len() - 1)
+    }
+}
+
+/// The ONNX nodes that `output` depends on, by index.
+fn live_nodes(graph: &GraphProto, output: &str) -> Result<HashSet<usize>, ImportError> {
+    let mut makers: HashMap<&str, usize> = HashMap::new();
+    for (index, node) in graph.node.iter().enumerate() {
+        for name in node.output.iter().filter(|name| !name.is_empty()) {
+            if makers.insert(name, index).is_some() {
+                let problem = format!("makes {name:?}, which another node makes too");
+                return Err(ImportError::Invalid { node: describe(node, index), problem });
+            }
+        }
+    }
+    let mut live = HashSet::new();
+    let mut open = vec![output];
+    while let Some(name) = open.pop() {
+        if let Some(&index) = makers.get(name)
+            && live.insert(index)
+        {
+            open.extend(graph.node[index].input.iter().map(String::as_str));
+        }
+    }
+    Ok(live)
+}
+
+fn describe(node: &NodeProto, index: usize) -> String {
+    let shorten = |text: &str| text.chars().take(200).collect::<String>();
+    match (node.name(), node.output.first()) {
+        ("", Some(output)) if !output.is_empty() => shorten(output),
+        ("", _) => format!("#{index}"),
+        (name, _) => shorten(name),
+    }
+}
+
+fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft, ImportError> {
+    let output = choose_output(graph, options)?;
+    let live = live_nodes(graph, output)?;
+    let mut values: HashMap<&str, Value> = HashMap::new();
+    let used: HashSet<&str> =
+        live.iter().flat_map(|&i| graph.node[i].input.iter().map(String::as_str)).collect();
+    for tensor in graph.initializer.iter().filter(|t| used.contains(t.name())) {
+        let (dims, data) = tensor.values()?;
+        values.insert(tensor.name(), Value::Constant(Arc::new(Tensor { dims, values: data })));
+    }
+
+    let (input, shape, layout) = read_input(graph, &values, &used, options)?;
+    let channels_last = layout == [1, 2, 0];
+    let mut builder =
+        Builder { nodes: Vec::new(), elements_left: MAX_TOTAL_ELEMENTS, folded_left: MAX_FOLDED };
+    let node = builder
+        .push(input, Op::Input, Vec::new(), shape)
+        .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
+    let view = View::with_layout(shape, &layout);
+    values.insert(input, Value::Activation(Activation { node, view, softmax: false }));
+
+    let mut unsupported = Vec::new();
+    for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
+        let name = describe(proto, index);
+        let mut inputs = Vec::with_capacity(proto.input.len());
+        for input in &proto.input {
+            inputs.push(match (input.as_str(), values.get(input.as_str())) {
+                ("", _) => None,
+                (_, Some(value)) => Some(value.clone()),
+                (_, None) => {
+                    let problem = format!("takes {input:?}, which nothing before it makes");
+                    return Err(ImportError::Invalid { node: name, problem });
+                }
+            });
+        }
+        let call = Call { proto, name, opset, inputs };
+        let made = match build(&mut builder, &call) {
+            Ok(made) => made,
+            Err(Reject::Follows) => Vec::new(),
+            Err(Reject::Invalid(problem)) => return Err(ImportError::Invalid { node: call.name, problem }),
+            Err(Reject::TooLarge(what)) => return Err(ImportError::TooLarge(what)),
+            Err(Reject::Unsupported { reason, instead }) => {
+                let stand_in = stand_in(&call);
+                unsupported.push(report(&call, reason, instead));
+                vec![stand_in]
+            }
+        };
+        let mut made = made.into_iter();
+        for output in &proto.output {
+            values.insert(output, made.next().unwrap_or(Value::Unknown));
+        }
+    }
+    if !unsupported.is_empty() {
+        return Err(ImportError::Unsupported(unsupported));
+    }
+    match values.remove(output) {
+        Some(Value::Activation(mut last)) => {
+            let node = finish_output(&mut builder, output, &mut last)?;
+            Ok(Draft { nodes: builder.nodes, output: node, softmax: last.softmax, channels_last })
+        }
+        _ => Err(ImportError::Output(format!("{output:?} does not depend on the input"))),
+    }
+}
+
+/// Brings the output into ONNX's order.
+fn finish_output(builder: &mut Builder, name: &str, last: &mut Activation) -> Result<NodeId, ImportError> {
+    let natural = View::natural(builder.nodes[last.node].shape);
+    if last.view.in_order() && (last.view.rank() == 4 || natural.is_everything(1)) {
+        return Ok(last.node);
+    }
+    let sizes = last.view.sizes();
+    let shape = match sizes[..] {
+        [_, c, h, w] => [c, h, w],
+        _ => [sizes.iter().product(), 1, 1],
+    };
+    ops::materialise(builder, name, last, shape)
+        .map_err(|_| ImportError::Output("its order of elements cannot be made".into()))
+}
+
+fn choose_output<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<&'a str, ImportError> {
+    let names: Vec<&str> = graph.output.iter().map(|o| o.name()).collect();
+    match (&options.output, &names[..]) {
+        (Some(wanted), names) if names.contains(&wanted.as_str()) => Ok(wanted),
+        (Some(wanted), names) => Err(ImportError::Output(format!("there is no {wanted:?} among {names:?}"))),
+        (None, [one]) => Ok(one),
+        (None, []) => Err(ImportError::Output("there is none".into())),
+        (None, names) => {
+            Err(ImportError::Output(format!("there are several, one must be chosen: {names:?}")))
+        }
+    }
+}
+
+/// The input's name, the node's shape, and how the ONNX dimensions lie over it.
+fn read_input<'a>(
+    graph: &'a GraphProto,
+    values: &HashMap<&str, Value>,
+    used: &HashSet<&str>,
+    options: &Options,
+) -> Result<(&'a str, Shape, Vec<usize>), ImportError> {
+    // Older files list initializers as inputs too.
+    let initialised: HashSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+    let inputs: Vec<_> = graph.input.iter().filter(|i| !initialised.contains(i.name())).collect();
+    let mut wanted = inputs.iter().filter(|i| used.contains(i.name()) && !values.contains_key(i.name()));
+    let (Some(input), None) = (wanted.next(), wanted.next()) else {
+        let names: Vec<&str> = inputs.iter().map(|i| i.name()).collect();
+        return Err(ImportError::Input(format!("there must be exactly one; found {names:?}")));
+    };
+    let name = input.name();
+    let declared = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
+    let open = || ImportError::Input(format!("{name:?} has no shape: give one"));
+    let sizes: Vec<Option<usize>> = match &options.input_shape {
+        Some(shape) => shape.iter().map(|&s| Some(s)).collect(),
+        None => {
+            let dims = declared.ok_or_else(open)?.dim.iter();
+            dims.map(|d| d.dim_value.and_then(|v| usize::try_from(v).ok()).filter(|&v| v > 0)).collect()
+        }
+    };
+    let Some((batch, rest)) = sizes.split_first() else { return Err(open()) };
+    if batch.is_some_and(|b| b != 1) {
+        return Err(ImportError::Input(format!(
+            "{name:?} has batch size {}: export with 1",
+            batch.unwrap_or(0)
+        )));
+    }
+    let rest: Option<Vec<usize>> = rest.iter().copied().collect();
+    let problem =
+        || ImportError::Input(format!("{name:?} leaves sizes other than the batch open: give a shape"));
+    // What the last dimension is, ONNX does not say; images have few channels.
+    let few = |c: usize| c <= 4;
+    match rest.ok_or_else(problem)?[..] {
+        [h, w, c] if few(c) && !few(h) => Ok((name, [c, h, w], vec![1, 2, 0])),
+        [c, h, w] => Ok((name, [c, h, w], vec![0, 1, 2])),
+        [c, h] => Ok((name, [c, h, 1], vec![0, 1])),
+        [c] => Ok((name, [c, 1, 1], vec![0])),
+        ref other => {
+            Err(ImportError::Input(format!("{name:?} has {} dimensions, not 2 to 4", other.len() + 1)))
+        }
+    }
+}
+
+/// Translates one node.
+fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let operator = call.operator();
+    if !is_standard(call.proto.domain.as_deref()) {
+        let domain = call.proto.domain();
+        return Err(Reject::instead(
+            &format!("an operator of the domain {domain:?}"),
+            "Export without optimisations that are bound to a runtime",
+        ));
+    }
+    if operator == "Constant" {
+        return Ok(vec![Value::Constant(Arc::new(ops::constant(call)?))]);
+    }
+    let all_constant = call.inputs.iter().flatten().all(|v| matches!(v, Value::Constant(_)));
+    if all_constant && constant::folds(operator) && call.inputs() > 0 {
+        let tensor = constant::fold(call, builder.folded_left)?;
+        let left = builder.folded_left.checked_sub(tensor.values.len());
+        builder.folded_left = left.ok_or(Reject::TooLarge("computed constants"))?;
+        return Ok(vec![Value::Constant(Arc::new(tensor))]);
+    }
+    match ops::TABLE.iter().find(|(name, _)| *name == operator) {
+        Some((_, build)) => build(builder, call),
+        None => Err(Reject::instead("the operator is not supported", ops::instead(operator))),
+    }
+}
+
+/// What to go on with after an unsupported operator: its input, as if it had done nothing, where operators of
+/// its kind keep the shape. The import fails in the end; this only lets it look at the rest.
+fn stand_in(call: &Call<'_>) -> Value {
+    let activations = call.inputs.iter().flatten().filter(|v| matches!(v, Value::Activation(_)));
+    if !ops::keeps_shape(call.operator()) {
+        return Value::Unknown;
+    }
+    let size = |v: &&Value| match v {
+        Value::Activation(a) => a.view.sizes().iter().product::<usize>(),
+        _ => 0,
+    };
+    activations.max_by_key(size).cloned().unwrap_or(Value::Unknown)
+}
+
+fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
+    let shape = |value: &Option<Value>| match value {
+        Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
+        Some(Value::Activation(activation)) => Some(activation.view.sizes()),
+        _ => None,
+    };
+    Unsupported {
+        node: call.name.clone(),
+        operator: call.operator().chars().take(200).collect(),
+        inputs: call.inputs.iter().map(shape).collect(),
+        reason,
+        instead,
+    }
+}
+
+/// All real numbers of a constant, refused if one is not finite.
+fn finite(tensor: &Tensor) -> Result<Vec<f32>, Reject> {
+    match &tensor.values {
+        Values::Float(v) if v.iter().all(|v| v.is_finite()) => Ok(v.clone()),
+        Values::Int(_) => Ok(tensor.to_floats()),
+        Values::Float(_) => Err(Reject::invalid("has weights that are not finite")),
+    }
+}

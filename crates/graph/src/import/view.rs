@@ -1,0 +1,337 @@
+//! How an ONNX tensor lies over a node's value.
+//!
+//! Nodes hold `[C, H, W]`; ONNX has tensors of any rank, which exporters transpose, flatten, squeeze and unsqueeze
+//! freely. A [`View`] keeps track of that without moving a value: the value's row-major order is cut into
+//! *atoms* (factors of its axes that stay together, those of size one left out), and each ONNX dimension is an
+//! ordered product of atoms. A transposition permutes dimensions, a reshape regroups atoms; only an operator
+//! that needs another order than the node has makes the importer move values.
+
+use crate::network::Shape;
+
+/// An ONNX tensor's dimensions over a node's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct View {
+    /// Sizes, each above one, in the node's row-major order; every axis of the node is a product of
+    /// consecutive ones.
+    atoms: Vec<usize>,
+    /// By ONNX dimension (the batch included), the atoms that it is made of, outermost first.
+    dims: Vec<Vec<usize>>,
+}
+
+/// The ways to assign dimensions to axes, the usual ones first.
+const LAYOUTS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [0, 2, 1], [1, 0, 2], [2, 0, 1], [2, 1, 0]];
+
+impl View {
+    /// Dimension 0 is the batch, dimension `i + 1` the node's axis `layout[i]`; axes left out have size one.
+    pub(super) fn with_layout(shape: Shape, layout: &[usize]) -> View {
+        let atoms: Vec<usize> = shape.iter().copied().filter(|&s| s > 1).collect();
+        let mut next = 0;
+        let by_axis = shape.map(|s| {
+            if s > 1 {
+                next += 1;
+                vec![next - 1]
+            } else {
+                Vec::new()
+            }
+        });
+        let dims =
+            std::iter::once(Vec::new()).chain(layout.iter().map(|&axis| by_axis[axis].clone())).collect();
+        View { atoms, dims }
+    }
+
+    /// `[1, C, H, W]`.
+    pub(super) fn natural(shape: Shape) -> View {
+        View::with_layout(shape, &[0, 1, 2])
+    }
+
+    /// `[1, .., 1, len]` of this rank over a node `[len, 1, 1]`.
+    pub(super) fn vector(len: usize, rank: usize) -> View {
+        let mut dims = vec![Vec::new(); rank];
+        let atoms: Vec<usize> = if len > 1 { vec![len] } else { Vec::new() };
+        if let Some(last) = dims.last_mut() {
+            last.extend(0..atoms.len());
+        }
+        View { atoms, dims }
+    }
+
+    /// The ONNX shape.
+    pub(super) fn sizes(&self) -> Vec<usize> {
+        self.dims.iter().map(|dim| self.product(dim)).collect()
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    fn product(&self, atoms: &[usize]) -> usize {
+        atoms.iter().map(|&a| self.atoms[a]).product()
+    }
+
+    /// The atoms in the order in which the ONNX tensor's elements run.
+    fn order(&self) -> Vec<usize> {
+        self.dims.concat()
+    }
+
+    /// The view after an ONNX transposition; `None` if `perm` is no permutation of the dimensions.
+    pub(super) fn transposed(&self, perm: &[usize]) -> Option<View> {
+        let mut sorted = perm.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..self.dims.len()) {
+            return None;
+        }
+        Some(View { atoms: self.atoms.clone(), dims: perm.iter().map(|&d| self.dims[d].clone()).collect() })
+    }
+
+    /// The view after an ONNX reshape to `sizes`; `None` if the number of elements differs or a new dimension
+    /// would cut an atom unevenly.
+    pub(super) fn reshaped(&self, sizes: &[usize]) -> Option<View> {
+        let mut pieces: Vec<Vec<usize>> = vec![Vec::new(); self.atoms.len()];
+        let mut waiting = self.order().into_iter().map(|a| (a, self.atoms[a]));
+        let mut current: Option<(usize, usize)> = None;
+        let mut dims: Vec<Vec<(usize, usize)>> = Vec::with_capacity(sizes.len());
+        for &size in sizes {
+            let (mut need, mut dim) = (size, Vec::new());
+            while need != 1 {
+                let (atom, rest) = current.take().or_else(|| waiting.next())?;
+                // The outer part of an atom comes first.
+                let taken = if need.is_multiple_of(rest) {
+                    rest
+                } else if rest.is_multiple_of(need) {
+                    need
+                } else {
+                    return None;
+                };
+                dim.push((atom, pieces[atom].len()));
+                pieces[atom].push(taken);
+                need /= taken;
+                current = (rest > taken).then_some((atom, rest / taken));
+            }
+            dims.push(dim);
+        }
+        if current.is_some() || waiting.next().is_some() {
+            return None;
+        }
+        let mut offsets = Vec::with_capacity(pieces.len());
+        let mut count = 0;
+        for parts in &pieces {
+            offsets.push(count);
+            count += parts.len();
+        }
+        let dims =
+            dims.into_iter().map(|d| d.into_iter().map(|(a, part)| offsets[a] + part).collect()).collect();
+        Some(View { atoms: pieces.concat(), dims })
+    }
+
+    /// The atoms of each axis of the node.
+    fn by_axis(&self, shape: Shape) -> [Vec<usize>; 3] {
+        let mut next = 0;
+        shape.map(|size| {
+            let first = next;
+            let mut product = 1;
+            while product < size && next < self.atoms.len() {
+                product *= self.atoms[next];
+                next += 1;
+            }
+            (first..next).collect()
+        })
+    }
+
+    /// By dimension after the batch, the node's axis that it is, if each is one (and none is left over but of
+    /// size one).
+    pub(super) fn layout(&self, shape: Shape) -> Option<Vec<usize>> {
+        let axes = self.by_axis(shape);
+        let dims = self.dims.get(1..).filter(|dims| dims.len() <= 3 && self.dims[0].is_empty())?;
+        LAYOUTS.iter().find_map(|layout| {
+            let (used, rest) = layout.split_at(dims.len());
+            let fits = used.iter().zip(dims).all(|(&axis, dim)| axes[axis] == *dim);
+            (fits && rest.iter().all(|&axis| axes[axis].is_empty())).then(|| used.to_vec())
+        })
+    }
+
+    /// Whether dimension `dim` is exactly the node's channels.
+    pub(super) fn is_channels(&self, dim: usize, shape: Shape) -> bool {
+        self.dims[dim] == self.by_axis(shape)[0]
+    }
+
+    /// Whether dimension `dim` holds every element.
+    pub(super) fn is_everything(&self, dim: usize) -> bool {
+        self.dims[dim].len() == self.atoms.len()
+    }
+
+    /// Whether dimensions `from..` hold every element.
+    pub(super) fn is_everything_from(&self, from: usize) -> bool {
+        self.dims[..from].iter().all(Vec::is_empty)
+    }
+
+    /// Whether the ONNX tensor's elements run as the node's do.
+    pub(super) fn in_order(&self) -> bool {
+        self.order().into_iter().eq(0..self.atoms.len())
+    }
+
+    /// For each element of the ONNX tensor in its order, where it is in the node's value.
+    pub(super) fn positions(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.atoms.len()];
+        for a in (1..self.atoms.len()).rev() {
+            strides[a - 1] = strides[a] * self.atoms[a];
+        }
+        let mut positions = vec![0];
+        for atom in self.order() {
+            let (steps, stride) = (self.atoms[atom], strides[atom]);
+            positions = positions.iter().flat_map(|p| (0..steps).map(move |i| p + i * stride)).collect();
+        }
+        positions
+    }
+
+    /// Which axes a reduction over these dimensions takes away, and the view of what remains (with the reduced
+    /// dimensions kept at size one, or dropped); `None` if they are no whole axes.
+    pub(super) fn reduced(&self, shape: Shape, dims: &[usize], keep: bool) -> Option<([bool; 3], View)> {
+        let gone: Vec<usize> = dims.iter().flat_map(|&d| self.dims[d].clone()).collect();
+        let axes = self.by_axis(shape);
+        let mut whole = [false; 3];
+        for (axis, atoms) in axes.iter().enumerate() {
+            match atoms.iter().filter(|a| gone.contains(a)).count() {
+                0 => {}
+                n if n == atoms.len() => whole[axis] = true,
+                _ => return None,
+            }
+        }
+        let kept: Vec<usize> = (0..self.atoms.len()).filter(|a| !gone.contains(a)).collect();
+        let renumber = |atom: &usize| kept.iter().position(|k| k == atom);
+        let remaining = self.dims.iter().enumerate().filter(|(d, _)| keep || !dims.contains(d));
+        let new_dims = remaining.map(|(_, dim)| dim.iter().filter_map(renumber).collect()).collect();
+        Some((whole, View { atoms: kept.iter().map(|&a| self.atoms[a]).collect(), dims: new_dims }))
+    }
+
+    /// The same view with the channels (all in dimension `dim`) replaced by others.
+    pub(super) fn with_channels(&self, dim: usize, shape: Shape, channels: usize) -> View {
+        let old = self.by_axis(shape)[0].len();
+        let new = usize::from(channels > 1);
+        let atoms = (0..new).map(|_| channels).chain(self.atoms[old..].iter().copied()).collect();
+        let dims = self.dims.iter().enumerate().map(|(d, atoms)| match d == dim {
+            true => (0..new).collect(),
+            false => atoms.iter().map(|a| a - old + new).collect(),
+        });
+        View { atoms, dims: dims.collect() }
+    }
+
+    /// Whether two views arrange values of one shape alike, however finely their atoms are cut.
+    pub(super) fn same_as(&self, other: &View) -> bool {
+        let (a, b) = (self.merged(), other.merged());
+        a == b
+    }
+
+    /// Atoms that always stand side by side made one.
+    fn merged(&self) -> View {
+        let follows = |a: usize| self.dims.iter().any(|dim| dim.windows(2).any(|w| w == [a - 1, a]));
+        let mut atoms: Vec<usize> = Vec::new();
+        let mut renamed = Vec::new();
+        for (a, &size) in self.atoms.iter().enumerate() {
+            match atoms.last_mut() {
+                Some(last) if a > 0 && follows(a) => *last *= size,
+                _ => atoms.push(size),
+            }
+            renamed.push(atoms.len() - 1);
+        }
+        let dims = self.dims.iter().map(|dim| {
+            let mut dim: Vec<usize> = dim.iter().map(|&a| renamed[a]).collect();
+            dim.dedup();
+            dim
+        });
+        View { dims: dims.collect(), atoms }
+    }
+
+    /// How to bring the node's values into the ONNX tensor's order: a shape for the node, and the permutation
+    /// of its axes. `None` if more than three axes would have to move.
+    pub(super) fn permutation(&self) -> Option<(Shape, [usize; 3])> {
+        // Runs of atoms that stay together, by their first atom.
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        let mut previous = usize::MAX;
+        for atom in self.order() {
+            match runs.last_mut() {
+                Some((_, size)) if atom == previous.wrapping_add(1) => *size *= self.atoms[atom],
+                _ => runs.push((atom, self.atoms[atom])),
+            }
+            previous = atom;
+        }
+        if runs.len() > 3 {
+            return None;
+        }
+        let mut sorted = runs.clone();
+        sorted.sort_unstable();
+        let mut shape = [1; 3];
+        for (axis, (_, size)) in sorted.iter().enumerate() {
+            shape[axis] = *size;
+        }
+        let mut perm = [0, 1, 2];
+        for (to, run) in runs.iter().enumerate() {
+            perm[to] = sorted.iter().position(|s| s == run)?;
+        }
+        Some((shape, perm))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn flattening_channels_last() {
+        let view = View::natural([3, 4, 5]).transposed(&[0, 2, 3, 1]).unwrap();
+        assert_eq!(view.sizes(), [1, 4, 5, 3]);
+        assert_eq!(view.layout([3, 4, 5]), Some(vec![1, 2, 0]));
+        let flat = view.reshaped(&[1, 60]).unwrap();
+        assert_eq!(flat.positions()[..4], [0, 20, 40, 1]);
+        assert!(!flat.in_order());
+        assert_eq!(flat.permutation(), Some(([3, 20, 1], [1, 0, 2])));
+    }
+
+    #[test]
+    fn a_channel_shuffle_is_one_transposition() {
+        let view = View::natural([6, 4, 5]).reshaped(&[1, 2, 3, 4, 5]).unwrap();
+        let view = view.transposed(&[0, 2, 1, 3, 4]).unwrap().reshaped(&[1, 6, 4, 5]).unwrap();
+        assert_eq!(view.permutation(), Some(([2, 3, 20], [1, 0, 2])));
+        assert_eq!(view.layout([6, 4, 5]), None);
+    }
+
+    #[test]
+    fn uneven_cuts_are_refused() {
+        let view = View::natural([6, 4, 1]);
+        assert_eq!(view.reshaped(&[1, 4, 6]), None);
+        assert_eq!(view.reshaped(&[1, 23]), None);
+        assert_eq!(view.reshaped(&[1, 25]), None);
+        assert!(view.reshaped(&[2, 3, 4]).is_some());
+    }
+
+    proptest! {
+        /// Against index arithmetic on the ONNX tensor itself.
+        #[test]
+        fn positions_follow_transposition_and_reshape(
+            shape in prop::array::uniform3(1usize..5), layout in 0usize..6, split in any::<bool>(),
+        ) {
+            let perm = LAYOUTS[layout];
+            let onnx: Vec<usize> = perm.iter().map(|&p| shape[p]).collect();
+            let full: Vec<usize> = std::iter::once(0).chain(perm.iter().map(|p| p + 1)).collect();
+            let view = View::natural(shape).transposed(&full).unwrap();
+            let mut sizes = vec![1, onnx.iter().product()];
+            if split { sizes = vec![onnx[0], onnx[1] * onnx[2]]; }
+            let view = view.reshaped(&sizes).unwrap();
+            prop_assert_eq!(view.sizes(), sizes);
+            let mut expected = Vec::new();
+            for i in 0..onnx[0] { for j in 0..onnx[1] { for k in 0..onnx[2] {
+                let mut at = [0; 3];
+                for (value, axis) in [i, j, k].into_iter().zip(perm) { at[axis] = value; }
+                expected.push((at[0] * shape[1] + at[1]) * shape[2] + at[2]);
+            }}}
+            prop_assert_eq!(view.positions(), expected.clone());
+            // Moving values as `permutation` says gives the same order.
+            let (moved, perm) = view.permutation().unwrap();
+            let target: Shape = std::array::from_fn(|axis| moved[perm[axis]]);
+            let values: Vec<usize> = (0..expected.len()).collect();
+            let transpose = crate::network::Rearrange::Transpose { perm };
+            prop_assert_eq!(crate::float::rearrange(&transpose, moved, target, &values), expected);
+            prop_assert!(view.same_as(&view.reshaped(&view.sizes()).unwrap()));
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! Calibration: from a float graph and sample inputs to the integer network.
+//!
+//! Values that meet without a linear layer between them share one scale (a *class*): what goes into and comes
+//! out of ReLU, pooling and rearrangements, the terms of an addition, the parts of a concatenation. A class's
+//! scale S follows from the largest absolute value x seen in it: `S = 2^(n-2) / (x·headroom)`, so that with
+//! the usual headroom of 2 everything seen stays below 2^(n-3), and everything up to twice as large below
+//! 2^(n-2), which comparisons and extensions rely on. A class with a clip at c (ReLU6: 6) takes the largest
+//! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size.
+//!
+//! A linear layer between scales S_in and S_out has the integer weights `round(w·2^f·S_out/S_in)` with the largest
+//! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::float::{self, Graph};
+use crate::import::real_places_multiple;
+use crate::network::{
+    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Resize, Weights,
+};
+use crate::validate::{ACTIVATION_BITS, MAX_BIAS, NetworkError, WEIGHT_BITS};
+
+/// The largest sum of activation bits and shift: what a linear layer's modulus may take.
+pub const MAX_PRODUCT_BITS: u32 = 44;
+
+/// How to quantise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// n, 8 to 24.
+    pub activation_bits: u32,
+    /// 2 to 16.
+    pub weight_bits: u32,
+    /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
+    pub headroom: f64,
+    /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`].
+    pub max_shift: u32,
+    /// How an image becomes the tensors that calibration is given; recorded in the network.
+    pub image: ImageSpec,
+    /// Names by class, or none; recorded in the network.
+    pub labels: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let image = ImageSpec { resize: Resize::Exact, bgr: false, mean: Vec::new(), factor: Vec::new() };
+        Options {
+            activation_bits: 16,
+            weight_bits: 12,
+            headroom: 2.0,
+            max_shift: 24,
+            image,
+            labels: Vec::new(),
+        }
+    }
+}
+
+/// Why a graph could not be quantised.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum QuantiseError {
+    /// An option out of its range.
+    #[error("{what} is {found}; allowed is {allowed}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// The range.
+        allowed: &'static str,
+    },
+    /// Nothing to calibrate with.
+    #[error("calibration needs at least one image")]
+    NoImages,
+    /// An image of the wrong size.
+    #[error("image {index} has {found} values, the network takes {expected}")]
+    Image {
+        /// Which one.
+        index: usize,
+        /// Its length.
+        found: usize,
+        /// The input's.
+        expected: usize,
+    },
+    /// The float network itself does not work on an image.
+    #[error("node {0}: its values are not finite")]
+    NotFinite(String),
+    /// Values many times larger than the clip that they go through.
+    #[error(
+        "node {node} clips at {ceiling}, but values up to {range} reach it: {bits} activation bits cannot hold both"
+    )]
+    Clip {
+        /// The clipping node.
+        node: String,
+        /// Its bound.
+        ceiling: f32,
+        /// The largest value seen in its class.
+        range: f64,
+        /// n.
+        bits: u32,
+    },
+    /// Two clips that would need different scales.
+    #[error("nodes {0} and {1} share a scale but clip at bounds that are no power of two apart")]
+    ClipConflict(String, String),
+    /// No scale suits a layer.
+    #[error(
+        "layer {node}: its weights reach {weight} between values up to {input} and {output}: too much for {bits} weight bits"
+    )]
+    Weights {
+        /// The layer.
+        node: String,
+        /// Its largest weight.
+        weight: f64,
+        /// The largest value of its input.
+        input: f64,
+        /// The largest value of its output.
+        output: f64,
+        /// The weight bits.
+        bits: u32,
+    },
+    /// A bias that dwarfs everything else.
+    #[error("layer {0}: its bias does not fit")]
+    Bias(String),
+    /// The result is no valid network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+}
+
+/// What calibration found and chose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// By node.
+    pub nodes: Vec<NodeReport>,
+    /// What may cost accuracy without an error anywhere.
+    pub warnings: Vec<Warning>,
+}
+
+/// One node's part of a [`Report`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeReport {
+    /// The node's name.
+    pub name: String,
+    /// Its operation.
+    pub operation: &'static str,
+    /// The largest absolute value seen, as a real number.
+    pub range: f64,
+    /// S.
+    pub scale: f64,
+    /// How many bits the largest value seen leaves unused of those that [`Network::value_bits`] says.
+    pub spare_bits: f64,
+    /// For linear nodes.
+    pub linear: Option<LinearReport>,
+}
+
+/// A linear layer's part of a [`Report`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearReport {
+    /// f.
+    pub shift: u32,
+    /// The largest absolute integer weight.
+    pub largest_weight: i32,
+    /// Channels whose weights are so much smaller than the layer's largest that fewer than four bits are left.
+    pub thin_channels: usize,
+    /// Channels whose weights all became zero though they are not.
+    pub lost_channels: usize,
+    /// Bits that the result would need if every input had the largest absolute value seen in its tensor, and
+    /// the sign of its weight. More than n is usual, and no error.
+    pub worst_case_bits: f64,
+}
+
+/// What may cost accuracy.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A layer with channels of very different sizes.
+    ThinChannels {
+        /// The layer.
+        node: String,
+        /// How many channels keep fewer than four bits of weight.
+        channels: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// A scale was lowered so that a layer's weights fit.
+    Lowered {
+        /// The layer.
+        node: String,
+        /// By how many bits.
+        bits: u32,
+    },
+    /// A value that is small beside others of its class.
+    Small {
+        /// The node.
+        node: String,
+        /// How many bits its largest value has.
+        bits: f64,
+    },
+    /// A layer that no input reached.
+    Dead {
+        /// The node.
+        node: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::ThinChannels { node, channels, of } => write!(
+                f,
+                "layer {node}: {channels} of {of} channels keep fewer than 4 bits of weight; more weight bits would help"
+            ),
+            Warning::Lowered { node, bits } => {
+                write!(f, "layer {node}: its output keeps {bits} bits less, so that its weights fit")
+            }
+            Warning::Small { node, bits } => {
+                write!(
+                    f,
+                    "node {node}: its values have {bits:.1} bits only, since it shares a scale with larger ones"
+                )
+            }
+            Warning::Dead { node } => write!(f, "node {node}: all zero on the calibration images"),
+        }
+    }
+}
+
+/// Disjoint sets of nodes.
+struct Classes(Vec<NodeId>);
+
+impl Classes {
+    fn find(&mut self, mut node: NodeId) -> NodeId {
+        while self.0[node] != node {
+            self.0[node] = self.0[self.0[node]];
+            node = self.0[node];
+        }
+        node
+    }
+
+    fn join(&mut self, a: NodeId, b: NodeId) {
+        let (a, b) = (self.find(a), self.find(b));
+        // The earlier node stands for the class.
+        self.0[a.max(b)] = a.min(b);
+    }
+}
+
+/// Quantises a graph by what it does on sample images (tensors as [`crate::image_input::tensor`] makes them, before
+/// the graph's own affine map).
+///
+/// # Errors
+/// [`QuantiseError`]: images that do not fit, or a layer for which no scale does; it is named.
+pub fn calibrate(
+    graph: &Graph,
+    images: &[Vec<f32>],
+    options: &Options,
+) -> Result<(Model, Report), QuantiseError> {
+    let ranges = measure(graph, images)?;
+    quantise(graph, &ranges, options)
+}
+
+/// By node, the largest absolute value over all images.
+///
+/// # Errors
+/// No images, images of the wrong length, values that are not finite.
+pub fn measure(graph: &Graph, images: &[Vec<f32>]) -> Result<Vec<f64>, QuantiseError> {
+    if images.is_empty() {
+        return Err(QuantiseError::NoImages);
+    }
+    let mut ranges = vec![0f64; graph.nodes.len()];
+    for (index, image) in images.iter().enumerate() {
+        let expected = graph.input_shape().iter().product();
+        let values = graph.run(image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
+        for ((range, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
+            // `f32::max` would pass over a NaN.
+            let largest = values.iter().fold(0f32, |m, v| if v.abs() <= m { m } else { v.abs() });
+            if !largest.is_finite() {
+                return Err(QuantiseError::NotFinite(node.name.clone()));
+            }
+            *range = range.max(f64::from(largest));
+        }
+    }
+    Ok(ranges)
+}
+
+/// Quantises a graph whose ranges (by node, as [`measure`] gives them) are known.
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn quantise(graph: &Graph, ranges: &[f64], options: &Options) -> Result<(Model, Report), QuantiseError> {
+    check_options(options)?;
+    let n = options.activation_bits;
+    let mut network = skeleton(graph, options);
+    let mut warnings = Vec::new();
+    let scales = choose_scales(graph, &network, ranges, options, &mut warnings)?;
+
+    let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
+    let mut linear_reports = Vec::with_capacity(graph.nodes.len());
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let (quantised, report) = match (&node.op, &mut network.nodes[id].op) {
+            (float::Op::Linear(linear), Op::Linear(spec)) => {
+                let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);
+                spec.shift = shift(linear, scale, options);
+                let quantised = round_weights(linear, scale, scales[id], spec.shift)
+                    .ok_or_else(|| QuantiseError::Bias(node.name.clone()))?;
+                let report = inspect(linear, &quantised, spec.shift, ranges[input] * scales[input]);
+                if report.thin_channels > 0 {
+                    let (channels, of) = (report.thin_channels, spec.out_channels);
+                    warnings.push(Warning::ThinChannels { node: node.name.clone(), channels, of });
+                }
+                (Some(quantised), Some(report))
+            }
+            (float::Op::Clip { ceiling }, Op::Relu6 { log2_six }) => {
+                *log2_six = (f64::from(*ceiling) * scales[id]).log2().round() as u32;
+                (None, None)
+            }
+            _ => (None, None),
+        };
+        weights.push(quantised);
+        linear_reports.push(report);
+    }
+    network.input.scale = scales[0];
+    network.output.scale = scales[scales.len() - 1];
+
+    let bits = network.value_bits();
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    for ((id, node), linear) in network.nodes.iter().enumerate().zip(linear_reports) {
+        let largest = ranges[id] * scales[id];
+        if largest == 0.0 {
+            warnings.push(Warning::Dead { node: node.name.clone() });
+        } else if largest < f64::from(1u32 << (n / 2 - 2)) {
+            warnings.push(Warning::Small { node: node.name.clone(), bits: largest.log2() });
+        }
+        nodes.push(NodeReport {
+            name: node.name.clone(),
+            operation: node.op.name(),
+            range: ranges[id],
+            scale: scales[id],
+            spare_bits: f64::from(bits[id] - 1) - largest.max(1.0).log2(),
+            linear,
+        });
+    }
+    let model = Model { network, weights, scales };
+    model.validate()?;
+    Ok((model, Report { nodes, warnings }))
+}
+
+fn check_options(options: &Options) -> Result<(), QuantiseError> {
+    let (n, w, f) = (options.activation_bits, options.weight_bits, options.max_shift);
+    let check = |ok: bool, what, found: String, allowed| match ok {
+        true => Ok(()),
+        false => Err(QuantiseError::Option { what, found, allowed }),
+    };
+    check(ACTIVATION_BITS.contains(&n), "activation_bits", n.to_string(), "8 to 24")?;
+    check(WEIGHT_BITS.contains(&w), "weight_bits", w.to_string(), "2 to 16")?;
+    check((1..=40).contains(&f), "max_shift", f.to_string(), "1 to 40")?;
+    let headroom = options.headroom;
+    check((1.0..=1e3).contains(&headroom), "headroom", headroom.to_string(), "1 to 1000")
+}
+
+/// The network without its numbers.
+fn skeleton(graph: &Graph, options: &Options) -> Network {
+    let nodes = graph.nodes.iter().map(|node| {
+        let op = match &node.op {
+            float::Op::AveragePool { window, count_padding } => {
+                let input = graph.nodes[node.inputs[0]].shape;
+                let whole = (window.kernel[0] * window.kernel[1]) as u64;
+                // No multiplier where every window lies inside the image anyway.
+                let multiple = if *count_padding { None } else { real_places_multiple(window, input) };
+                let overhangs = window.pads != [0; 4] && multiple.is_some_and(|_| hangs_over(window, input));
+                let count_real_places = multiple.filter(|&m| overhangs || m != whole).map(|m| m as u32);
+                Op::SumPool { window: window.clone(), count_real_places }
+            }
+            // The importer leaves no affine operation; an identity would be the nearest to one.
+            other => other.integer().unwrap_or(Op::Relu),
+        };
+        Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape }
+    });
+    Network {
+        name: graph.name.clone(),
+        activation_bits: options.activation_bits,
+        weight_bits: options.weight_bits,
+        nodes: nodes.collect(),
+        input: InputSpec {
+            scale: 1.0,
+            image: options.image.clone(),
+            affine: graph.affine.clone(),
+            channels_last: graph.channels_last,
+        },
+        output: OutputSpec { scale: 1.0, softmax: graph.softmax, labels: options.labels.clone() },
+    }
+}
+
+/// Whether some window has places outside the image.
+fn hangs_over(window: &crate::network::Window, input: crate::network::Shape) -> bool {
+    let outputs = window.output_hw([input[1], input[2]]).unwrap_or([0, 0]);
+    (0..2).any(|axis| {
+        (0..outputs[axis]).any(|at| window.real_places(axis, at, input[axis + 1]) < window.kernel[axis])
+    })
+}
+
+/// S by node.
+fn choose_scales(
+    graph: &Graph,
+    network: &Network,
+    ranges: &[f64],
+    options: &Options,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<f64>, QuantiseError> {
+    let n = options.activation_bits;
+    let count = network.nodes.len();
+    let mut classes = Classes((0..count).collect());
+    for (id, node) in network.nodes.iter().enumerate() {
+        if !matches!(node.op, Op::Input | Op::Linear(_) | Op::SumPool { .. }) {
+            node.inputs.iter().for_each(|&input| classes.join(id, input));
+        }
+    }
+    let class: Vec<NodeId> = (0..count).map(|id| classes.find(id)).collect();
+    let mut range = vec![0f64; count];
+    for id in 0..count {
+        range[class[id]] = range[class[id]].max(ranges[id]);
+    }
+
+    // By class, the highest scale that its range and its clips allow.
+    let target = f64::from(1u32 << (n - 2)) / options.headroom;
+    let mut scale: Vec<f64> = range.iter().map(|&r| if r > 0.0 { target / r } else { 1.0 }).collect();
+    let mut clip: Vec<Option<(NodeId, f32)>> = vec![None; count];
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let float::Op::Clip { ceiling } = node.op else { continue };
+        let class = class[id];
+        match clip[class] {
+            None => {
+                let highest = (f64::from(ceiling) * scale[class]).log2().floor().min(f64::from(n - 3));
+                scale[class] = highest.exp2() / f64::from(ceiling);
+                clip[class] = Some((id, ceiling));
+            }
+            Some((other, first)) => {
+                let apart = (f64::from(ceiling) / f64::from(first)).log2();
+                if apart != apart.round() {
+                    return Err(QuantiseError::ClipConflict(
+                        network.nodes[other].name.clone(),
+                        node.name.clone(),
+                    ));
+                }
+                // Neither bound may leave the range.
+                let over = (f64::from(ceiling) * scale[class]).log2().round() - f64::from(n - 3);
+                scale[class] *= (-over.max(0.0)).exp2();
+            }
+        }
+    }
+
+    // A layer whose weights would not fit at shift 1 takes a lower output scale. That raises the shift that layers
+    // after it need, so it is repeated until nothing changes; scales only fall, so it ends.
+    let by_node = |scale: &[f64]| {
+        let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
+        for (id, node) in network.nodes.iter().enumerate() {
+            match node.op {
+                Op::SumPool { .. } => scales[id] = scales[node.inputs[0]] * node.op.scale_gain() as f64,
+                Op::Rearrange(_) => scales[id] = scales[node.inputs[0]],
+                _ => {}
+            }
+        }
+        scales
+    };
+    let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
+    for _ in 0..count * 64 {
+        let scales = by_node(&scale);
+        let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| match &node.op {
+            float::Op::Linear(linear) => {
+                let largest = largest_weight(linear) * scales[id] / scales[node.inputs[0]];
+                let excess = (2.0 * largest / limit).log2();
+                (excess > 0.0).then(|| (id, excess.ceil().max(1.0), linear))
+            }
+            _ => None,
+        });
+        let Some((id, excess, linear)) = too_large else { break };
+        scale[class[id]] *= (-excess).exp2();
+        // A value that has no bits left to give is the end of it.
+        if range[class[id]] * scale[class[id]] < 4.0 {
+            let node = &graph.nodes[id];
+            return Err(QuantiseError::Weights {
+                node: node.name.clone(),
+                weight: largest_weight(linear),
+                input: ranges[node.inputs[0]],
+                output: ranges[id],
+                bits: options.weight_bits,
+            });
+        }
+        warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: excess as u32 });
+    }
+    for (id, ceiling) in graph.nodes.iter().enumerate().filter_map(|(id, node)| match node.op {
+        float::Op::Clip { ceiling } => Some((id, ceiling)),
+        _ => None,
+    }) {
+        if f64::from(ceiling) * scale[class[id]] < 1.5 {
+            let (node, range) = (graph.nodes[id].name.clone(), range[class[id]]);
+            return Err(QuantiseError::Clip { node, ceiling, range, bits: n });
+        }
+    }
+    Ok(by_node(&scale))
+}
+
+fn largest_weight(linear: &float::Linear) -> f64 {
+    f64::from(linear.weights.iter().fold(0f32, |m, w| m.max(w.abs())))
+}
+
+/// The largest shift at which the weights, times `scale` = S_out/S_in, fit.
+fn shift(linear: &float::Linear, scale: f64, options: &Options) -> u32 {
+    let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
+    let most = options.max_shift.min(MAX_PRODUCT_BITS - options.activation_bits);
+    let largest = largest_weight(linear) * scale;
+    (1..=most).rev().find(|&f| (largest * f64::from(f).exp2()).round() <= limit).unwrap_or(1)
+}
+
+/// Weights and bias as integers; `None` if the bias is out of range.
+fn round_weights(linear: &float::Linear, scale: f64, out_scale: f64, shift: u32) -> Option<Weights> {
+    let factor = scale * f64::from(shift).exp2();
+    let weights = linear.weights.iter().map(|&w| (f64::from(w) * factor).round() as i16).collect();
+    let factor = out_scale * f64::from(shift).exp2();
+    let round = |values: &[f32]| -> Option<Vec<i64>> {
+        let bound = MAX_BIAS as f64 / 2.0;
+        let scaled = values.iter().map(|&b| (f64::from(b) * factor).round());
+        scaled.map(|b| (b.abs() <= bound).then_some(b as i64)).collect()
+    };
+    let bias = match &linear.bias {
+        float::Bias::PerChannel(b) => Bias::PerChannel(round(b)?),
+        float::Bias::PerElement(b) => Bias::PerElement(round(b)?),
+    };
+    Some(Weights { weights, bias })
+}
+
+fn inspect(linear: &float::Linear, quantised: &Weights, shift: u32, largest_input: f64) -> LinearReport {
+    let Linear { out_channels, .. } = linear.spec;
+    let depth = linear.weights.len() / out_channels;
+    let (mut thin, mut lost, mut heaviest) = (0, 0, 0f64);
+    for (float, integer) in linear.weights.chunks_exact(depth).zip(quantised.weights.chunks_exact(depth)) {
+        let largest = integer.iter().map(|w| i32::from(*w).abs()).max().unwrap_or(0);
+        let empty = float.iter().all(|&w| w == 0.0);
+        thin += usize::from(largest < 8 && !empty);
+        lost += usize::from(largest == 0 && !empty);
+        heaviest = heaviest.max(integer.iter().map(|w| f64::from(i32::from(*w).abs())).sum());
+    }
+    let (Bias::PerChannel(bias) | Bias::PerElement(bias)) = &quantised.bias;
+    let bias = bias.iter().map(|b| b.unsigned_abs()).max().unwrap_or(0) as f64;
+    let worst = (heaviest * largest_input + bias) / f64::from(shift).exp2();
+    LinearReport {
+        shift,
+        largest_weight: quantised.weights.iter().map(|w| i32::from(*w).abs()).max().unwrap_or(0),
+        thin_channels: thin,
+        lost_channels: lost,
+        worst_case_bits: worst.max(1.0).log2() + 1.0,
+    }
+}
