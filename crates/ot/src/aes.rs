@@ -22,7 +22,7 @@ use crate::Block;
 /// The instructions that a key's functions use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernel {
-    /// The `aes` crate, block by block.
+    /// The `aes` crate.
     Portable,
     /// One block per instruction.
     #[cfg(target_arch = "x86_64")]

@@ -30,6 +30,9 @@
 //! Time and addresses depend on counts only, never on Δ, choice bits or paths. `unsafe` is confined to the
 //! kernels, `aes::x86` and `gather`.
 
+#[cfg(target_endian = "big")]
+compile_error!("blocks are sent and counted in the order of memory, which must be little-endian");
+
 mod aes;
 mod base;
 pub mod block;
@@ -91,6 +94,20 @@ pub trait CotSource {
     /// # Panics
     /// When `t` and `r` differ in length.
     fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError>;
+}
+
+impl<T: CotSource + ?Sized> CotSource for Box<T> {
+    fn delta(&self) -> Block {
+        (**self).delta()
+    }
+
+    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
+        (**self).send(chan, q)
+    }
+
+    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
+        (**self).receive(chan, t, r)
+    }
 }
 
 /// What can go wrong, sorted by who is to blame. After an error the session is spent.

@@ -2,7 +2,10 @@
 //!
 //! Row i has [`WEIGHT`] ones at places drawn from AES in counter mode under a public key: the "d-local" linear code
 //! of Ferret (Yang, Weng, Lan, Zhang, Wang, CCS 2020, ePrint 2020/924, Section 5), d = 10. A place may be drawn
-//! twice, which happens to one row in a few thousand and leaves it with two ones fewer.
+//! twice, which happens to one row in 7000 and leaves it with two ones fewer. All weights being even, the matrix
+//! cancels the all-ones vector: a secret of k bits counts as one of k − 1.
+//!
+//! Places are public, so looking blocks up by them reveals nothing.
 
 use crate::Block;
 use crate::aes::Key;
