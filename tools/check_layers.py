@@ -22,8 +22,8 @@ ARROWS: dict[str, set[str]] = {
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
     "mpc": {"ot", "wire"},
-    "linear": {"rlwe", "ring", "wire", "mpc"},
-    "plan": {"graph", "linear", "mpc"},
+    "linear": {"rlwe", "ring", "wire", "graph"},
+    "plan": {"graph", "linear", "rlwe"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},
     "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "engine"},
 }

@@ -1,2 +1,57 @@
-//! The `jaguar` command.
-fn main() {}
+//! `jaguar`: private inference between two machines.
+
+mod compile;
+mod inspect;
+mod picture;
+mod predict;
+mod progress;
+mod serve;
+mod table;
+mod verify;
+
+use clap::{Parser, Subcommand};
+
+/// Private CNN inference: the image stays with the client, the weights with the server.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Quantise an ONNX model and check it against the float model.
+    Compile(compile::Args),
+    /// Show what a compiled model does, layer by layer, and what it will cost.
+    Inspect(inspect::Args),
+    /// Serve a compiled model.
+    Serve(serve::Args),
+    /// Run both parties here and compare every layer with the plaintext reference.
+    Verify(verify::Args),
+    /// Get the prediction for an image from a server that may not see it.
+    Predict(predict::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Cli::parse().command {
+        Command::Compile(args) => compile::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Predict(args) => predict::run(&args),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
+fn set_threads(threads: usize) -> anyhow::Result<()> {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    Ok(())
+}

@@ -1,1 +1,106 @@
-//! To be written.
+//! Sessions: two parties run a plan over a connection. Client and server as libraries.
+//!
+//! A session has four phases, and a type for each state between them, so that what one phase makes cannot be
+//! used in another, or twice:
+//!
+//! ```text
+//! client::connect ──model──> Connected ──client──> Ready ──preprocessing──> Prepared ──online──> Prediction + Ready
+//! server::Service::serve runs the same phases until the client leaves.
+//! ```
+//!
+//! | phase | when | what passes |
+//! |---|---|---|
+//! | model | once per connection | versions, the public network, the plan's digest |
+//! | client | once per client | the hint (kept on the client's disk), base OTs |
+//! | preprocessing | per query, before the input | p0, mask seeds, OT extension, all hashing |
+//! | online | per query | b up; the nonlinear layers' corrections both ways; the result |
+//!
+//! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could hold a
+//! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
+
+pub mod bundle;
+pub mod client;
+pub mod files;
+pub mod hint;
+mod message;
+mod program;
+pub mod report;
+pub mod server;
+#[cfg(test)]
+mod tests;
+pub mod verify;
+
+use std::path::Path;
+
+use jaguar_mpc::MpcError;
+use jaguar_ot::OtError;
+use jaguar_plan::PlanError;
+use jaguar_wire::WireError;
+
+/// What ends a session. The other party is told, as well as the connection still can.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The connection, or what came over it.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Oblivious transfer.
+    #[error("oblivious transfer: {0}")]
+    Ot(#[from] OtError),
+    /// A nonlinear layer.
+    #[error("nonlinear layer: {0}")]
+    Mpc(#[from] MpcError),
+    /// The network cannot be run with these parameters.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// What happened in the middle of a layer.
+    #[error("layer '{layer}', {phase}: {source}")]
+    InLayer {
+        /// The node's name.
+        layer: String,
+        /// Preparing or running.
+        phase: &'static str,
+        /// What happened.
+        source: Box<EngineError>,
+    },
+    /// The peer speaks another version, or is no Jaguar.
+    #[error("this is protocol version {ours}, the peer's is {theirs}: use the same release on both sides")]
+    Version {
+        /// Ours.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
+    /// The peer sent something that cannot be right.
+    #[error("the peer broke the protocol: {0}")]
+    PeerMisbehaved(String),
+    /// A compiled model that cannot be used.
+    #[error("{0}")]
+    Bundle(String),
+    /// A hint that cannot be used.
+    #[error("hint: {0}")]
+    Hint(String),
+    /// Something the caller gave is not what the network takes.
+    #[error("{0}")]
+    Input(String),
+    /// The disk.
+    #[error("{what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: String,
+        /// The operating system's word.
+        source: std::io::Error,
+    },
+}
+
+impl EngineError {
+    pub(crate) fn file(what: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::File { what, path: path.display().to_string(), source }
+    }
+
+    pub(crate) fn in_layer(self, layer: &str, phase: &'static str) -> Self {
+        Self::InLayer { layer: layer.to_owned(), phase, source: Box::new(self) }
+    }
+}

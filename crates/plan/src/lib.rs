@@ -111,8 +111,10 @@ impl Plan {
         let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
         for (id, node) in nodes.iter().enumerate() {
             let ring = needed[id];
-            if ring > MAX_SHARE_BITS {
-                return Err(PlanError::Ring { name: node.name.clone(), bits: ring });
+            // Sums over windows are taken on whole words before they are reduced.
+            let gained = node.op.scale_gain().next_power_of_two().trailing_zeros();
+            if ring > MAX_SHARE_BITS || ring + gained > 63 {
+                return Err(PlanError::Ring { name: node.name.clone(), bits: ring.max(MAX_SHARE_BITS + 1) });
             }
             let made = match &node.op {
                 Op::Input => ring,

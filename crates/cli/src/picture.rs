@@ -1,0 +1,110 @@
+//! Inputs from files: JPEG and PNG images, and `.npy` tensors.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use image::{ImageReader, Limits};
+use jaguar_graph::image_input;
+use jaguar_graph::network::{ImageSpec, Network, Shape};
+
+/// What a file held.
+pub enum Source {
+    Pixels { rgb: Vec<u8>, width: usize, height: usize },
+    Tensor { shape: Vec<u64>, values: Vec<f32> },
+}
+
+/// Larger tensors are refused unread.
+const MAX_VALUES: u64 = 1 << 26;
+
+/// Reads an image or a tensor, by what the file says it is.
+pub fn open(path: &Path) -> Result<Source> {
+    let read = || -> Result<Source> {
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+            return tensor_file(path);
+        }
+        let mut reader = ImageReader::open(path)?.with_guessed_format()?;
+        if reader.format().is_none() {
+            bail!("neither a JPEG nor a PNG image, nor an .npy tensor");
+        }
+        let mut limits = Limits::default();
+        limits.max_image_width = Some(image_input::MAX_SIDE as u32);
+        limits.max_image_height = Some(image_input::MAX_SIDE as u32);
+        reader.limits(limits);
+        let image = reader.decode()?.into_rgb8();
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        Ok(Source::Pixels { rgb: image.into_raw(), width, height })
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+fn tensor_file(path: &Path) -> Result<Source> {
+    let npy = npyz::NpyFile::new(BufReader::new(File::open(path)?))?;
+    let shape = npy.shape().to_vec();
+    let count = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d));
+    ensure!(count.is_some_and(|c| c <= MAX_VALUES), "a tensor of shape {shape:?} is too large");
+    ensure!(npy.order() == npyz::Order::C, "the tensor is in Fortran order; save it in C order");
+    let values = match npy.dtype().descr().as_str() {
+        "'<f4'" => npy.into_vec::<f32>()?,
+        "'<f8'" => npy.into_vec::<f64>()?.iter().map(|&v| v as f32).collect(),
+        other => bail!("the tensor's type is {other}; float32 or float64 is needed"),
+    };
+    ensure!(values.iter().all(|v| v.is_finite()), "the tensor holds values that are no finite numbers");
+    Ok(Source::Tensor { shape, values })
+}
+
+impl Source {
+    /// The network's input tensor `[C, H, W]`.
+    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, channels_last: bool) -> Result<Vec<f32>> {
+        match self {
+            Source::Pixels { rgb, width, height } => {
+                Ok(image_input::tensor(spec, shape, rgb, *width, *height)?)
+            }
+            Source::Tensor { shape: found, values } => {
+                let [c, h, w] = shape.map(|d| d as u64);
+                let expected = if channels_last { [h, w, c] } else { [c, h, w] };
+                let bare = found.strip_prefix(&[1]).filter(|s| s.len() == 3).unwrap_or(found);
+                ensure!(bare == expected, "the tensor's shape is {found:?}; the network takes {expected:?}");
+                if !channels_last {
+                    return Ok(values.clone());
+                }
+                let [c, h, w] = shape;
+                Ok((0..c * h * w).map(|i| values[i % (h * w) * c + i / (h * w)]).collect())
+            }
+        }
+    }
+
+    /// The network's input as the integers that a query takes.
+    pub fn integers(&self, network: &Network) -> Result<Vec<i64>> {
+        let input = &network.input;
+        let tensor = self.tensor(&input.image, network.nodes[0].shape, input.channels_last)?;
+        Ok(input.quantise(&tensor, network.activation_bits))
+    }
+}
+
+/// The images and tensors among `paths`: files as they are, folders by their content, in the order of their names.
+pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let mut found = Vec::new();
+            for entry in std::fs::read_dir(path).with_context(|| path.display().to_string())? {
+                let file = entry?.path();
+                let known = file
+                    .extension()
+                    .and_then(|e| e.to_str())
+                    .is_some_and(|e| ["jpg", "jpeg", "png", "npy"].iter().any(|k| e.eq_ignore_ascii_case(k)));
+                if known {
+                    found.push(file);
+                }
+            }
+            found.sort();
+            ensure!(!found.is_empty(), "{}: no JPEG, PNG or .npy file in this folder", path.display());
+            files.extend(found);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}

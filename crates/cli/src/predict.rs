@@ -1,0 +1,156 @@
+//! `jaguar predict`
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use jaguar_engine::client::{Limits, Prediction, connect};
+use jaguar_engine::files::default_cache;
+use jaguar_engine::report::Report;
+use jaguar_graph::network::Network;
+use jaguar_wire::Channel;
+use jaguar_wire::tcp::{Options, Tcp};
+use serde::Serialize;
+
+use crate::picture;
+use crate::progress::Bars;
+use crate::table;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server's address and port.
+    #[arg(long, default_value = "127.0.0.1:7447")]
+    server: String,
+    /// Images (JPEG or PNG), or tensors that are already preprocessed (.npy, float32, in the model's layout).
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
+    /// Where the hint is kept between runs (default: the user's cache folder).
+    #[arg(long)]
+    cache: Option<PathBuf>,
+    /// How many classes to show.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// One line of JSON per input instead of text: all logits and the whole cost table.
+    #[arg(long)]
+    json: bool,
+    /// Threads (0: one per core).
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    input: String,
+    model: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    top: Vec<Class>,
+    /// The integer logits, scale in `logit_scale`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<&'a [i64]>,
+    logit_scale: f64,
+    label: usize,
+    cost: &'a Report,
+}
+
+#[derive(Serialize)]
+struct Class {
+    class: usize,
+    name: String,
+    logit: f64,
+    probability: f64,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    crate::set_threads(args.threads)?;
+    let cache = args.cache.clone().or_else(default_cache).context(
+        "no cache folder is known (neither HOME nor XDG_CACHE_HOME is set); name one with --cache",
+    )?;
+    // Look at the files before anything is sent or fetched.
+    let sources = args.inputs.iter().map(|p| picture::open(p)).collect::<Result<Vec<_>>>()?;
+
+    let channel = Channel::new(Tcp::connect(args.server.as_str(), Options::default())?);
+    let connected = connect(channel, &Limits::default())?;
+    let inputs = sources
+        .iter()
+        .zip(&args.inputs)
+        .map(|(s, path)| s.integers(connected.network()).with_context(|| path.display().to_string()))
+        .collect::<Result<Vec<_>>>()?;
+    let model = format!("{} ({})", connected.network().name, connected.model());
+    let mut bars = Bars::new(args.json);
+    if !args.json {
+        println!("model {model} at {}", args.server);
+    }
+    let mut ready = connected.prepare_client(&cache, &mut bars)?;
+    for (input, path) in inputs.iter().zip(&args.inputs) {
+        let prepared = ready.prepare_query(&mut bars)?;
+        let (prediction, report, next) = prepared.run(input, &mut bars)?;
+        bars.finish();
+        ready = next;
+        show(args, path.display().to_string(), &model, ready.network(), &prediction, &report)?;
+    }
+    ready.leave()?;
+    Ok(())
+}
+
+fn show(
+    args: &Args,
+    input: String,
+    model: &str,
+    network: &Network,
+    prediction: &Prediction,
+    report: &Report,
+) -> Result<()> {
+    let name =
+        |class: usize| network.output.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"));
+    let (top, label) = match prediction {
+        Prediction::Label(label) => (Vec::new(), *label),
+        Prediction::Logits(logits) => {
+            let real = network.output.logits(logits);
+            let largest = real.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = real.iter().map(|l| (l - largest).exp()).sum();
+            let mut order: Vec<usize> = (0..real.len()).collect();
+            order.sort_by(|&a, &b| logits[b].cmp(&logits[a]).then(a.cmp(&b)));
+            let top: Vec<Class> = order
+                .iter()
+                .take(args.top)
+                .map(|&class| Class {
+                    class,
+                    name: name(class),
+                    logit: real[class],
+                    probability: (real[class] - largest).exp() / sum,
+                })
+                .collect();
+            (top, order.first().copied().unwrap_or(0))
+        }
+    };
+    if args.json {
+        let logits = match prediction {
+            Prediction::Logits(l) => Some(l.as_slice()),
+            Prediction::Label(_) => None,
+        };
+        let answer = Answer {
+            input,
+            model: model.to_owned(),
+            top,
+            logits,
+            logit_scale: network.output.scale,
+            label,
+            cost: report,
+        };
+        println!("{}", serde_json::to_string(&answer)?);
+        return Ok(());
+    }
+    println!("\n{input}");
+    if top.is_empty() {
+        println!("  {} (the server reveals the label only)", name(label));
+    }
+    for (rank, c) in top.iter().enumerate() {
+        println!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+    }
+    println!("\n{}", table::costs(report));
+    println!(
+        "peak memory: client {}, server {}",
+        table::bytes(report.client_peak_kib * 1024),
+        table::bytes(report.server_peak_kib * 1024)
+    );
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Progress bars on a terminal; nothing where there is none.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use jaguar_engine::report::Progress;
+use jaguar_wire::Phase;
+
+/// Shows the phase, the layer, and how far it is.
+pub struct Bars {
+    bar: Option<(ProgressBar, Kind)>,
+    quiet: bool,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Kind {
+    Hint,
+    Layers(Phase),
+}
+
+impl Bars {
+    /// Bars on standard error (`quiet`: none).
+    pub fn new(quiet: bool) -> Self {
+        Self { bar: None, quiet }
+    }
+
+    /// Removes the bar, so that other output may follow.
+    pub fn finish(&mut self) {
+        if let Some((bar, _)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn bar(&mut self, kind: Kind, total: u64) -> Option<&ProgressBar> {
+        if self.quiet {
+            return None;
+        }
+        if self.bar.as_ref().is_none_or(|(_, k)| *k != kind) {
+            self.finish();
+            let (title, count) = match kind {
+                Kind::Hint => ("fetching the hint (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
+                Kind::Layers(Phase::Preprocessing) => ("preparing ", "{pos}/{len} {msg}"),
+                Kind::Layers(Phase::Online) => ("predicting", "{pos}/{len} {msg}"),
+                Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
+            };
+            let style = ProgressStyle::with_template(&format!("{title} [{{bar:30}}] {count} ({{elapsed}})"))
+                .expect("a well-formed template")
+                .progress_chars("=> ");
+            let bar = ProgressBar::new(total).with_style(style);
+            bar.enable_steady_tick(Duration::from_millis(200));
+            self.bar = Some((bar, kind));
+        }
+        self.bar.as_ref().map(|(bar, _)| bar)
+    }
+}
+
+impl Progress for Bars {
+    fn step(&mut self, phase: Phase, index: usize, total: usize, name: &str) {
+        if let Some(bar) = self.bar(Kind::Layers(phase), total as u64) {
+            bar.set_position(index as u64 + 1);
+            bar.set_message(name.to_owned());
+        }
+        if index + 1 == total {
+            self.finish();
+        }
+    }
+
+    fn hint(&mut self, done: u64, total: u64) {
+        if done < total {
+            if let Some(bar) = self.bar(Kind::Hint, total) {
+                bar.set_position(done);
+            }
+        } else {
+            self.finish();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `jaguar serve`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::Reveal;
+use jaguar_engine::report::peak_kib;
+use jaguar_engine::server::Service;
+use jaguar_rlwe::Parameters;
+use jaguar_wire::Channel;
+use jaguar_wire::tcp::{Incoming, Listener, Options};
+
+use crate::progress::Bars;
+use crate::table::bytes;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The compiled model.
+    model: PathBuf,
+    /// Address and port to listen on.
+    #[arg(long, default_value = "127.0.0.1:7447")]
+    listen: String,
+    /// What clients get to know.
+    #[arg(long, value_enum, default_value_t = Shown::Logits)]
+    reveal: Shown,
+    /// Threads for the linear layers (0: one per core).
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Clients served at once; more are turned away.
+    #[arg(long, default_value_t = 8)]
+    max_clients: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Shown {
+    /// All logits.
+    Logits,
+    /// The most likely label only.
+    Label,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    crate::set_threads(args.threads)?;
+    let bundle = Bundle::read(&args.model)?;
+    let reveal = match args.reveal {
+        Shown::Logits => Reveal::Logits,
+        Shown::Label => Reveal::Label,
+    };
+    let listener = Listener::bind(args.listen.as_str())?;
+    let service = Arc::new(Service::new(bundle, Parameters::DEFAULT, reveal)?);
+    let mut bars = Bars::new(false);
+    service.prepare_model(&mut bars);
+    bars.finish();
+    let address = listener.address()?;
+    println!("{} (model {}) listening on {address}", service.network().name, service.model());
+    if !address.ip().is_loopback() {
+        eprintln!(
+            "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
+        );
+    }
+    let clients = Arc::new(AtomicUsize::new(0));
+    loop {
+        let incoming = match listener.accept() {
+            Ok(incoming) => incoming,
+            Err(e) => {
+                eprintln!("accepting a connection: {e}");
+                thread::sleep(std::time::Duration::from_millis(100));
+                continue;
+            }
+        };
+        let (service, clients, limit) = (service.clone(), clients.clone(), args.max_clients);
+        thread::Builder::new()
+            .name("client".into())
+            .spawn(move || {
+                let peer = incoming.peer();
+                let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
+                match serve(&service, incoming, busy) {
+                    Ok(()) => println!("{peer}: left"),
+                    Err(e) => println!("{peer}: {e:#}"),
+                }
+                clients.fetch_sub(1, Ordering::SeqCst);
+            })
+            .context("starting a thread")?;
+    }
+}
+
+fn serve(service: &Service, incoming: Incoming, busy: bool) -> Result<()> {
+    let peer = incoming.peer();
+    let mut channel = Channel::new(incoming.greet(Options::default())?);
+    if busy {
+        channel.abort("the server is busy with as many clients as it takes; try again later");
+        anyhow::bail!("turned away: too many clients");
+    }
+    println!("{peer}: connected");
+    service.serve(channel, &mut |served| {
+        println!(
+            "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
+            served.preparing.as_secs_f64(),
+            served.online.as_secs_f64(),
+            bytes(served.traffic.received),
+            bytes(served.traffic.sent),
+            served.traffic.rounds,
+            bytes(peak_kib() * 1024),
+        );
+    })?;
+    Ok(())
+}

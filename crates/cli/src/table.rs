@@ -1,0 +1,114 @@
+//! Tables for people.
+
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use jaguar_engine::report::Report;
+
+/// A table without borders; the columns from `numbers_from` on are numbers.
+pub fn plain(header: &[&str], numbers_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header.iter().copied());
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if i >= numbers_from {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// 1234567 as `1.18 MiB`.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0 => "-".into(),
+        1..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
+        _ => format!("{:.2} MiB", n as f64 / 1_048_576.0),
+    }
+}
+
+fn millis(seconds: f64) -> String {
+    if seconds < 5e-5 { "-".into() } else { format!("{:.1}", seconds * 1e3) }
+}
+
+fn count(n: u64) -> String {
+    match n {
+        0 => "-".into(),
+        1..10_000 => n.to_string(),
+        10_000..10_000_000 => format!("{:.0}k", n as f64 / 1e3),
+        _ => format!("{:.1}M", n as f64 / 1e6),
+    }
+}
+
+/// The cost of a query by layer, as text.
+pub fn costs(report: &Report) -> String {
+    let mut table = plain(
+        &[
+            "layer",
+            "operation",
+            "ciphertexts",
+            "COTs",
+            "up",
+            "down",
+            "rounds",
+            "client ms",
+            "server ms",
+            "prep. c",
+            "prep. s",
+        ],
+        2,
+    );
+    for row in &report.rows {
+        let (on, pre) = (&row.online, &row.preprocessing);
+        if on.bytes_up + on.bytes_down + pre.bytes_up + pre.bytes_down == 0 && row.ciphertexts == 0 {
+            continue; // done by each party alone
+        }
+        table.add_row([
+            row.name.clone(),
+            row.operation.clone(),
+            if row.ciphertexts == 0 { "-".into() } else { format!("{}+{}", row.ciphertexts, row.responses) },
+            count(row.cots),
+            bytes(on.bytes_up),
+            bytes(on.bytes_down),
+            count(on.rounds),
+            millis(on.client_seconds),
+            millis(on.server_seconds),
+            millis(pre.client_seconds),
+            millis(pre.server_seconds),
+        ]);
+    }
+    let on = &report.online;
+    table.add_row([
+        "online, all".to_owned(),
+        String::new(),
+        String::new(),
+        count(report.rows.iter().map(|r| r.cots).sum()),
+        bytes(on.bytes_up),
+        bytes(on.bytes_down),
+        count(on.rounds),
+        millis(on.client_seconds),
+        millis(on.server_seconds),
+        millis(report.preprocessing.client_seconds),
+        millis(report.preprocessing.server_seconds),
+    ]);
+    let mut phases = plain(&["phase", "up", "down", "rounds", "seconds"], 1);
+    for (name, cost, seconds) in [
+        ("model (once per connection)", &report.model, None),
+        ("client (hint, base OTs)", &report.client, None),
+        ("preprocessing (before the input)", &report.preprocessing, Some(report.preprocessing_seconds)),
+        ("online", &report.online, Some(report.online_seconds)),
+    ] {
+        phases.add_row([
+            name.to_owned(),
+            bytes(cost.bytes_up),
+            bytes(cost.bytes_down),
+            count(cost.rounds),
+            seconds.map_or("-".into(), |s| format!("{s:.2}")),
+        ]);
+    }
+    format!("{}\n\n{}", trimmed(&table), trimmed(&phases))
+}
+
+/// The table without spaces at the ends of lines.
+pub fn trimmed(table: &Table) -> String {
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,74 @@
+//! `jaguar verify`
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::{Prediction, Reveal};
+use jaguar_engine::verify::verify;
+use jaguar_graph::network::argmax;
+use jaguar_graph::reference;
+use jaguar_rlwe::Parameters;
+
+use crate::picture;
+use crate::table::{plain, trimmed};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The compiled model.
+    model: PathBuf,
+    /// Images, .npy tensors, or folders of them.
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
+    /// Threads (0: one per core).
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    crate::set_threads(args.threads)?;
+    let bundle = Bundle::read(&args.model)?;
+    let files = picture::collect(&args.inputs)?;
+    let inputs = files
+        .iter()
+        .map(|p| picture::open(p)?.integers(&bundle.model.network))
+        .collect::<Result<Vec<_>>>()?;
+    let expected = inputs
+        .iter()
+        .map(|x| Ok(argmax(reference::run(&bundle.model, x)?.output())))
+        .collect::<Result<Vec<_>>>()?;
+    // A folder of its own: the hint of a check is no client's.
+    let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
+    let checks = verify(bundle, Parameters::DEFAULT, Reveal::Logits, &inputs, &cache);
+    let _ = std::fs::remove_dir_all(&cache);
+    let checks = checks?;
+
+    let mut table = plain(&["layer", "values", "largest error", "mean error", "bound", "outside"], 1);
+    let (mut wrong, mut same) = (0, 0);
+    for (i, node) in checks[0].layers.iter().enumerate() {
+        let all = || checks.iter().map(|c| &c.layers[i]);
+        let outside: usize = all().map(|l| l.wrong).sum();
+        wrong += outside;
+        table.add_row([
+            node.name.clone(),
+            node.values.to_string(),
+            format!("{:.3}", all().fold(0.0, |m, l| l.max_ulps.max(m))),
+            format!("{:+.4}", all().map(|l| l.mean_ulps).sum::<f64>() / checks.len() as f64),
+            format!("{:.3}", node.bound_ulps),
+            outside.to_string(),
+        ]);
+    }
+    println!("{}", trimmed(&table));
+    println!("(errors in units of the last place, against the reference on the same inputs of the layer)");
+    for ((file, check), &want) in files.iter().zip(&checks).zip(&expected) {
+        let got = match &check.prediction {
+            Prediction::Logits(l) => argmax(l),
+            Prediction::Label(l) => *l,
+        };
+        same += usize::from(got == want);
+        println!("{}: private class {got}, reference {want}", file.display());
+    }
+    println!("same class: {same}/{}", checks.len());
+    ensure!(wrong == 0, "{wrong} values are outside their protocol's bound");
+    Ok(())
+}

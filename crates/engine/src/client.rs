@@ -1,0 +1,357 @@
+//! The client: it holds an image, and gets a prediction.
+
+use std::path::Path;
+use std::time::Instant;
+
+use jaguar_graph::network::Network;
+use jaguar_linear::jaguar::{ClientPrepared, prepare};
+use jaguar_mpc::Party;
+use jaguar_ot::{Cots, Role};
+use jaguar_plan::{PROTOCOL_VERSION, Plan};
+use jaguar_ring::prg::os_random;
+use jaguar_rlwe::{PublicSeed, QuerySecret, Ring};
+use jaguar_wire::{Channel, Phase};
+
+use crate::EngineError;
+use crate::bundle::ModelId;
+use crate::hint::HintFile;
+use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost, parameters};
+use crate::program::{self, Clock, Linear, PreparedStep};
+use crate::report::{Progress, Report};
+
+pub use crate::message::Reveal;
+
+/// What a server may make a client spend, before the client says no.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of the hint on disk.
+    pub hint_bytes: u64,
+    /// Values that a query holds at once: inputs and outputs of all layers together.
+    pub values: u64,
+}
+
+impl Default for Limits {
+    /// 4 GiB and 2^28 values (ResNet-50 has 0.2 GiB and 2^24).
+    fn default() -> Self {
+        Self { hint_bytes: 4 << 30, values: 1 << 28 }
+    }
+}
+
+/// A connection whose parties agree on a plan. Nothing secret has passed.
+pub struct Connected {
+    channel: Channel,
+    network: Network,
+    plan: Plan,
+    model: ModelId,
+    reveal: Reveal,
+}
+
+/// Greets the server at the other end of `channel`, gets the network's public part, and plans it.
+///
+/// # Errors
+/// When the connection fails, the versions differ, or the server offers what cannot be right or is beyond `limits`.
+pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+    let result = greet(&mut channel, limits);
+    match result {
+        Ok((network, plan, model, reveal)) => Ok(Connected { channel, network, plan, model, reveal }),
+        Err(e) => Err(give_up(&mut channel, e)),
+    }
+}
+
+fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
+    channel.abort(&error.to_string());
+    error
+}
+
+fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
+    channel.enter(Phase::Model, "handshake");
+    channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
+    let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
+    if version != PROTOCOL_VERSION {
+        return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
+    }
+    let offer: Offer = channel.recv_message("offer", MAX_MESSAGE)?;
+    let params = parameters(offer.ring_dim, offer.modulus_bits)?;
+    let network: Network = channel.recv_message("network", MAX_NETWORK)?;
+    network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
+    let values: u64 = network.nodes.iter().map(|n| n.shape.iter().product::<usize>() as u64).sum();
+    if values > limits.values {
+        return Err(EngineError::PeerMisbehaved(format!(
+            "a network with {values} values (the limit is {})",
+            limits.values
+        )));
+    }
+    let plan = Plan::new(&network, params)?;
+    if plan.hint_bytes() as u64 > limits.hint_bytes {
+        return Err(EngineError::PeerMisbehaved(format!(
+            "a network whose hint takes {} bytes (the limit is {})",
+            plan.hint_bytes(),
+            limits.hint_bytes
+        )));
+    }
+    Ok((network, plan, offer.model, offer.reveal))
+}
+
+impl Connected {
+    /// The network's public part.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The model's public name.
+    pub fn model(&self) -> ModelId {
+        self.model
+    }
+
+    /// What the server will reveal.
+    pub fn reveal(&self) -> Reveal {
+        self.reveal
+    }
+
+    /// Fetches what is missing of the hint into `cache` and sets up oblivious transfer.
+    ///
+    /// # Errors
+    /// When the connection or the disk fails, or the server refuses.
+    pub fn prepare_client(mut self, cache: &Path, progress: &mut dyn Progress) -> Result<Ready, EngineError> {
+        match self.fetch(cache, progress) {
+            Ok((hint, party)) => {
+                let ring = Ring::new(self.plan.params);
+                let public = PublicSeed(self.model.0);
+                let p1 = public.p1(ring.params());
+                Ok(Ready { connected: self, hint, party, ring, public, p1 })
+            }
+            Err(e) => Err(give_up(&mut self.channel, e)),
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        cache: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<(HintFile, Party<Cots>), EngineError> {
+        let mut hint = HintFile::open(cache, self.model, &self.plan, os_random())?;
+        let channel = &mut self.channel;
+        channel.send_message(&Accept {
+            plan: self.plan.digest(),
+            nonce: hint.nonce(),
+            have_blocks: hint.have() as u32,
+        })?;
+        channel.enter(Phase::Client, "hint");
+        let blocks = hint.blocks().to_vec();
+        let total = hint.bytes(0..blocks.len());
+        let mut done = hint.bytes(0..hint.have());
+        progress.hint(done, total);
+        for block in &blocks[hint.have()..] {
+            let bytes = channel.recv(block.bytes)?;
+            let mut hash = [0; 32];
+            channel.recv_into(&mut hash)?;
+            hint.append(&bytes, &hash)?;
+            done += bytes.len() as u64;
+            progress.hint(done, total);
+        }
+        channel.enter(Phase::Client, "base OTs");
+        let cots = Cots::setup(channel, Role::Client)?;
+        Ok((hint, Party::new(Role::Client, cots)))
+    }
+}
+
+/// A client with everything that serves more than one query.
+pub struct Ready {
+    connected: Connected,
+    hint: HintFile,
+    party: Party<Cots>,
+    ring: Ring,
+    public: PublicSeed,
+    p1: Vec<u64>,
+}
+
+/// A prepared query: everything that needs no input is done. It serves one input.
+pub struct Prepared {
+    ready: Ready,
+    steps: Vec<PreparedStep<ClientPrepared>>,
+    result: program::PreparedResult,
+    clock: Clock,
+}
+
+/// What the client learns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prediction {
+    /// The integer logits; divided by the network's output scale they are the model's.
+    Logits(Vec<i64>),
+    /// The position of the largest.
+    Label(usize),
+}
+
+impl Ready {
+    /// The network's public part.
+    pub fn network(&self) -> &Network {
+        &self.connected.network
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.connected.plan
+    }
+
+    /// Does all of the next query's work that needs no input. Secrets, masks and correlations are fresh.
+    ///
+    /// # Errors
+    /// When the connection fails. The session is over then.
+    pub fn prepare_query(mut self, progress: &mut dyn Progress) -> Result<Prepared, EngineError> {
+        match self.prepare_steps(progress) {
+            Ok((steps, result, clock)) => Ok(Prepared { ready: self, steps, result, clock }),
+            Err(e) => Err(give_up(&mut self.connected.channel, e)),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn prepare_steps(
+        &mut self,
+        progress: &mut dyn Progress,
+    ) -> Result<(Vec<PreparedStep<ClientPrepared>>, program::PreparedResult, Clock), EngineError> {
+        let Self {
+            connected: Connected { channel, network, plan, reveal, .. },
+            hint,
+            party,
+            ring,
+            public,
+            p1,
+        } = self;
+        channel.enter(Phase::Preprocessing, "query keys");
+        channel.send_message(&Request::Query)?;
+        let mut secret = QuerySecret::fresh(ring);
+        let p0 = secret.zero_key(ring, p1);
+        channel.send_packed(&p0, ring.params().modulus_bits())?;
+        let mut mask_seed = [0; 32];
+        channel.recv_into(&mut mask_seed)?;
+
+        let mut layers = hint.layers()?;
+        let mut clock = Clock::new(network.nodes.len());
+        let program = program::Program { network, plan };
+        let (steps, result) =
+            program.prepare(channel, party, *reveal, &mut clock, progress, &mut |layer| {
+                let hint = layers.next(layer.index())?;
+                Ok(prepare(layer, ring, public, &hint, &mut secret, &mask_seed))
+            })?;
+        Ok((steps, result, clock))
+    }
+
+    /// Says good-bye.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn leave(mut self) -> Result<(), EngineError> {
+        self.connected.channel.send_message(&Request::Leave)?;
+        Ok(self.connected.channel.flush()?)
+    }
+}
+
+struct ClientLinear;
+
+impl Linear for ClientLinear {
+    type Prepared = ClientPrepared;
+
+    fn run(
+        &mut self,
+        layer: &jaguar_linear::jaguar::Layer,
+        prepared: ClientPrepared,
+        channel: &mut Channel,
+        x: &[u64],
+    ) -> Result<Vec<u64>, EngineError> {
+        Ok(prepared.run(layer, channel, x)?)
+    }
+}
+
+impl Prepared {
+    /// The network's public part.
+    pub fn network(&self) -> &Network {
+        self.ready.network()
+    }
+
+    /// Runs the query on `input`, integers `[C, H, W]` in the activation range.
+    ///
+    /// # Errors
+    /// When the input does not fit the network (nothing was sent then, but the query is spent), or the connection fails.
+    pub fn run(
+        self,
+        input: &[i64],
+        progress: &mut dyn Progress,
+    ) -> Result<(Prediction, Report, Ready), EngineError> {
+        self.run_watched(input, progress, &mut |_, _| ())
+    }
+
+    pub(crate) fn run_watched(
+        mut self,
+        input: &[i64],
+        progress: &mut dyn Progress,
+        watch: program::Watch<'_>,
+    ) -> Result<(Prediction, Report, Ready), EngineError> {
+        match self.run_steps(input, progress, watch) {
+            Ok((prediction, report)) => Ok((prediction, report, self.ready)),
+            Err(e) => Err(give_up(&mut self.ready.connected.channel, e)),
+        }
+    }
+
+    fn run_steps(
+        &mut self,
+        input: &[i64],
+        progress: &mut dyn Progress,
+        watch: program::Watch<'_>,
+    ) -> Result<(Prediction, Report), EngineError> {
+        let Connected { channel, network, plan, .. } = &mut self.ready.connected;
+        let want: usize = network.nodes[0].shape.iter().product();
+        let bound = 1i64 << (network.activation_bits - 1);
+        if input.len() != want {
+            return Err(EngineError::Input(format!(
+                "the input has {} values; the network takes {want} ({:?})",
+                input.len(),
+                network.nodes[0].shape
+            )));
+        }
+        if let Some(v) = input.iter().find(|v| !(-bound..bound).contains(*v)) {
+            return Err(EngineError::Input(format!("input value {v} is outside {}..{bound}", -bound)));
+        }
+        let start = Instant::now();
+        let input: Vec<u64> = input.iter().map(|&v| v as u64).collect();
+        let program = program::Program { network, plan };
+        let output = program.run(
+            channel,
+            std::mem::take(&mut self.steps),
+            input,
+            &mut ClientLinear,
+            &mut self.clock,
+            progress,
+            watch,
+        )?;
+        channel.enter(Phase::Online, "result");
+        let bits = plan.steps.last().expect("a plan has steps").ring;
+        let result = std::mem::replace(&mut self.result, program::PreparedResult::Logits);
+        let prediction = match result {
+            program::PreparedResult::Logits => {
+                let theirs = channel.recv_packed(output.len(), bits)?;
+                Prediction::Logits(
+                    output
+                        .iter()
+                        .zip(&theirs)
+                        .map(|(a, b)| program::signed(a.wrapping_add(*b), bits))
+                        .collect(),
+                )
+            }
+            program::PreparedResult::Label(argmax) => {
+                let label = argmax.run(channel, &output)?;
+                Prediction::Label(label.ok_or_else(|| EngineError::PeerMisbehaved("no label came".into()))?)
+            }
+        };
+        let online = start.elapsed();
+        channel.enter(Phase::Online, "report");
+        let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
+        let stats = channel.take_stats();
+        let report = Report::new(network, plan, &stats, &self.clock, &server, online);
+        Ok((prediction, report))
+    }
+}

@@ -1,0 +1,70 @@
+//! The control messages. Everything bulky travels outside them, in lengths that follow from the plan.
+
+use jaguar_rlwe::Parameters;
+use serde::{Deserialize, Serialize};
+
+use crate::EngineError;
+use crate::bundle::ModelId;
+
+/// Control messages (but the network) are at most this long.
+pub(crate) const MAX_MESSAGE: usize = 1 << 20;
+
+/// A network's public description is at most this long.
+pub(crate) const MAX_NETWORK: usize = 16 << 20;
+
+/// First words of either side. The version comes first, so that every later one can read it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub version: u32,
+}
+
+/// What the server offers. The network follows as a message of its own.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    pub model: ModelId,
+    pub ring_dim: u32,
+    pub modulus_bits: u32,
+    pub reveal: Reveal,
+}
+
+/// What the client gets to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reveal {
+    /// All logits.
+    #[default]
+    Logits,
+    /// The position of the largest logit only.
+    Label,
+}
+
+/// The client's answer: its own plan's digest, its name towards this model, and how much of the hint it has.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Accept {
+    pub plan: [u8; 32],
+    pub nonce: [u8; 32],
+    pub have_blocks: u32,
+}
+
+/// What the client wants next.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Prepare a query, then run it.
+    Query,
+    /// That was all.
+    Leave,
+}
+
+/// The server's own cost by node, for the client's table: microseconds of its work (waiting not counted).
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ServerCost {
+    pub preparing: Vec<u32>,
+    pub online: Vec<u32>,
+    /// Peak memory of the server's process in KiB, 0 if unknown.
+    pub peak_kib: u64,
+}
+
+/// The parameter set that a peer names, if it is one that we accept.
+pub(crate) fn parameters(ring_dim: u32, modulus_bits: u32) -> Result<Parameters, EngineError> {
+    Parameters::new(ring_dim as usize, modulus_bits)
+        .map_err(|e| EngineError::PeerMisbehaved(format!("unacceptable parameters: {e}")))
+}

@@ -1,0 +1,279 @@
+//! Walking a plan, for both roles: prepare every step, then run them in order.
+
+use std::time::{Duration, Instant};
+
+use jaguar_graph::network::{Network, NodeId, Op, Window};
+use jaguar_graph::reference;
+use jaguar_linear::jaguar::Layer;
+use jaguar_mpc::{
+    Argmax, Extend, ExtendParams, MaxPool, Party, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams,
+};
+use jaguar_ot::Cots;
+use jaguar_plan::Plan;
+use jaguar_wire::{Channel, Phase};
+
+use crate::EngineError;
+use crate::message::Reveal;
+use crate::report::Progress;
+
+/// Bits per digit of every comparison: the fewest rounds.
+const DIGIT: u32 = 4;
+
+/// One role's way through a plan.
+pub(crate) struct Program<'a> {
+    pub network: &'a Network,
+    pub plan: &'a Plan,
+}
+
+/// Sees this party's share of every node's value: `(node, share)`. Only `verify` looks.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(usize, &[u64]);
+
+/// A linear layer's online part, as one role does it.
+pub(crate) trait Linear {
+    /// What that role prepared.
+    type Prepared;
+
+    /// Makes this party's share of the output from its share of the input.
+    fn run(
+        &mut self,
+        layer: &Layer,
+        prepared: Self::Prepared,
+        channel: &mut Channel,
+        x: &[u64],
+    ) -> Result<Vec<u64>, EngineError>;
+}
+
+/// What was prepared for one node.
+pub(crate) struct PreparedStep<L> {
+    op: PreparedOp<L>,
+    extension: Option<Extend>,
+}
+
+enum PreparedOp<L> {
+    /// Input, sums, moves.
+    Local,
+    Linear(L),
+    Relu(Relu),
+    Relu6(Relu6),
+    MaxPool(MaxPool),
+}
+
+/// What was prepared for the result.
+pub(crate) enum PreparedResult {
+    Logits,
+    Label(Box<Argmax>),
+}
+
+/// Time by node: wall, and waiting for the peer.
+pub(crate) struct Clock {
+    preparing: Vec<Spent>,
+    online: Vec<Spent>,
+    /// Correlated OTs by node, both directions.
+    pub cots: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub wall: Duration,
+    pub waited: Duration,
+}
+
+impl Spent {
+    /// Time in which this party worked.
+    pub fn busy(&self) -> Duration {
+        self.wall.saturating_sub(self.waited)
+    }
+}
+
+impl Clock {
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            preparing: vec![Spent::default(); nodes],
+            online: vec![Spent::default(); nodes],
+            cots: vec![0; nodes],
+        }
+    }
+
+    pub fn of(&self, phase: Phase) -> &[Spent] {
+        if phase == Phase::Preprocessing { &self.preparing } else { &self.online }
+    }
+
+    /// This party's work by node, preparing and online.
+    pub fn microseconds(&self) -> (Vec<u32>, Vec<u32>) {
+        let micros = |spent: &[Spent]| {
+            spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
+        };
+        (micros(&self.preparing), micros(&self.online))
+    }
+}
+
+/// The label under which a node's traffic is counted.
+pub(crate) fn label(node: usize, name: &str) -> String {
+    format!("{node:04} {name}")
+}
+
+/// The integer that a residue modulo 2^bits stands for.
+pub(crate) fn signed(value: u64, bits: u32) -> i64 {
+    ((value << (64 - bits)) as i64) >> (64 - bits)
+}
+
+/// Shares of the whole plan are reduced to the ring in which they are used.
+fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
+    let mask = u64::MAX >> (64 - bits);
+    x.iter().map(|v| v & mask).collect()
+}
+
+/// Sums and moves, which each party does on its own shares: what the reference does on plain values, for these operations are
+/// linear over the integers and so over every ring. (The plan keeps the sums below 2^63.)
+fn local<'a>(network: &Network, node: NodeId, arg: impl Fn(usize) -> &'a [u64]) -> Vec<u64> {
+    let inputs: Vec<Vec<i64>> =
+        (0..network.nodes[node].inputs.len()).map(|i| arg(i).iter().map(|&v| v as i64).collect()).collect();
+    let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
+    let value =
+        reference::apply_op(network, node, None, &inputs).expect("a valid network, and its own shapes");
+    value.into_iter().map(|v| v as u64).collect()
+}
+
+impl Program<'_> {
+    /// Prepares every node and the result. `linear` prepares a linear layer.
+    pub fn prepare<L>(
+        &self,
+        channel: &mut Channel,
+        party: &mut Party<Cots>,
+        reveal: Reveal,
+        clock: &mut Clock,
+        progress: &mut dyn Progress,
+        linear: &mut dyn FnMut(&Layer) -> Result<L, EngineError>,
+    ) -> Result<(Vec<PreparedStep<L>>, PreparedResult), EngineError> {
+        let n = self.network.activation_bits;
+        let mut steps = Vec::with_capacity(self.plan.steps.len());
+        for (id, (node, step)) in self.network.nodes.iter().zip(&self.plan.steps).enumerate() {
+            progress.step(Phase::Preprocessing, id, self.network.nodes.len(), &node.name);
+            channel.enter(Phase::Preprocessing, &label(id, &node.name));
+            let (start, waited) = (Instant::now(), channel.waited());
+            let before = party.used();
+            let count: usize = node.shape.iter().product();
+            let mut prepare = || -> Result<PreparedStep<L>, EngineError> {
+                let op = match &node.op {
+                    Op::Linear(_) => PreparedOp::Linear(linear(step.layer.as_ref().expect("planned"))?),
+                    Op::Relu => PreparedOp::Relu({
+                        let params = ReluParams { out_bits: step.made, digit: DIGIT, ..ReluParams::new(n) };
+                        Relu::prepare(party, channel, count, params)?
+                    }),
+                    Op::Relu6 { log2_six } => PreparedOp::Relu6({
+                        let params = Relu6Params {
+                            out_bits: step.made,
+                            digit: DIGIT,
+                            ..Relu6Params::new(n, *log2_six)
+                        };
+                        Relu6::prepare(party, channel, count, params)?
+                    }),
+                    Op::MaxPool(window) => {
+                        let [channels, h, w] = self.network.nodes[node.inputs[0]].shape;
+                        let Window { kernel, stride, pads } = *window;
+                        let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
+                        PreparedOp::MaxPool(MaxPool::prepare(party, channel, shape, n, DIGIT)?)
+                    }
+                    Op::Input | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
+                        PreparedOp::Local
+                    }
+                };
+                let extension = if step.extends() {
+                    let params = ExtendParams { bits: step.made, out_bits: step.ring, range: Range::Signed };
+                    Some(Extend::prepare(party, channel, count, params)?)
+                } else {
+                    None
+                };
+                Ok(PreparedStep { op, extension })
+            };
+            steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
+            let after = party.used();
+            clock.cots[id] = after.0 + after.1 - before.0 - before.1;
+            clock.preparing[id] = Spent { wall: start.elapsed(), waited: channel.waited() - waited };
+        }
+        let last = self.network.nodes.last().expect("a valid network has nodes");
+        let result = match reveal {
+            Reveal::Logits => PreparedResult::Logits,
+            Reveal::Label => {
+                channel.enter(Phase::Preprocessing, "result");
+                let bits = self.plan.steps.last().expect("planned").ring;
+                let count = last.shape.iter().product();
+                PreparedResult::Label(Box::new(Argmax::prepare(party, channel, count, bits, DIGIT)?))
+            }
+        };
+        Ok((steps, result))
+    }
+
+    /// Runs the plan on this party's share of the input; returns its share of the output, in the last step's ring.
+    pub fn run<B: Linear>(
+        &self,
+        channel: &mut Channel,
+        steps: Vec<PreparedStep<B::Prepared>>,
+        input: Vec<u64>,
+        backend: &mut B,
+        clock: &mut Clock,
+        progress: &mut dyn Progress,
+        watch: Watch<'_>,
+    ) -> Result<Vec<u64>, EngineError> {
+        let nodes = &self.network.nodes;
+        let mut uses = vec![0usize; nodes.len()];
+        nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| uses[i] += 1);
+        let mut values: Vec<Option<Vec<u64>>> = vec![None; nodes.len()];
+        let mut input = Some(input);
+        for (id, (node, prepared)) in nodes.iter().zip(steps).enumerate() {
+            let step = &self.plan.steps[id];
+            progress.step(Phase::Online, id, nodes.len(), &node.name);
+            channel.enter(Phase::Online, &label(id, &node.name));
+            let (start, waited) = (Instant::now(), channel.waited());
+            let compute = || -> Result<Vec<u64>, EngineError> {
+                let arg =
+                    |i: usize| values[node.inputs[i]].as_deref().expect("computed before its consumers");
+                let narrow = |i: usize| reduce(arg(i), self.network.activation_bits);
+                let made = match prepared.op {
+                    PreparedOp::Linear(linear) => {
+                        let layer = step.layer.as_ref().expect("planned");
+                        backend.run(layer, linear, channel, &reduce(arg(0), layer.input_bits()))?
+                    }
+                    PreparedOp::Relu(relu) => relu.run(channel, &narrow(0))?,
+                    PreparedOp::Relu6(relu6) => relu6.run(channel, &narrow(0))?,
+                    PreparedOp::MaxPool(pool) => pool.run(channel, &narrow(0))?,
+                    PreparedOp::Local => {
+                        let value = match &node.op {
+                            Op::Input => input.take().expect("one input"),
+                            _ => local(self.network, id, |i| arg(i)),
+                        };
+                        reduce(&value, step.made)
+                    }
+                };
+                Ok(match prepared.extension {
+                    Some(extension) => extension.run(channel, &made)?,
+                    None => made,
+                })
+            };
+            let value = compute().map_err(|e| e.in_layer(&node.name, "online"))?;
+            watch(id, &value);
+            values[id] = Some(value);
+            for &i in &node.inputs {
+                uses[i] -= 1;
+                if uses[i] == 0 {
+                    values[i] = None;
+                }
+            }
+            clock.online[id] = Spent { wall: start.elapsed(), waited: channel.waited() - waited };
+        }
+        Ok(values.pop().flatten().expect("a valid network has an output"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residues_are_centred() {
+        assert_eq!(signed(0xffff, 16), -1);
+        assert_eq!(signed(0x7fff, 16), 32767);
+        assert_eq!(signed(0x8000, 16), -32768);
+        assert_eq!(signed(0x1_0005, 16), 5);
+    }
+}

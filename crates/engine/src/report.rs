@@ -1,0 +1,180 @@
+//! What a query cost, layer by layer, and how far it has come.
+
+use std::time::Duration;
+
+use jaguar_graph::network::{Network, Op};
+use jaguar_plan::Plan;
+use jaguar_wire::{Phase, Stats, Traffic};
+use serde::Serialize;
+
+use crate::message::ServerCost;
+use crate::program::{Clock, label};
+
+/// Hears how far a session has come. All methods are called often and should return at once.
+pub trait Progress {
+    /// A node's turn: `index` of `total` in `phase`.
+    fn step(&mut self, phase: Phase, index: usize, total: usize, name: &str);
+
+    /// Bytes of the hint that are there.
+    fn hint(&mut self, done: u64, total: u64);
+}
+
+/// Hears nothing.
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn step(&mut self, _: Phase, _: usize, _: usize, _: &str) {}
+    fn hint(&mut self, _: u64, _: u64) {}
+}
+
+/// One phase's cost of one node, or of all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Bytes from the client to the server.
+    pub bytes_up: u64,
+    /// Bytes from the server to the client.
+    pub bytes_down: u64,
+    /// How often the client waited for an answer.
+    pub rounds: u64,
+    /// Seconds in which the client worked.
+    pub client_seconds: f64,
+    /// Seconds in which the server worked.
+    pub server_seconds: f64,
+}
+
+impl Cost {
+    fn add(&mut self, other: &Cost) {
+        self.bytes_up += other.bytes_up;
+        self.bytes_down += other.bytes_down;
+        self.rounds += other.rounds;
+        self.client_seconds += other.client_seconds;
+        self.server_seconds += other.server_seconds;
+    }
+
+    fn of_traffic(t: &Traffic) -> Self {
+        Self { bytes_up: t.sent, bytes_down: t.received, rounds: t.rounds, ..Self::default() }
+    }
+}
+
+/// The cost of one node of the network.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The node's name.
+    pub name: String,
+    /// The operation.
+    pub operation: String,
+    /// Input ciphertexts (b halves), of linear layers.
+    pub ciphertexts: usize,
+    /// Responses: ring products on either side in preprocessing.
+    pub responses: usize,
+    /// Correlated OTs, both directions.
+    pub cots: u64,
+    /// Before the input.
+    pub preprocessing: Cost,
+    /// With the input.
+    pub online: Cost,
+}
+
+/// The cost of one query (and of what came before it on this connection).
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// By node.
+    pub rows: Vec<Row>,
+    /// Handshake.
+    pub model: Cost,
+    /// Hint and base OTs, as far as they were needed.
+    pub client: Cost,
+    /// Sum over the nodes, and the query's keys.
+    pub preprocessing: Cost,
+    /// Sum over the nodes, and the result.
+    pub online: Cost,
+    /// Wall seconds of preprocessing, waiting included.
+    pub preprocessing_seconds: f64,
+    /// Wall seconds from the input to the result.
+    pub online_seconds: f64,
+    /// Peak memory of the client's process in KiB, 0 if unknown.
+    pub client_peak_kib: u64,
+    /// Peak memory of the server's process in KiB, 0 if unknown.
+    pub server_peak_kib: u64,
+}
+
+impl Report {
+    pub(crate) fn new(
+        network: &Network,
+        plan: &Plan,
+        stats: &Stats,
+        clock: &Clock,
+        server: &ServerCost,
+        online: Duration,
+    ) -> Self {
+        let sum = |phase: Phase| {
+            let mut all = Traffic::default();
+            stats.iter().filter(|((p, _), _)| *p == phase).for_each(|(_, t)| all.add(t));
+            Cost::of_traffic(&all)
+        };
+        let mut report = Self {
+            rows: Vec::new(),
+            model: sum(Phase::Model),
+            client: sum(Phase::Client),
+            preprocessing: sum(Phase::Preprocessing),
+            online: sum(Phase::Online),
+            preprocessing_seconds: clock.of(Phase::Preprocessing).iter().map(|s| s.wall.as_secs_f64()).sum(),
+            online_seconds: online.as_secs_f64(),
+            client_peak_kib: peak_kib(),
+            server_peak_kib: server.peak_kib,
+        };
+        for (id, (node, step)) in network.nodes.iter().zip(&plan.steps).enumerate() {
+            let cost = |phase: Phase, theirs: &[u32]| {
+                let traffic = stats.get(&(phase, label(id, &node.name))).copied().unwrap_or_default();
+                Cost {
+                    client_seconds: clock.of(phase)[id].busy().as_secs_f64(),
+                    server_seconds: theirs.get(id).map_or(0.0, |&us| f64::from(us) * 1e-6),
+                    ..Cost::of_traffic(&traffic)
+                }
+            };
+            let row = Row {
+                name: node.name.clone(),
+                operation: describe(&node.op),
+                ciphertexts: step.layer.as_ref().map_or(0, |l| l.layout().ciphertexts()),
+                responses: step.layer.as_ref().map_or(0, |l| l.layout().responses()),
+                cots: clock.cots[id],
+                preprocessing: cost(Phase::Preprocessing, &server.preparing),
+                online: cost(Phase::Online, &server.online),
+            };
+            for (total, part) in
+                [(&mut report.preprocessing, row.preprocessing), (&mut report.online, row.online)]
+            {
+                total.add(&Cost { bytes_up: 0, bytes_down: 0, rounds: 0, ..part });
+            }
+            report.rows.push(row);
+        }
+        report
+    }
+}
+
+/// An operation in a few words.
+pub fn describe(op: &Op) -> String {
+    match op {
+        Op::Linear(l) if l.groups > 1 && l.groups == l.out_channels => {
+            format!("depthwise {}x{}/{}", l.kernel[0], l.kernel[1], l.stride[0])
+        }
+        Op::Linear(l) => {
+            let groups = if l.groups > 1 { format!(" in {} groups", l.groups) } else { String::new() };
+            format!("conv {}x{}/{}{groups}", l.kernel[0], l.kernel[1], l.stride[0])
+        }
+        Op::MaxPool(w) => format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
+        Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
+        other => other.name().to_lowercase(),
+    }
+}
+
+/// The most memory that this process ever held, in KiB (0 where the system does not say).
+pub fn peak_kib() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| {
+            let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
+            line.split_whitespace().nth(1)?.parse().ok()
+        })
+        .unwrap_or(0)
+}

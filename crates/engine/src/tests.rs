@@ -1,0 +1,394 @@
+//! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
+
+use std::thread;
+
+use jaguar_graph::network::{
+    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
+    Weights, Window,
+};
+use jaguar_ring::prg::Prg;
+use jaguar_rlwe::Parameters;
+use jaguar_wire::{Channel, WireError, memory_pair};
+
+use crate::EngineError;
+use crate::bundle::Bundle;
+use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::report::NoProgress;
+use crate::server::Service;
+use crate::verify::verify;
+
+/// A folder that is removed at the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("jaguar-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Builder {
+    network: Network,
+    weights: Vec<Option<Weights>>,
+    prg: Prg,
+}
+
+impl Builder {
+    fn new(shape: Shape) -> Self {
+        let network = Network {
+            name: "test".into(),
+            activation_bits: 16,
+            weight_bits: 12,
+            nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
+            input: InputSpec {
+                scale: 1.0,
+                image: ImageSpec {
+                    resize: Resize::Exact,
+                    bgr: false,
+                    mean: vec![0.0; 3],
+                    factor: vec![1.0; 3],
+                },
+                affine: vec![],
+                channels_last: false,
+            },
+            output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+        };
+        Self { network, weights: vec![None], prg: Prg::new([42; 32]) }
+    }
+
+    fn add(&mut self, op: Op, inputs: &[usize], shape: Shape) -> usize {
+        let id = self.network.nodes.len();
+        self.network.nodes.push(Node { name: format!("node{id}"), op, inputs: inputs.to_vec(), shape });
+        self.weights.push(None);
+        id
+    }
+
+    /// Random weights of a size that keeps the output as large as the input.
+    fn conv(
+        &mut self,
+        input: usize,
+        out: usize,
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+        groups: usize,
+    ) -> usize {
+        let [c, h, w] = self.network.nodes[input].shape;
+        let spec = Linear {
+            out_channels: out,
+            kernel: [kernel; 2],
+            stride: [stride; 2],
+            dilation: [1, 1],
+            pads: [pad; 4],
+            groups,
+            shift: 12,
+        };
+        let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
+        let terms = c / groups * kernel * kernel;
+        let limit = (4096.0 * 1.5 / (terms as f64).sqrt()).min(2047.0);
+        let shape = [out, size(h), size(w)];
+        let mut random = |bound: f64| {
+            let unit = (self.prg.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            ((2.0 * unit - 1.0) * bound) as i64
+        };
+        let weights = (0..out * terms).map(|_| random(limit) as i16).collect();
+        let bias = if out % 2 == 0 {
+            Bias::PerChannel((0..out).map(|_| random(1e6)).collect())
+        } else {
+            Bias::PerElement((0..shape.iter().product()).map(|_| random(1e6)).collect())
+        };
+        let id = self.add(Op::Linear(spec), &[input], shape);
+        self.weights[id] = Some(Weights { weights, bias });
+        id
+    }
+
+    fn bundle(self) -> Bundle {
+        let mut scales: Vec<f64> = Vec::new();
+        for node in &self.network.nodes {
+            scales.push(match &node.op {
+                Op::Input | Op::Linear(_) => 1.0,
+                op => scales[node.inputs[0]] * op.scale_gain() as f64,
+            });
+        }
+        Bundle::new(Model { network: self.network, weights: self.weights, scales }).unwrap()
+    }
+}
+
+/// Every operation, in the combinations that real networks have: residuals, bottlenecks without activation, pools in both places,
+/// concatenation, channel padding, average at the end.
+fn everything() -> Bundle {
+    let mut b = Builder::new([3, 17, 15]);
+    let window = |k: usize, s: usize, pads| Window { kernel: [k; 2], stride: [s; 2], pads };
+    let stem = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
+    let pooled = b.add(Op::MaxPool(window(3, 2, [1, 1, 0, 1])), &[stem], [8, 4, 4]);
+    let relu = b.add(Op::Relu, &[pooled], [8, 4, 4]);
+    let depth = b.conv(relu, 8, 3, 1, 1, 8);
+    let six = b.add(Op::Relu6 { log2_six: 11 }, &[depth], [8, 4, 4]);
+    let project = b.conv(six, 8, 1, 1, 0, 1);
+    let residual = b.add(Op::Add, &[project, relu], [8, 4, 4]);
+    let expand = b.conv(residual, 12, 1, 1, 0, 2); // linear after linear: an extension
+    let relu2 = b.add(Op::Relu, &[expand], [12, 4, 4]);
+    let sum = b.add(
+        Op::SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) },
+        &[relu2],
+        [12, 3, 3],
+    );
+    let a = b.conv(sum, 5, 3, 1, 1, 1);
+    let relu3 = b.add(Op::Relu, &[a], [5, 3, 3]);
+    let padded =
+        b.add(Op::Rearrange(Rearrange::Pad { before: [1, 0, 1], after: [2, 1, 0] }), &[relu3], [8, 4, 4]);
+    let sliced =
+        b.add(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1, 2, 2] }), &[padded], [8, 2, 2]);
+    let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
+    let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
+    let relu4 = b.add(Op::Relu, &[other], [4, 2, 2]);
+    let concat = b.add(Op::Concat, &[turned, relu4], [12, 2, 2]);
+    let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
+    let logits = b.conv(flat, 10, 1, 1, 0, 1);
+    let last = b.add(Op::Relu, &[logits], [10, 1, 1]);
+    b.add(Op::SumPool { window: window(1, 1, [0; 4]), count_real_places: None }, &[last], [10, 1, 1]);
+    b.bundle()
+}
+
+fn input(seed: u8, count: usize) -> Vec<i64> {
+    let mut prg = Prg::new([seed; 32]);
+    (0..count).map(|_| (prg.next_u64() >> 51) as i64 - 4096).collect()
+}
+
+#[test]
+fn every_operation_agrees_with_the_reference_layer_by_layer() {
+    let cache = Scratch::new("verify");
+    let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
+    let checks = verify(everything(), Parameters::DEFAULT, Reveal::Logits, &inputs, &cache.0).unwrap();
+    assert_eq!(checks.len(), 3);
+    for check in &checks {
+        for layer in &check.layers {
+            assert_eq!(layer.wrong, 0, "{layer:?}");
+        }
+    }
+    // Linear layers round: if nothing ever differs, nothing was compared.
+    assert!(checks[0].layers.iter().any(|l| l.max_ulps > 0.5));
+}
+
+#[test]
+fn the_label_alone_is_revealed_on_request() {
+    let cache = Scratch::new("label");
+    let inputs = vec![input(1, 3 * 17 * 15)];
+    let bundle = everything();
+    let scale_of = |p: &Prediction| match p {
+        Prediction::Logits(l) => {
+            let top = *l.iter().max().unwrap();
+            (0..l.len()).filter(|&i| l[i] >= top - 8).collect::<Vec<_>>()
+        }
+        Prediction::Label(i) => vec![*i],
+    };
+    let logits = verify(bundle, Parameters::DEFAULT, Reveal::Logits, &inputs, &cache.0).unwrap();
+    let label = verify(everything(), Parameters::DEFAULT, Reveal::Label, &inputs, &cache.0).unwrap();
+    assert!(matches!(label[0].prediction, Prediction::Label(_)));
+    // Two runs round differently: the label is one of those within a few ulps of the top.
+    assert!(scale_of(&logits[0].prediction).contains(&scale_of(&label[0].prediction)[0]));
+}
+
+/// Runs a server in a thread and `client` in this one.
+fn session<T>(service: &Service, client: impl FnOnce(Channel) -> T) -> (T, Result<(), EngineError>) {
+    let (client_end, server_end) = memory_pair();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| service.serve(server_end, &mut |_| ()));
+        let result = client(client_end);
+        (result, server.join().unwrap())
+    })
+}
+
+/// The hint and the base OTs serve every query of a connection, the hint every connection; secrets, masks and correlations never do:
+/// of two queries with the same input, no message repeats.
+#[test]
+fn what_is_reused_and_what_is_not() {
+    let cache = Scratch::new("reuse");
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let blocks = crate::hint::blocks(service.plan());
+    let hint: u64 = blocks.iter().map(|b| b.bytes as u64 + 32).sum();
+    let mut fetched = Vec::new();
+    let x = input(5, 3 * 17 * 15);
+    for _connection in 0..2 {
+        let (reports, served) = session(&service, |channel| {
+            let mut ready = connect(channel, &Limits::default())
+                .unwrap()
+                .prepare_client(&cache.0, &mut NoProgress)
+                .unwrap();
+            let mut reports = Vec::new();
+            for _ in 0..2 {
+                let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+                let (_, report, next) = prepared.run(&x, &mut NoProgress).unwrap();
+                reports.push(report);
+                ready = next;
+            }
+            ready.leave().unwrap();
+            reports
+        });
+        served.unwrap();
+        fetched.push(reports[0].client.bytes_down);
+        assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client phase");
+        // The linear layers' online bytes are what the plan says.
+        for report in &reports {
+            for (row, step) in report.rows.iter().zip(&service.plan().steps) {
+                if let (Some(layer), false) = (&step.layer, step.extends()) {
+                    assert_eq!(row.online.bytes_up, layer.upload_bytes() as u64, "{}", row.name);
+                    assert_eq!((row.online.bytes_down, row.online.rounds), (0, 0), "{}", row.name);
+                }
+            }
+        }
+    }
+    assert_eq!(fetched[0] - fetched[1], hint, "the second connection needs no hint");
+}
+
+/// A download that was cut off goes on where it ended.
+#[test]
+fn the_hint_is_resumed() {
+    let cache = Scratch::new("resume");
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let fetch = |progress: &mut dyn FnMut(u64, u64)| {
+        struct Watch<'a>(&'a mut dyn FnMut(u64, u64));
+        impl crate::report::Progress for Watch<'_> {
+            fn step(&mut self, _: jaguar_wire::Phase, _: usize, _: usize, _: &str) {}
+            fn hint(&mut self, done: u64, total: u64) {
+                (self.0)(done, total);
+            }
+        }
+        session(&service, |channel| {
+            let ready = connect(channel, &Limits::default())
+                .unwrap()
+                .prepare_client(&cache.0, &mut Watch(progress))
+                .unwrap();
+            ready.leave().unwrap();
+        })
+    };
+    fetch(&mut |_, _| ()).1.unwrap();
+    let file = std::fs::read_dir(cache.0.join("hints")).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&file).unwrap();
+    // Cut in the middle of a block, and then with a damaged byte: what is sound stays.
+    let mut damaged = whole.clone();
+    let middle = whole.len() / 2;
+    damaged[middle] ^= 1;
+    for broken in [&whole[..middle], &damaged[..]] {
+        std::fs::write(&file, broken).unwrap();
+        let mut first = None;
+        fetch(&mut |done, total| {
+            first.get_or_insert((done, total));
+        })
+        .1
+        .unwrap();
+        let (done, total) = first.unwrap();
+        assert!(done > 0 && done < total, "resumed at {done} of {total}");
+        assert_eq!(std::fs::read(&file).unwrap(), whole, "the same bytes whenever they are fetched");
+    }
+}
+
+#[test]
+fn an_input_that_does_not_fit_is_named() {
+    let cache = Scratch::new("input");
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    for (bad, what) in [(vec![0; 5], "5 values"), (vec![1 << 20; 3 * 17 * 15], "1048576")] {
+        let (error, served) = session(&service, |channel| {
+            let ready = connect(channel, &Limits::default())
+                .unwrap()
+                .prepare_client(&cache.0, &mut NoProgress)
+                .unwrap();
+            ready.prepare_query(&mut NoProgress).unwrap().run(&bad, &mut NoProgress).map(|_| ()).unwrap_err()
+        });
+        assert!(error.to_string().contains(what), "{error}");
+        // The server hears why, and is none the worse.
+        assert!(matches!(root(&served.unwrap_err()), EngineError::Wire(WireError::PeerAborted(_))));
+    }
+}
+
+fn root(error: &EngineError) -> &EngineError {
+    match error {
+        EngineError::InLayer { source, .. } => root(source),
+        other => other,
+    }
+}
+
+#[test]
+fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let mut prg = Prg::new([8; 32]);
+    // Garbage, lengths that lie, another version, silence and departure.
+    let mut openings: Vec<Vec<u8>> = vec![
+        vec![],
+        vec![0xff; 64],
+        [4u32.to_le_bytes().to_vec(), vec![1]].concat(),
+        u32::MAX.to_le_bytes().to_vec(),
+        [1u32.to_le_bytes().to_vec(), vec![99]].concat(),
+    ];
+    for _ in 0..20 {
+        let mut garbage = vec![0; 300];
+        prg.fill(&mut garbage);
+        // A sound greeting, then noise: deeper states see garbage too.
+        openings.push([1u32.to_le_bytes().to_vec(), vec![1], garbage].concat());
+    }
+    for opening in openings {
+        let (_, served) = session(&service, |mut channel| {
+            channel.send(&opening).and_then(|()| channel.flush()).unwrap();
+        });
+        assert!(served.is_err(), "{opening:?}");
+    }
+    // The other way round: a server that sends garbage.
+    for seed in 0..20u8 {
+        let (client_end, mut server_end) = memory_pair();
+        let mut garbage = vec![0; 400];
+        Prg::new([seed; 32]).fill(&mut garbage);
+        if seed % 2 == 0 {
+            garbage[..5].copy_from_slice(&[1, 0, 0, 0, 1]);
+        }
+        server_end.send(&garbage).and_then(|()| server_end.flush()).unwrap();
+        drop(server_end);
+        assert!(connect(client_end, &Limits::default()).is_err());
+    }
+}
+
+#[test]
+fn another_version_is_named_on_both_sides() {
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let (answer, served) = session(&service, |mut channel| {
+        channel.send_message(&crate::message::Hello { version: 77 }).unwrap();
+        channel.recv_message::<crate::message::Hello>("greeting", 100).unwrap().version
+    });
+    assert_eq!(answer, jaguar_plan::PROTOCOL_VERSION);
+    assert!(matches!(served, Err(EngineError::Version { theirs: 77, .. })));
+}
+
+#[test]
+fn bundles_are_checked() {
+    let folder = Scratch::new("bundle");
+    let path = folder.0.join("model.jaguar");
+    let bundle = everything();
+    bundle.write(&path).unwrap();
+    assert_eq!(Bundle::read(&path).unwrap().id(), bundle.id());
+    let whole = std::fs::read(&path).unwrap();
+    for (broken, what) in [
+        (&whole[..20], "cut off"),
+        (&whole[..whole.len() - 1], "damaged"),
+        (&b"\x08\x08 an ONNX file"[..], "compile"),
+        (&b""[..], "too short"),
+    ] {
+        std::fs::write(&path, broken).unwrap();
+        let Err(error) = Bundle::read(&path) else { panic!("{what}: accepted") };
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    assert!(Bundle::read(&folder.0.join("nothing")).is_err());
+    // Another secret, another name: the name tells nothing of the model.
+    assert_ne!(everything().id(), bundle.id());
+}
+
+#[test]
+fn insecure_parameters_are_refused() {
+    let result = Service::new(everything(), Parameters::insecure(2048, 54), Reveal::Logits);
+    assert!(matches!(result, Err(EngineError::Input(_))));
+}

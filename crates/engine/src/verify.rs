@@ -1,0 +1,142 @@
+//! A private run beside the plaintext reference, layer by layer.
+//!
+//! Both parties run in this process, over an in-memory connection and with the code that real sessions run; their shares of
+//! every value are put together and compared with what the reference makes of the *same* inputs. Nonlinear and local layers must
+//! agree exactly, linear ones within one unit of the last place and the noise that the plan states.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+use jaguar_graph::network::Op;
+use jaguar_graph::reference;
+use jaguar_rlwe::Parameters;
+use jaguar_wire::memory_pair;
+use serde::Serialize;
+
+use crate::EngineError;
+use crate::bundle::Bundle;
+use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::program::signed;
+use crate::report::NoProgress;
+use crate::server::Service;
+
+/// How one layer of a private run compares with the reference.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerCheck {
+    /// The node's name.
+    pub name: String,
+    /// How many values.
+    pub values: usize,
+    /// The largest difference from the exact result, in units of the last place (linear layers: from the quotient before
+    /// rounding).
+    pub max_ulps: f64,
+    /// The mean difference.
+    pub mean_ulps: f64,
+    /// What the protocol promises as the largest.
+    pub bound_ulps: f64,
+    /// How many values exceed it.
+    pub wrong: usize,
+}
+
+/// One input's check.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// By node.
+    pub layers: Vec<LayerCheck>,
+    /// What the client got.
+    pub prediction: Prediction,
+}
+
+/// Standard deviations of noise that a linear layer's result may be off by beyond its rounding.
+const SIGMAS: f64 = 8.0;
+
+/// Runs every input privately and compares. `cache` holds the hint between calls.
+///
+/// # Errors
+/// When the model cannot be run, or an input does not fit.
+pub fn verify(
+    bundle: Bundle,
+    params: Parameters,
+    reveal: Reveal,
+    inputs: &[Vec<i64>],
+    cache: &Path,
+) -> Result<Vec<Check>, EngineError> {
+    let service = Service::new(bundle, params, reveal)?;
+    let (client_end, server_end) = memory_pair();
+    let server_shares = Mutex::new(Vec::<Vec<u64>>::new());
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            service.serve_watched(server_end, &mut |_| (), &mut |_, share| {
+                server_shares.lock().expect("no panic holds it").push(share.to_vec());
+            })
+        });
+        let client = || -> Result<Vec<Check>, EngineError> {
+            let mut ready =
+                connect(client_end, &Limits::default())?.prepare_client(cache, &mut NoProgress)?;
+            let mut checks = Vec::new();
+            for input in inputs {
+                let prepared = ready.prepare_query(&mut NoProgress)?;
+                let mut client_shares: Vec<Vec<u64>> = Vec::new();
+                let (prediction, _, next) =
+                    prepared.run_watched(input, &mut NoProgress, &mut |_, share| {
+                        client_shares.push(share.to_vec());
+                    })?;
+                ready = next;
+                // The result comes after the server's last share.
+                let theirs = std::mem::take(&mut *server_shares.lock().expect("no panic holds it"));
+                checks.push(Check { layers: compare(&service, &client_shares, &theirs), prediction });
+            }
+            ready.leave()?;
+            Ok(checks)
+        };
+        let checks = client();
+        let served = server.join().expect("the server's thread does not panic");
+        // The side that failed first says why.
+        let checks = checks?;
+        served?;
+        Ok(checks)
+    })
+}
+
+fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<LayerCheck> {
+    let model = service.bundle_model();
+    let (network, plan) = (&model.network, service.plan());
+    let mut values: Vec<Vec<i64>> = Vec::new();
+    let mut checks = Vec::new();
+    for (id, node) in network.nodes.iter().enumerate() {
+        let step = &plan.steps[id];
+        let value: Vec<i64> =
+            client[id].iter().zip(&server[id]).map(|(a, b)| signed(a.wrapping_add(*b), step.ring)).collect();
+        let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
+        let mut bound = 0.0;
+        let errors: Vec<f64> = match (&node.op, &step.layer, &model.weights[id]) {
+            (Op::Linear(spec), Some(layer), Some(weights)) => {
+                bound = 1.0 + SIGMAS * layer.noise_ulps();
+                let ulp = 2f64.powi(spec.shift as i32);
+                reference::linear_exact(spec, network.nodes[node.inputs[0]].shape, weights, inputs[0])
+                    .iter()
+                    .zip(&value)
+                    .map(|(&m, &y)| y as f64 - m as f64 / ulp)
+                    .collect()
+            }
+            (Op::Input, ..) => vec![0.0; value.len()],
+            _ => reference::apply_op(network, id, None, &inputs)
+                .expect("values have their nodes' shapes")
+                .iter()
+                .zip(&value)
+                .map(|(&want, &got)| (got - want) as f64)
+                .collect(),
+        };
+        checks.push(LayerCheck {
+            name: node.name.clone(),
+            values: value.len(),
+            max_ulps: errors.iter().fold(0.0, |m, e| m.max(e.abs())),
+            mean_ulps: errors.iter().sum::<f64>() / errors.len().max(1) as f64,
+            bound_ulps: bound,
+            wrong: errors.iter().filter(|e| e.abs() > bound).count(),
+        });
+        values.push(value);
+    }
+    checks
+}
