@@ -1,0 +1,216 @@
+//! Every fixture (`fixtures/make.py`) against ONNX Runtime: imported, in floats, and quantised.
+use std::path::{Path, PathBuf};
+
+use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::import::{ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file};
+use jaguar_graph::network;
+use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_graph::reference;
+use proptest::prelude::*;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// An imported fixture with its input and what ONNX Runtime made of it.
+struct Fixture {
+    name: String,
+    graph: Graph,
+    input: Vec<f32>,
+    expected: Vec<f32>,
+}
+
+fn load(name: &str) -> Fixture {
+    let data = std::fs::read(folder().join(format!("{name}.io"))).expect("the fixture's values");
+    let words: Vec<[u8; 4]> = data.as_chunks::<4>().0.to_vec();
+    let inputs = u32::from_le_bytes(words[0]) as usize;
+    let values: Vec<f32> = words[2..].iter().map(|&b| f32::from_le_bytes(b)).collect();
+    let graph = import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::default());
+    let graph = graph.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let (input, expected) = values.split_at(inputs);
+    Fixture { name: name.into(), graph, input: input.into(), expected: expected.into() }
+}
+
+/// All fixtures that import.
+fn all() -> Vec<Fixture> {
+    let mut names: Vec<String> = std::fs::read_dir(folder())
+        .expect("the fixtures")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".io").map(String::from))
+        .collect();
+    names.sort();
+    assert!(names.len() > 50, "only {} fixtures found", names.len());
+    names.iter().map(|name| load(name)).collect()
+}
+
+/// ONNX's output from logits: models that end in a softmax or its logarithm say which by their values.
+fn finish(fixture: &Fixture, logits: &[f64]) -> Vec<f64> {
+    if !fixture.graph.softmax {
+        return logits.to_vec();
+    }
+    let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|v| (v - top).exp()).sum();
+    let logarithm = fixture.expected.iter().any(|&v| v < 0.0);
+    let map = |v: &f64| if logarithm { v - top - sum.ln() } else { (v - top).exp() / sum };
+    logits.iter().map(map).collect()
+}
+
+/// The largest difference, relative to the largest expected value.
+fn error(found: &[f64], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let scale = expected.iter().fold(0f64, |m, v| m.max(f64::from(v.abs())));
+    found.iter().zip(expected).fold(0f64, |m, (a, b)| m.max((a - f64::from(*b)).abs())) / scale
+}
+
+#[test]
+fn float_graphs_compute_what_onnx_runtime_does() {
+    for fixture in all() {
+        let logits = fixture.graph.forward(&fixture.input).expect("an input of the right length");
+        let logits: Vec<f64> = logits.into_iter().map(f64::from).collect();
+        let error = error(&finish(&fixture, &logits), &fixture.expected);
+        assert!(error < 1e-5, "{}: off by {error:e}", fixture.name);
+    }
+}
+
+#[test]
+fn quantised_models_compute_nearly_the_same() {
+    for fixture in all() {
+        let options = Options { activation_bits: 20, weight_bits: 16, ..Options::default() };
+        let (model, _) = calibrate(&fixture.graph, std::slice::from_ref(&fixture.input), &options)
+            .unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
+        let network = &model.network;
+        let run =
+            reference::run(&model, &network.input.quantise(&fixture.input, 20)).expect("the right length");
+        assert_eq!((run.total_overflows(), run.tight.iter().sum::<usize>()), (0, 0), "{}", fixture.name);
+        let found = finish(&fixture, &network.output.logits(run.output()));
+        let error = error(&found, &fixture.expected);
+        // 18 bits of activation and 15 of weight, a few layers, sums of some dozen terms.
+        assert!(error < 1e-3, "{}: off by {error:e}", fixture.name);
+    }
+}
+
+/// The operations that are left, in order.
+fn operations(name: &str) -> Vec<&'static str> {
+    let graph = load(name).graph;
+    let operation = |op: &Op| match op {
+        Op::Input => "Input",
+        Op::Linear(_) => "Linear",
+        Op::Affine(_) => "Affine",
+        Op::Relu => "Relu",
+        Op::Clip { .. } => "Clip",
+        Op::MaxPool(_) => "MaxPool",
+        Op::AveragePool { .. } => "AveragePool",
+        Op::Add => "Add",
+        Op::Concat => "Concat",
+        Op::Rearrange(_) => "Rearrange",
+    };
+    graph.nodes.iter().map(|n| operation(&n.op)).collect()
+}
+
+#[test]
+fn fusion_leaves_what_it_should() {
+    let ops = operations("batch_norm_both_sides_17");
+    assert_eq!(ops, ["Input", "Linear", "Relu", "Linear", "Relu", "Linear", "Relu", "Linear"]);
+    // The first normalisation goes through the pooling; the second cannot and costs a layer of its own.
+    let ops = operations("batch_norm_through_pools_13");
+    let expected = [
+        "Input",
+        "Linear",
+        "MaxPool",
+        "Relu",
+        "Linear",
+        "Relu",
+        "Linear",
+        "MaxPool",
+        "Relu",
+        "AveragePool",
+        "Linear",
+        "MaxPool",
+        "Relu",
+        "Linear",
+    ];
+    assert_eq!(ops, expected);
+    let expected =
+        ["Input", "Linear", "Linear", "Concat", "MaxPool", "Relu", "Linear", "MaxPool", "Clip", "Linear"];
+    assert_eq!(operations("pool_after_relus_13"), expected);
+    // Normalisation in front of a padded layer becomes the input's own map.
+    assert_eq!(operations("batch_norm_first_and_last_13"), ["Input", "Linear", "Linear", "Add", "Linear"]);
+    assert_eq!(load("batch_norm_first_and_last_13").graph.affine.len(), 3);
+    assert_eq!(operations("input_scaling_9"), ["Input", "Linear"]);
+    // Moving nothing costs nothing: flattening, squeezing, views, channels last.
+    for name in ["view_chain_9", "size_chain_13", "symbolic_batch_13"] {
+        assert_eq!(operations(name), ["Input", "Linear", "Relu", "Linear"], "{name}");
+    }
+    let last = load("channels_last_13").graph;
+    assert!(last.channels_last && last.softmax && last.affine.len() == 3);
+    let transposes = |n: &&jaguar_graph::float::Node| {
+        matches!(n.op, Op::Rearrange(network::Rearrange::Transpose { .. } | network::Rearrange::Reshape))
+    };
+    assert_eq!(last.nodes.iter().filter(transposes).count(), 0);
+    assert_eq!(operations("channel_shuffle_13").iter().filter(|o| **o == "Rearrange").count(), 5);
+}
+
+#[test]
+fn everything_unsupported_is_named_at_once() {
+    let Err(ImportError::Unsupported(nodes)) =
+        import_file(&folder().join("unsupported_13.onnx"), &ImportOptions::default())
+    else {
+        panic!("the model should be refused")
+    };
+    let operators: Vec<&str> = nodes.iter().map(|n| n.operator.as_str()).collect();
+    assert_eq!(operators, ["Sigmoid", "LeakyRelu", "Tanh", "Mul", "Resize"]);
+    let Unsupported { inputs, instead, .. } = &nodes[1];
+    assert_eq!(inputs[0], Some(vec![1, 4, 6, 6]));
+    assert!(instead.contains("Relu"));
+    let text = ImportError::Unsupported(nodes).to_string();
+    assert!(text.contains("squeeze-and-excitation") || text.contains("Squeeze-and-excitation"), "{text}");
+}
+
+#[test]
+fn open_and_chosen_shapes() {
+    let path = folder().join("symbolic_batch_13.onnx");
+    let options = ImportOptions { input_shape: Some(vec![1, 3, 8, 8]), output: None };
+    assert_eq!(import_file(&path, &options).expect("imports").input_shape(), [3, 8, 8]);
+    let options = ImportOptions { input_shape: Some(vec![2, 3, 8, 8]), output: None };
+    assert!(matches!(import_file(&path, &options), Err(ImportError::Input(_))));
+    let options = ImportOptions { input_shape: None, output: Some("nothing".into()) };
+    assert!(matches!(import_file(&path, &options), Err(ImportError::Output(_))));
+}
+
+#[test]
+fn a_file_cut_short_anywhere_is_an_error() {
+    for name in ["view_chain_13", "channels_last_9"] {
+        let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).expect("the fixture");
+        let options = ImportOptions::default();
+        assert!(import_bytes(&bytes, name, &options).is_ok());
+        // Behind the graph there is only the opset, without which the file is refused too.
+        for length in 0..bytes.len() {
+            assert!(import_bytes(&bytes[..length], name, &options).is_err(), "{name} cut to {length}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Damaged files are refused or import to something that runs; nothing panics.
+    #[test]
+    fn damaged_files_never_panic(
+        which in 0usize..4, damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let name = ["channels_last_13", "channel_shuffle_13", "average_pools_19", "pads_and_slices_18"][which];
+        let mut bytes = std::fs::read(folder().join(format!("{name}.onnx"))).expect("the fixture");
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] ^= value;
+        }
+        if let Ok(graph) = import_bytes(&bytes, name, &ImportOptions::default()) {
+            let input = vec![0.5; graph.input_shape().iter().product()];
+            if input.len() < 10_000 {
+                prop_assert!(graph.forward(&input).is_some());
+                if let Ok((model, _)) = calibrate(&graph, std::slice::from_ref(&input), &Options::default()) {
+                    let run = reference::run(&model, &model.network.input.quantise(&input, 16));
+                    prop_assert!(run.is_ok());
+                }
+            }
+        }
+    }
+}
