@@ -62,12 +62,12 @@ impl Argmax {
         bits: u32,
         digit: u32,
     ) -> Result<Self, MpcError> {
-        ReluParams { bits, out_bits: bits, digit }.check()?;
+        ReluParams { digit, ..ReluParams::new(bits) }.check()?;
         check_range("number of logits", u32::try_from(count).unwrap_or(u32::MAX), 1..=1 << 31)?;
         let mut prepared = Vec::new();
         for (count, parts) in levels(count, bits) {
             let shape = Shape { parts, out_bits: None, second: None };
-            prepared.push(Select::prepare(party, chan, count, Formula::sign(bits, digit), &shape)?);
+            prepared.push(Select::prepare(party, chan, count, Formula::sign(bits, digit, 0), &shape)?);
         }
         Ok(Self { role: party.role(), count, bits, levels: prepared })
     }

@@ -81,6 +81,8 @@ impl Prepared {
                 }
             }
         }
+        // The client waits for this.
+        chan.flush()?;
         Ok(Self { role: party.role(), count, bits, share, beta })
     }
 
@@ -133,6 +135,9 @@ impl BitToArithmetic {
         let mut c = self.prepared.opening(b);
         let mine = plane_to_bytes(&c, self.prepared.count);
         let theirs = exchange(chan, self.prepared.role, 2, &mine, |_| Ok(()))?;
+        if self.prepared.role == Role::Server {
+            chan.flush()?;
+        }
         add_plane(&mut c, self.prepared.count, &mut &theirs[..]);
         Ok(self.prepared.finish(&c))
     }

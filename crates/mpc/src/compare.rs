@@ -37,6 +37,10 @@ fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcErr
         let theirs = exchange(chan, role, turn, &mine, |_| Ok(()))?;
         running.close(&theirs);
     }
+    // The server says nothing more by itself, and the client may be waiting for its last half.
+    if role == Role::Server {
+        chan.flush()?;
+    }
     Ok(running.results().swap_remove(0))
 }
 
@@ -86,7 +90,7 @@ impl NonNegative {
     ) -> Result<Self, MpcError> {
         check_range("width of shares", bits, 3..=32)?;
         check_digit(digit)?;
-        Ok(Self(Prepared::new(party, chan, count, Formula::sign(bits, digit))?))
+        Ok(Self(Prepared::new(party, chan, count, Formula::sign(bits, digit, 0))?))
     }
 
     /// Shares of \[x ≥ 0\]; `x` are this party's shares, values signed.

@@ -90,7 +90,7 @@ pub fn less_than(count: usize, bits: u32, digit: u32) -> Cost {
 
 /// [`crate::NonNegative`] on `count` values mod 2^`bits` in digits of `digit`.
 pub fn non_negative(count: usize, bits: u32, digit: u32) -> Cost {
-    comparison(count, &Formula::sign(bits, digit))
+    comparison(count, &Formula::sign(bits, digit, 0))
 }
 
 /// [`crate::Relu`].
@@ -143,13 +143,13 @@ fn tournament(levels: impl Iterator<Item = (usize, Vec<u32>)>, formula: &Formula
 pub fn maxpool(shape: &PoolShape, bits: u32, digit: u32) -> Cost {
     tournament(
         maxpool::level_counts(shape).into_iter().map(|count| (count, vec![bits])),
-        &Formula::sign(bits, digit),
+        &ReluParams { digit, ..maxpool::relu_params(bits) }.formula(),
     )
 }
 
 /// [`crate::Argmax`] over `count` values mod 2^`bits` in digits of `digit`.
 pub fn argmax(count: usize, bits: u32, digit: u32) -> Cost {
-    let formula = Formula::sign(bits, digit);
+    let formula = Formula::sign(bits, digit, 0);
     let mut all = tournament(argmax::levels(count, bits).into_iter(), &formula);
     if count > 1 {
         all.down += argmax::index_bytes(count) as u64;

@@ -17,7 +17,7 @@
 //! Who learns what: the client's corrections and all opened bits are masked by bits that the receiver does not
 //! know and that are used once; each table entry but the client's is masked by a pad unknown to it.
 //!
-//! Bytes: ⌈corrections⌉ planes up, message planes down, opened planes both ways. Turns alternate: the server
+//! Bytes: a plane per bit of correction up, the tables' planes down, opened planes both ways. Turns alternate: the server
 //! sends its opening of the first level right behind the tables, the client answers with its openings of
 //! levels one and two, the server with two and three, and so on, so that a level costs one flight.
 

@@ -217,9 +217,9 @@ impl Formula {
         Self { kind, bits, digits, local, circuit, outputs: Vec::new() }
     }
 
-    fn low_digits(bits: u32, m: u32) -> Vec<Digit> {
-        let table = |shift| if shift == 0 { Table::Less } else { Table::LessEqual };
-        split(0, bits, m).map(|(shift, bits)| Digit { shift, bits, table: table(shift) }).collect()
+    fn low_digits(from: u32, to: u32, m: u32) -> Vec<Digit> {
+        let table = |shift| if shift == from as usize { Table::Less } else { Table::LessEqual };
+        split(from, to, m).map(|(shift, bits)| Digit { shift, bits, table: table(shift) }).collect()
     }
 
     /// The digits' outputs as nodes, lowest first.
@@ -240,15 +240,16 @@ impl Formula {
 
     /// One result: the client's operand < the server's, both of `bits` bits.
     pub(crate) fn less(bits: u32, m: u32) -> Self {
-        let mut this = Self::start(Kind::Less, bits, Self::low_digits(bits, m), None);
+        let mut this = Self::start(Kind::Less, bits, Self::low_digits(0, bits, m), None);
         this.outputs = vec![this.reduce_low()];
         this
     }
 
     /// One result: the shared signed value is not negative. Its sign is msb(x_c) ⊕ msb(x_s) ⊕ carry, and the
-    /// carry out of the lower n − 1 bits is ¬x_c < x_s there.
-    pub(crate) fn sign(n: u32, m: u32) -> Self {
-        let mut this = Self::start(Kind::Sign, n, Self::low_digits(n - 1, m), Some(n as usize - 1));
+    /// carry out of the lower n − 1 bits is ¬x_c < x_s there. The carry out of the lowest `ignored` bits is taken
+    /// for zero.
+    pub(crate) fn sign(n: u32, m: u32, ignored: u32) -> Self {
+        let mut this = Self::start(Kind::Sign, n, Self::low_digits(ignored, n - 1, m), Some(n as usize - 1));
         let carry = this.reduce_low();
         let (local, _) = this.local.expect("just made");
         this.outputs = vec![this.circuit.xor(carry, local)];
@@ -272,9 +273,9 @@ impl Formula {
     /// first result is U_c + U_s + κ = 0, which is a = U_s − 1 when κ = 0 and a = U_s when κ = 1, with
     /// a = ¬U_c as everywhere. "Not negative" is known for no carry (p) together with what a carry flips (e).
     /// The second result is "not negative" ⊕ the first. All of it needs one pass over the digits, and the low
-    /// j bits are those of a plain comparison.
-    pub(crate) fn clip(n: u32, j: u32, m: u32) -> Self {
-        let mut digits = Self::low_digits(j, m);
+    /// j bits are those of a plain comparison. The carry out of the lowest `ignored` bits is taken for zero.
+    pub(crate) fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
+        let mut digits = Self::low_digits(ignored, j, m);
         let lows = digits.len();
         for (shift, bits) in split(j, n, m) {
             let z = SECOND + shift - j as usize;
@@ -411,15 +412,24 @@ mod tests {
     fn every_formula_is_right_on_all_small_shares() {
         for n in 3..=8u32 {
             for m in 1..=4 {
-                let (less, sign) = (Formula::less(n, m), Formula::sign(n, m));
-                let clips: Vec<_> = (1..=n - 2).map(|j| (j, Formula::clip(n, j, m))).collect();
+                let (less, sign) = (Formula::less(n, m), Formula::sign(n, m, 0));
+                let rough: Vec<_> = (1..=n - 2).map(|i| (i, Formula::sign(n, m, i))).collect();
+                let clips: Vec<_> = (1..=n - 2)
+                    .flat_map(|j| (0..j).map(move |i| (j, i, Formula::clip(n, j, m, i))))
+                    .collect();
                 for x_c in 0..1 << n {
                     for x_s in 0..1 << n {
                         assert_eq!(evaluate(&less, x_c, x_s), [u64::from(x_c < x_s)]);
                         let x = signed(x_c.wrapping_add(x_s), n);
                         assert_eq!(evaluate(&sign, x_c, x_s), [u64::from(x >= 0)], "{x}, n {n}, m {m}");
-                        for (j, clip) in &clips {
-                            let want = [u64::from((0..1 << j).contains(&x)), u64::from(x >= 1 << j)];
+                        for (ignored, rough) in &rough {
+                            let want = signed((x_c >> ignored) + (x_s >> ignored), n - ignored) >= 0;
+                            assert_eq!(evaluate(rough, x_c, x_s), [u64::from(want)], "{x}, n {n}, m {m}");
+                        }
+                        for (j, ignored, clip) in &clips {
+                            let upper = signed((x_c >> ignored) + (x_s >> ignored), n - ignored);
+                            let six = 1 << (j - ignored);
+                            let want = [u64::from((0..six).contains(&upper)), u64::from(upper >= six)];
                             assert_eq!(evaluate(clip, x_c, x_s), want, "{x}, n {n}, m {m}, j {j}");
                         }
                     }
@@ -430,11 +440,11 @@ mod tests {
 
     #[test]
     fn depth_is_that_of_a_balanced_tree() {
-        assert_eq!(Formula::sign(16, 4).depth(), 2);
-        assert_eq!(Formula::sign(16, 3).depth(), 3);
-        assert_eq!(Formula::sign(20, 4).depth(), 3);
-        assert_eq!(Formula::clip(16, 12, 4).depth(), 2);
-        assert_eq!(Formula::clip(16, 13, 4).depth(), 3);
-        assert_eq!(Formula::sign(5, 4).depth(), 0);
+        assert_eq!(Formula::sign(16, 4, 0).depth(), 2);
+        assert_eq!(Formula::sign(16, 3, 0).depth(), 3);
+        assert_eq!(Formula::sign(20, 4, 0).depth(), 3);
+        assert_eq!(Formula::clip(16, 12, 4, 0).depth(), 2);
+        assert_eq!(Formula::clip(16, 13, 4, 0).depth(), 3);
+        assert_eq!(Formula::sign(5, 4, 0).depth(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
 //!
-//! max(a, b) = b + ReLU(a − b). Rows first, then columns: the largest of k_w neighbours in each row that is
+//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Rows first, then columns: the largest of k_w neighbours in each row that is
 //! needed, then of k_h such results (six comparisons instead of eight for a 3 × 3 window with stride 2). Within
 //! a window a tournament of ⌈log2 k⌉ levels, all windows of a level in one batch; comparisons that two
 //! windows have in common are made once. Padding never wins: a window at the border takes the largest of its real places.
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
+use zeroize::Zeroizing;
 
 use crate::error::check_count;
 use crate::party::Party;
@@ -66,6 +67,11 @@ impl PoolShape {
         let end = start + self.kernel[axis] as isize;
         start.max(0) as usize..(end as usize).min(self.size[axis])
     }
+}
+
+/// The ReLU of a difference. It is at least −2^(n−1) + 2, so ignoring one bit is exact; see `relu.rs`.
+pub(crate) const fn relu_params(bits: u32) -> ReluParams {
+    ReluParams { ignored: 1, ..ReluParams::new(bits) }
 }
 
 /// Who meets whom, in one channel: values are numbered, the input's `H·W` first, and each level appends the
@@ -147,7 +153,7 @@ impl MaxPool {
         bits: u32,
         digit: u32,
     ) -> Result<Self, MpcError> {
-        let params = ReluParams { bits, out_bits: bits, digit };
+        let params = ReluParams { digit, ..relu_params(bits) };
         params.check()?;
         let schedule = schedule(&shape, shape.output()?);
         let relus = schedule
@@ -169,9 +175,9 @@ impl MaxPool {
         check_count("shares", x.len(), channels * places)?;
         let mut values: Vec<_> = x.chunks(places).map(|x| ring_mask(x, self.bits)).collect();
         for (level, relu) in self.schedule.levels.iter().zip(self.relus) {
-            let differences: Vec<u64> =
-                values.iter().flat_map(|v| level.iter().map(|&(a, b)| v[a].wrapping_sub(v[b]))).collect();
-            let larger = relu.run(chan, &differences)?;
+            let pairs = |v: &[u64]| level.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])).collect::<Vec<_>>();
+            let differences = Zeroizing::new(values.iter().flat_map(|v| pairs(v)).collect::<Vec<_>>());
+            let larger = Zeroizing::new(relu.run(chan, &differences)?);
             for (v, larger) in values.iter_mut().zip(larger.chunks(level.len().max(1))) {
                 let new: Vec<u64> =
                     level.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();

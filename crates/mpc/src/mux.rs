@@ -7,7 +7,7 @@
 //! is, both open c = b ⊕ β, and b·x = c·x + (1 − 2c)·β·x is local. So a multiplication by the result of a
 //! comparison costs one turn after it, of one bit each way.
 //!
-//! Exact. ⌈bits⌉ + 1 bits each way and two COTs an element, one in each direction. δ is unknown to the receiver of
+//! Exact. bits + 1 bits each way and two COTs an element, one in each direction. δ is unknown to the receiver of
 //! ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most two
 //! parts) can be multiplied by the same bit for the same COTs.
 
@@ -235,6 +235,7 @@ impl Mux {
             products = prepared.recv_products(chan, 0, x)?;
             prepared.send_corrections(chan, 0, x)?;
             theirs = exchange(chan, self.role, 2, &mine, |_| Ok(()))?;
+            chan.flush()?;
         }
         // 2.
         add_plane(&mut c, prepared.count, &mut &theirs[..]);

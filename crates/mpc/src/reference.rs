@@ -22,6 +22,13 @@ pub const fn relu(x: i64) -> i64 {
     if x > 0 { x } else { 0 }
 }
 
+/// What [`crate::Relu`] makes of two shares mod 2^`bits` when the sign ignores the lowest `ignored` bits: 0 or x
+/// where 0 ≤ x < 2^`ignored` − 1, max(x, 0) elsewhere, for x ≥ −2^(bits−1) + 2^`ignored`.
+pub const fn relu_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> i64 {
+    let (c, s) = (residue(client as i64, bits), residue(server as i64, bits));
+    if signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0 { open(c, s, bits) } else { 0 }
+}
+
 /// `x` clipped to \[0, 2^`log2_six`\].
 pub fn relu6(x: i64, log2_six: u32) -> i64 {
     x.clamp(0, 1 << log2_six)

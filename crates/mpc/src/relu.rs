@@ -3,10 +3,16 @@
 //! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when out > n, the extension of
 //! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
 //!
-//! Exact: no error, no failure. Neither party learns a thing. For n = 16 in digits of four bits, per element:
+//! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n = 16 in digits of four bits, per element:
 //! 19 bytes and 23 COTs (19 from the server, 4 from the client) at out = 16; 22.75 bytes and 25 COTs at out =
 //! 30. Five flights, of which the first and last ride along with the client's ciphertexts of the layers before
 //! and after. Prepared material: about 30 bytes a side. See [`crate::cost::relu`].
+//!
+//! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s bits for
+//! zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares has
+//! probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and is exact
+//! everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT and 9 bits at
+//! n = 16. More saves more; whether a network bears it is for a calibration to say.
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
@@ -25,24 +31,27 @@ pub struct ReluParams {
     pub bits: u32,
     /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32.
     pub out_bits: u32,
-    /// Bits per digit of the comparison: 1..=4. Four is the fewest levels, three the fewest bytes.
+    /// Bits per digit of the comparison: 1..=4. Four takes the fewest levels, three fewer bytes.
     pub digit: u32,
+    /// Low bits that the sign ignores: 0 (exact) to `bits` − 2.
+    pub ignored: u32,
 }
 
 impl ReluParams {
-    /// From and to shares mod 2^`bits`, in digits of four.
+    /// Exact, from and to shares mod 2^`bits`, in digits of four.
     pub const fn new(bits: u32) -> Self {
-        Self { bits, out_bits: bits, digit: 4 }
+        Self { bits, out_bits: bits, digit: 4, ignored: 0 }
     }
 
     pub(crate) fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=24)?;
         check_range("width of a ReLU's result", self.out_bits, self.bits..=self.bits + 32)?;
+        check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;
         check_digit(self.digit)
     }
 
     pub(crate) fn formula(&self) -> Formula {
-        Formula::sign(self.bits, self.digit)
+        Formula::sign(self.bits, self.digit, self.ignored)
     }
 
     pub(crate) fn shape(&self) -> Shape {

@@ -8,6 +8,10 @@
 //! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125 bytes and
 //! 27 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in preparation. See
 //! [`crate::cost::relu6`].
+//!
+//! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0 instead of x
+//! where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact everywhere else, provided
+//! x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
@@ -30,23 +34,26 @@ pub struct Relu6Params {
     pub digit: u32,
     /// j: values are clipped to \[0, 2^j\]; 1..=`bits` − 2.
     pub log2_six: u32,
+    /// Low bits that the comparison ignores: 0 (exact) to j − 1.
+    pub ignored: u32,
 }
 
 impl Relu6Params {
-    /// From and to shares mod 2^`bits`, in digits of four.
+    /// Exact, from and to shares mod 2^`bits`, in digits of four.
     pub const fn new(bits: u32, log2_six: u32) -> Self {
-        Self { bits, out_bits: bits, digit: 4, log2_six }
+        Self { bits, out_bits: bits, digit: 4, log2_six, ignored: 0 }
     }
 
     pub(crate) fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=24)?;
         check_range("width of a ReLU6's result", self.out_bits, self.bits..=self.bits + 32)?;
         check_range("position of six", self.log2_six, 1..=self.bits - 2)?;
+        check_range("number of ignored bits", self.ignored, 0..=self.log2_six - 1)?;
         check_digit(self.digit)
     }
 
     pub(crate) fn formula(&self) -> Formula {
-        Formula::clip(self.bits, self.log2_six, self.digit)
+        Formula::clip(self.bits, self.log2_six, self.digit, self.ignored)
     }
 
     pub(crate) fn shape(&self) -> Shape {

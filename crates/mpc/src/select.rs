@@ -202,6 +202,10 @@ fn turns(
     if let Some(c2) = &mut c2 {
         add_plane(c2, count, &mut theirs);
     }
+    // The client's last half may wait for what it sends next; the server has nothing to send by itself.
+    if role == Role::Server {
+        chan.flush()?;
+    }
     if let Some(extended) = extended {
         candidates[0] = extended.try_into().unwrap_or_else(|_| unreachable!("two candidates went in"));
     }

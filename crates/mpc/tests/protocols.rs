@@ -81,7 +81,11 @@ fn relu_on_all_small_shares() {
     {
         let shares = all_shares(bits);
         let want: Vec<i64> = opened(&shares, bits).iter().map(|&x| reference::relu(x)).collect();
-        assert_eq!(relu(&shares, ReluParams { bits, out_bits, digit }), want, "{bits} {out_bits} {digit}");
+        assert_eq!(
+            relu(&shares, ReluParams { out_bits, digit, ..ReluParams::new(bits) }),
+            want,
+            "{bits} {out_bits} {digit}"
+        );
     }
 }
 
@@ -90,7 +94,7 @@ fn relu6_on_all_small_shares() {
     for (bits, out_bits, digit) in [(6, 6, 4), (6, 17, 1), (7, 7, 2), (7, 20, 3), (3, 3, 4)] {
         let shares = all_shares(bits);
         for log2_six in 1..=bits - 2 {
-            let params = Relu6Params { bits, out_bits, digit, log2_six };
+            let params = Relu6Params { out_bits, digit, ..Relu6Params::new(bits, log2_six) };
             let want: Vec<i64> =
                 opened(&shares, bits).iter().map(|&x| reference::relu6(x, log2_six)).collect();
             assert_eq!(relu6(&shares, params), want, "{params:?}");
@@ -111,16 +115,88 @@ fn activations_at_real_widths() {
             }
             let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
             assert_eq!(
-                relu(&shares, ReluParams { bits, out_bits, digit }),
+                relu(&shares, ReluParams { out_bits, digit, ..ReluParams::new(bits) }),
                 want,
                 "{bits} {out_bits} {digit}"
             );
             for log2_six in [1, 5, bits - 5, bits - 3, bits - 2] {
                 let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
-                let params = Relu6Params { bits, out_bits, digit, log2_six };
+                let params = Relu6Params { out_bits, digit, ..Relu6Params::new(bits, log2_six) };
                 assert_eq!(relu6(&shares, params), want, "{params:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_relu_that_ignores_low_bits_errs_as_stated() {
+    for (bits, out_bits, ignored, digit) in [(6, 6, 1, 4), (6, 20, 3, 2), (7, 7, 5, 3), (16, 30, 3, 4)] {
+        let shares = if bits < 8 {
+            all_shares(bits)
+        } else {
+            let mut values = interesting(bits, 4000, 3);
+            values.iter_mut().skip(2000).for_each(|v| *v %= 16);
+            share(&values, bits, 4)
+        };
+        let got = relu(&shares, ReluParams { bits, out_bits, digit, ignored });
+        let mut wrong = 0;
+        for (i, y) in got.into_iter().enumerate() {
+            let (c, s) = (shares[0][i], shares[1][i]);
+            let x = open(c, s, bits);
+            if x < (1 << ignored) - (1 << (bits - 1)) {
+                continue;
+            }
+            assert_eq!(y, reference::relu_ignoring(c, s, bits, ignored), "{x}");
+            if y != reference::relu(x) {
+                assert!(y == 0 && (0..(1 << ignored) - 1).contains(&x), "{x} gave {y}");
+                wrong += 1;
+            }
+        }
+        assert_eq!(wrong > 0, ignored > 1, "one bit makes no difference, more do");
+    }
+}
+
+#[test]
+fn a_relu6_that_ignores_low_bits_errs_as_stated() {
+    for (bits, out_bits, ignored, log2_six) in [(6, 6, 1, 3), (6, 6, 1, 4), (7, 20, 1, 2), (7, 7, 3, 4)] {
+        let shares = all_shares(bits);
+        let params = Relu6Params { out_bits, ignored, ..Relu6Params::new(bits, log2_six) };
+        let mut wrong = 0;
+        for (x, y) in opened(&shares, bits).into_iter().zip(relu6(&shares, params)) {
+            let (six, border) = (1 << log2_six, (1 << ignored) - 1);
+            if x >= (1 << ignored) - (1 << (bits - 1)) && y != reference::relu6(x, log2_six) {
+                let low = y == 0 && (0..border).contains(&x);
+                let high = y == x && (six..six + border).contains(&x);
+                assert!(low || high, "{x} gave {y}");
+                wrong += 1;
+            }
+        }
+        assert_eq!(wrong > 0, ignored > 1, "one bit makes no difference, more do");
+    }
+}
+
+#[test]
+fn relu_from_real_correlations() {
+    let values = interesting(16, 5000, 8);
+    let shares = share(&values, 16, 9);
+    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let one = |role: Role, mut chan: jaguar_wire::Channel| {
+        let source = jaguar_ot::Cots::setup(&mut chan, role).unwrap();
+        let mut party = Party::new(role, source);
+        let relu = Relu::prepare(&mut party, &mut chan, values.len(), params).unwrap();
+        let y = relu.run(&mut chan, of(role, &shares)).unwrap();
+        chan.flush().unwrap();
+        assert_eq!(party.used(), party.source().counters());
+        y
+    };
+    let (a, b) = jaguar_wire::memory_pair();
+    let (c, s) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| one(Role::Client, a));
+        let server = scope.spawn(|| one(Role::Server, b));
+        (client.join().unwrap(), server.join().unwrap())
+    });
+    for (i, &x) in values.iter().enumerate() {
+        assert_eq!(open(c[i], s[i], 30), reference::relu(x));
     }
 }
 
@@ -130,7 +206,7 @@ fn batches_of_all_sizes() {
         let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 16)).collect();
         let shares = share(&values, 16, 9);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
-        assert_eq!(relu(&shares, ReluParams { bits: 16, out_bits: 30, digit: 4 }), want, "{count}");
+        assert_eq!(relu(&shares, ReluParams { out_bits: 30, ..ReluParams::new(16) }), want, "{count}");
     }
 }
 
@@ -328,10 +404,10 @@ proptest! {
         let values: Vec<i64> = words(seed, count).iter().map(|&w| signed(w, bits)).collect();
         let shares = share(&values, bits, seed ^ 1);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
-        prop_assert_eq!(relu(&shares, ReluParams { bits, out_bits: bits + more, digit }), want);
+        prop_assert_eq!(relu(&shares, ReluParams { out_bits: bits + more, digit, ..ReluParams::new(bits) }), want);
         let log2_six = 1 + j % (bits - 2);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
-        let params = Relu6Params { bits, out_bits: bits + more, digit, log2_six };
+        let params = Relu6Params { out_bits: bits + more, digit, ..Relu6Params::new(bits, log2_six) };
         prop_assert_eq!(relu6(&shares, params), want, "{:?}", params);
     }
 }
@@ -385,7 +461,7 @@ fn argmax_finds_the_first_of_the_largest() {
 
 #[test]
 fn prepared_memory_is_about_thirty_bytes() {
-    let cost = cost::relu(1 << 20, &ReluParams { bits: 16, out_bits: 30, digit: 4 });
+    let cost = cost::relu(1 << 20, &ReluParams { out_bits: 30, ..ReluParams::new(16) });
     let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     assert!(each(cost.client_memory) < 31.0 && each(cost.server_memory) < 31.0, "{cost:?}");
     // The figures of relu.rs's header.

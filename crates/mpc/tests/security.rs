@@ -183,7 +183,7 @@ const RECORDED: [&str; 7] = [
     "relu 4433a21f71462716",
     "relu6 117e1baab2d3e295",
     "extend e3d05d753036c417",
-    "maxpool 4f28202d9c1c4551",
+    "maxpool d38de23adbc74531",
     "argmax 34510a4a91e8510e",
     "less than f49a9fb8cd0d0c8e",
     "bits 9cffa752dce3518e",
@@ -338,12 +338,17 @@ fn misuse_is_an_error() {
         ReluParams { bits: 25, ..params },
         ReluParams { out_bits: 15, ..params },
         ReluParams { out_bits: 49, ..params },
+        ReluParams { ignored: 15, ..params },
         ReluParams { digit: 0, ..params },
         ReluParams { digit: 5, ..params },
     ] {
         assert!(refused(Relu::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
-    for bad in [Relu6Params::new(16, 0), Relu6Params::new(16, 15)] {
+    for bad in [
+        Relu6Params::new(16, 0),
+        Relu6Params::new(16, 15),
+        Relu6Params { ignored: 4, ..Relu6Params::new(16, 4) },
+    ] {
         assert!(refused(Relu6::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
