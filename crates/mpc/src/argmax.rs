@@ -1,5 +1,5 @@
-//! client: index of the largest <- Argmax(\[x\] mod 2^n), E logits, |x| < 2^(n−2). The server learns nothing, and
-//! the client nothing else, not even the values.
+//! client: index of the largest <- Argmax(\[x\] mod 2^n), E logits, |x| < 2^(n−2). The server learns nothing,
+//! and the client nothing else, not even the values.
 //!
 //! A tournament of ⌈log2 E⌉ levels over neighbours. Each comparison a ≥ b multiplies the difference of the
 //! values and that of their positions, as in `mux.rs`, with one pair of COTs; the last level needs positions

@@ -1,6 +1,6 @@
-//! Evaluating a [`Formula`] on shares: [results of bits] <- Evaluate(\[x\]).
+//! Evaluating a [`Formula`] on shares: \[bits\] <- Evaluate(\[x\]).
 //!
-//! *Digits.* A table of 2^m entries from m random OTs (Naor and Pinkas, STOC 1999, Section 3): with the pads
+//! *Digits.* A table of 2^m entries from m random OTs (Naor and Pinkas, STOC 1999): with the pads
 //! K_i^0, K_i^1 of the i-th OT read as long strings, the mask of entry v is ⊕_i K_i^{v_i} **at the place that
 //! belongs to v**. A receiver with choices r_i knows K_i^{r_i}, hence the mask of entry r; for every other
 //! entry it misses some K_i^{v_i}, of which the bits at v's place are used for v only. So 2m hashes make all
@@ -14,12 +14,13 @@
 //! share the cross terms α_c·β_s and α_s·β_c with nothing to send. One pair of OTs serves all ANDs with the
 //! same first operand.
 //!
-//! Who learns what: the client's corrections and all opened bits are masked by bits that the receiver does not
-//! know and that are used once; each table entry but the client's is masked by a pad unknown to it.
+//! Who learns what: the client's corrections and all opened bits are masked by bits that the receiver does
+//! not know and that are used once; each table entry but the client's is masked by a pad unknown to it.
 //!
-//! Bytes: a plane per bit of correction up, the tables' planes down, opened planes both ways. Turns alternate: the server
-//! sends its opening of the first level right behind the tables, the client answers with its openings of
-//! levels one and two, the server with two and three, and so on, so that a level costs one flight.
+//! Bytes: a plane per bit of correction up, the tables' planes down, opened planes both ways. Turns
+//! alternate: the server sends its opening of the first level right behind the tables, the client answers
+//! with its openings of levels one and two, the server with two and three, and so on, so that a level costs
+//! one flight.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;

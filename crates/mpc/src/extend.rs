@@ -3,13 +3,14 @@
 //! For 0 ≤ x < 2^(n−1), x = x_c + x_s − 2^n·(m_c ∨ m_s) over the integers, where m are the shares' top bits:
 //! the shares wrap unless both are small. With m_c ∨ m_s = m_c + m_s − m_c·m_s only the product needs the
 //! peer: one random OT with the server's m_s as choice, of out − n bits. A signed x in [−2^(n−2), 2^(n−2))
-//! becomes non-negative by adding 2^(n−2) (Rathee et al., SIRNN, S&P 2021, Section 3.2, for the general case).
+//! becomes non-negative by adding 2^(n−2) (Rathee et al., SIRNN, S&P 2021, for the general
+//! case).
 //!
 //! Exact in that range; outside of it the result is wrong by 2^n.
 //!
 //! The server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
-//! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the client
-//! sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
+//! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
+//! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};

@@ -2,8 +2,8 @@
 //!
 //! Client and server hold x_c and x_s. Each *digit* turns a few bits of both into up to four shared bits, the
 //! entries of a table that the server makes of its own digit and the client reads at its own. A circuit of
-//! depth ⌈log2 digits⌉ then combines them. With a = the client's operand and b = the server's, digit by digit,
-//! top first (the lower part's result on the right):
+//! depth ⌈log2 digits⌉ then combines them. With a = the client's operand and b = the server's, digit by
+//! digit, top first (the lower part's result on the right):
 //!
 //! | node | bits | meaning | node ∘ (lt, eq, z) |
 //! |---|---|---|---|

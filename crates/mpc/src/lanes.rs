@@ -5,8 +5,8 @@
 //! `e % 8`: with this order 512 values of 64 bits, read as 64 rows of 8 words, become bit planes by eight
 //! 64 × 64 transpositions next to each other. Both parties use the same order, so it appears nowhere else.
 //!
-//! On the wire a plane takes 64 bytes a group; of the last group, each of the eight words keeps only the bytes
-//! that elements reach into.
+//! On the wire a plane takes 64 bytes a group; of the last group, each of the eight words keeps only the
+//! bytes that elements reach into.
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 

@@ -2,8 +2,8 @@
 //!
 //! A value x lies as x_c + x_s mod 2^n with client and server, signed. Every protocol is a type with two
 //! functions: `prepare`, before the input is known, uses up correlated OTs and does **all** hashing; `run`
-//! takes what was prepared by value, so that it serves once, and computes nothing but additions, exclusive ors
-//! and selections by masks: online nothing hashes, branches on a secret, or looks up a secret index. Both
+//! takes what was prepared by value, so that it serves once, and computes nothing but additions, exclusive
+//! ors and selections by masks: online nothing hashes, branches on a secret, or looks up a secret index. Both
 //! parties call the same functions in the same order with the same public parameters.
 //!
 //! | type | computes | file |
@@ -17,12 +17,12 @@
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
 //! Below them: `formula.rs` (what a comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side
-//! by side), `kernel.rs` (the inner loops). [`cost`] tells what anything will cost, [`reference`] what it
+//! by side), `kernel.rs` (the inner loops). [`cost`] tells what anything will cost, [`mod@reference`] what it
 //! computes, on plain integers.
 //!
-//! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a pad
-//! or a random bit that its receiver does not know and that is used once; the argument stands in each file's
-//! header. It rests on the COT source and on its correlation-robust hash. A peer that does not follow
+//! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a
+//! pad or a random bit that its receiver does not know and that is used once; the argument stands in each
+//! file's header. It rests on the COT source and on its correlation-robust hash. A peer that does not follow
 //! the protocol causes wrong values or an error, never a panic; what it could learn is out of scope.
 //!
 //! **Buffering.** A run's last message may remain in the channel's buffer, so that it travels with what comes

@@ -1,13 +1,14 @@
 //! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
 //!
-//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Rows first, then columns: the largest of k_w neighbours in each row that is
-//! needed, then of k_h such results (six comparisons instead of eight for a 3 × 3 window with stride 2). Within
-//! a window a tournament of ⌈log2 k⌉ levels, all windows of a level in one batch; comparisons that two
-//! windows have in common are made once. Padding never wins: a window at the border takes the largest of its real places.
+//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Rows first, then columns: the
+//! largest of k_w neighbours in each row that is needed, then of k_h such results (six comparisons instead of
+//! eight for a 3 × 3 window with stride 2). Within a window a tournament of ⌈log2 k⌉ levels, all windows of a
+//! level in one batch; comparisons that two windows have in common are made once. Padding never wins: a
+//! window at the border takes the largest of its real places.
 //!
 //! Exact in the stated range, which makes a − b fit. Neither party learns a thing. Cost: a ReLU from and to n
-//! bits for each comparison, and its flights for each level; the client's last message of a level travels with
-//! its first of the next. See [`crate::cost::maxpool`].
+//! bits for each comparison, and its flights for each level; the client's last message of a level travels
+//! with its first of the next. See [`crate::cost::maxpool`].
 
 use std::collections::BTreeMap;
 

@@ -1,15 +1,15 @@
 //! \[b·x\] <- Mux(\[b\], \[x\]): an arithmetic share times a bit, b shared by exclusive or, x mod 2^bits.
 //!
-//! A random bit β = β_c ⊕ β_s is prepared, with β_c and β_s the parties' choices in two random OTs. Each party
-//! is the sender of one of them: its pads k0, k1 give δ = k1 − k0, and the receiver has k0 + β'·δ, where β' is
-//! its choice. With (β_c ⊕ β_s)·x_s = β_s·x_s + β_c·(1 − 2β_s)·x_s, the server sends ε = (1 − 2β_s)·x_s − δ and
-//! the client adds β_c·ε; the same the other way round. That gives shares of β·x **before b is known**. Once it
-//! is, both open c = b ⊕ β, and b·x = c·x + (1 − 2c)·β·x is local. So a multiplication by the result of a
-//! comparison costs one turn after it, of one bit each way.
+//! A random bit β = β_c ⊕ β_s is prepared, with β_c and β_s the parties' choices in two random OTs. Each
+//! party is the sender of one of them: its pads k0, k1 give δ = k1 − k0, and the receiver has k0 + β'·δ,
+//! where β' is its choice. With (β_c ⊕ β_s)·x_s = β_s·x_s + β_c·(1 − 2β_s)·x_s, the server sends ε = (1 −
+//! 2β_s)·x_s − δ and the client adds β_c·ε; the same the other way round. That gives shares of β·x **before b
+//! is known**. Once it is, both open c = b ⊕ β, and b·x = c·x + (1 − 2c)·β·x is local. So a multiplication by
+//! the result of a comparison costs one turn after it, of one bit each way.
 //!
-//! Exact. bits + 1 bits each way and two COTs an element, one in each direction. δ is unknown to the receiver of
-//! ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most two
-//! parts) can be multiplied by the same bit for the same COTs.
+//! Exact. bits + 1 bits each way and two COTs an element, one in each direction. δ is unknown to the receiver
+//! of ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most
+//! two parts) can be multiplied by the same bit for the same COTs.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};

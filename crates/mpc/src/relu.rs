@@ -3,16 +3,17 @@
 //! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when out > n, the extension of
 //! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
 //!
-//! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n = 16 in digits of four bits, per element:
-//! 19 bytes and 23 COTs (19 from the server, 4 from the client) at out = 16; 22.75 bytes and 25 COTs at out =
-//! 30. Five flights, of which the first and last ride along with the client's ciphertexts of the layers before
-//! and after. Prepared material: about 30 bytes a side. See [`crate::cost::relu`].
+//! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
+//! 16 in digits of four bits, per element: 19 bytes and 23 COTs (19 from the server, 4 from the client) at
+//! out = 16; 22.75 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
+//! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. See
+//! [`crate::cost::relu`].
 //!
-//! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s bits for
-//! zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares has
-//! probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and is exact
-//! everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT and 9 bits at
-//! n = 16. More saves more; whether a network bears it is for a calibration to say.
+//! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s
+//! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
+//! has probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and
+//! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT
+//! and 9 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;

@@ -1,17 +1,18 @@
 //! \[min(max(x, 0), 2^j)\] mod 2^out <- ReLU6(\[x\] mod 2^n), for any signed x of n bits.
 //!
-//! The scale is chosen so that six is 2^j. Then "0 ≤ x < 2^j" and "x ≥ 2^j" depend on the bits from j up and on
-//! the carry into bit j only, so one comparison of the low j bits serves both, and the few bits above are looked
-//! up once in a table with four bits an entry; see `Formula::clip`. With in and clip for the two results, y =
-//! in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in `bit.rs`.
+//! The scale is chosen so that six is 2^j. Then "0 ≤ x < 2^j" and "x ≥ 2^j" depend on the bits from j up and
+//! on the carry into bit j only, so one comparison of the low j bits serves both, and the few bits above are
+//! looked up once in a table with four bits an entry; see `Formula::clip`. With in and clip for the two
+//! results, y = in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in
+//! `bit.rs`.
 //!
-//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125 bytes and
-//! 27 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in preparation. See
-//! [`crate::cost::relu6`].
+//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125
+//! bytes and 27 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in
+//! preparation. See [`crate::cost::relu6`].
 //!
-//! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0 instead of x
-//! where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact everywhere else, provided
-//! x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
+//! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
+//! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
+//! everywhere else, provided x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;

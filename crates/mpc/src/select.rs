@@ -11,9 +11,9 @@
 //! | … | | |
 //!
 //! so with L = 2 the client has its result after flight 4 and its last message, half of turn 3, rides along
-//! with whatever it sends next. Only the turns depend on the comparison's result: the products β·x and, where a
-//! larger ring is asked for, the extensions of both values that b·x may have (β·x for c = 0, x − β·x for c = 1;
-//! the right one is in the extension's range) are ready before.
+//! with whatever it sends next. Only the turns depend on the comparison's result: the products β·x and, where
+//! a larger ring is asked for, the extensions of both values that b·x may have (β·x for c = 0, x − β·x for c
+//! = 1; the right one is in the extension's range) are ready before.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
