@@ -3,8 +3,8 @@
 //! A random bit β is prepared in both kinds of shares. With halves β_c (the client's choice in a random OT)
 //! and β_s (a bit that only the sender, the server, knows: the sum of bits of both pads), β = β_c + β_s −
 //! 2·β_c·β_s, and the OT shares the product once the server has sent d = β_s + k0 − k1, bits − 1 bits, in
-//! preparation. Online both open c = b ⊕ β; then b = c + (1 − 2c)·β. (Keller, Rotaru, Wood and others call
-//! this a daBit.)
+//! preparation. Online both open c = b ⊕ β; then b = c + (1 − 2c)·β. (Rotaru and Wood, INDOCRYPT
+//! 2019, call it a daBit.)
 //!
 //! Exact. One COT, from the server; bits − 1 bits down in preparation, one bit each way online. Each message
 //! is masked by a pad or by a half of β that its receiver does not know.
