@@ -67,8 +67,9 @@ impl Lpn {
 const _: () = assert!(Lpn::SETUP.samples() == Lpn::MAIN.cost());
 const _: () = assert!(Lpn::MAIN.cost().is_multiple_of(Lpn::MAIN.bin()));
 
-/// How many bins are made between two flushes: the receiver starts on the first while the sender makes the next. In
-/// requests of 16 bins that alternate in direction, 1 is a third faster than 4 and 4 twice as fast as 16.
+/// How many bins are made between two flushes: the receiver starts on the first while the sender makes the next. The
+/// fewer, the better for requests that alternate in direction (16 bins each: 4 was twice as fast as 16, and 1 a third
+/// faster than 4), but every flush is a frame of its own.
 const FLUSH_BINS: u64 = 2;
 
 /// What sender and receiver do differently: one bin of single-point COT.
