@@ -15,7 +15,7 @@
 //! | [`block`] | 128-bit strings, GF(2^128) helpers | |
 //! | [`insecure_test_dealer`] | COTs from a shared seed, for the tests of other crates | |
 //!
-//! What it costs: to set up, 4 rounds and 0.86 MB each way; then 0.053 bytes a COT, sent by the COT sender only, in
+//! What it costs: to set up, 4 rounds and 0.86 MB each way; then 0.051 bytes a COT, sent by the COT sender only, in
 //! no round of its own. Memory: about 11 MiB a direction. Speed: `cargo run --release --example cots`.
 //!
 //! # What security rests on
