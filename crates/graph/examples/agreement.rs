@@ -14,6 +14,9 @@ use jaguar_graph::reference;
 #[path = "../tests/zoo/mod.rs"]
 mod zoo;
 
+/// How many images calibrate; the rest is tested.
+const CALIBRATE: usize = 6;
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let Some((models, images)) = zoo::folders() else { return };
@@ -33,7 +36,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     println!("== {} imported in {:.2?}, {} nodes", graph.name, start.elapsed(), graph.nodes.len());
     let spec = entry.image();
     let samples = zoo::samples(images, entry.family, &spec, graph.input_shape());
-    let (calibration, rest) = samples.split_at(entry.calibrate);
+    let (calibration, rest) = samples.split_at(CALIBRATE.min(samples.len()));
     let tested = if rest.is_empty() { calibration } else { rest };
     let tensors = |s: &[zoo::Sample]| s.iter().map(|s| s.tensor.clone()).collect::<Vec<_>>();
 
@@ -72,8 +75,9 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
         result.overflows,
         result.tight
     );
+    let label = |s: &zoo::Sample| s.name.rsplit('_').next().and_then(|l| l.parse().ok());
     let right = |pick: fn(&(usize, usize)) -> usize| {
-        result.classes.iter().zip(tested).filter(|(c, s)| Some(pick(c)) == s.label).count()
+        result.classes.iter().zip(tested).filter(|(c, s)| Some(pick(c)) == label(s)).count()
     };
     println!("right: integer {}, float {} of {}", right(|c| c.0), right(|c| c.1), tested.len());
     let input = model.network.input.quantise(&tested[0].tensor, model.network.activation_bits);

@@ -191,7 +191,9 @@ fn linear_shape(linear: &Linear, input: Shape) -> Result<Shape, NodeError> {
     extents("dilation", 1, &linear.dilation)?;
     extents("pads", 0, &linear.pads)?;
     check(linear.out_channels >= 1, "channels")?;
-    let weights = linear.weights_len(input[0]).ok_or(NodeError::Range("groups"))?;
+    let divides = |channels: usize| linear.groups >= 1 && channels.is_multiple_of(linear.groups);
+    check(divides(input[0]) && divides(linear.out_channels), "groups")?;
+    let weights = linear.weights_len(input[0]).ok_or(NodeError::Range("number of weights"))?;
     check(weights <= MAX_WEIGHTS, "number of weights")?;
     let [h, w] = linear.output_hw(input).ok_or(NodeError::Range("kernel"))?;
     let work = linear.multiply_adds(input).ok_or(NodeError::Range("number of multiply-adds"))?;

@@ -9,8 +9,6 @@ pub struct Entry {
     pub file: &'static str,
     /// The prefix of its images' names.
     pub family: &'static str,
-    /// How many of them calibrate; the rest is tested.
-    pub calibrate: usize,
     resize: Resize,
     bgr: bool,
     mean: [f32; 3],
@@ -27,7 +25,6 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "squeezenet1_1_imagenet_227.onnx",
         family: "imagenet_",
-        calibrate: 6,
         resize: Resize::Exact,
         bgr: true,
         mean: [103.939, 116.779, 123.68],
@@ -36,7 +33,6 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "efficientnet_lite0_imagenet_224.onnx",
         family: "imagenet_",
-        calibrate: 6,
         resize: Resize::Shorter(256),
         bgr: false,
         mean: [127.0; 3],
@@ -45,7 +41,6 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "open_nsfw_224_nhwc.onnx",
         family: "imagenet_",
-        calibrate: 6,
         resize: Resize::Shorter(256),
         bgr: true,
         mean: [104.0, 117.0, 123.0],
@@ -54,7 +49,6 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "resnet20_cifar10_32.onnx",
         family: "cifar10_",
-        calibrate: 6,
         resize: Resize::Exact,
         bgr: false,
         mean: [0.485 * 255.0, 0.456 * 255.0, 0.406 * 255.0],
@@ -63,7 +57,6 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "cifar10_cnn6_32.onnx",
         family: "cifar10_",
-        calibrate: 6,
         resize: Resize::Exact,
         bgr: false,
         mean: [0.0; 3],
@@ -85,8 +78,8 @@ pub fn folders() -> Option<(PathBuf, PathBuf)> {
 
 /// A prepared image.
 pub struct Sample {
-    /// What its file name says.
-    pub label: Option<usize>,
+    /// Its file's name without the ending.
+    pub name: String,
     pub tensor: Vec<f32>,
 }
 
@@ -101,8 +94,10 @@ pub fn samples(folder: &Path, prefix: &str, spec: &ImageSpec, shape: Shape) -> V
         let (width, height) = (image.width() as usize, image.height() as usize);
         let tensor =
             image_input::tensor(spec, shape, image.as_raw(), width, height).expect("an image that fits");
-        let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        Sample { label: stem.rsplit('_').next().and_then(|l| l.parse().ok()), tensor }
+        Sample {
+            name: path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
+            tensor,
+        }
     };
     paths.iter().map(load).collect()
 }

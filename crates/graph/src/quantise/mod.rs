@@ -8,7 +8,10 @@
 //! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size.
 //!
 //! A linear layer between scales S_in and S_out has the integer weights `round(w·2^f·S_out/S_in)` with the largest
-//! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`.
+//! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`. Before
+//! that, channels of very different sizes are brought closer together ([`Options::equalise`]).
+
+mod equalise;
 
 use std::fmt;
 
@@ -35,6 +38,9 @@ pub struct Options {
     pub headroom: f64,
     /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`].
     pub max_shift: u32,
+    /// Whether to rescale channels between linear layers first, so that small ones keep more bits. The float
+    /// function stays the same.
+    pub equalise: bool,
     /// How an image becomes the tensors that calibration is given; recorded in the network.
     pub image: ImageSpec,
     /// Names by class, or none; recorded in the network.
@@ -49,6 +55,7 @@ impl Default for Options {
             weight_bits: 12,
             headroom: 2.0,
             max_shift: 24,
+            equalise: true,
             image,
             labels: Vec::new(),
         }
@@ -159,7 +166,8 @@ pub struct LinearReport {
     pub shift: u32,
     /// The largest absolute integer weight.
     pub largest_weight: i32,
-    /// Channels whose weights are so much smaller than the layer's largest that fewer than four bits are left.
+    /// Channels whose weights are so much smaller than the layer's largest that fewer than four bits are left,
+    /// though their values are not small.
     pub thin_channels: usize,
     /// Channels whose weights all became zero though they are not.
     pub lost_channels: usize,
@@ -256,40 +264,55 @@ pub fn calibrate(
     quantise(graph, &ranges, options)
 }
 
-/// By node, the largest absolute value over all images.
+/// By node and channel, the largest absolute value.
+pub type ChannelRanges = Vec<Vec<f64>>;
+
+/// The largest absolute values over all images.
 ///
 /// # Errors
 /// No images, images of the wrong length, values that are not finite.
-pub fn measure(graph: &Graph, images: &[Vec<f32>]) -> Result<Vec<f64>, QuantiseError> {
+pub fn measure(graph: &Graph, images: &[Vec<f32>]) -> Result<ChannelRanges, QuantiseError> {
     if images.is_empty() {
         return Err(QuantiseError::NoImages);
     }
-    let mut ranges = vec![0f64; graph.nodes.len()];
+    let mut ranges: ChannelRanges = graph.nodes.iter().map(|node| vec![0.0; node.shape[0]]).collect();
     for (index, image) in images.iter().enumerate() {
         let expected = graph.input_shape().iter().product();
         let values = graph.run(image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
-        for ((range, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
-            // `f32::max` would pass over a NaN.
-            let largest = values.iter().fold(0f32, |m, v| if v.abs() <= m { m } else { v.abs() });
-            if !largest.is_finite() {
-                return Err(QuantiseError::NotFinite(node.name.clone()));
+        for ((ranges, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
+            for (range, plane) in ranges.iter_mut().zip(values.chunks_exact(node.shape[1] * node.shape[2])) {
+                // `f32::max` would pass over a NaN.
+                let largest = plane.iter().fold(0f32, |m, v| if v.abs() <= m { m } else { v.abs() });
+                if !largest.is_finite() {
+                    return Err(QuantiseError::NotFinite(node.name.clone()));
+                }
+                *range = range.max(f64::from(largest));
             }
-            *range = range.max(f64::from(largest));
         }
     }
     Ok(ranges)
 }
 
-/// Quantises a graph whose ranges (by node, as [`measure`] gives them) are known.
+/// Quantises a graph whose ranges (as [`measure`] gives them) are known.
 ///
 /// # Errors
 /// As [`calibrate`].
-pub fn quantise(graph: &Graph, ranges: &[f64], options: &Options) -> Result<(Model, Report), QuantiseError> {
+pub fn quantise(
+    graph: &Graph,
+    ranges: &ChannelRanges,
+    options: &Options,
+) -> Result<(Model, Report), QuantiseError> {
     check_options(options)?;
+    let (mut graph, mut ranges) = (graph.clone(), ranges.clone());
+    if options.equalise {
+        equalise::equalise(&mut graph, &mut ranges);
+    }
+    let by_channel = ranges;
+    let ranges: Vec<f64> = by_channel.iter().map(|r| r.iter().copied().fold(0.0, f64::max)).collect();
     let n = options.activation_bits;
-    let mut network = skeleton(graph, options);
+    let mut network = skeleton(&graph, options);
     let mut warnings = Vec::new();
-    let scales = choose_scales(graph, &network, ranges, options, &mut warnings)?;
+    let scales = choose_scales(&graph, &network, &ranges, options, &mut warnings)?;
 
     let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
     let mut linear_reports = Vec::with_capacity(graph.nodes.len());
@@ -300,7 +323,14 @@ pub fn quantise(graph: &Graph, ranges: &[f64], options: &Options) -> Result<(Mod
                 spec.shift = shift(linear, scale, options);
                 let quantised = round_weights(linear, scale, scales[id], spec.shift)
                     .ok_or_else(|| QuantiseError::Bias(node.name.clone()))?;
-                let report = inspect(linear, &quantised, spec.shift, ranges[input] * scales[input]);
+                let report = inspect(
+                    linear,
+                    &quantised,
+                    spec.shift,
+                    ranges[input] * scales[input],
+                    &by_channel[id],
+                    scales[id],
+                );
                 if report.thin_channels > 0 {
                     let (channels, of) = (report.thin_channels, spec.out_channels);
                     warnings.push(Warning::ThinChannels { node: node.name.clone(), channels, of });
@@ -526,14 +556,25 @@ fn round_weights(linear: &float::Linear, scale: f64, out_scale: f64, shift: u32)
     Some(Weights { weights, bias })
 }
 
-fn inspect(linear: &float::Linear, quantised: &Weights, shift: u32, largest_input: f64) -> LinearReport {
+fn inspect(
+    linear: &float::Linear,
+    quantised: &Weights,
+    shift: u32,
+    largest_input: f64,
+    outputs: &[f64],
+    scale: f64,
+) -> LinearReport {
+    /// Output values below this, in units, are rounded so coarsely that coarse weights do not matter.
+    const SMALL: f64 = 64.0;
     let Linear { out_channels, .. } = linear.spec;
     let depth = linear.weights.len() / out_channels;
     let (mut thin, mut lost, mut heaviest) = (0, 0, 0f64);
-    for (float, integer) in linear.weights.chunks_exact(depth).zip(quantised.weights.chunks_exact(depth)) {
+    let rows = linear.weights.chunks_exact(depth).zip(quantised.weights.chunks_exact(depth));
+    for ((float, integer), range) in rows.zip(outputs) {
+        let matters = range * scale >= SMALL;
         let largest = integer.iter().map(|w| i32::from(*w).abs()).max().unwrap_or(0);
         let empty = float.iter().all(|&w| w == 0.0);
-        thin += usize::from(largest < 8 && !empty);
+        thin += usize::from(largest < 8 && !empty && matters);
         lost += usize::from(largest == 0 && !empty);
         heaviest = heaviest.max(integer.iter().map(|w| f64::from(i32::from(*w).abs())).sum());
     }

@@ -1,0 +1,238 @@
+//! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
+use jaguar_graph::network::{
+    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
+    Weights, Window,
+};
+use jaguar_graph::reference;
+use proptest::prelude::*;
+
+fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
+    Node { name: "node".into(), op, inputs: inputs.into(), shape }
+}
+
+fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
+    Op::Linear(Linear {
+        out_channels,
+        kernel: [kernel; 2],
+        stride: [1; 2],
+        dilation: [1; 2],
+        pads: [pads; 4],
+        groups,
+        shift: 6,
+    })
+}
+
+/// Every operation once, over `[4, 6, 6]`.
+fn sample() -> Network {
+    let window = |kernel: usize, stride: usize, pad: usize| Window {
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        pads: [pad; 4],
+    };
+    let nodes = vec![
+        node(Op::Input, &[], [4, 6, 6]),
+        node(conv(8, 3, 1, 2), &[0], [8, 6, 6]),
+        node(Op::MaxPool(window(2, 2, 0)), &[1], [8, 3, 3]),
+        node(Op::Relu, &[2], [8, 3, 3]),
+        node(conv(8, 1, 0, 8), &[3], [8, 3, 3]),
+        node(Op::Relu6 { log2_six: 10 }, &[4], [8, 3, 3]),
+        node(Op::Add, &[5, 3], [8, 3, 3]),
+        node(Op::Concat, &[6, 5], [16, 3, 3]),
+        node(Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 1] }), &[7], [8, 3, 2]),
+        node(Op::Rearrange(Rearrange::Pad { before: [0, 0, 1], after: [1, 0, 0] }), &[8], [9, 3, 3]),
+        node(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[9], [9, 3, 3]),
+        node(Op::Rearrange(Rearrange::Reshape), &[10], [1, 9, 9]),
+        node(Op::SumPool { window: window(3, 3, 0), count_real_places: None }, &[11], [1, 3, 3]),
+        node(conv(3, 3, 1, 1), &[12], [3, 3, 3]),
+        node(Op::SumPool { window: window(3, 2, 1), count_real_places: Some(36) }, &[13], [3, 2, 2]),
+        node(conv(5, 2, 0, 1), &[14], [5, 1, 1]),
+    ];
+    let image = ImageSpec { resize: Resize::Shorter(8), bgr: false, mean: vec![0.5; 4], factor: vec![] };
+    Network {
+        name: "sample".into(),
+        activation_bits: 16,
+        weight_bits: 12,
+        nodes,
+        input: InputSpec { scale: 100.0, image, affine: vec![(1.0, 0.0); 4], channels_last: false },
+        output: OutputSpec { scale: 50.0, softmax: true, labels: vec!["label".into(); 5] },
+    }
+}
+
+/// Weights for all linear nodes, and scales that suit.
+fn model(network: Network) -> Model {
+    let weights = network.nodes.iter().map(|node| match &node.op {
+        Op::Linear(linear) => {
+            let channels = network.nodes[node.inputs[0]].shape[0];
+            let len = linear.weights_len(channels).expect("a validated layer");
+            let weights = (0..len).map(|i| (i % 7) as i16 - 3).collect();
+            Some(Weights { weights, bias: Bias::PerChannel(vec![64; linear.out_channels]) })
+        }
+        _ => None,
+    });
+    let weights = weights.collect();
+    let mut scales: Vec<f64> = vec![100.0];
+    for node in &network.nodes[1..] {
+        let gain = node.op.scale_gain() as f64;
+        scales.push(if let Op::Linear(_) = node.op { 100.0 } else { scales[node.inputs[0]] * gain });
+    }
+    Model { network, weights, scales }
+}
+
+#[test]
+fn the_sample_is_valid() {
+    let network = sample();
+    network.validate().expect("valid");
+    let bits = network.value_bits();
+    // 9 values add four bits, 36 times a ninth of 9 values six.
+    assert_eq!((bits[11], bits[12], bits[13], bits[14], bits[15]), (16, 20, 16, 22, 16));
+    let model = model(network);
+    model.validate().expect("valid");
+    let input: Vec<i64> = (0..144).map(|i| i * 50 - 3000).collect();
+    assert_eq!(reference::run(&model, &input).expect("runs").output().len(), 5);
+}
+
+/// What is changed, and a part of the error that must come.
+type Change = (fn(&mut Network), &'static str);
+
+#[test]
+fn every_contradiction_is_named() {
+    const HUGE: usize = usize::MAX;
+    fn linear(network: &mut Network) -> &mut Linear {
+        match &mut network.nodes[1].op {
+            Op::Linear(linear) => linear,
+            _ => unreachable!("node 1 is linear"),
+        }
+    }
+    let changes: Vec<Change> = vec![
+        (|n| n.activation_bits = 7, "activation_bits"),
+        (|n| n.activation_bits = 25, "activation_bits"),
+        (|n| n.weight_bits = 17, "weight_bits"),
+        (|n| n.nodes.truncate(1), "number of nodes"),
+        (|n| n.nodes = vec![n.nodes[0].clone(); 5000], "number of nodes"),
+        (|n| n.nodes[3].inputs = vec![3], "does not come before"),
+        (|n| n.nodes[3].inputs = vec![HUGE], "does not come before"),
+        (|n| n.nodes[3].inputs = vec![], "takes one inputs"),
+        (|n| n.nodes[6].inputs = vec![5], "takes two inputs"),
+        (|n| n.nodes[7].inputs = vec![5], "two or more"),
+        (|n| n.nodes[6].inputs = vec![5, 1], "do not go together"),
+        (|n| n.nodes[7].inputs = vec![5, 1], "do not go together"),
+        (|n| n.nodes[4].op = Op::Input, "position"),
+        (|n| n.nodes[0].op = Op::Relu, "position"),
+        (|n| n.nodes[0].shape = [HUGE, HUGE, 2], "tensor size"),
+        (|n| n.nodes[0].shape = [1 << 14, 1 << 13, 1], "tensor size"),
+        (|n| n.nodes[0].shape = [0, 6, 6], "tensor size"),
+        (|n| n.nodes[3].shape = [8, 3, 4], "declares shape"),
+        (|n| linear(n).shift = 0, "shift"),
+        (|n| linear(n).shift = 41, "shift"),
+        (|n| linear(n).groups = 0, "groups"),
+        (|n| linear(n).groups = 3, "groups"),
+        (|n| linear(n).kernel = [0, 3], "kernel"),
+        (|n| linear(n).kernel = [9, 3], "kernel"),
+        (|n| linear(n).stride = [1, 0], "stride"),
+        (|n| linear(n).dilation = [HUGE, 1], "dilation"),
+        (|n| linear(n).pads = [HUGE; 4], "pads"),
+        (|n| linear(n).out_channels = 0, "channels"),
+        (|n| linear(n).out_channels = 1 << 62, "weights"),
+        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15 }, "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX }, "log2_six"),
+        (
+            |n| {
+                // The last window starts behind the image.
+                n.nodes[2].op = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 2, 2] });
+                n.nodes[2].shape = [8, 4, 4];
+            },
+            "nothing but padding",
+        ),
+        (
+            |n| {
+                let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
+                n.nodes[14].op = Op::SumPool { window, count_real_places: Some(35) };
+            },
+            "count_real_places",
+        ),
+        (
+            |n| {
+                let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
+                n.nodes[14].op = Op::SumPool { window, count_real_places: Some(0) };
+            },
+            "out of range",
+        ),
+        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [2, 0, 1], step: [2, 1, 1] }), "slice"),
+        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [0, 1, 1] }), "slice"),
+        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [HUGE; 3], step: [HUGE; 3] }), "slice"),
+        (|n| n.nodes[9].op = Op::Rearrange(Rearrange::Pad { before: [HUGE; 3], after: [1; 3] }), "pads"),
+        (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 1] }), "permutation"),
+        (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 3] }), "permutation"),
+        (|n| n.nodes[11].shape = [1, 9, 10], "do not go together"),
+        (|n| n.input.scale = f64::NAN, "input's scale"),
+        (|n| n.output.scale = -1.0, "output's scale"),
+        (|n| n.input.affine.truncate(3), "affine"),
+        (|n| n.input.affine[0].0 = f32::INFINITY, "affine"),
+        (|n| n.input.image.mean.push(1.0), "mean"),
+        (|n| n.output.labels.truncate(4), "labels"),
+        (|n| n.output.labels[0] = "x".repeat(5000), "label"),
+        (|n| n.name = "x".repeat(5000), "name"),
+        (|n| n.nodes[3].name = "x".repeat(5000), "name"),
+    ];
+    for (index, (change, part)) in changes.into_iter().enumerate() {
+        let mut network = sample();
+        change(&mut network);
+        let error = network.validate().expect_err(&format!("change {index}, about {part}")).to_string();
+        assert!(error.contains(part), "change {index}: {error:?} does not name {part:?}");
+    }
+}
+
+#[test]
+fn models_are_checked_too() {
+    type Change = (fn(&mut Model), &'static str);
+    let changes: Vec<Change> = vec![
+        (|m| m.weights[1] = None, "linear"),
+        (|m| m.weights[2] = m.weights[1].clone(), "linear"),
+        (|m| m.weights.truncate(15), "weight sets"),
+        (|m| m.scales.truncate(15), "scales"),
+        (|m| m.scales[3] = 0.0, "scale"),
+        (|m| m.scales[3] *= 2.0, "scale"),
+        (|m| m.scales[12] /= 9.0, "scale"),
+        (|m| m.weights[1].as_mut().expect("linear").weights[0] = 2048, "weight"),
+        (|m| m.weights[1].as_mut().expect("linear").weights[0] = i16::MIN, "weight"),
+        (|m| m.weights[1].as_mut().expect("linear").weights.push(0), "weights"),
+        (|m| m.weights[1].as_mut().expect("linear").bias = Bias::PerElement(vec![0; 8]), "biases"),
+        (|m| m.weights[1].as_mut().expect("linear").bias = Bias::PerChannel(vec![i64::MIN; 8]), "bias"),
+    ];
+    for (index, (change, part)) in changes.into_iter().enumerate() {
+        let mut model = model(sample());
+        change(&mut model);
+        let error = model.validate().expect_err(&format!("change {index}, about {part}")).to_string();
+        assert!(error.contains(part), "change {index}: {error:?} does not name {part:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Damaged encodings that still decode are refused, or fit to run.
+    #[test]
+    fn damaged_networks_never_panic(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = postcard::to_stdvec(&sample()).expect("encodes");
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] ^= value;
+        }
+        let Ok(network) = postcard::from_bytes::<Network>(&bytes) else { return Ok(()) };
+        if network.validate().is_err() {
+            return Ok(());
+        }
+        prop_assert!(network.value_bits().iter().all(|b| (8..=40).contains(b)));
+        let total: usize = network.nodes.iter().map(|n| n.shape.iter().product::<usize>()).sum();
+        if total < 10_000 {
+            let model = model(network);
+            prop_assert_eq!(model.validate(), Ok(()));
+            let input = vec![-(1 << 15); model.network.nodes[0].shape.iter().product()];
+            let run = reference::run(&model, &input).expect("a valid model runs");
+            for (values, node) in run.values.iter().zip(&model.network.nodes) {
+                prop_assert_eq!(values.len(), node.shape.iter().product::<usize>());
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Trained networks: the integer network must choose the same class as the float one. Skipped, with a line that
+//! says so, unless `JAGUAR_MODELS` and `JAGUAR_IMAGES` name the folders with them.
+mod zoo;
+
+use std::path::Path;
+
+use jaguar_graph::agreement::agreement;
+use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
+use jaguar_graph::network::{Network, Op};
+use jaguar_graph::quantise::{Options, calibrate, quantise};
+
+/// Calibrates on some images and compares on the others; `allowed` may differ.
+fn agrees(part: &str, allowed: usize) {
+    let Some((models, images)) = zoo::folders() else { return };
+    let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
+    let graph = import_file(&models.join(entry.file), &ImportOptions::default()).expect("imports");
+    let samples = zoo::samples(&images, entry.family, &entry.image(), graph.input_shape());
+    let (names, tensors): (Vec<String>, Vec<Vec<f32>>) =
+        samples.into_iter().map(|s| (s.name, s.tensor)).unzip();
+    // Each half is tested with the scales that the other half gave, so that every image counts.
+    let (first, second) = tensors.split_at(tensors.len() / 2);
+    let mut same = 0;
+    for (calibration, tested) in [(first, second), (second, first)] {
+        let options = Options { image: entry.image(), ..Options::default() };
+        let (model, report) = calibrate(&graph, calibration, &options).expect("quantises");
+        model.validate().expect("is valid");
+        assert_eq!(report.nodes.len(), model.network.nodes.len());
+        let result = agreement(&graph, &model, tested).expect("the images fit");
+        assert_eq!(result.overflows, 0);
+        same += result.same_class;
+    }
+    assert!(same + allowed >= tensors.len(), "{part}: {same} of {names:?} agree");
+}
+
+#[test]
+fn squeezenet() {
+    agrees("squeezenet", 1);
+}
+
+#[test]
+fn efficientnet_lite() {
+    agrees("efficientnet", 1);
+}
+
+#[test]
+fn open_nsfw() {
+    agrees("open_nsfw", 1);
+}
+
+#[test]
+fn resnet20() {
+    agrees("resnet20", 0);
+}
+
+#[test]
+fn cnn6() {
+    // One image is nearly a tie in floats: its two best logits are 7.419 and 7.402.
+    agrees("cnn6", 1);
+}
+
+/// The network with made-up scales.
+fn network(models: &Path, part: &str) -> Network {
+    let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
+    let graph = import_file(&models.join(entry.file), &ImportOptions::default()).expect("imports");
+    let ranges = graph.nodes.iter().map(|node| vec![1.0; node.shape[0]]).collect();
+    let options = Options { image: entry.image(), ..Options::default() };
+    quantise(&graph, &ranges, &options).expect("quantises").0.network
+}
+
+/// What fusion must make of the architectures.
+#[test]
+fn architectures() {
+    let Some((models, _)) = zoo::folders() else { return };
+    for (part, linear, softmax) in [
+        ("squeezenet", 26, false),
+        ("efficientnet", 50, false),
+        ("open_nsfw", 54, true),
+        ("resnet20", 20, false),
+        ("cnn6", 9, false),
+    ] {
+        let network = network(&models, part);
+        let count = |wanted: fn(&Op) -> bool| network.nodes.iter().filter(|n| wanted(&n.op)).count();
+        assert_eq!(count(|op| matches!(op, Op::Linear(_))), linear, "{part}");
+        assert_eq!(count(|op| matches!(op.name(), "Transpose" | "Reshape")), 0, "{part}");
+        assert_eq!(network.output.softmax, softmax, "{part}");
+        assert_eq!(network.input.channels_last, part == "open_nsfw");
+    }
+}
+
+/// A network survives the journey to the client.
+#[test]
+fn networks_encode_and_decode() {
+    let Some((models, _)) = zoo::folders() else { return };
+    for entry in &zoo::MODELS {
+        let sent = network(&models, entry.file);
+        let bytes = postcard::to_stdvec(&sent).expect("encodes");
+        let received: Network = postcard::from_bytes(&bytes).expect("decodes");
+        assert_eq!(received, sent);
+        received.validate().expect("is valid");
+    }
+}
+
+/// A real file cut short at any of many places is refused.
+#[test]
+fn truncated_models() {
+    let Some((models, _)) = zoo::folders() else { return };
+    let bytes = std::fs::read(models.join("resnet20_cifar10_32.onnx")).expect("the model");
+    for length in (0..bytes.len()).step_by(9973).chain(bytes.len() - 64..bytes.len()) {
+        assert!(import_bytes(&bytes[..length], "cut", &ImportOptions::default()).is_err(), "cut to {length}");
+    }
+}
