@@ -1,0 +1,172 @@
+//! The choice of scales and shifts: what must hold for any graph, and what is refused.
+use jaguar_graph::agreement::agreement;
+use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::network::{self, Rearrange, Shape, Window};
+use jaguar_graph::quantise::{Options, QuantiseError, Warning, calibrate};
+use proptest::prelude::*;
+
+fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
+    Node { name: format!("n{}", inputs.last().map_or(0, |i| i + 1)), op, inputs: inputs.into(), shape }
+}
+
+/// A 1×1 convolution.
+fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
+    let spec = network::Linear {
+        out_channels: channels,
+        kernel: [1, 1],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+        groups: 1,
+        shift: 0,
+    };
+    Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![bias; channels]) })
+}
+
+fn graph(nodes: Vec<Node>) -> Graph {
+    Graph { name: "test".into(), nodes, affine: vec![], channels_last: false, softmax: false }
+}
+
+/// One channel, 2×2: input, layer, something, layer.
+fn chain(first: f32, between: Op, second: f32) -> Graph {
+    let shape = [1, 2, 2];
+    graph(vec![
+        node(Op::Input, &[], shape),
+        node(pointwise(1, vec![first], 0.1), &[0], shape),
+        node(between, &[1], shape),
+        node(pointwise(1, vec![second], 0.0), &[2], shape),
+    ])
+}
+
+#[test]
+fn clips_become_powers_of_two() {
+    let image = vec![1.0, -1.0, 0.5, 0.25];
+    for (ceiling, weight) in [(6.0, 20.0), (6.0, 0.5), (1.0, 3.0), (0.3, 100.0)] {
+        let graph = chain(weight, Op::Clip { ceiling }, 1.0);
+        let (model, _) =
+            calibrate(&graph, std::slice::from_ref(&image), &Options::default()).expect("quantises");
+        let network::Op::Relu6 { log2_six } = model.network.nodes[2].op else { panic!("a clip stays one") };
+        assert_eq!(f64::from(ceiling) * model.scales[2], f64::from(log2_six).exp2());
+        assert_eq!(model.scales[1], model.scales[2]);
+        // The largest scale that leaves the pre-activation its headroom.
+        let largest = f64::from(weight * 1.0 + 0.1) * model.scales[1];
+        assert!(largest <= 8192.0 && (largest > 4096.0 || log2_six == 13), "{largest}");
+    }
+}
+
+#[test]
+fn what_cannot_be_quantised_is_named() {
+    let image = vec![1.0, -1.0, 0.5, 0.25];
+    let run = |graph: &Graph, options: Options| {
+        calibrate(graph, std::slice::from_ref(&image), &options).map(|_| ())
+    };
+    let plain = chain(1.0, Op::Relu, 1.0);
+    assert_eq!(calibrate(&plain, &[], &Options::default()).unwrap_err(), QuantiseError::NoImages);
+    let wrong = QuantiseError::Image { index: 0, found: 3, expected: 4 };
+    assert_eq!(calibrate(&plain, &[vec![0.0; 3]], &Options::default()).unwrap_err(), wrong);
+    for options in [
+        Options { activation_bits: 30, ..Options::default() },
+        Options { weight_bits: 1, ..Options::default() },
+        Options { headroom: f64::NAN, ..Options::default() },
+        Options { max_shift: 0, ..Options::default() },
+    ] {
+        assert!(matches!(run(&plain, options), Err(QuantiseError::Option { .. })));
+    }
+    let infinite = chain(f32::MAX, Op::Relu, f32::MAX);
+    assert_eq!(run(&infinite, Options::default()), Err(QuantiseError::NotFinite("n3".into())));
+    // A clip a hundred thousand times below what reaches it.
+    let clipped = chain(1e5, Op::Clip { ceiling: 1.0 }, 1.0);
+    assert!(
+        matches!(run(&clipped, Options::default()), Err(QuantiseError::Clip { node, .. }) if node == "n2")
+    );
+
+    // Two clips that share a scale through an addition.
+    let shape = [1, 2, 2];
+    let two = |second: f32| {
+        graph(vec![
+            node(Op::Input, &[], shape),
+            node(pointwise(1, vec![9.0], 0.0), &[0], shape),
+            node(Op::Clip { ceiling: 6.0 }, &[1], shape),
+            node(pointwise(1, vec![5.0], 0.0), &[0], shape),
+            node(Op::Clip { ceiling: second }, &[3], shape),
+            node(Op::Add, &[2, 4], shape),
+        ])
+    };
+    assert!(matches!(run(&two(5.0), Options::default()), Err(QuantiseError::ClipConflict(..))));
+    for second in [6.0, 3.0, 12.0] {
+        assert_eq!(run(&two(second), Options::default()), Ok(()));
+    }
+}
+
+#[test]
+fn a_layer_with_weights_too_large_lowers_its_output() {
+    // Two large terms cancel: weights far above output over input.
+    let shape = [2, 1, 1];
+    let graph = graph(vec![
+        node(Op::Input, &[], shape),
+        node(pointwise(1, vec![5000.0, -5000.0], 0.0), &[0], [1, 1, 1]),
+    ]);
+    let image = [vec![1.0, 0.9999]];
+    let (model, report) = calibrate(&graph, &image, &Options::default()).expect("quantises");
+    assert!(report.warnings.iter().any(|w| matches!(w, Warning::Lowered { node, .. } if node == "n1")));
+    let weights = model.weights[1].as_ref().expect("linear");
+    assert!(weights.weights[0] > 500 && weights.weights[1] == -weights.weights[0]);
+
+    let hopeless = [vec![1.0, 1.0 - f32::EPSILON]];
+    let error = calibrate(&graph, &hopeless, &Options { weight_bits: 6, ..Options::default() }).unwrap_err();
+    assert!(matches!(error, QuantiseError::Weights { ref node, .. } if node == "n1"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    /// A small residual network with random weights, at all widths: integers follow floats within the error that
+    /// the widths allow, nothing overflows, and every value class has one scale.
+    #[test]
+    fn integers_follow_floats(
+        seed in any::<u64>(), activation_bits in 12u32..=20, weight_bits in 8u32..=16, gain in -6i32..6,
+        clip in any::<bool>(), equalise in any::<bool>(),
+    ) {
+        let mut state = seed | 1;
+        let mut draw = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let mut weights = |count: usize| (0..count).map(|_| draw()).collect::<Vec<f32>>();
+        let wide: Shape = [4, 4, 4];
+        let mut scaled = weights(12);
+        scaled.iter_mut().for_each(|w| *w *= (gain as f32).exp2());
+        let pool = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+        let average = Window { kernel: [3, 3], stride: [1, 1], pads: [1; 4] };
+        let ceiling = 1.5 * (gain as f32).exp2();
+        let graph = graph(vec![
+            node(Op::Input, &[], [3, 4, 4]),
+            node(pointwise(4, scaled, 0.0), &[0], wide),
+            node(if clip { Op::Clip { ceiling } } else { Op::Relu }, &[1], wide),
+            node(pointwise(4, weights(16), 0.1), &[2], wide),
+            node(Op::Add, &[3, 2], wide),
+            node(Op::MaxPool(pool), &[4], [4, 2, 2]),
+            node(Op::Relu, &[5], [4, 2, 2]),
+            node(Op::Concat, &[5, 6], [8, 2, 2]),
+            node(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[7], [8, 2, 2]),
+            node(Op::AveragePool { window: average, count_padding: false }, &[8], [8, 2, 2]),
+            node(pointwise(3, weights(24), 0.0), &[9], [3, 2, 2]),
+        ]);
+        let images: Vec<Vec<f32>> = (0..3).map(|_| weights(48)).collect();
+        let options = Options { activation_bits, weight_bits, equalise, ..Options::default() };
+        let (model, report) = calibrate(&graph, &images, &options).expect("quantises");
+        prop_assert_eq!(model.validate(), Ok(()));
+        prop_assert!(model.scales[1..9].windows(2).all(|s| s[0] == s[1] || model.scales[3] != s[0]));
+        prop_assert_eq!(model.scales[9], 4.0 * model.scales[8]);
+        let result = agreement(&graph, &model, &images).expect("fits");
+        prop_assert_eq!((result.overflows, result.tight), (0, 0));
+        for node in &report.nodes {
+            // n-1 bits hold a magnitude, two of them are kept free.
+            prop_assert!(node.spare_bits > 1.9, "{} has {} spare bits", node.name, node.spare_bits);
+        }
+        // Each of three layers errs by some units of each width.
+        let allowed = 40.0 * ((-(activation_bits as f64) + 3.0).exp2() + (-(weight_bits as f64) + 1.0).exp2());
+        prop_assert!(result.max_error <= allowed * result.largest_logit.max(1e-3), "{} of {}", result.max_error, result.largest_logit);
+    }
+}
