@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "ot": {"wire", "ring"},
     "mpc": {"ot", "wire"},
     "linear": {"rlwe", "ring", "wire", "graph"},
-    "plan": {"graph", "linear", "rlwe"},
+    "plan": {"graph", "linear", "mpc", "rlwe"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},
     "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "engine"},
 }

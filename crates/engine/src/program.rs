@@ -2,22 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use jaguar_graph::network::{Network, NodeId, Op, Window};
+use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::jaguar::Layer;
-use jaguar_mpc::{
-    Argmax, Extend, ExtendParams, MaxPool, Party, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams,
-};
-use jaguar_ot::Cots;
-use jaguar_plan::Plan;
+use jaguar_mpc::{Argmax, Extend, MaxPool, Party, Relu, Relu6};
+use jaguar_ot::{Cots, Role};
+use jaguar_plan::{DIGIT, Nonlinear, Plan};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
 use crate::message::Reveal;
 use crate::report::Progress;
-
-/// Bits per digit of every comparison: the fewest rounds.
-const DIGIT: u32 = 4;
 
 /// One role's way through a plan.
 pub(crate) struct Program<'a> {
@@ -145,44 +140,33 @@ impl Program<'_> {
         progress: &mut dyn Progress,
         linear: &mut dyn FnMut(&Layer) -> Result<L, EngineError>,
     ) -> Result<(Vec<PreparedStep<L>>, PreparedResult), EngineError> {
-        let n = self.network.activation_bits;
+        if party.role() == Role::Client {
+            // In preparation the client sends nothing but what belongs to its COTs.
+            party.promise(self.plan.nonlinear_cost().cots_from_client);
+        }
         let mut steps = Vec::with_capacity(self.plan.steps.len());
         for (id, (node, step)) in self.network.nodes.iter().zip(&self.plan.steps).enumerate() {
             progress.step(Phase::Preprocessing, id, self.network.nodes.len(), &node.name);
             channel.enter(Phase::Preprocessing, &label(id, &node.name));
             let (start, waited) = (Instant::now(), channel.waited());
             let before = party.used();
-            let count: usize = node.shape.iter().product();
             let mut prepare = || -> Result<PreparedStep<L>, EngineError> {
-                let op = match &node.op {
-                    Op::Linear(_) => PreparedOp::Linear(linear(step.layer.as_ref().expect("planned"))?),
-                    Op::Relu => PreparedOp::Relu({
-                        let params = ReluParams { out_bits: step.made, digit: DIGIT, ..ReluParams::new(n) };
-                        Relu::prepare(party, channel, count, params)?
-                    }),
-                    Op::Relu6 { log2_six } => PreparedOp::Relu6({
-                        let params = Relu6Params {
-                            out_bits: step.made,
-                            digit: DIGIT,
-                            ..Relu6Params::new(n, *log2_six)
-                        };
-                        Relu6::prepare(party, channel, count, params)?
-                    }),
-                    Op::MaxPool(window) => {
-                        let [channels, h, w] = self.network.nodes[node.inputs[0]].shape;
-                        let Window { kernel, stride, pads } = *window;
-                        let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
-                        PreparedOp::MaxPool(MaxPool::prepare(party, channel, shape, n, DIGIT)?)
+                let op = match (&step.layer, &step.nonlinear) {
+                    (Some(layer), _) => PreparedOp::Linear(linear(layer)?),
+                    (_, Some(Nonlinear::Relu(params))) => {
+                        PreparedOp::Relu(Relu::prepare(party, channel, step.values, *params)?)
                     }
-                    Op::Input | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
-                        PreparedOp::Local
+                    (_, Some(Nonlinear::Relu6(params))) => {
+                        PreparedOp::Relu6(Relu6::prepare(party, channel, step.values, *params)?)
                     }
+                    (_, Some(Nonlinear::MaxPool { shape, bits, digit })) => {
+                        PreparedOp::MaxPool(MaxPool::prepare(party, channel, *shape, *bits, *digit)?)
+                    }
+                    (None, None) => PreparedOp::Local,
                 };
-                let extension = if step.extends() {
-                    let params = ExtendParams { bits: step.made, out_bits: step.ring, range: Range::Signed };
-                    Some(Extend::prepare(party, channel, count, params)?)
-                } else {
-                    None
+                let extension = match step.extension {
+                    Some(params) => Some(Extend::prepare(party, channel, step.values, params)?),
+                    None => None,
                 };
                 Ok(PreparedStep { op, extension })
             };

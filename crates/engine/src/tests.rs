@@ -238,7 +238,7 @@ fn what_is_reused_and_what_is_not() {
         // The linear layers' online bytes are what the plan says.
         for report in &reports {
             for (row, step) in report.rows.iter().zip(&service.plan().steps) {
-                if let (Some(layer), false) = (&step.layer, step.extends()) {
+                if let (Some(layer), false) = (&step.layer, step.extension.is_some()) {
                     assert_eq!(row.online.bytes_up, layer.upload_bytes() as u64, "{}", row.name);
                     assert_eq!((row.online.bytes_down, row.online.rounds), (0, 0), "{}", row.name);
                 }

@@ -52,6 +52,12 @@ impl<S: CotSource> Party<S> {
         }
     }
 
+    /// Promises to draw `sends` COTs as a sender before this party sends anything else over the channel
+    /// ([`CotSource::promise`]). In preparation the client sends nothing else.
+    pub fn promise(&mut self, sends: u64) {
+        self.source.promise(sends);
+    }
+
     /// Which party this is.
     pub fn role(&self) -> Role {
         self.role

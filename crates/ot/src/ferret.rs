@@ -113,7 +113,7 @@ impl Side for Sender {
         self.prg.fill(seed.as_mut());
         let message = &mut [Block::ZERO; 64][..base.len()];
         ggm::send(key, *self.delta, Block::from_bytes(*seed), base, leaves, message);
-        chan.send(bytemuck::cast_slice(message))?;
+        chan.send_ahead(bytemuck::cast_slice(message))?;
         self.trees += 1;
         if self.trees.is_multiple_of(FLUSH_BINS) { Ok(chan.flush()?) } else { Ok(()) }
     }

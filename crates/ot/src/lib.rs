@@ -15,7 +15,7 @@
 //! | [`block`] | 128-bit strings, GF(2^128) helpers | |
 //! | [`insecure_test_dealer`] | COTs from a shared seed, for the tests of other crates | |
 //!
-//! What it costs: to set up, 4 rounds and 0.86 MB each way; then 0.051 bytes a COT, sent by the COT sender only, in
+//! What it costs: to set up, 3 rounds and 0.86 MB each way; then 0.051 bytes a COT, sent by the COT sender only, in
 //! no round of its own. Memory: about 11 MiB a direction. Speed: `cargo run --release --example cots`.
 //!
 //! # What security rests on
@@ -76,6 +76,11 @@ impl Role {
 /// When one party calls [`send`](Self::send), its peer calls [`receive`](Self::receive) with the same count
 /// at the same point of the protocol. Every correlation is handed out once.
 pub trait CotSource {
+    /// Promises that this party will draw `count` more COTs as a sender before it sends anything else over the channel. A
+    /// source may then send what belongs to them ahead of time, so that two parties that alternate between both
+    /// directions do not wait a round trip for each other at every turn. Does nothing by default.
+    fn promise(&mut self, _count: u64) {}
+
     /// This party's Δ as a sender, the same for the whole session, bit 0 set.
     fn delta(&self) -> Block;
 

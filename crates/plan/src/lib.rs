@@ -11,9 +11,10 @@
 //! is made in the largest ring that a consumer asks for; the others take its shares modulo their own. Where the maker can
 //! only make 2^n (a linear layer, a max-pool) and a consumer asks for more, an extension follows.
 
-use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_graph::network::{Network, NodeId, Op, Window};
 use jaguar_linear::jaguar::{Layer, LayerError};
 use jaguar_linear::layout::Layout;
+use jaguar_mpc::{Cost, ExtendParams, PoolShape, Range, Relu6Params, ReluParams, cost};
 use jaguar_rlwe::Parameters;
 
 /// Why a network has no plan.
@@ -53,12 +54,49 @@ pub struct Step {
     pub ring: u32,
     /// The layout of a linear layer.
     pub layer: Option<Layer>,
+    /// The protocol of a nonlinear layer.
+    pub nonlinear: Option<Nonlinear>,
+    /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
+    pub extension: Option<ExtendParams>,
+    /// How many values the operation makes.
+    pub values: usize,
 }
 
+/// A nonlinear layer's protocol and its parameters.
+#[derive(Clone, Copy, Debug)]
+pub enum Nonlinear {
+    /// max(x, 0).
+    Relu(ReluParams),
+    /// x clipped.
+    Relu6(Relu6Params),
+    /// The largest of each window, mod 2^bits.
+    MaxPool {
+        /// The windows.
+        shape: PoolShape,
+        /// n.
+        bits: u32,
+        /// Bits per digit of the comparisons.
+        digit: u32,
+    },
+}
+
+/// Bits per digit of every comparison: four makes the fewest rounds.
+pub const DIGIT: u32 = 4;
+
+/// How many low bits the sign of an activation may ignore without being wrong: leaving out one is exact but for
+/// the two lowest values of the ring, which no value in range is.
+const IGNORED: u32 = 1;
+
 impl Step {
-    /// Whether an extension follows the operation.
-    pub fn extends(&self) -> bool {
-        self.ring > self.made
+    /// COTs, bytes and rounds of the nonlinear part and the extension.
+    pub fn cost(&self) -> Cost {
+        let nonlinear = match &self.nonlinear {
+            None => Cost::default(),
+            Some(Nonlinear::Relu(params)) => cost::relu(self.values, params),
+            Some(Nonlinear::Relu6(params)) => cost::relu6(self.values, params),
+            Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
+        };
+        nonlinear + self.extension.as_ref().map_or(Cost::default(), |e| cost::extend(self.values, e))
     }
 }
 
@@ -139,7 +177,27 @@ impl Plan {
                 }
                 _ => None,
             };
-            steps.push(Step { made, ring, layer });
+            let nonlinear = match &node.op {
+                Op::Relu => {
+                    Some(Nonlinear::Relu(ReluParams { out_bits: made, ignored: IGNORED, ..ReluParams::new(n) }))
+                }
+                Op::Relu6 { log2_six } => Some(Nonlinear::Relu6(Relu6Params {
+                    out_bits: made,
+                    ignored: IGNORED,
+                    ..Relu6Params::new(n, *log2_six)
+                })),
+                Op::MaxPool(Window { kernel, stride, pads }) => {
+                    let [channels, h, w] = nodes[node.inputs[0]].shape;
+                    let (kernel, stride, pads) = (*kernel, *stride, *pads);
+                    let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
+                    Some(Nonlinear::MaxPool { shape, bits: n, digit: DIGIT })
+                }
+                _ => None,
+            };
+            let extension =
+                (ring > made).then_some(ExtendParams { bits: made, out_bits: ring, range: Range::Signed });
+            let values = node.shape.iter().product();
+            steps.push(Step { made, ring, layer, nonlinear, extension, values });
         }
         let digest = digest(network, &params);
         Ok(Self { params, steps, digest })
@@ -153,6 +211,11 @@ impl Plan {
     /// The linear layers, in order.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.steps.iter().filter_map(|s| s.layer.as_ref())
+    }
+
+    /// COTs, bytes and rounds of all nonlinear layers and extensions.
+    pub fn nonlinear_cost(&self) -> Cost {
+        self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost())
     }
 
     /// Bytes of the whole hint.

@@ -145,6 +145,18 @@ impl Channel {
         if self.out.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
     }
 
+    /// As [`send`](Self::send), for bytes that answer nothing and that the peer need not answer: a stream that runs in one
+    /// direction begins no round.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send_ahead(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let turn = self.turn;
+        let result = self.send(bytes);
+        self.turn = turn;
+        result
+    }
+
     /// Hands everything buffered to the transport.
     ///
     /// # Errors
