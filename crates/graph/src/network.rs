@@ -52,7 +52,8 @@ pub enum Op {
     Linear(Linear),
     /// `max(x, 0)`.
     Relu,
-    /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 is the integer 2^log2_six.
+    /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
+    /// at) is the integer 2^log2_six.
     Relu6 {
         /// j with 6·S = 2^j.
         log2_six: u32,
@@ -363,7 +364,7 @@ impl InputSpec {
     /// `tensor` is split evenly over the channels of `affine`; a tensor whose length is not a multiple of their
     /// number keeps its tail untouched by the map.
     pub fn quantise(&self, tensor: &[f32], activation_bits: u32) -> Vec<i64> {
-        let limit = (1i64 << (activation_bits - 1)) as f64;
+        let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
         let per_channel = (tensor.len() / self.affine.len().max(1)).max(1);
         let map = |i: usize, t: f32| self.affine.get(i / per_channel).map_or(t, |&(mul, add)| t * mul + add);
         tensor

@@ -119,7 +119,7 @@ fn convolve_integers(
     out
 }
 
-/// The nearest integer to `m / 2^shift`, halves upwards.
+/// The nearest integer to `m / 2^shift`, halves upwards, for shifts of 1 to 63.
 pub fn round_shift(m: i64, shift: u32) -> i64 {
     // Without overflow for any m: the bit below the cut says whether to go up.
     (m >> shift) + ((m >> (shift - 1)) & 1)

@@ -136,6 +136,21 @@ fn fusion_leaves_what_it_should() {
     assert_eq!(operations("batch_norm_first_and_last_13"), ["Input", "Linear", "Linear", "Add", "Linear"]);
     assert_eq!(load("batch_norm_first_and_last_13").graph.affine.len(), 3);
     assert_eq!(operations("input_scaling_9"), ["Input", "Linear"]);
+    // Averages go first, but for padding that counts: there the bias would be averaged with zeros.
+    let expected = [
+        "Input",
+        "Linear",
+        "Relu",
+        "AveragePool",
+        "Linear",
+        "Linear",
+        "AveragePool",
+        "Linear",
+        "AveragePool",
+        "AveragePool",
+        "Linear",
+    ];
+    assert_eq!(operations("averages_after_pointwise_13"), expected);
     // Moving nothing costs nothing: flattening, squeezing, views, channels last.
     for name in ["view_chain_9", "size_chain_13", "symbolic_batch_13"] {
         assert_eq!(operations(name), ["Input", "Linear", "Relu", "Linear"], "{name}");

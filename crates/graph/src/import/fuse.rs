@@ -6,6 +6,7 @@
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
 //!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
+//! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
 //! - zero padding goes into the window that follows.
 //!
 //! What is left of affine maps becomes a depthwise 1×1 convolution, and so does an average whose consumer has no
@@ -38,7 +39,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Fusion::drop_identity,
     Fusion::merge_affines,
     Fusion::affine_into_linear_before,
@@ -50,6 +51,7 @@ const RULES: [Rule; 11] = [
     Fusion::drop_repeated_relu,
     Fusion::concat_before_relu,
     Fusion::pool_before_relu,
+    Fusion::average_before_pointwise,
 ];
 
 pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
@@ -530,6 +532,22 @@ impl Fusion {
         }
         let between = self.nodes[node].shape;
         self.exchange(relu, node, between);
+        true
+    }
+
+    /// A 1×1 convolution treats all places alike, so an average may be taken of its inputs instead.
+    fn average_before_pointwise(&mut self, node: NodeId) -> bool {
+        let Op::AveragePool { window, count_padding } = &self.nodes[node].op else { return false };
+        let linear = self.nodes[node].inputs[0];
+        let Op::Linear(Linear { spec, bias, .. }) = &self.nodes[linear].op else { return false };
+        let pointwise = spec.kernel == [1, 1] && spec.stride == [1, 1] && spec.pads == [0; 4];
+        let keeps_bias = matches!(bias, Bias::PerChannel(_)) && (!count_padding || window.pads == [0; 4]);
+        let [_, h, w] = self.nodes[node].shape;
+        let [channels, height, width] = self.input_shape(linear);
+        if !pointwise || !keeps_bias || self.uses[linear].count != 1 || h * w >= height * width {
+            return false;
+        }
+        self.exchange(linear, node, [channels, h, w]);
         true
     }
 

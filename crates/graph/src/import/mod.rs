@@ -33,7 +33,9 @@ pub const OPSETS: std::ops::RangeInclusive<i64> = 9..=21;
 /// The most ONNX nodes.
 const MAX_ONNX_NODES: usize = 1 << 14;
 /// The most elements that all computed constants may have together.
-const MAX_FOLDED: usize = 1 << 27;
+const MAX_FOLDED: usize = 1 << 28;
+/// The most elements of a computed constant that is larger than what it is computed from.
+const MAX_GROWN: usize = 1 << 22;
 
 /// Why a model could not be imported.
 #[derive(Debug, Error)]
@@ -577,7 +579,13 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
     let all_constant = call.inputs.iter().flatten().all(|v| matches!(v, Value::Constant(_)));
     if all_constant && constant::folds(operator) && call.inputs() > 0 {
-        let tensor = constant::fold(call, builder.folded_left)?;
+        let given: usize = call
+            .inputs
+            .iter()
+            .flatten()
+            .map(|v| if let Value::Constant(t) = v { t.values.len() } else { 0 })
+            .sum();
+        let tensor = constant::fold(call, given.max(MAX_GROWN))?;
         let left = builder.folded_left.checked_sub(tensor.values.len());
         builder.folded_left = left.ok_or(Reject::TooLarge("computed constants"))?;
         return Ok(vec![Value::Constant(Arc::new(tensor))]);
