@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, default_value_t = 16)]
     activation_bits: u32,
     /// Bits of weights: 2 to 16.
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 14)]
     weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow.
     #[arg(long, default_value_t = 2.0)]

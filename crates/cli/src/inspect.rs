@@ -8,7 +8,7 @@ use jaguar_engine::report::describe;
 use jaguar_plan::Plan;
 use jaguar_rlwe::{Estimate, Parameters};
 
-use crate::table::{bytes, plain, trimmed};
+use crate::table::{bytes, count, plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -46,6 +46,8 @@ pub fn run(args: &Args) -> Result<()> {
             "responses",
             "hint",
             "up",
+            "down",
+            "COTs",
             "noise/ulp",
         ],
         2,
@@ -57,31 +59,48 @@ pub fn run(args: &Args) -> Result<()> {
             describe(&node.op),
             format!("{c}x{h}x{w}"),
             step.layer.as_ref().map_or("-".into(), |l| l.layout().spec().shift.to_string()),
-            if step.extends() { format!("{}>{}", step.made, step.ring) } else { step.ring.to_string() },
+            if step.extension.is_some() {
+                format!("{}>{}", step.made, step.ring)
+            } else {
+                step.ring.to_string()
+            },
         ];
+        let cost = step.cost();
+        let cots = cost.cots_from_client + cost.cots_from_server;
+        let (mut up, none) = (cost.up, || "-".to_owned());
         match &step.layer {
             Some(layer) => {
                 let layout = layer.layout();
+                up += layer.upload_bytes() as u64;
                 row.extend([
                     layout.tiles().len().to_string(),
                     layout.slots().to_string(),
                     layout.ciphertexts().to_string(),
                     layout.responses().to_string(),
                     bytes(layer.hint_bytes() as u64),
-                    bytes(layer.upload_bytes() as u64),
-                    format!("{:.4}", layer.noise_ulps()),
                 ]);
             }
-            None => row.extend(std::iter::repeat_n("-".to_owned(), 7)),
+            None => row.extend(std::iter::repeat_with(none).take(5)),
         }
+        row.extend([
+            bytes(up),
+            bytes(cost.down + cost.prepare_down),
+            count(cots),
+            step.layer.as_ref().map_or_else(none, |l| format!("{:.4}", l.noise_ulps())),
+        ]);
         table.add_row(row);
     }
     println!("{}", trimmed(&table));
+    let nonlinear = plan.nonlinear_cost();
     println!(
-        "{} responses; hint {} once per client; ciphertexts {} per query",
-        plan.responses(),
+        "once per client: a hint of {} ({} responses)\nper query: {} of ciphertexts; nonlinear layers {} up, {} down, {} COTs, {} client rounds",
         bytes(plan.hint_bytes() as u64),
-        bytes(plan.layers().map(|l| l.upload_bytes() as u64).sum())
+        plan.responses(),
+        bytes(plan.layers().map(|l| l.upload_bytes() as u64).sum()),
+        bytes(nonlinear.up),
+        bytes(nonlinear.down + nonlinear.prepare_down),
+        count(nonlinear.cots_from_client + nonlinear.cots_from_server),
+        nonlinear.client_rounds,
     );
     Ok(())
 }

@@ -30,7 +30,8 @@ fn millis(seconds: f64) -> String {
     if seconds < 5e-5 { "-".into() } else { format!("{:.1}", seconds * 1e3) }
 }
 
-fn count(n: u64) -> String {
+/// 1234567 as `1235k`.
+pub fn count(n: u64) -> String {
     match n {
         0 => "-".into(),
         1..10_000 => n.to_string(),

@@ -324,9 +324,7 @@ impl Prepared {
             std::mem::take(&mut self.steps),
             input,
             &mut ClientLinear,
-            &mut self.clock,
-            progress,
-            watch,
+            program::Onlookers { clock: &mut self.clock, progress, watch },
         )?;
         channel.enter(Phase::Online, "result");
         let bits = plan.steps.last().expect("a plan has steps").ring;

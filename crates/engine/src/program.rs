@@ -23,6 +23,13 @@ pub(crate) struct Program<'a> {
 /// Sees this party's share of every node's value: `(node, share)`. Only `verify` looks.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(usize, &[u64]);
 
+/// Who looks on while a plan runs.
+pub(crate) struct Onlookers<'a> {
+    pub clock: &'a mut Clock,
+    pub progress: &'a mut dyn Progress,
+    pub watch: Watch<'a>,
+}
+
 /// A linear layer's online part, as one role does it.
 pub(crate) trait Linear {
     /// What that role prepared.
@@ -195,10 +202,9 @@ impl Program<'_> {
         steps: Vec<PreparedStep<B::Prepared>>,
         input: Vec<u64>,
         backend: &mut B,
-        clock: &mut Clock,
-        progress: &mut dyn Progress,
-        watch: Watch<'_>,
+        onlookers: Onlookers<'_>,
     ) -> Result<Vec<u64>, EngineError> {
+        let Onlookers { clock, progress, watch } = onlookers;
         let nodes = &self.network.nodes;
         let mut uses = vec![0usize; nodes.len()];
         nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| uses[i] += 1);

@@ -16,7 +16,7 @@ use crate::EngineError;
 use crate::bundle::{Bundle, ModelId};
 use crate::hint::blocks;
 use crate::message::{Accept, Hello, MAX_MESSAGE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Clock, Linear, PreparedResult, Program, Watch};
+use crate::program::{Clock, Linear, Onlookers, PreparedResult, Program, Watch};
 use crate::report::{NoProgress, Progress, peak_kib};
 
 /// A model that is ready to serve any number of clients.
@@ -212,9 +212,7 @@ impl Service {
             steps,
             input,
             &mut ServerLinear { service: self, first: &mut start },
-            &mut clock,
-            &mut NoProgress,
-            watch,
+            Onlookers { clock: &mut clock, progress: &mut NoProgress, watch },
         )?;
         channel.enter(Phase::Online, "result");
         match result {

@@ -99,7 +99,7 @@ impl Builder {
             ((2.0 * unit - 1.0) * bound) as i64
         };
         let weights = (0..out * terms).map(|_| random(limit) as i16).collect();
-        let bias = if out % 2 == 0 {
+        let bias = if out.is_multiple_of(2) {
             Bias::PerChannel((0..out).map(|_| random(1e6)).collect())
         } else {
             Bias::PerElement((0..shape.iter().product()).map(|_| random(1e6)).collect())

@@ -41,7 +41,7 @@ impl Case {
             if extreme { if v < 0 { -(1 << (bits - 1)) + 1 } else { (1 << (bits - 1)) - 1 } } else { v }
         };
         let weights = (0..count * terms).map(|_| signed(WEIGHT_BITS).max(-2047) as i16).collect();
-        let bias = if seed % 2 == 0 {
+        let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..count).map(|_| signed(n)).collect())
         } else {
             Bias::PerElement((0..layer.layout.outputs()).map(|_| signed(n)).collect())
