@@ -66,7 +66,7 @@ pub fn linear_exact(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]
     let Some([h, w]) = spec.output_hw(in_shape).filter(|_| fits) else { return Vec::new() };
     let depth = weights.weights.len() / spec.out_channels;
     let heaviest =
-        weights.weights.chunks_exact(depth.max(1)).map(|row| row.iter().map(|w| f64::from(w.abs())).sum());
+        weights.weights.chunks_exact(depth.max(1)).map(|row| row.iter().map(|&w| f64::from(w).abs()).sum());
     let heaviest: f64 = heaviest.fold(0.0, f64::max);
     let largest = x.iter().map(|v| v.unsigned_abs()).max().unwrap_or(0) as f64;
     let mut products: Vec<i64> = if heaviest * largest < EXACT {
