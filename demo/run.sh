@@ -23,7 +23,7 @@ say 'Building'
 
 say 'Server: quantising the network'
 "$jaguar" compile demo/squeezenet1_1.onnx --calibrate demo/calibration --labels demo/labels.txt \
-  --bgr --mean 103.939,116.779,123.68 --resize exact -o "$model"
+  --bgr --mean 103.939,116.779,123.68 --resize 256 -o "$model"
 
 say 'Server: starting'
 # Port 0 lets the system choose a free one; the server says which.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use jaguar_graph::network::Network;
+use jaguar_graph::network::{Network, Node, Op};
 use jaguar_linear::jaguar::{ClientPrepared, prepare};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
@@ -26,14 +26,16 @@ pub use crate::message::Reveal;
 pub struct Limits {
     /// Bytes of the hint on disk.
     pub hint_bytes: u64,
-    /// Values that a query holds at once: inputs and outputs of all layers together.
+    /// Inputs and outputs of all layers together.
     pub values: u64,
+    /// Multiplications of all linear layers together, in plaintext.
+    pub multiply_adds: u64,
 }
 
 impl Default for Limits {
-    /// 4 GiB and 2^28 values (ResNet-50 has 0.2 GiB and 2^24).
+    /// 4 GiB, 2^28 values and 2^37 multiplications (ResNet-50 has 0.2 GiB, 2^25 and 2^32).
     fn default() -> Self {
-        Self { hint_bytes: 4 << 30, values: 1 << 28 }
+        Self { hint_bytes: 4 << 30, values: 1 << 28, multiply_adds: 1 << 37 }
     }
 }
 
@@ -74,21 +76,27 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
     let params = parameters(offer.ring_dim, offer.modulus_bits)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
-    let values: u64 = network.nodes.iter().map(|n| n.shape.iter().product::<usize>() as u64).sum();
-    if values > limits.values {
-        return Err(EngineError::PeerMisbehaved(format!(
-            "a network with {values} values (the limit is {})",
-            limits.values
-        )));
+    let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
+    if let Some(name) = names.chain([&network.name]).find(|n| n.chars().any(char::is_control)) {
+        return Err(EngineError::PeerMisbehaved(format!("a name with control characters: {name:?}")));
     }
+    let within = |what: &str, found: u64, limit: u64| {
+        if found <= limit {
+            return Ok(());
+        }
+        Err(EngineError::PeerMisbehaved(format!("a network with {found} {what} (the limit is {limit})")))
+    };
+    // What planning itself costs is bounded by these two.
+    let count = |n: &Node| n.shape.iter().product::<usize>() as u64;
+    within("values", network.nodes.iter().map(count).sum(), limits.values)?;
+    let products = |n: &Node| match &n.op {
+        Op::Linear(l) => l.multiply_adds(network.nodes[n.inputs[0]].shape).unwrap_or(usize::MAX) as u64,
+        _ => 0,
+    };
+    let all = network.nodes.iter().map(products).fold(0u64, u64::saturating_add);
+    within("multiplications", all, limits.multiply_adds)?;
     let plan = Plan::new(&network, params)?;
-    if plan.hint_bytes() as u64 > limits.hint_bytes {
-        return Err(EngineError::PeerMisbehaved(format!(
-            "a network whose hint takes {} bytes (the limit is {})",
-            plan.hint_bytes(),
-            limits.hint_bytes
-        )));
-    }
+    within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     Ok((network, plan, offer.model, offer.reveal))
 }
 

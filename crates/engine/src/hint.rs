@@ -67,9 +67,11 @@ impl HintFile {
         let io = |e| EngineError::file("opening", &path, e);
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
-        if file.try_lock().is_err() {
+        // One process fetches at a time; any number may use what is complete.
+        let exclusive = file.try_lock().is_ok();
+        if !exclusive && file.try_lock_shared().is_err() {
             return Err(EngineError::Hint(format!(
-                "{} is in use by another process; give this one its own --cache",
+                "{} is being fetched by another process; wait for it, or give this one its own --cache",
                 path.display()
             )));
         }
@@ -80,6 +82,11 @@ impl HintFile {
         head.extend_from_slice(&plan.digest());
         let nonce = if header.len() as u64 == HEADER && header[..72] == head {
             header[72..].try_into().expect("32 bytes")
+        } else if !exclusive {
+            return Err(EngineError::Hint(format!(
+                "{} is being replaced by another process",
+                path.display()
+            )));
         } else {
             file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0)).map(drop)).map_err(io)?;
             head.extend_from_slice(&nonce);
@@ -99,8 +106,27 @@ impl HintFile {
             have += 1;
             at += buffer.len() as u64;
         }
-        file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at)).map(drop)).map_err(io)?;
-        Ok(Self { path, file, blocks, have, nonce })
+        if exclusive {
+            file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at)).map(drop)).map_err(io)?;
+        } else if have < blocks.len() {
+            return Err(EngineError::Hint(format!(
+                "{} is damaged and in use by another process; end that one first",
+                path.display()
+            )));
+        }
+        let hint = Self { path, file, blocks, have, nonce };
+        hint.share_if_complete()?;
+        Ok(hint)
+    }
+
+    /// Lets other processes use the file once nothing more will be written.
+    fn share_if_complete(&self) -> Result<(), EngineError> {
+        if self.have < self.blocks.len() {
+            return Ok(());
+        }
+        let io = |e| EngineError::file("unlocking", &self.path, e);
+        self.file.unlock().map_err(io)?;
+        self.file.lock_shared().map_err(io)
     }
 
     /// The client's name towards this model.
@@ -134,7 +160,7 @@ impl HintFile {
         let write = |file: &mut File| file.write_all(block).and_then(|()| file.write_all(hash));
         write(&mut self.file).map_err(|e| EngineError::file("writing", &self.path, e))?;
         self.have += 1;
-        Ok(())
+        self.share_if_complete()
     }
 
     /// Reads the hint from its start, layer by layer.

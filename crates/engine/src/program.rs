@@ -192,6 +192,8 @@ impl Program<'_> {
                 PreparedResult::Label(Box::new(Argmax::prepare(party, channel, count, bits, DIGIT)?))
             }
         };
+        // The peer needs the last of it now; the input may be long in coming.
+        channel.flush()?;
         Ok((steps, result))
     }
 

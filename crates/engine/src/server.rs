@@ -201,7 +201,6 @@ impl Service {
                 Ok(server.prepare(&self.ring, hint_key, &p0, &mask_seed))
             },
         )?;
-        channel.flush()?;
         let preparing = start.elapsed();
 
         // 2. Online. The client's input is all its own: the server's share of it is zero.

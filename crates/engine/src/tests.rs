@@ -13,6 +13,7 @@ use jaguar_wire::{Channel, WireError, memory_pair};
 use crate::EngineError;
 use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::hint::HintFile;
 use crate::report::NoProgress;
 use crate::server::Service;
 use crate::verify::verify;
@@ -288,6 +289,48 @@ fn the_hint_is_resumed() {
         assert!(done > 0 && done < total, "resumed at {done} of {total}");
         assert_eq!(std::fs::read(&file).unwrap(), whole, "the same bytes whenever they are fetched");
     }
+}
+
+/// Any number of processes may use a complete hint; while one fetches, the others are told.
+#[test]
+fn the_hint_file_is_shared_when_complete() {
+    let cache = Scratch::new("share");
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let open = || HintFile::open(&cache.0, service.model(), service.plan(), [1; 32]);
+    let fetching = open().unwrap();
+    let Err(error) = open() else { panic!("two processes fetch into one file") };
+    assert!(error.to_string().contains("being fetched"), "{error}");
+    drop(fetching);
+    let (_, served) = session(&service, |channel| {
+        let ready =
+            connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0, &mut NoProgress).unwrap();
+        let mut other = open().unwrap();
+        assert_eq!(other.have(), other.blocks().len());
+        assert_eq!(other.nonce(), open().unwrap().nonce());
+        let first = other.blocks()[0].node;
+        assert!(!other.layers().unwrap().next(first).unwrap().is_empty());
+        ready.leave().unwrap();
+    });
+    served.unwrap();
+}
+
+/// A server may not make its client plan for ever, or print what a terminal would obey.
+#[test]
+fn a_network_beyond_the_limits_is_refused() {
+    let mut bundle = everything();
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    for (limits, what) in [
+        (Limits { values: 100, ..Limits::default() }, "values"),
+        (Limits { multiply_adds: 100, ..Limits::default() }, "multiplications"),
+        (Limits { hint_bytes: 100, ..Limits::default() }, "hint"),
+    ] {
+        let (result, _) = session(&service, |channel| connect(channel, &limits).map(|_| ()));
+        assert!(result.unwrap_err().to_string().contains(what));
+    }
+    bundle.model.network.nodes[1].name = "\u{1b}[2J".into();
+    let service = Service::new(bundle, Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let (result, _) = session(&service, |channel| connect(channel, &Limits::default()).map(|_| ()));
+    assert!(result.unwrap_err().to_string().contains("control"));
 }
 
 #[test]
