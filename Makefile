@@ -35,6 +35,7 @@ lint: toolchain
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) params/rlwe.py --claims crates/rlwe/src/params.rs
+	$(PYTHON) params/lpn.py --claims crates/ot/src/ferret.rs
 	$(PYTHON) -m unittest discover tools
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
