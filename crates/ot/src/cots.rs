@@ -183,12 +183,7 @@ mod tests {
         draw(chan, cots, role, requests)
     }
 
-    fn draw(
-        chan: &mut Channel,
-        mut cots: Cots,
-        role: Role,
-        requests: &[Request],
-    ) -> Result<Party, OtError> {
+    fn draw(chan: &mut Channel, mut cots: Cots, role: Role, requests: &[Request]) -> Result<Party, OtError> {
         let mut got = Vec::new();
         for &(sender, n) in requests {
             let mut halves = vec![Block::ZERO; n];
@@ -314,9 +309,8 @@ mod tests {
     /// waiting.
     #[test]
     fn running_ahead_changes_nothing_but_the_order() {
-        let requests: Vec<Request> = (0..60)
-            .flat_map(|i| [(Role::Client, 30_000 - i), (Role::Server, 20_000 + 7 * i)])
-            .collect();
+        let requests: Vec<Request> =
+            (0..60).flat_map(|i| [(Role::Client, 30_000 - i), (Role::Server, 20_000 + 7 * i)]).collect();
         let plain = run(&requests);
         let promised = two_parties::run(
             |chan| {

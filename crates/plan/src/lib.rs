@@ -178,9 +178,11 @@ impl Plan {
                 _ => None,
             };
             let nonlinear = match &node.op {
-                Op::Relu => {
-                    Some(Nonlinear::Relu(ReluParams { out_bits: made, ignored: IGNORED, ..ReluParams::new(n) }))
-                }
+                Op::Relu => Some(Nonlinear::Relu(ReluParams {
+                    out_bits: made,
+                    ignored: IGNORED,
+                    ..ReluParams::new(n)
+                })),
                 Op::Relu6 { log2_six } => Some(Nonlinear::Relu6(Relu6Params {
                     out_bits: made,
                     ignored: IGNORED,
