@@ -46,7 +46,7 @@ pub struct Args {
     /// Then divided by this.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Bits of activations: 8 to 20.
+    /// Bits of activations: 8 to 24.
     #[arg(long, default_value_t = 16)]
     activation_bits: u32,
     /// Bits of weights: 2 to 16.
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<()> {
                 node.linear.as_ref().map_or("-".into(), |l| l.largest_weight.to_string()),
             ]);
         }
-        println!("{}\n", trimmed(&table));
+        crate::say!("{}\n", trimmed(&table));
     }
     for warning in &report.warnings {
         eprintln!("warning: {warning}");
@@ -172,22 +172,22 @@ pub fn run(args: &Args) -> Result<()> {
 
     let network = &bundle.model.network;
     let linear = network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_))).count();
-    println!(
+    crate::say!(
         "{}: {} layers, {linear} of them linear, input {:?}, {classes} outputs",
         network.name,
         network.nodes.len() - 1,
         shape
     );
-    println!(
+    crate::say!(
         "agreement with the float model on {} calibration inputs: same class {}/{}, logits off by {:.4} on average and {:.4} at most (largest logit {:.2})",
         check.images, check.same_class, check.images, check.mean_error, check.max_error, check.largest_logit
     );
-    println!(
+    crate::say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(plan.hint_bytes() as u64),
         bytes(plan.layers().map(|l| l.upload_bytes() as u64).sum())
     );
-    println!(
+    crate::say!(
         "wrote {} ({}), model {}",
         args.output.display(),
         bytes(std::fs::metadata(&args.output).map_or(0, |m| m.len())),

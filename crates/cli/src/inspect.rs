@@ -21,12 +21,12 @@ pub fn run(args: &Args) -> Result<()> {
     let network = &bundle.model.network;
     let params = Parameters::DEFAULT;
     let plan = Plan::new(network, params)?;
-    println!("{} (model {})", network.name, bundle.id());
+    crate::say!("{} (model {})", network.name, bundle.id());
     let security = match params.estimate() {
         Estimate::TenthsOfBits(t) => format!("{:.1} bits of security", f64::from(t) / 10.0),
         Estimate::Insecure => "insecure".into(),
     };
-    println!(
+    crate::say!(
         "ring N = {}, q = 2^{} ({security}); activations {} bits, weights {} bits",
         params.ring_dim(),
         params.modulus_bits(),
@@ -90,9 +90,9 @@ pub fn run(args: &Args) -> Result<()> {
         ]);
         table.add_row(row);
     }
-    println!("{}", trimmed(&table));
+    crate::say!("{}", trimmed(&table));
     let nonlinear = plan.nonlinear_cost();
-    println!(
+    crate::say!(
         "once per client: a hint of {} ({} responses)\nper query: {} of ciphertexts; nonlinear layers {} up, {} down, {} COTs, {} client rounds",
         bytes(plan.hint_bytes() as u64),
         plan.responses(),

@@ -9,6 +9,8 @@ mod serve;
 mod table;
 mod verify;
 
+use std::io::Write;
+
 use clap::{Parser, Subcommand};
 
 /// Private CNN inference: the image stays with the client, the weights with the server.
@@ -44,14 +46,39 @@ fn main() -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", in_one_line(&error));
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes. Most errors below tell their cause themselves: what was said is not said again.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
 fn set_threads(threads: usize) -> anyhow::Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     Ok(())
+}
+
+/// Prints a line to standard output. Who closes it early (`| head`) has seen enough.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::print(format_args!($($text)*)) };
+}
+pub(crate) use say;
+
+fn print(line: std::fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        std::process::exit(0);
+    }
 }

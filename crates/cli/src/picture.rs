@@ -24,7 +24,8 @@ pub fn open(path: &Path) -> Result<Source> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
             return tensor_file(path);
         }
-        let mut reader = ImageReader::open(path)?.with_guessed_format()?;
+        // `ImageReader::open` would believe the file's name where its content says nothing.
+        let mut reader = ImageReader::new(BufReader::new(File::open(path)?)).with_guessed_format()?;
         if reader.format().is_none() {
             bail!("neither a JPEG nor a PNG image, nor an .npy tensor");
         }

@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
     let model = format!("{} ({})", connected.network().name, connected.model());
     let mut bars = Bars::new(args.json);
     if !args.json {
-        println!("model {model} at {}", args.server);
+        crate::say!("model {model} at {}", args.server);
     }
     let mut ready = connected.prepare_client(&cache, &mut bars)?;
     for (input, path) in inputs.iter().zip(&args.inputs) {
@@ -136,18 +136,18 @@ fn show(
             label,
             cost: report,
         };
-        println!("{}", serde_json::to_string(&answer)?);
+        crate::say!("{}", serde_json::to_string(&answer)?);
         return Ok(());
     }
-    println!("\n{input}");
+    crate::say!("\n{input}");
     if top.is_empty() {
-        println!("  {} (the server reveals the label only)", name(label));
+        crate::say!("  {} (the server reveals the label only)", name(label));
     }
     for (rank, c) in top.iter().enumerate() {
-        println!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+        crate::say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    println!("\n{}", table::costs(report));
-    println!(
+    crate::say!("\n{}", table::costs(report));
+    crate::say!(
         "peak memory: client {}, server {}",
         table::bytes(report.client_peak_kib * 1024),
         table::bytes(report.server_peak_kib * 1024)

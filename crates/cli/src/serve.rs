@@ -1,5 +1,6 @@
 //! `jaguar serve`
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,13 @@ use jaguar_wire::tcp::{Incoming, Listener, Options};
 
 use crate::progress::Bars;
 use crate::table::bytes;
+
+/// Prints a line; the server goes on when nobody reads it.
+macro_rules! log {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stdout().lock(), $($text)*);
+    }};
+}
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -57,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
     service.prepare_model(&mut bars);
     bars.finish();
     let address = listener.address()?;
-    println!("{} (model {}) listening on {address}", service.network().name, service.model());
+    log!("{} (model {}) listening on {address}", service.network().name, service.model());
     if !address.ip().is_loopback() {
         eprintln!(
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
@@ -78,27 +86,37 @@ pub fn run(args: &Args) -> Result<()> {
             .name("client".into())
             .spawn(move || {
                 let peer = incoming.peer();
-                let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
-                match serve(&service, incoming, busy) {
-                    Ok(()) => println!("{peer}: left"),
-                    Err(e) => println!("{peer}: {e:#}"),
+                match serve(&service, incoming, &clients, limit) {
+                    Ok(()) => log!("{peer}: left"),
+                    Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
                 }
-                clients.fetch_sub(1, Ordering::SeqCst);
             })
             .context("starting a thread")?;
     }
 }
 
-fn serve(service: &Service, incoming: Incoming, busy: bool) -> Result<()> {
+/// One of the places for clients, free again when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn serve(service: &Service, incoming: Incoming, clients: &AtomicUsize, limit: usize) -> Result<()> {
     let peer = incoming.peer();
     let mut channel = Channel::new(incoming.greet(Options::default())?);
+    // Only who has greeted counts: a stranger that says nothing must not keep a client out.
+    let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
+    let _place = Place(clients);
     if busy {
         channel.abort("the server is busy with as many clients as it takes; try again later");
         anyhow::bail!("turned away: too many clients");
     }
-    println!("{peer}: connected");
+    log!("{peer}: connected");
     service.serve(channel, &mut |served| {
-        println!(
+        log!(
             "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
             served.preparing.as_secs_f64(),
             served.online.as_secs_f64(),

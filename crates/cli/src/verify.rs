@@ -58,17 +58,17 @@ pub fn run(args: &Args) -> Result<()> {
             outside.to_string(),
         ]);
     }
-    println!("{}", trimmed(&table));
-    println!("(errors in units of the last place, against the reference on the same inputs of the layer)");
+    crate::say!("{}", trimmed(&table));
+    crate::say!("(errors in units of the last place, against the reference on the same inputs of the layer)");
     for ((file, check), &want) in files.iter().zip(&checks).zip(&expected) {
         let got = match &check.prediction {
             Prediction::Logits(l) => argmax(l),
             Prediction::Label(l) => *l,
         };
         same += usize::from(got == want);
-        println!("{}: private class {got}, reference {want}", file.display());
+        crate::say!("{}: private class {got}, reference {want}", file.display());
     }
-    println!("same class: {same}/{}", checks.len());
+    crate::say!("same class: {same}/{}", checks.len());
     ensure!(wrong == 0, "{wrong} values are outside their protocol's bound");
     Ok(())
 }

@@ -31,6 +31,9 @@ pub struct Service {
     reveal: Reveal,
 }
 
+/// Shares of logits that `jaguar_mpc::Argmax` compares.
+const MAX_ARGMAX_BITS: u32 = 24;
+
 /// What one query cost the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
@@ -53,6 +56,13 @@ impl Service {
         }
         let network = &bundle.model.network;
         let plan = Plan::new(network, params)?;
+        let output_bits = plan.steps.last().map_or(0, |s| s.ring);
+        if reveal == Reveal::Label && output_bits > MAX_ARGMAX_BITS {
+            return Err(EngineError::Input(format!(
+                "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
+                 values), and the comparison takes {MAX_ARGMAX_BITS}"
+            )));
+        }
         let layers = plan
             .steps
             .iter()

@@ -2,14 +2,14 @@
 
 use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::ferret::{Ferret, Lpn, PublicKeys, Receiver, Sender};
 use crate::{Block, CotSource, OtError, Role, base, iknp};
 
 /// Both directions of correlated OT: base OTs, IKNP, then Ferret for as many as are asked for.
 ///
-/// Holds about 10 MiB per direction. Secrets are zeroised on drop.
+/// Holds about 10 MiB per direction, and 8 MiB for what is made ahead. Secrets are zeroised on drop.
 pub struct Cots {
     sender: Ferret<Sender>,
     receiver: Ferret<Receiver>,
@@ -76,7 +76,9 @@ impl Cots {
     pub fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
         let ready = q.len().min(self.ahead.len() - self.taken);
         let (made, rest) = q.split_at_mut(ready);
-        made.copy_from_slice(&self.ahead[self.taken..self.taken + ready]);
+        let ahead = &mut self.ahead[self.taken..self.taken + ready];
+        made.copy_from_slice(ahead);
+        ahead.zeroize();
         self.taken += ready;
         self.sender.fill(chan, rest)?;
         self.sent += q.len() as u64;
@@ -115,6 +117,9 @@ impl Cots {
         if left >= want.div_ceil(2) {
             return Ok(());
         }
+        // Room for all there will ever be, so that growing leaves no copy behind.
+        let held = self.ahead.len();
+        self.ahead.reserve_exact(AHEAD.saturating_sub(held));
         self.ahead.copy_within(self.taken.., 0);
         self.taken = 0;
         self.ahead.resize(want, Block::ZERO);
