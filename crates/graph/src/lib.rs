@@ -7,7 +7,7 @@
 //! | [`import`] | ONNX to a [`float::Graph`]: translation, shape inference, folding, fusion |
 //! | [`float`] | the float graph and its interpreter: the accuracy baseline |
 //! | [`quantise`] | calibration: a float graph and sample inputs become an integer [`network::Model`] |
-//! | [`reference`] | the integer network in plaintext, exactly: what a private run is compared with |
+//! | [`mod@reference`] | the integer network in plaintext, exactly: what a private run is compared with |
 //! | [`agreement`] | integer against float, over images |
 //! | [`image_input`] | pixels to the network's input |
 //!

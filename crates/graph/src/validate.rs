@@ -12,7 +12,7 @@ pub const MAX_NODES: usize = 4096;
 /// The most values a tensor may have.
 pub const MAX_ELEMENTS: usize = 1 << 26;
 /// The most values that all nodes together may have: bounds what a whole run allocates.
-pub const MAX_TOTAL_ELEMENTS: usize = 1 << 29;
+pub const MAX_TOTAL_ELEMENTS: usize = 1 << 28;
 /// The largest kernel, stride, dilation or pad.
 pub const MAX_EXTENT: usize = 1 << 12;
 /// The most weights a linear layer may have.
@@ -255,7 +255,7 @@ fn rearranged_shape(rearrange: &Rearrange, input: Shape, declared: Shape) -> Res
 
 impl Network {
     /// Checks a network that came from elsewhere: indices in order, shapes as they follow from the operations,
-    /// all sizes bounded. After this, a run allocates no more than [`MAX_TOTAL_ELEMENTS`] values.
+    /// all sizes bounded. After this, a run allocates no more than `MAX_TOTAL_ELEMENTS` values.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -322,7 +322,7 @@ impl Network {
                 _ => {}
             }
             total += expected.iter().product::<usize>();
-            bound(total <= MAX_TOTAL_ELEMENTS, "the number of all values", total, "up to 2^29")?;
+            bound(total <= MAX_TOTAL_ELEMENTS, "the number of all values", total, "up to 2^28")?;
         }
         let widest = self.value_bits().into_iter().max().unwrap_or(0);
         bound(widest <= 40, "the width of the widest value in bits", widest, "up to 40")?;

@@ -2,8 +2,14 @@
 use std::path::{Path, PathBuf};
 
 use jaguar_graph::float::{Graph, Op};
-use jaguar_graph::import::{ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file};
+use jaguar_graph::import::{
+    ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file, import_model,
+};
 use jaguar_graph::network;
+use jaguar_graph::onnx::{
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+};
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_graph::reference;
 use proptest::prelude::*;
@@ -190,6 +196,61 @@ fn open_and_chosen_shapes() {
     assert!(matches!(import_file(&path, &options), Err(ImportError::Input(_))));
     let options = ImportOptions { input_shape: None, output: Some("nothing".into()) };
     assert!(matches!(import_file(&path, &options), Err(ImportError::Output(_))));
+}
+
+/// A model of so many nodes in a row, each an operator with a constant or without.
+fn chain(operators: &[(&str, &[&str])], length: usize) -> ModelProto {
+    let name = |i: usize| if i == 0 { "x".to_string() } else { format!("v{i}") };
+    let ints = |name: &str, ints: &[i64]| AttributeProto {
+        name: Some(name.into()),
+        ints: ints.into(),
+        ..Default::default()
+    };
+    let node = |i: usize| {
+        let (operator, constants) = operators[i % operators.len()];
+        NodeProto {
+            input: std::iter::once(name(i)).chain(constants.iter().map(|c| c.to_string())).collect(),
+            output: vec![name(i + 1)],
+            op_type: Some(operator.into()),
+            attribute: vec![ints("kernel_shape", &[3, 3]), ints("pads", &[1; 4])],
+            ..Default::default()
+        }
+    };
+    let tensor = |name: &str, dims: &[i64], value: f32| TensorProto {
+        name: Some(name.into()),
+        dims: dims.into(),
+        data_type: Some(1),
+        float_data: vec![value; dims.iter().product::<i64>() as usize],
+        ..Default::default()
+    };
+    let dim = |v| DimensionProto { dim_value: Some(v), ..Default::default() };
+    let shape = TensorShapeProto { dim: [1, 4, 8, 8].map(dim).into() };
+    let tensor_type = TensorTypeProto { elem_type: Some(1), shape: Some(shape) };
+    let input =
+        ValueInfoProto { name: Some("x".into()), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) };
+    let graph = GraphProto {
+        node: (0..length).map(node).collect(),
+        initializer: vec![tensor("half", &[4, 1, 1], 0.5)],
+        input: vec![input],
+        output: vec![ValueInfoProto { name: Some(name(length)), r#type: None }],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { domain: None, version: Some(13) };
+    ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() }
+}
+
+#[test]
+fn endless_models_are_refused() {
+    let import = |model: &ModelProto| import_model(model, "chain", &ImportOptions::default());
+    // Short ones are fine.
+    let graph = import(&chain(&[("Relu", &[]), ("MaxPool", &[]), ("Mul", &["half"])], 5)).expect("imports");
+    assert!(graph.nodes.len() > 2);
+    let too_large = |model: &ModelProto| matches!(import(model), Err(ImportError::TooLarge(_)));
+    assert!(too_large(&chain(&[("Relu", &[])], 10_000)));
+    assert!(too_large(&chain(&[("Relu", &[]), ("Mul", &["half"])], 8000)));
+    assert!(too_large(&chain(&[("Relu", &[]), ("MaxPool", &[])], 3000)));
+    // Everything fuses into the input's own map: nothing is left to compute.
+    assert!(matches!(import(&chain(&[("Mul", &["half"])], 4)), Err(ImportError::Output(_))));
 }
 
 #[test]

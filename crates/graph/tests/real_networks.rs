@@ -29,6 +29,7 @@ fn agrees(part: &str, allowed: usize) {
         assert_eq!(result.overflows, 0);
         same += result.same_class;
     }
+    println!("{part}: {same} of {} agree", tensors.len());
     assert!(same + allowed >= tensors.len(), "{part}: {same} of {names:?} agree");
 }
 

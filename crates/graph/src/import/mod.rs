@@ -1,9 +1,9 @@
 //! ONNX to a [`Graph`]: parse, translate by a table from operator name to builder, fuse.
 //!
 //! One pass goes through all nodes that the output depends on. What is constant is computed on the spot, what
-//! moves no value ([`view`]) costs nothing, and each other operator becomes one or a few operations. What
+//! moves no value (`view`) costs nothing, and each other operator becomes one or a few operations. What
 //! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
-//! [`fuse`] then leaves nothing but the operations of the integer network.
+//! `fuse` then leaves nothing but the operations of the integer network.
 //!
 //! Opsets 9 to 21. The batch dimension must be 1 or symbolic.
 
@@ -31,7 +31,7 @@ use crate::validate::{self, MAX_TOTAL_ELEMENTS};
 /// The opsets that are read.
 pub const OPSETS: std::ops::RangeInclusive<i64> = 9..=21;
 /// The most ONNX nodes.
-const MAX_ONNX_NODES: usize = 1 << 14;
+const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements that all computed constants may have together.
 const MAX_FOLDED: usize = 1 << 28;
 /// The most elements of a computed constant that is larger than what it is computed from.
@@ -90,12 +90,17 @@ pub struct Unsupported {
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.node, self.operator)?;
-        for (i, shape) in self.inputs.iter().enumerate() {
+        /// Concatenations can have hundreds of inputs.
+        const SHOWN: usize = 6;
+        for (i, shape) in self.inputs.iter().enumerate().take(SHOWN) {
             f.write_str(if i == 0 { " of " } else { ", " })?;
             match shape {
                 Some(shape) => write!(f, "{shape:?}")?,
                 None => f.write_str("?")?,
             }
+        }
+        if self.inputs.len() > SHOWN {
+            write!(f, " and {} more", self.inputs.len() - SHOWN)?;
         }
         write!(f, "): {}", self.reason)?;
         if !self.instead.is_empty() {
@@ -165,6 +170,9 @@ fn is_standard(domain: Option<&str>) -> bool {
 fn check(graph: &Graph) -> Result<(), ImportError> {
     if graph.nodes.len() > validate::MAX_NODES {
         return Err(ImportError::TooLarge("nodes"));
+    }
+    if graph.nodes.len() < 2 {
+        return Err(ImportError::Output("nothing is computed on the way from the input".into()));
     }
     for node in &graph.nodes {
         let problem = |problem: String| ImportError::Invalid { node: node.name.clone(), problem };
@@ -368,7 +376,7 @@ impl Call<'_> {
 /// The nodes made so far.
 struct Builder {
     nodes: Vec<Node>,
-    /// Elements that values may still have, and that constants may.
+    /// Elements that values and weights may still have, and that constants may.
     elements_left: usize,
     folded_left: usize,
 }
@@ -382,7 +390,9 @@ impl Builder {
                 .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
             None => declared,
         };
-        let left = self.elements_left.checked_sub(shape.iter().product());
+        // Weights count too: many layers may name one constant.
+        let weights = if let Op::Linear(linear) = &op { linear.weights.len() } else { 0 };
+        let left = self.elements_left.checked_sub(weights + shape.iter().product::<usize>());
         self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
         if self.nodes.len() == 4 * validate::MAX_NODES {
             return Err(Reject::TooLarge("operations"));
@@ -586,7 +596,9 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             .map(|v| if let Value::Constant(t) = v { t.values.len() } else { 0 })
             .sum();
         let tensor = constant::fold(call, given.max(MAX_GROWN))?;
-        let left = builder.folded_left.checked_sub(tensor.values.len());
+        // What grows out of little is dearer: a small file must not fill the memory.
+        let price = if tensor.values.len() > given { 16 } else { 1 };
+        let left = builder.folded_left.checked_sub(price * tensor.values.len());
         builder.folded_left = left.ok_or(Reject::TooLarge("computed constants"))?;
         return Ok(vec![Value::Constant(Arc::new(tensor))]);
     }

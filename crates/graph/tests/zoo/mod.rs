@@ -25,7 +25,7 @@ pub const MODELS: [Entry; 5] = [
     Entry {
         file: "squeezenet1_1_imagenet_227.onnx",
         family: "imagenet_",
-        resize: Resize::Exact,
+        resize: Resize::Shorter(256),
         bgr: true,
         mean: [103.939, 116.779, 123.68],
         factor: [1.0; 3],
