@@ -6,6 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::validate::{
+    MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, NetworkError, NodeError,
+    output_shape,
+};
+
 /// `[channels, height, width]`. A vector is `[len, 1, 1]`.
 pub type Shape = [usize; 3];
 
