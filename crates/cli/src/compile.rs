@@ -180,7 +180,12 @@ pub fn run(args: &Args) -> Result<()> {
     );
     crate::say!(
         "agreement with the float model on {} calibration inputs: same class {}/{}, logits off by {:.4} on average and {:.4} at most (largest logit {:.2})",
-        check.images, check.same_class, check.images, check.mean_error, check.max_error, check.largest_logit
+        check.images,
+        check.same_class,
+        check.images,
+        check.mean_error,
+        check.max_error,
+        check.largest_logit
     );
     crate::say!(
         "a client will fetch {} once and send {} of ciphertexts per query",

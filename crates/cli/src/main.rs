@@ -2,6 +2,7 @@
 
 mod compile;
 mod inspect;
+mod link;
 mod picture;
 mod predict;
 mod progress;

@@ -1,11 +1,11 @@
 //! Inputs from files: JPEG and PNG images, and `.npy` tensors.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Cursor};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use image::{ImageReader, Limits};
+use image::{ImageFormat, ImageReader, Limits};
 use jaguar_graph::image_input;
 use jaguar_graph::network::{ImageSpec, Network, Shape};
 
@@ -14,6 +14,9 @@ pub enum Source {
     Pixels { rgb: Vec<u8>, width: usize, height: usize },
     Tensor { shape: Vec<u64>, values: Vec<f32> },
 }
+
+/// Larger image files are refused unread.
+const MAX_FILE: u64 = 1 << 28;
 
 /// Larger tensors are refused unread.
 const MAX_VALUES: u64 = 1 << 26;
@@ -24,10 +27,15 @@ pub fn open(path: &Path) -> Result<Source> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
             return tensor_file(path);
         }
-        // `ImageReader::open` would believe the file's name where its content says nothing.
-        let mut reader = ImageReader::new(BufReader::new(File::open(path)?)).with_guessed_format()?;
-        if reader.format().is_none() {
-            bail!("neither a JPEG nor a PNG image, nor an .npy tensor");
+        let size = std::fs::metadata(path)?.len();
+        ensure!(size <= MAX_FILE, "{size} bytes are too many for an image ({MAX_FILE} at most)");
+        let bytes = std::fs::read(path)?;
+        let mut reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format()?;
+        match reader.format() {
+            None => bail!("neither a JPEG nor a PNG image, nor an .npy tensor"),
+            // The decoder would make up the rest.
+            Some(ImageFormat::Jpeg) => ensure!(jpeg_is_whole(&bytes), "the JPEG file is cut off"),
+            Some(_) => {}
         }
         let mut limits = Limits::default();
         limits.max_image_width = Some(image_input::MAX_SIDE as u32);
@@ -38,6 +46,29 @@ pub fn open(path: &Path) -> Result<Source> {
         Ok(Source::Pixels { rgb: image.into_raw(), width, height })
     };
     read().with_context(|| path.display().to_string())
+}
+
+/// Whether a JPEG file reaches its end-of-image marker (ITU-T T.81, annex B).
+fn jpeg_is_whole(mut file: &[u8]) -> bool {
+    loop {
+        // Within a scan, 0xff is a marker unless 0 or a restart (0xd0 to 0xd7) follows; elsewhere nothing precedes one.
+        let Some(at) = file.windows(2).position(|w| w[0] == 0xff && !matches!(w[1], 0 | 0xd0..=0xd7 | 0xff))
+        else {
+            return false;
+        };
+        let marker = file[at + 1];
+        file = &file[at + 2..];
+        match marker {
+            0xd9 => return true,
+            // Start of image and 'temporary' stand alone, all others have a length that includes itself.
+            0xd8 | 0x01 => {}
+            _ => {
+                let skip = file.first_chunk().map(|l| usize::from(u16::from_be_bytes(*l)));
+                let Some(rest) = skip.and_then(|n| file.get(n..)) else { return false };
+                file = rest;
+            }
+        }
+    }
 }
 
 fn tensor_file(path: &Path) -> Result<Source> {

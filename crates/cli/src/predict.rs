@@ -7,10 +7,10 @@ use jaguar_engine::client::{Limits, Prediction, connect};
 use jaguar_engine::files::default_cache;
 use jaguar_engine::report::Report;
 use jaguar_graph::network::Network;
-use jaguar_wire::Channel;
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
+use crate::link;
 use crate::picture;
 use crate::progress::Bars;
 use crate::table;
@@ -32,6 +32,9 @@ pub struct Args {
     /// One line of JSON per input instead of text: all logits and the whole cost table.
     #[arg(long)]
     json: bool,
+    /// Imitate a slower link, for measurements (the server must too).
+    #[arg(long, value_enum)]
+    link: Option<link::Shape>,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -67,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     // Look at the files before anything is sent or fetched.
     let sources = args.inputs.iter().map(|p| picture::open(p)).collect::<Result<Vec<_>>>()?;
 
-    let channel = Channel::new(Tcp::connect(args.server.as_str(), Options::default())?);
+    let channel = link::channel(Tcp::connect(args.server.as_str(), Options::default())?, args.link);
     let connected = connect(channel, &Limits::default())?;
     let inputs = sources
         .iter()

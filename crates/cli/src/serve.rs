@@ -13,9 +13,9 @@ use jaguar_engine::client::Reveal;
 use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
 use jaguar_rlwe::Parameters;
-use jaguar_wire::Channel;
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
+use crate::link;
 use crate::progress::Bars;
 use crate::table::bytes;
 
@@ -39,6 +39,9 @@ pub struct Args {
     /// Threads for the linear layers (0: one per core).
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Imitate a slower link, for measurements (the clients must too).
+    #[arg(long, value_enum)]
+    link: Option<link::Shape>,
     /// Clients served at once; more are turned away.
     #[arg(long, default_value_t = 8)]
     max_clients: usize,
@@ -81,12 +84,13 @@ pub fn run(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let (service, clients, limit) = (service.clone(), clients.clone(), args.max_clients);
+        let (service, clients) = (service.clone(), clients.clone());
+        let (limit, link) = (args.max_clients, args.link);
         thread::Builder::new()
             .name("client".into())
             .spawn(move || {
                 let peer = incoming.peer();
-                match serve(&service, incoming, &clients, limit) {
+                match serve(&service, incoming, &clients, limit, link) {
                     Ok(()) => log!("{peer}: left"),
                     Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
                 }
@@ -104,9 +108,15 @@ impl Drop for Place<'_> {
     }
 }
 
-fn serve(service: &Service, incoming: Incoming, clients: &AtomicUsize, limit: usize) -> Result<()> {
+fn serve(
+    service: &Service,
+    incoming: Incoming,
+    clients: &AtomicUsize,
+    limit: usize,
+    link: Option<link::Shape>,
+) -> Result<()> {
     let peer = incoming.peer();
-    let mut channel = Channel::new(incoming.greet(Options::default())?);
+    let mut channel = link::channel(incoming.greet(Options::default())?, link);
     // Only who has greeted counts: a stranger that says nothing must not keep a client out.
     let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
     let _place = Place(clients);
