@@ -51,7 +51,8 @@ pub struct Argmax {
 }
 
 impl Argmax {
-    /// Prepares an argmax over `count` logits (1..=2^31) mod 2^`bits` (3..=24) in digits of `digit` bits (1..=4).
+    /// Prepares an argmax over `count` logits (1..=2^31) mod 2^`bits` (3 to [`crate::WIDEST`]) in
+    /// digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.

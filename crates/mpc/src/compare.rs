@@ -17,14 +17,15 @@ use crate::error::{check_count, check_range};
 use crate::evaluate::{Prepared, exchange};
 use crate::formula::Formula;
 use crate::party::Party;
-use crate::{Bits, MpcError};
+use crate::{Bits, MpcError, WIDEST};
 
 /// Bits per digit: 1..=4.
 pub(crate) fn check_digit(digit: u32) -> Result<(), MpcError> {
     check_range("bits per digit", digit, 1..=4)
 }
 
-fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+/// Compares; the last message may remain in the channel's buffer, on either side.
+pub(crate) fn compare(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
     check_count("operands", x.len(), prepared.count)?;
     let role = prepared.role;
     // 1. The client sends its corrections. 2. The server answers with tables.
@@ -38,18 +39,24 @@ fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcErr
         let theirs = exchange(chan, role, turn, &mine, |_| Ok(()))?;
         running.close(&theirs);
     }
+    Ok(running.results().swap_remove(0))
+}
+
+fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+    let role = prepared.role;
+    let bits = compare(prepared, chan, x)?;
     // The server says nothing more by itself, and the client may be waiting for its last half.
     if role == Role::Server {
         chan.flush()?;
     }
-    Ok(running.results().swap_remove(0))
+    Ok(bits)
 }
 
 /// A prepared comparison of the client's numbers with the server's, for one run.
 pub struct LessThan(Prepared);
 
 impl LessThan {
-    /// Prepares `count` comparisons of numbers of `bits` bits (1..=32) in digits of `digit` bits (1..=4).
+    /// Prepares `count` comparisons of numbers of `bits` bits (1 to [`WIDEST`]) in digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
@@ -60,7 +67,7 @@ impl LessThan {
         bits: u32,
         digit: u32,
     ) -> Result<Self, MpcError> {
-        check_range("width of a comparison", bits, 1..=32)?;
+        check_range("width of a comparison", bits, 1..=WIDEST)?;
         check_digit(digit)?;
         Ok(Self(Prepared::new(party, chan, count, Formula::less(bits, digit))?))
     }
@@ -78,7 +85,7 @@ impl LessThan {
 pub struct NonNegative(Prepared);
 
 impl NonNegative {
-    /// Prepares `count` tests of values shared mod 2^`bits` (3..=32), in digits of `digit` bits (1..=4).
+    /// Prepares `count` tests of values shared mod 2^`bits` (3 to [`WIDEST`]), in digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
@@ -89,7 +96,7 @@ impl NonNegative {
         bits: u32,
         digit: u32,
     ) -> Result<Self, MpcError> {
-        check_range("width of shares", bits, 3..=32)?;
+        check_range("width of shares", bits, 3..=WIDEST)?;
         check_digit(digit)?;
         Ok(Self(Prepared::new(party, chan, count, Formula::sign(bits, digit, 0))?))
     }

@@ -5,13 +5,14 @@ use std::ops::Add;
 use jaguar_ot::Role;
 
 use crate::evaluate::stride;
-use crate::extend::ExtendParams;
+use crate::extend::{ExtendParams, Range};
 use crate::formula::{And, Formula};
 use crate::lanes::{Lanes, groups, plane_bytes};
 use crate::maxpool::PoolShape;
 use crate::relu::ReluParams;
 use crate::relu6::Relu6Params;
 use crate::select::Shape;
+use crate::truncate::TruncateParams;
 use crate::{argmax, bit, extend, maxpool, mux, select};
 
 /// COTs, bytes, memory and rounds of one prepared batch and its run. What making the COTs themselves sends
@@ -111,7 +112,17 @@ fn once(count: usize, cost: Cost) -> Cost {
 
 /// [`crate::Extend`].
 pub fn extend(count: usize, params: &ExtendParams) -> Cost {
-    once(count, extend::cost(count, 1, params.bits, params.out_bits))
+    match params.range {
+        Range::Signed | Range::NonNegative => {
+            once(count, extend::cost(count, 1, params.bits, params.out_bits))
+        }
+        Range::Full { digit } => extend::full_cost(count, digit, params.bits, params.out_bits),
+    }
+}
+
+/// [`crate::Truncate`].
+pub fn truncate(count: usize, params: &TruncateParams) -> Cost {
+    params.extension().map_or_else(Cost::default, |extension| extend(count, &extension))
 }
 
 /// [`crate::Mux`] mod 2^`bits`.

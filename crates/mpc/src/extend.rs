@@ -8,7 +8,11 @@
 //!
 //! Exact in that range; outside of it the result is wrong by 2^n.
 //!
-//! The server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
+//! [`Range::Full`] takes any signed x: after adding 2^(n−1), x = x_c + x_s − 2^n·w, where w, the carry out of
+//! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n) as in `bit.rs`. That costs what a
+//! sign costs, some 26 times the bytes at n = 37.
+//!
+//! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
 //! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
 //! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
 
@@ -16,11 +20,14 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
+use crate::compare::{check_digit, compare};
 use crate::error::{check_count, check_range};
+use crate::evaluate::{self, exchange};
+use crate::formula::Formula;
 use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes};
 use crate::mux::{BLOCK, add_plane, plane_to_bytes};
 use crate::party::{Pads, Party};
-use crate::{Cost, MpcError};
+use crate::{Cost, MpcError, WIDEST, bit, cost};
 
 /// Prepared pads, for one or more alternative values ("candidates") of every element.
 pub(crate) struct Prepared {
@@ -40,7 +47,16 @@ enum Side {
     Server(Vec<(Words, Zeroizing<Vec<Lanes>>)>),
 }
 
-/// What `candidates` extensions of every element cost.
+/// What extensions of the full range cost.
+pub(crate) fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
+    let formula = Formula::less(bits, digit);
+    let all = cost::of_formula(count, &formula) + bit::cost(count, out_bits - bits);
+    let opened = plane_bytes(count, 1) as u64;
+    let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + 1);
+    Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
+}
+
+/// What `candidates` extensions of every element cost, in the other ranges.
 pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
     Cost {
         cots_from_client: (candidates * count) as u64,
@@ -196,12 +212,17 @@ pub enum Range {
     Signed,
     /// 0 ≤ x < 2^(n−1), as after a ReLU.
     NonNegative,
+    /// Any signed x of n bits, by a comparison in digits of `digit` bits (1..=4).
+    Full {
+        /// Bits per digit.
+        digit: u32,
+    },
 }
 
 /// What an extension does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtendParams {
-    /// The shares' ring before is mod 2^`bits`: 3..=32.
+    /// The shares' ring before is mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
     /// And after it mod 2^`out_bits`: more than `bits`, by at most 32, at most 63.
     pub out_bits: u32,
@@ -211,7 +232,10 @@ pub struct ExtendParams {
 
 impl ExtendParams {
     pub(crate) fn check(&self) -> Result<(), MpcError> {
-        check_range("width before an extension", self.bits, 3..=32)?;
+        if let Range::Full { digit } = self.range {
+            check_digit(digit)?;
+        }
+        check_range("width before an extension", self.bits, 3..=WIDEST)?;
         check_range("width after an extension", self.out_bits, self.bits + 1..=63.min(self.bits + 32))
     }
 
@@ -219,6 +243,7 @@ impl ExtendParams {
         match self.range {
             Range::Signed => 1 << (self.bits - 2),
             Range::NonNegative => 0,
+            Range::Full { .. } => 1 << (self.bits - 1),
         }
     }
 }
@@ -226,7 +251,17 @@ impl ExtendParams {
 /// A prepared extension, for one run.
 pub struct Extend {
     params: ExtendParams,
-    prepared: Prepared,
+    role: Role,
+    count: usize,
+    wrap: Wrap,
+}
+
+/// Where the wrap comes from.
+enum Wrap {
+    /// From the top bits of the shares.
+    Tops(Prepared),
+    /// From a comparison, converted.
+    Carry(Box<(evaluate::Prepared, bit::Prepared)>),
 }
 
 impl Extend {
@@ -241,8 +276,18 @@ impl Extend {
         params: ExtendParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let prepared = Prepared::new(party, chan, count, 1, (params.bits, params.out_bits))?;
-        Ok(Self { params, prepared })
+        let (bits, out_bits) = (params.bits, params.out_bits);
+        let wrap = match params.range {
+            Range::Signed | Range::NonNegative => {
+                Wrap::Tops(Prepared::new(party, chan, count, 1, (bits, out_bits))?)
+            }
+            Range::Full { digit } => {
+                let formula = Formula::less(bits, digit);
+                let compare = evaluate::Prepared::new(party, chan, count, formula)?;
+                Wrap::Carry(Box::new((compare, bit::Prepared::new(party, chan, count, out_bits - bits)?)))
+            }
+        };
+        Ok(Self { params, role: party.role(), count, wrap })
     }
 
     /// This party's shares mod 2^out_bits. The client's last message may still be in the channel's buffer.
@@ -250,32 +295,65 @@ impl Extend {
     /// 1. The server sends its corrected choices.
     /// 2. The client answers with the pads' corrections.
     ///
+    /// For the full range: 1. both compare ¬x_c with x_s; 2. both open the result under a prepared bit.
+    ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        check_count("shares", x.len(), self.prepared.count)?;
-        let (offset, bits, out_bits) = (self.params.offset(), self.params.bits, self.params.out_bits);
+        check_count("shares", x.len(), self.count)?;
+        let (bits, out_bits) = (self.params.bits, self.params.out_bits);
+        // The server's share carries the offset, and loses it again at the end.
+        let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
         let mask = u64::MAX >> (64 - bits);
-        match self.prepared.side {
-            Side::Client(_) => {
-                let x = Zeroizing::new(x.iter().map(|x| x & mask).collect::<Vec<_>>());
-                // 1.
-                let planes = self.prepared.client_recv(chan)?;
-                // 2.
-                let mut out = self.prepared.client_answer(chan, &planes, &[&x[..]])?;
-                Ok(std::mem::take(&mut out[0]))
+        let x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect::<Vec<_>>());
+        let mut out = match self.wrap {
+            Wrap::Tops(prepared) => {
+                let mut out = match self.role {
+                    Role::Client => {
+                        // 1.
+                        let planes = prepared.client_recv(chan)?;
+                        // 2.
+                        prepared.client_answer(chan, &planes, &[&x[..]])?
+                    }
+                    Role::Server => {
+                        // 1.
+                        prepared.server_send(chan, &[&x[..]])?;
+                        // 2.
+                        prepared.server_finish(chan, &[&x[..]])?
+                    }
+                };
+                std::mem::take(&mut *out[0])
             }
-            Side::Server(_) => {
-                // The server's share carries the offset, and loses it again at the end.
-                let x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect::<Vec<_>>());
-                // 1.
-                self.prepared.server_send(chan, &[&x[..]])?;
-                // 2.
-                let mut out = self.prepared.server_finish(chan, &[&x[..]])?;
-                let mut out = std::mem::take(&mut *out[0]);
-                out.iter_mut().for_each(|x| *x = x.wrapping_sub(offset) & (u64::MAX >> (64 - out_bits)));
-                Ok(out)
-            }
-        }
+            Wrap::Carry(prepared) => by_carry(*prepared, chan, &x, bits)?,
+        };
+        let mask = u64::MAX >> (64 - out_bits);
+        out.iter_mut().for_each(|x| *x = x.wrapping_sub(offset) & mask);
+        Ok(out)
     }
+}
+
+/// Shares of x_c + x_s − 2^bits·\[¬x_c < x_s\], to be reduced.
+fn by_carry(
+    (prepared, wrap): (evaluate::Prepared, bit::Prepared),
+    chan: &mut Channel,
+    x: &[u64],
+    bits: u32,
+) -> Result<Vec<u64>, MpcError> {
+    let (role, count, turns) = (prepared.role, prepared.count, prepared.formula.depth() + 1);
+    // 1.
+    let operand = match role {
+        Role::Client => Zeroizing::new(x.iter().map(|x| !x).collect::<Vec<_>>()),
+        Role::Server => Zeroizing::new(x.to_vec()),
+    };
+    let carry = compare(prepared, chan, &operand)?;
+    // 2.
+    let mut c = wrap.opening(&carry);
+    let mine = plane_to_bytes(&c, count);
+    let theirs = exchange(chan, role, turns, &mine, |_| Ok(()))?;
+    if role == Role::Server {
+        chan.flush()?;
+    }
+    add_plane(&mut c, count, &mut &theirs[..]);
+    let wraps = Zeroizing::new(wrap.finish(&c));
+    Ok(x.iter().zip(wraps.iter()).map(|(x, wrap)| x.wrapping_sub(wrap << bits)).collect())
 }

@@ -204,9 +204,6 @@ fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
     (from..to).step_by(m as usize).map(move |at| (at as usize, m.min(to - at) as usize))
 }
 
-/// Where the server's second operand begins among its planes.
-const SECOND: usize = 32;
-
 impl Formula {
     fn start(kind: Kind, bits: u32, digits: Vec<Digit>, local: Option<usize>) -> Self {
         let mut circuit = Circuit::default();
@@ -274,11 +271,14 @@ impl Formula {
     /// a = ¬U_c as everywhere. "Not negative" is known for no carry (p) together with what a carry flips (e).
     /// The second result is "not negative" ⊕ the first. All of it needs one pass over the digits, and the low
     /// j bits are those of a plain comparison. The carry out of the lowest `ignored` bits is taken for zero.
+    ///
+    /// The server's two operands, of n and n − j bits, share 64 planes.
     pub(crate) fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
         let mut digits = Self::low_digits(ignored, j, m);
         let lows = digits.len();
         for (shift, bits) in split(j, n, m) {
-            let z = SECOND + shift - j as usize;
+            // The server's second operand lies above its first.
+            let z = (n - j) as usize + shift;
             let top = shift + bits == n as usize;
             digits.push(Digit {
                 shift,
@@ -325,7 +325,7 @@ impl Formula {
         let x = x & self.mask();
         match self.kind {
             Kind::Less | Kind::Sign => x,
-            Kind::Clip { j } => x | ((x >> j).wrapping_sub(1) & (self.mask() >> j)) << SECOND,
+            Kind::Clip { j } => x | ((x >> j).wrapping_sub(1) & (self.mask() >> j)) << self.bits,
         }
     }
 
@@ -433,6 +433,31 @@ mod tests {
                             assert_eq!(evaluate(clip, x_c, x_s), want, "{x}, n {n}, m {m}, j {j}");
                         }
                     }
+                }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        /// The same at widths that cannot be tried out, with values next to every border.
+        #[test]
+        fn every_formula_is_right_on_wide_shares(
+            n in 16u32..=40, m in 1u32..=4, j in 1u32..40, x_c: u64, x: i64, small in -3i64..=3,
+        ) {
+            let lowest = 1.max((2 * n).saturating_sub(64));
+            let j = lowest + j % (n - 1 - lowest);
+            let mask = u64::MAX >> (64 - n);
+            let border = [0, 1 << j, 1 << (n - 1), x];
+            let formulas = (Formula::less(n, m), Formula::sign(n, m, 0), Formula::clip(n, j, m, 0));
+            for x_c in [x_c & mask, 0, mask, 1 << (n - 1), (1 << j) - 1] {
+                for border in border {
+                    let x_s = (border.wrapping_add(small) as u64).wrapping_sub(x_c) & mask;
+                    let x = signed(x_c.wrapping_add(x_s), n);
+                    assert_eq!(evaluate(&formulas.0, x_c, x_s), [u64::from(x_c < x_s)]);
+                    assert_eq!(evaluate(&formulas.1, x_c, x_s), [u64::from(x >= 0)]);
+                    let six = 1 << j;
+                    let want = [u64::from((0..six).contains(&x)), u64::from(x >= six)];
+                    assert_eq!(evaluate(&formulas.2, x_c, x_s), want);
                 }
             }
         }

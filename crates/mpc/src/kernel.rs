@@ -308,8 +308,13 @@ kernel! {
     correct = correct_body(masked: &mut [u64], x: &[u64], delta: &[u32], beta: &Lanes, bits: u32)
 }
 
+kernel! {
+    /// As [`correct`], for rings of more than 32 bits.
+    correct_wide = correct_body(masked: &mut [u64], x: &[u64], delta: &[u64], beta: &Lanes, bits: u32)
+}
+
 #[inline(always)]
-fn correct_body(masked: &mut [u64], x: &[u64], delta: &[u32], beta: &Lanes, bits: u32) {
+fn correct_body<W: Copy + Into<u64>>(masked: &mut [u64], x: &[u64], delta: &[W], beta: &Lanes, bits: u32) {
     let mask = u64::MAX >> (64 - bits);
     let rows = masked.chunks_mut(8).zip(x.chunks(8)).zip(delta.chunks(8));
     for (i, ((masked, x), delta)) in rows.enumerate() {
@@ -326,14 +331,19 @@ kernel! {
     product = product_body(w: &mut [u64], x: &[u64], pad: &[u32], beta: &Lanes, bits: u32)
 }
 
+kernel! {
+    /// As [`product`], for rings of more than 32 bits.
+    product_wide = product_body(w: &mut [u64], x: &[u64], pad: &[u64], beta: &Lanes, bits: u32)
+}
+
 #[inline(always)]
-fn product_body(w: &mut [u64], x: &[u64], pad: &[u32], beta: &Lanes, bits: u32) {
+fn product_body<W: Copy + Into<u64>>(w: &mut [u64], x: &[u64], pad: &[W], beta: &Lanes, bits: u32) {
     let mask = u64::MAX >> (64 - bits);
     let rows = w.chunks_mut(8).zip(x.chunks(8)).zip(pad.chunks(8));
     for (i, ((w, x), pad)) in rows.enumerate() {
         for (k, ((w, &x), &pad)) in w.iter_mut().zip(x).zip(pad).enumerate() {
             let select = (beta.0[k] >> i & 1).wrapping_neg();
-            *w = u64::from(pad).wrapping_add(x.wrapping_add(*w) & select) & mask;
+            *w = pad.into().wrapping_add(x.wrapping_add(*w) & select) & mask;
         }
     }
 }
@@ -434,15 +444,46 @@ mod tests {
                 correct(level, &mut corrected, &x, &small, &own[0], 20);
                 let mut product_ = y.clone();
                 product(level, &mut product_, &x, &small, &own[1], 20);
+                let mut wide = [vec![0; 500], y.clone()];
+                correct_wide(level, &mut wide[0], &x, &y, &own[3], 40);
+                product_wide(level, &mut wide[1], &x, &x, &own[4], 40);
                 let mut chosen = x.clone();
                 choose(level, &mut chosen, &y, &own[2]);
                 all.push((
                     [raw(&message), raw(&shares), raw(&taken), raw(&opened), raw(&wires)],
                     [blended, corrected, product_, chosen],
+                    wide,
                 ));
             }
             for other in &all[1..] {
                 prop_assert_eq!(&all[0], other);
+            }
+        }
+
+        /// The multiplication's kernels against their definition, in every width.
+        #[test]
+        fn corrections_and_products_are_as_defined(seed: u64, bits in 1u32..=63) {
+            let (x, pad) = (words(seed, 300), words(seed ^ 1, 300));
+            let beta = lanes(seed ^ 2, 1)[0];
+            let (mask, narrow) = (u64::MAX >> (64 - bits), bits <= 32);
+            let small: Vec<u32> = pad.iter().map(|&v| v as u32).collect();
+            for level in Level::all() {
+                let (mut masked, mut w) = (vec![0; 300], x.clone());
+                if narrow {
+                    correct(level, &mut masked, &x, &small, &beta, bits);
+                    product(level, &mut w, &pad, &small, &beta, bits);
+                } else {
+                    correct_wide(level, &mut masked, &x, &pad, &beta, bits);
+                    product_wide(level, &mut w, &pad, &pad, &beta, bits);
+                }
+                for e in 0..300 {
+                    let beta = i128::from(beta.bit(e));
+                    let stored = if narrow { i128::from(small[e]) } else { i128::from(pad[e]) };
+                    let want = (1 - 2 * beta) * i128::from(x[e]) - stored;
+                    prop_assert_eq!(masked[e], want as u64 & mask);
+                    let want = stored + beta * (i128::from(pad[e]) + i128::from(x[e]));
+                    prop_assert_eq!(w[e], want as u64 & mask);
+                }
             }
         }
     }

@@ -13,6 +13,7 @@
 //! | [`MaxPool`] | the largest of each window | `maxpool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
 //! | [`Extend`] | the same value in a larger ring | `extend.rs` |
+//! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
@@ -45,6 +46,7 @@ pub mod reference;
 mod relu;
 mod relu6;
 mod select;
+mod truncate;
 
 pub use argmax::Argmax;
 pub use bit::BitToArithmetic;
@@ -58,8 +60,13 @@ pub use mux::Mux;
 pub use party::Party;
 pub use relu::{Relu, ReluParams};
 pub use relu6::{Relu6, Relu6Params};
+pub use truncate::{Truncate, TruncateParams};
 
 use zeroize::Zeroizing;
+
+/// The widest shares that the protocols take. Jaguar's layers need 12 to 24 bits; the rest is for protocols that
+/// keep products at full width, such as Cheetah's 37.
+pub const WIDEST: u32 = 40;
 
 /// Shares with everything above their ring's bits removed.
 fn ring_mask(x: &[u64], bits: u32) -> Zeroizing<Vec<u64>> {

@@ -143,7 +143,7 @@ pub struct MaxPool {
 }
 
 impl MaxPool {
-    /// Prepares one max-pool on values mod 2^`bits` (3..=24) in digits of `digit` bits (1..=4).
+    /// Prepares one max-pool on values mod 2^`bits` (3 to [`crate::WIDEST`]) in digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.

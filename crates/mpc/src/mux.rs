@@ -13,14 +13,14 @@
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{check_count, check_range};
 use crate::evaluate::exchange;
 use crate::kernel::{self, Level};
 use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes, read_lanes, write_lanes};
 use crate::party::{Pads, Party};
-use crate::{Bits, Cost, MpcError};
+use crate::{Bits, Cost, MpcError, WIDEST};
 
 /// Packed values are sent and read so many at a time (a multiple of 8, so that no block ends inside a byte).
 pub(crate) const BLOCK: usize = 8192;
@@ -28,10 +28,106 @@ pub(crate) const BLOCK: usize = 8192;
 /// One value per element that is multiplied.
 struct Part {
     bits: u32,
-    /// The share that falls to this party: its pad as a receiver − pad 0 as a sender.
-    pad: Zeroizing<Vec<u32>>,
+    words: Words,
+}
+
+/// Material of a part, in words as wide as the ring asks for: most rings are narrow, and this is much of what is
+/// kept.
+enum Words {
+    /// Up to 32 bits.
+    Narrow(Pair<u32>),
+    /// More.
+    Wide(Pair<u64>),
+}
+
+/// What an element's two OTs leave to this party.
+struct Pair<W: Zeroize> {
+    /// The share that falls to it: its pad as a receiver − pad 0 as a sender.
+    pad: Zeroizing<Vec<W>>,
     /// Pad 1 − pad 0 as a sender.
-    delta: Zeroizing<Vec<u32>>,
+    delta: Zeroizing<Vec<W>>,
+}
+
+/// A stored word.
+trait Word: Copy + Default + Zeroize + Into<u64> {
+    /// The low bits of `x`.
+    fn low(x: u64) -> Self;
+}
+
+impl Word for u32 {
+    fn low(x: u64) -> Self {
+        x as Self
+    }
+}
+
+impl Word for u64 {
+    fn low(x: u64) -> Self {
+        x
+    }
+}
+
+impl<W: Word> Pair<W> {
+    fn new(count: usize) -> Self {
+        Self {
+            pad: Zeroizing::new(vec![W::default(); count]),
+            delta: Zeroizing::new(vec![W::default(); count]),
+        }
+    }
+
+    /// Takes in the pads of the elements from `at` on, of which this part uses the bits from `shift` up.
+    fn absorb(&mut self, pads: &Pads, at: usize, shift: usize, mask: u64) {
+        match *pads {
+            Pads::Sender(zero, one) => {
+                let own = self.pad[at..].iter_mut().zip(&mut self.delta[at..]);
+                for ((pad, delta), (zero, one)) in own.zip(zero.iter().zip(one)) {
+                    let (zero, one) = ((zero.0 >> shift) as u64, (one.0 >> shift) as u64);
+                    *delta = W::low(one.wrapping_sub(zero) & mask);
+                    *pad = W::low((*pad).into().wrapping_sub(zero) & mask);
+                }
+            }
+            Pads::Receiver(pads, _) => {
+                for (pad, received) in self.pad[at..].iter_mut().zip(pads) {
+                    *pad = W::low((*pad).into().wrapping_add((received.0 >> shift) as u64) & mask);
+                }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn new(bits: u32, count: usize) -> Self {
+        let words = if bits <= 32 { Words::Narrow(Pair::new(count)) } else { Words::Wide(Pair::new(count)) };
+        Self { bits, words }
+    }
+
+    /// Bytes kept per element.
+    const fn kept(bits: u32) -> usize {
+        2 * if bits <= 32 { size_of::<u32>() } else { size_of::<u64>() }
+    }
+
+    fn absorb(&mut self, pads: &Pads, at: usize, shift: usize) {
+        let mask = u64::MAX >> (64 - self.bits);
+        match &mut self.words {
+            Words::Narrow(pair) => pair.absorb(pads, at, shift, mask),
+            Words::Wide(pair) => pair.absorb(pads, at, shift, mask),
+        }
+    }
+
+    /// The corrections of the elements from `at` on, at most one group.
+    fn correct(&self, level: Level, masked: &mut [u64], x: &[u64], at: usize, beta: &Lanes) {
+        match &self.words {
+            Words::Narrow(pair) => kernel::correct(level, masked, x, &pair.delta[at..], beta, self.bits),
+            Words::Wide(pair) => kernel::correct_wide(level, masked, x, &pair.delta[at..], beta, self.bits),
+        }
+    }
+
+    /// Turns the peer's corrections in `w` into this party's shares of the products.
+    fn product(&self, level: Level, w: &mut [u64], x: &[u64], at: usize, beta: &Lanes) {
+        match &self.words {
+            Words::Narrow(pair) => kernel::product(level, w, x, &pair.pad[at..], beta, self.bits),
+            Words::Wide(pair) => kernel::product_wide(level, w, x, &pair.pad[at..], beta, self.bits),
+        }
+    }
 }
 
 /// Prepared material.
@@ -45,7 +141,8 @@ pub(crate) struct Prepared {
 /// What a preparation costs in COTs and memory, and a run in corrections.
 pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
     let values: usize = parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
-    let kept = (groups(count) * size_of::<Lanes>() + parts.len() * count * 8) as u64;
+    let words: usize = parts.iter().map(|&bits| Part::kept(bits) * count).sum();
+    let kept = (groups(count) * size_of::<Lanes>() + words) as u64;
     Cost {
         cots_from_server: count as u64,
         cots_from_client: count as u64,
@@ -58,7 +155,7 @@ pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
 }
 
 impl Prepared {
-    /// `parts` are the widths, at most two, each at most 32 bits.
+    /// `parts` are the widths, at most two, each at most 64 bits.
     pub(crate) fn new<S: CotSource>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -69,14 +166,7 @@ impl Prepared {
         let mut this = Self {
             level: party.level,
             count,
-            parts: parts
-                .iter()
-                .map(|&bits| Part {
-                    bits,
-                    pad: Zeroizing::new(vec![0; count]),
-                    delta: Zeroizing::new(vec![0; count]),
-                })
-                .collect(),
+            parts: parts.iter().map(|&bits| Part::new(bits, count)).collect(),
             beta: Zeroizing::new(Vec::with_capacity(groups(count))),
         };
         for g in 0..groups(count) {
@@ -87,23 +177,7 @@ impl Prepared {
                     this.beta.push(Lanes::from_bools(choices));
                 }
                 for (p, part) in this.parts.iter_mut().enumerate() {
-                    let mask = u32::MAX >> (32 - part.bits);
-                    let (pad, delta) = (&mut part.pad[at..][..len], &mut part.delta[at..][..len]);
-                    match pads {
-                        Pads::Sender(zero, one) => {
-                            for e in 0..len {
-                                let zero = (zero[e].0 >> (64 * p)) as u32;
-                                let one = (one[e].0 >> (64 * p)) as u32;
-                                delta[e] = one.wrapping_sub(zero) & mask;
-                                pad[e] = pad[e].wrapping_sub(zero) & mask;
-                            }
-                        }
-                        Pads::Receiver(pads, _) => {
-                            for e in 0..len {
-                                pad[e] = pad[e].wrapping_add((pads[e].0 >> (64 * p)) as u32) & mask;
-                            }
-                        }
-                    }
+                    part.absorb(&pads, at, 64 * p);
                 }
             }
         }
@@ -118,8 +192,7 @@ impl Prepared {
             let masked = &mut masked[..x.len()];
             for (g, (masked, x)) in masked.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
                 let g = block * (BLOCK / GROUP) + g;
-                let delta = &part.delta[g * GROUP..][..x.len()];
-                kernel::correct(self.level, masked, x, delta, &self.beta[g], part.bits);
+                part.correct(self.level, masked, x, g * GROUP, &self.beta[g]);
             }
             chan.send_packed(masked, part.bits)?;
         }
@@ -139,8 +212,7 @@ impl Prepared {
             let mut w = chan.recv_packed(x.len(), part.bits)?;
             for (g, (w, x)) in w.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
                 let g = block * (BLOCK / GROUP) + g;
-                let pad = &part.pad[g * GROUP..][..x.len()];
-                kernel::product(self.level, w, x, pad, &self.beta[g], part.bits);
+                part.product(self.level, w, x, g * GROUP, &self.beta[g]);
             }
             products.extend_from_slice(&w);
         }
@@ -197,7 +269,7 @@ pub struct Mux {
 }
 
 impl Mux {
-    /// Prepares `count` multiplications mod 2^`bits`, `bits` in 1..=32.
+    /// Prepares `count` multiplications mod 2^`bits`, `bits` from 1 to [`WIDEST`].
     ///
     /// # Errors
     /// When `bits` is out of range, the connection fails or the peer breaks the protocol.
@@ -207,7 +279,7 @@ impl Mux {
         count: usize,
         bits: u32,
     ) -> Result<Self, MpcError> {
-        check_range("width of a multiplication", bits, 1..=32)?;
+        check_range("width of a multiplication", bits, 1..=WIDEST)?;
         Ok(Self { role: party.role(), prepared: Prepared::new(party, chan, count, &[bits])? })
     }
 

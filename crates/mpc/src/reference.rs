@@ -29,6 +29,15 @@ pub const fn relu_ignoring(client: u64, server: u64, bits: u32, ignored: u32) ->
     if signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0 { open(c, s, bits) } else { 0 }
 }
 
+/// What [`crate::Truncate`] makes of two shares mod 2^`bits` of a value in its range: x / 2^`shift`, rounded up
+/// where the server's share, mod 2^`shift`, is neither zero nor more than x mod 2^`shift`, and down elsewhere.
+/// Over random shares that is up with probability (x mod 2^`shift`) / 2^`shift`.
+pub const fn truncate(client: u64, server: u64, bits: u32, shift: u32) -> i64 {
+    let x = open(client, server, bits);
+    let (fraction, low) = (residue(x, shift), residue(server as i64, shift));
+    (x >> shift) + (0 < low && low <= fraction) as i64
+}
+
 /// `x` clipped to \[0, 2^`log2_six`\].
 pub fn relu6(x: i64, log2_six: u32) -> i64 {
     x.clamp(0, 1 << log2_six)

@@ -6,8 +6,8 @@
 //! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
 //! 16 in digits of four bits, per element: 19 bytes and 23 COTs (19 from the server, 4 from the client) at
 //! out = 16; 22.75 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
-//! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. See
-//! [`crate::cost::relu`].
+//! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
+//! width, n = out = 37: 50.875 bytes, 54 COTs, seven flights. See [`crate::cost::relu`].
 //!
 //! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s
 //! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
@@ -23,14 +23,14 @@ use crate::error::{check_count, check_range};
 use crate::formula::Formula;
 use crate::party::Party;
 use crate::select::{Select, Shape};
-use crate::{MpcError, ring_mask};
+use crate::{MpcError, WIDEST, ring_mask};
 
 /// What a ReLU does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReluParams {
-    /// The shares come mod 2^`bits`: 3..=24.
+    /// The shares come mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
-    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32.
+    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32, at most 63.
     pub out_bits: u32,
     /// Bits per digit of the comparison: 1..=4. Four takes the fewest levels, three fewer bytes.
     pub digit: u32,
@@ -45,8 +45,8 @@ impl ReluParams {
     }
 
     pub(crate) fn check(&self) -> Result<(), MpcError> {
-        check_range("width of shares", self.bits, 3..=24)?;
-        check_range("width of a ReLU's result", self.out_bits, self.bits..=self.bits + 32)?;
+        check_range("width of shares", self.bits, 3..=WIDEST)?;
+        check_range("width of a ReLU's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
         check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;
         check_digit(self.digit)
     }

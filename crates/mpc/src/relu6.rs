@@ -22,18 +22,18 @@ use crate::error::{check_count, check_range};
 use crate::formula::Formula;
 use crate::party::Party;
 use crate::select::{Select, Shape};
-use crate::{MpcError, ring_mask};
+use crate::{MpcError, WIDEST, ring_mask};
 
 /// What a ReLU6 does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relu6Params {
-    /// The shares come mod 2^`bits`: 3..=24.
+    /// The shares come mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
-    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32.
+    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32, at most 63.
     pub out_bits: u32,
     /// Bits per digit of the comparison: 1..=4.
     pub digit: u32,
-    /// j: values are clipped to \[0, 2^j\]; 1..=`bits` − 2.
+    /// j: values are clipped to \[0, 2^j\]; 1..=`bits` − 2, and at least 2·`bits` − 64.
     pub log2_six: u32,
     /// Low bits that the comparison ignores: 0 (exact) to j − 1.
     pub ignored: u32,
@@ -46,9 +46,10 @@ impl Relu6Params {
     }
 
     pub(crate) fn check(&self) -> Result<(), MpcError> {
-        check_range("width of shares", self.bits, 3..=24)?;
-        check_range("width of a ReLU6's result", self.out_bits, self.bits..=self.bits + 32)?;
-        check_range("position of six", self.log2_six, 1..=self.bits - 2)?;
+        check_range("width of shares", self.bits, 3..=WIDEST)?;
+        check_range("width of a ReLU6's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
+        let lowest = 1.max((2 * self.bits).saturating_sub(64));
+        check_range("position of six", self.log2_six, lowest..=self.bits - 2)?;
         check_range("number of ignored bits", self.ignored, 0..=self.log2_six - 1)?;
         check_digit(self.digit)
     }

@@ -104,7 +104,20 @@ fn relu6_on_all_small_shares() {
 
 #[test]
 fn activations_at_real_widths() {
-    for (bits, out_bits) in [(12, 12), (12, 40), (16, 16), (16, 30), (20, 20), (20, 40), (24, 24), (24, 56)] {
+    for (bits, out_bits) in [
+        (12, 12),
+        (12, 40),
+        (16, 16),
+        (16, 30),
+        (20, 20),
+        (20, 40),
+        (24, 24),
+        (24, 56),
+        (32, 32),
+        (37, 37),
+        (37, 49),
+        (40, 63),
+    ] {
         for digit in [3, 4] {
             let values = interesting(bits, 1000, u64::from(bits + out_bits));
             let mut shares = share(&values, bits, 5);
@@ -119,7 +132,8 @@ fn activations_at_real_widths() {
                 want,
                 "{bits} {out_bits} {digit}"
             );
-            for log2_six in [1, 5, bits - 5, bits - 3, bits - 2] {
+            let lowest = 1.max((2 * bits).saturating_sub(64));
+            for log2_six in [lowest, lowest + 4, bits - 5, bits - 3, bits - 2] {
                 let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
                 let params = Relu6Params { out_bits, digit, ..Relu6Params::new(bits, log2_six) };
                 assert_eq!(relu6(&shares, params), want, "{params:?}");
@@ -251,20 +265,31 @@ fn comparisons() {
             }
         }
     }
-    let (mut a, mut b) = (words(1, 1000), words(2, 1000));
-    for (i, (a, b)) in a.iter_mut().zip(&mut b).enumerate() {
-        (*a, *b) = (*a >> 32, *b >> 32);
-        match i % 4 {
-            0 => *b = *a,
-            1 => *b = *a ^ 1,
-            2 => *b = *a ^ 1 << 31,
-            _ => {}
+    for (bits, m) in [(32, 4), (37, 4), (37, 3), (40, 4), (40, 3)] {
+        let (mut a, mut b) = (words(1, 1000), words(2, 1000));
+        for (i, (a, b)) in a.iter_mut().zip(&mut b).enumerate() {
+            (*a, *b) = (*a >> (64 - bits), *b >> (64 - bits));
+            match i % 6 {
+                0 => *b = *a,
+                1 => *b = *a ^ 1,
+                2 => *b = *a ^ 1 << (bits - 1),
+                3 => (*a, *b) = (0, (1 << bits) - 1),
+                _ => {}
+            }
         }
+        let want: Vec<u64> = a.iter().zip(&b).map(|(a, b)| u64::from(a < b)).collect();
+        let shares = [a, b];
+        let pair =
+            both(4, |p, c| LessThan::prepare(p, c, 1000, bits, m), |p, role, c| p.run(c, of(role, &shares)));
+        assert_eq!(bit_shares(pair, cost::less_than(1000, bits, m)), want, "{bits} bits, digits of {m}");
+        let values = interesting(bits, 1000, 3);
+        let n = values.len();
+        let shares = share(&values, bits, 4);
+        let pair =
+            both(5, |p, c| NonNegative::prepare(p, c, n, bits, m), |p, role, c| p.run(c, of(role, &shares)));
+        let want: Vec<u64> = values.iter().map(|&x| u64::from(x >= 0)).collect();
+        assert_eq!(bit_shares(pair, cost::non_negative(n, bits, m)), want, "{bits} bits, digits of {m}");
     }
-    let want: Vec<u64> = a.iter().zip(&b).map(|(a, b)| u64::from(a < b)).collect();
-    let shares = [a, b];
-    let pair = both(4, |p, c| LessThan::prepare(p, c, 1000, 32, 4), |p, role, c| p.run(c, of(role, &shares)));
-    assert_eq!(bit_shares(pair, cost::less_than(1000, 32, 4)), want);
 }
 
 fn random_bits(seed: u64, n: usize) -> Vec<bool> {
@@ -273,7 +298,7 @@ fn random_bits(seed: u64, n: usize) -> Vec<bool> {
 
 #[test]
 fn multiplications_and_conversions() {
-    for bits in [1, 2, 13, 32] {
+    for bits in [1, 2, 13, 32, 33, 37, 40] {
         for n in [0, 1, 700, 9000] {
             let b = [random_bits(1, n), random_bits(2, n)];
             let values: Vec<i64> = words(3, n).iter().map(|&w| signed(w, bits)).collect();
@@ -316,13 +341,15 @@ fn extend(shares: &[Vec<u64>; 2], params: ExtendParams) -> Vec<i64> {
 
 #[test]
 fn extensions() {
-    for (bits, out_bits) in [(6, 7), (6, 38), (8, 20), (12, 40), (16, 30), (20, 40)] {
+    for (bits, out_bits) in
+        [(6, 7), (6, 38), (8, 20), (12, 40), (16, 30), (20, 40), (32, 33), (37, 49), (40, 63)]
+    {
         let quarter = 1i64 << (bits - 2);
         let (values, shares) = if bits <= 8 {
             let shares = all_shares(bits);
             (opened(&shares, bits), shares)
         } else {
-            let values = interesting(bits, 9000, 1);
+            let values = interesting(bits, if bits == 16 { 9000 } else { 4000 }, 1);
             let shares = share(&values, bits, 2);
             (values, shares)
         };
@@ -335,7 +362,159 @@ fn extensions() {
             }
             assert!(checked > 1000);
         }
+        for digit in [if bits < 8 { 1 } else { 3 }, 4] {
+            let got = extend(&shares, ExtendParams { bits, out_bits, range: Range::Full { digit } });
+            assert_eq!(got, values, "{bits} {out_bits}, digits of {digit}");
+        }
     }
+}
+
+fn truncate(shares: &[Vec<u64>; 2], params: TruncateParams) -> Vec<i64> {
+    let n = shares[0].len();
+    let want = cost::truncate(n, &params);
+    on_shares(shares, params.out_bits, want, |p, c| Truncate::prepare(p, c, n, params), Truncate::run)
+}
+
+/// Truncates, and checks every value that lies in the range: against the shares' own rounding, and against
+/// division, from which it differs by less than one. Returns the mean of that difference.
+fn check_truncation(shares: &[Vec<u64>; 2], params: TruncateParams) -> f64 {
+    let TruncateParams { bits, out_bits, shift, range } = params;
+    let top = 1i64 << (bits - 1);
+    let allowed = match range {
+        _ if out_bits + shift <= bits => -top..top,
+        Range::Signed => -top / 2..top / 2,
+        Range::NonNegative => 0..top,
+        Range::Full { .. } => -top..top,
+    };
+    let got = truncate(shares, params);
+    let (mut checked, mut sum) = (0, 0.0);
+    for (i, got) in got.into_iter().enumerate() {
+        let (c, s) = (shares[0][i], shares[1][i]);
+        let x = open(c, s, bits);
+        if !allowed.contains(&x) {
+            continue;
+        }
+        assert_eq!(got, signed(reference::truncate(c, s, bits, shift) as u64, out_bits), "{params:?}, {x}");
+        // The quotient itself, where the result's ring holds it.
+        let quotient = x >> shift;
+        if out_bits > bits - shift {
+            let error = i128::from(got << shift) - i128::from(x);
+            assert!(error.abs() < 1 << shift, "{params:?}, {x} gave {got}");
+            assert!(got == quotient || got == quotient + 1);
+            sum += error as f64 / (1i64 << shift) as f64;
+        }
+        checked += 1;
+    }
+    assert!(checked > 100, "{params:?}");
+    sum / f64::from(checked)
+}
+
+const RANGES: [Range; 4] =
+    [Range::Signed, Range::NonNegative, Range::Full { digit: 4 }, Range::Full { digit: 3 }];
+
+#[test]
+fn truncations_on_all_small_shares() {
+    for bits in [5, 6] {
+        let shares = all_shares(bits);
+        for range in RANGES {
+            for shift in [1, 2, bits - 1] {
+                for out_bits in [1, bits - shift, bits - shift + 1, bits, bits + 20] {
+                    check_truncation(&shares, TruncateParams { bits, out_bits, shift, range });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn truncations_at_real_widths() {
+    for (bits, out_bits, shift) in [
+        (16, 16, 4),
+        (28, 16, 12),
+        (32, 32, 12),
+        (32, 20, 12),
+        (37, 37, 12),
+        (37, 25, 12),
+        (37, 26, 12),
+        (37, 24, 36),
+        (40, 40, 12),
+        (40, 40, 23),
+        (40, 50, 13),
+        (40, 1, 1),
+        (49, 37, 12),
+        (63, 40, 23),
+    ] {
+        let mut values = interesting(bits, 2000, u64::from(bits));
+        // Multiples of 2^s, and values that are small, as after a ReLU.
+        values.extend(words(9, 500).iter().map(|&w| signed(w, bits) >> shift << shift));
+        values.extend(words(10, 500).iter().map(|&w| (w >> (64 - bits + 4)) as i64));
+        let mut shares = share(&values, bits, 5);
+        // The shares' own extremes.
+        for i in 0..600 {
+            shares[0][i] = [0, (1 << bits) - 1, 1 << (bits - 1), (1 << shift) - 1][i % 4];
+            shares[1][i] = residue(values[i].wrapping_sub(shares[0][i] as i64), bits);
+        }
+        for range in RANGES {
+            check_truncation(&shares, TruncateParams { bits, out_bits, shift, range });
+        }
+    }
+}
+
+#[test]
+fn truncation_has_no_bias_and_spares_multiples() {
+    let (bits, shift) = (37, 12);
+    let params = TruncateParams { bits, out_bits: bits, shift, range: Range::NonNegative };
+    // One value again and again, in fresh shares: 2^14 roundings, whose mean has a standard deviation below
+    // 0.5 / 2^7 = 0.004.
+    for fraction in [1, 1000, 2048, 4095] {
+        let values = vec![(77 << shift) + fraction; 1 << 14];
+        let bias = check_truncation(&share(&values, bits, fraction as u64), params);
+        assert!(bias.abs() < 0.02, "{fraction}: {bias}");
+    }
+    let values = vec![77 << shift; 1000];
+    assert!(truncate(&share(&values, bits, 1), params).iter().all(|&y| y == 77));
+}
+
+/// Cheetah's nonlinear layer as a whole: a ReLU at full width, then the truncation of what is known not to be
+/// negative.
+#[test]
+fn relu_and_truncation_at_full_width() {
+    let (bits, shift) = (37, 12);
+    let values = interesting(bits, 3000, 7);
+    let n = values.len();
+    let shares = share(&values, bits, 8);
+    let relu = ReluParams::new(bits);
+    let cut = TruncateParams { bits, out_bits: bits, shift, range: Range::NonNegative };
+    let got = on_shares(
+        &shares,
+        bits,
+        cost::relu(n, &relu) + cost::truncate(n, &cut),
+        |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
+        |(relu, cut), c, x| {
+            let y = relu.run(c, x)?;
+            cut.run(c, &y)
+        },
+    );
+    let check = |got: Vec<i64>| {
+        for (&x, y) in values.iter().zip(got) {
+            let floor = reference::relu(x) >> shift;
+            assert!(y == floor || y == floor + 1 && x % (1 << shift) != 0, "{x} gave {y}");
+        }
+    };
+    check(got);
+    // The same in the ReLU's flights: it makes the room, and the truncation is local.
+    let relu = ReluParams { out_bits: bits + shift, ..relu };
+    let cut = TruncateParams { bits: bits + shift, ..cut };
+    check(on_shares(
+        &shares,
+        bits,
+        cost::relu(n, &relu),
+        |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
+        |(relu, cut), c, x| {
+            let y = relu.run(c, x)?;
+            cut.run(c, &y)
+        },
+    ));
 }
 
 fn maxpool(shape: PoolShape, bits: u32, digit: u32, seed: u64) {
@@ -368,6 +547,11 @@ fn maxpool_in_common_shapes() {
     maxpool(shape(2, [13, 13], [3, 3], [2, 2], [0, 0, 0, 0]), 12, 4, 2);
     maxpool(shape(4, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), 20, 4, 3);
     maxpool(shape(1, [6, 6], [5, 5], [1, 1], [2, 2, 2, 2]), 16, 3, 4);
+    // At full width.
+    for bits in [32, 37, 40] {
+        maxpool(shape(2, [12, 11], [3, 3], [2, 2], [1, 1, 1, 1]), bits, 4, 9);
+        maxpool(shape(1, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), bits, 3, 10);
+    }
     // A window of one place, steps beyond the window, a window larger than the image.
     maxpool(shape(2, [5, 7], [1, 1], [1, 1], [0, 0, 0, 0]), 16, 4, 5);
     maxpool(shape(2, [5, 7], [1, 1], [2, 3], [0, 0, 0, 0]), 16, 4, 6);
@@ -399,13 +583,15 @@ proptest! {
 
     #[test]
     fn relu_in_any_width(
-        bits in 3u32..=24, more in 0u32..=32, digit in 1u32..=4, count in 1usize..300, seed: u64, j in 1u32..=22,
+        bits in 3u32..=WIDEST, more in 0u32..=32, digit in 1u32..=4, count in 1usize..300, seed: u64, j: u32,
     ) {
+        let more = more.min(63 - bits);
         let values: Vec<i64> = words(seed, count).iter().map(|&w| signed(w, bits)).collect();
         let shares = share(&values, bits, seed ^ 1);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
         prop_assert_eq!(relu(&shares, ReluParams { out_bits: bits + more, digit, ..ReluParams::new(bits) }), want);
-        let log2_six = 1 + j % (bits - 2);
+        let lowest = 1.max((2 * bits).saturating_sub(64));
+        let log2_six = lowest + j % (bits - 1 - lowest);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
         let params = Relu6Params { out_bits: bits + more, digit, ..Relu6Params::new(bits, log2_six) };
         prop_assert_eq!(relu6(&shares, params), want, "{:?}", params);
@@ -441,7 +627,7 @@ fn argmax(values: &[i64], bits: u32) -> usize {
 #[test]
 fn argmax_finds_the_first_of_the_largest() {
     for n in [1, 2, 3, 4, 5, 7, 8, 10, 100, 1000, 1001] {
-        for bits in [12, 16, 20] {
+        for bits in [12, 16, 20, 37, 40] {
             let limit = 1i64 << (bits - 2);
             let mut values: Vec<i64> = words(n as u64, n).iter().map(|&w| signed(w, bits - 1)).collect();
             assert_eq!(argmax(&values, bits), reference::argmax(&values));
@@ -477,4 +663,17 @@ fn prepared_memory_is_about_thirty_bytes() {
     let cost = cost::relu6(1 << 20, &Relu6Params::new(16, 12));
     assert_eq!((each(cost.up + cost.down), each(cost.prepare_down)), (26.125, 0.375));
     assert_eq!((cost.cots_from_server >> 20, cost.cots_from_client >> 20), (22, 5));
+    // At full width, and the truncation's header.
+    let cost = cost::relu(1 << 20, &ReluParams::new(37));
+    assert_eq!(
+        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
+        (50.875, 45, 9)
+    );
+    let cut = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
+    let cost = cost::truncate(1 << 20, &cut);
+    assert_eq!((each(cost.up), each(cost.down)), (1.5, 0.125));
+    assert_eq!((cost.cots_from_server, cost.cots_from_client), (0, 1 << 20));
+    // Where the ring shrinks with the value, nothing.
+    let cost = cost::truncate(1 << 20, &TruncateParams { bits: 28, out_bits: 16, ..cut });
+    assert_eq!(cost, Cost::default());
 }

@@ -98,6 +98,19 @@ fn relu6_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     recorded(seed, |p, c| Relu6::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
+/// A ReLU at full width, then the truncation of any value.
+fn full_width_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let any = TruncateParams { range: Range::Full { digit: 4 }, ..CUT };
+    let prepare = |p: &mut TestParty, c: &mut Channel| {
+        Ok((Relu::prepare(p, c, n, ReluParams::new(37))?, Truncate::prepare(p, c, n, any)?))
+    };
+    recorded(seed, prepare, |(relu, cut): (Relu, Truncate), role, chan| {
+        let y = relu.run(chan, of(role, shares))?;
+        cut.run(chan, &y)
+    })
+}
+
 /// Share of ones, and of bits that differ.
 fn ones(bytes: impl Iterator<Item = u8>) -> f64 {
     let (ones, all) = bytes.fold((0, 0), |(ones, all), b| (ones + b.count_ones(), all + 8));
@@ -109,7 +122,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
     // Several hundred thousand bits, so 0.01 is ten standard deviations. The inputs are as regular as can be.
     let n = 4096;
     let even = 0.49..0.51;
-    for transcript in [relu_transcript, relu6_transcript] {
+    for transcript in [relu_transcript, relu6_transcript, full_width_transcript] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
         let runs = [(1, &zeros), (2, &zeros), (3, &ones_in)].map(|(seed, shares)| transcript(seed, shares));
@@ -161,6 +174,26 @@ fn the_wire_format_is_as_recorded() {
             ),
         ),
         (
+            "truncate",
+            recorded(1, |p, c| Truncate::prepare(p, c, n, CUT), |p, r, c| on(p.run(c, of(r, &shares)))),
+        ),
+        (
+            "truncate any",
+            recorded(
+                1,
+                |p, c| Truncate::prepare(p, c, n, TruncateParams { range: Range::Full { digit: 4 }, ..CUT }),
+                |p, r, c| on(p.run(c, of(r, &shares))),
+            ),
+        ),
+        (
+            "wide relu",
+            recorded(
+                1,
+                |p, c| Relu::prepare(p, c, n, ReluParams::new(37)),
+                |p, r, c| on(p.run(c, of(r, &shares))),
+            ),
+        ),
+        (
             "bits",
             recorded(
                 1,
@@ -179,13 +212,19 @@ fn the_wire_format_is_as_recorded() {
     assert_eq!(found, RECORDED);
 }
 
-const RECORDED: [&str; 7] = [
+/// A truncation as Cheetah's networks run it.
+const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
+
+const RECORDED: [&str; 10] = [
     "relu 4433a21f71462716",
     "relu6 117e1baab2d3e295",
     "extend e3d05d753036c417",
     "maxpool d38de23adbc74531",
     "argmax 34510a4a91e8510e",
     "less than f49a9fb8cd0d0c8e",
+    "truncate 00bb4cf33da272b0",
+    "truncate any 727e2bdf10315626",
+    "wide relu 4e488fa29c645756",
     "bits 9cffa752dce3518e",
 ];
 
@@ -237,11 +276,20 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         },
         {
             let c = &mut connect();
-            alone(role, |p, c| Mux::prepare(p, c, n, 32), c).and_then(|p| p.run(c, &b, &x)).map(drop)
+            alone(role, |p, c| Mux::prepare(p, c, n, 40), c).and_then(|p| p.run(c, &b, &x)).map(drop)
         },
         {
             let c = &mut connect();
             alone(role, |p, c| BitToArithmetic::prepare(p, c, n, 63), c).and_then(|p| p.run(c, &b)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Truncate::prepare(p, c, n, CUT), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            let any = TruncateParams { range: Range::Full { digit: 4 }, ..CUT };
+            alone(role, |p, c| Truncate::prepare(p, c, n, any), c).and_then(|p| p.run(c, &x)).map(drop)
         },
     ]
 }
@@ -335,7 +383,8 @@ fn misuse_is_an_error() {
     let (p, c) = (&mut party, &mut chan);
     for bad in [
         ReluParams { bits: 2, ..params },
-        ReluParams { bits: 25, ..params },
+        ReluParams { bits: 41, out_bits: 41, ..params },
+        ReluParams { out_bits: 64, ..ReluParams::new(40) },
         ReluParams { out_bits: 15, ..params },
         ReluParams { out_bits: 49, ..params },
         ReluParams { ignored: 15, ..params },
@@ -348,17 +397,33 @@ fn misuse_is_an_error() {
         Relu6Params::new(16, 0),
         Relu6Params::new(16, 15),
         Relu6Params { ignored: 4, ..Relu6Params::new(16, 4) },
+        Relu6Params::new(37, 9),
     ] {
         assert!(refused(Relu6::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
-    for bad in [ExtendParams { out_bits: 16, ..extend }, ExtendParams { out_bits: 49, ..extend }] {
+    for bad in [
+        ExtendParams { out_bits: 16, ..extend },
+        ExtendParams { out_bits: 49, ..extend },
+        ExtendParams { range: Range::Full { digit: 5 }, ..extend },
+    ] {
         assert!(refused(Extend::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
+    for bad in [
+        TruncateParams { bits: 41, ..CUT },
+        TruncateParams { shift: 0, ..CUT },
+        TruncateParams { shift: 37, out_bits: 1, ..CUT },
+        TruncateParams { out_bits: 0, ..CUT },
+        TruncateParams { out_bits: 52, ..CUT },
+        TruncateParams { bits: 16, shift: 12, ..CUT },
+        TruncateParams { range: Range::Full { digit: 0 }, ..CUT },
+    ] {
+        assert!(refused(Truncate::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
     assert!(refused(Argmax::prepare(p, c, 0, 16, 4).map(drop)));
-    assert!(refused(LessThan::prepare(p, c, 1, 33, 4).map(drop)));
+    assert!(refused(LessThan::prepare(p, c, 1, 41, 4).map(drop)));
     assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
-    assert!(refused(Mux::prepare(p, c, 1, 33).map(drop)));
+    assert!(refused(Mux::prepare(p, c, 1, 41).map(drop)));
     assert!(refused(BitToArithmetic::prepare(p, c, 1, 0).map(drop)));
     assert_eq!(party.used(), (0, 0));
 }
