@@ -52,7 +52,7 @@ impl Default for Options {
         let image = ImageSpec { resize: Resize::Exact, bgr: false, mean: Vec::new(), factor: Vec::new() };
         Options {
             activation_bits: 16,
-            weight_bits: 12,
+            weight_bits: 14,
             headroom: 2.0,
             max_shift: 24,
             equalise: true,
