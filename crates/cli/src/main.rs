@@ -3,6 +3,7 @@
 mod compile;
 mod inspect;
 mod link;
+mod npy;
 mod picture;
 mod predict;
 mod progress;

@@ -1,13 +1,14 @@
 //! Inputs from files: JPEG and PNG images, and `.npy` tensors.
 
-use std::fs::File;
-use std::io::{BufReader, Cursor};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use image::{ImageFormat, ImageReader, Limits};
 use jaguar_graph::image_input;
 use jaguar_graph::network::{ImageSpec, Network, Shape};
+
+use crate::npy;
 
 /// What a file held.
 pub enum Source {
@@ -18,14 +19,12 @@ pub enum Source {
 /// Larger image files are refused unread.
 const MAX_FILE: u64 = 1 << 28;
 
-/// Larger tensors are refused unread.
-const MAX_VALUES: u64 = 1 << 26;
-
 /// Reads an image or a tensor, by what the file says it is.
 pub fn open(path: &Path) -> Result<Source> {
     let read = || -> Result<Source> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
-            return tensor_file(path);
+            let (shape, values) = npy::read(path)?;
+            return Ok(Source::Tensor { shape, values });
         }
         let size = std::fs::metadata(path)?.len();
         ensure!(size <= MAX_FILE, "{size} bytes are too many for an image ({MAX_FILE} at most)");
@@ -69,21 +68,6 @@ fn jpeg_is_whole(mut file: &[u8]) -> bool {
             }
         }
     }
-}
-
-fn tensor_file(path: &Path) -> Result<Source> {
-    let npy = npyz::NpyFile::new(BufReader::new(File::open(path)?))?;
-    let shape = npy.shape().to_vec();
-    let count = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d));
-    ensure!(count.is_some_and(|c| c <= MAX_VALUES), "a tensor of shape {shape:?} is too large");
-    ensure!(npy.order() == npyz::Order::C, "the tensor is in Fortran order; save it in C order");
-    let values = match npy.dtype().descr().as_str() {
-        "'<f4'" => npy.into_vec::<f32>()?,
-        "'<f8'" => npy.into_vec::<f64>()?.iter().map(|&v| v as f32).collect(),
-        other => bail!("the tensor's type is {other}; float32 or float64 is needed"),
-    };
-    ensure!(values.iter().all(|v| v.is_finite()), "the tensor holds values that are no finite numbers");
-    Ok(Source::Tensor { shape, values })
 }
 
 impl Source {

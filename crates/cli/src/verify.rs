@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::verify::verify;
@@ -31,7 +31,10 @@ pub fn run(args: &Args) -> Result<()> {
     let files = picture::collect(&args.inputs)?;
     let inputs = files
         .iter()
-        .map(|p| picture::open(p)?.integers(&bundle.model.network))
+        .map(|path| {
+            let input = picture::open(path)?.integers(&bundle.model.network);
+            input.with_context(|| path.display().to_string())
+        })
         .collect::<Result<Vec<_>>>()?;
     let expected = inputs
         .iter()

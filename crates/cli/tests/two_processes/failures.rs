@@ -1,0 +1,245 @@
+//! What can be wrong on one machine ends in one clear line and a failing exit code.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{Process, Scratch, jaguar, repository};
+use crate::{assert_fails, fails, failure, tiny};
+
+/// `compile` of an ONNX file on the demo's photographs.
+fn compile<'a>(source: &'a str, calibrate: &'a str, output: &'a str) -> Vec<&'a str> {
+    vec!["compile", source, "--calibrate", calibrate, "-o", output]
+}
+
+#[test]
+fn onnx_files_that_are_none() {
+    let folder = Scratch::new("onnx");
+    let [source, output] = ["model.onnx", "model.jaguar"].map(|f| folder.path(f));
+    let photos = repository("demo/calibration");
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&source, bytes).unwrap();
+        fails(&compile(&source, &photos, &output), &["model.onnx"]);
+    };
+    let whole = tiny::onnx();
+    // Cut short, from nothing to all but the last byte.
+    (0..16).for_each(|i| refused(&whole[..i * whole.len() / 16]));
+    refused(&whole[..whole.len() - 1]);
+    // Other files, and lengths that lie.
+    refused(&tiny::png());
+    refused(b"<html>404 Not Found</html>");
+    refused(&[0xff; 100]);
+    refused(&[b"\x08\x08\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", &whole[..]].concat());
+    // A claim of many messages: each of these two-byte fields is an empty node.
+    let nodes = b"\x0a\x00".repeat(1 << 20);
+    let graph = [&b"\x08\x08\x3a\x80\x80\x80\x01"[..], &nodes].concat();
+    refused(&graph);
+    // Flipped bytes may leave a valid model, but never crash anything: whoever fails does so in order.
+    for at in (0..whole.len()).step_by(whole.len() / 24) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x5a;
+        std::fs::write(&source, bytes).unwrap();
+        let finished = Process::start(jaguar(&compile(&source, &photos, &output))).finish(crate::WATCHDOG);
+        assert!(finished.status.code().is_some(), "{}\n{}", finished.status, finished.stderr);
+    }
+    std::fs::remove_file(&source).unwrap();
+    fails(&compile(&source, &photos, &output), &["model.onnx", "No such file"]);
+    fails(&compile(&folder.path(""), &photos, &output), &["directory"]);
+}
+
+#[test]
+fn what_a_network_may_not_have_is_named() {
+    let source = repository("crates/graph/tests/fixtures/unsupported_13.onnx");
+    let folder = Scratch::new("unsupported");
+    let output = folder.path("model.jaguar");
+    let lines = failure(Process::start(jaguar(&compile(&source, &repository("demo/calibration"), &output))));
+    assert!(
+        lines[0].contains("unsupported_13.onnx") && lines[0].contains("5 of the model's nodes"),
+        "{lines:#?}"
+    );
+    // A line for each: the node, its operator, the shape, and a way out.
+    let named = [
+        ["n6", "Sigmoid", "Replace the activation by Relu"],
+        ["n8", "LeakyRelu", "Replace the activation by Relu"],
+        ["n16", "Tanh", "Replace the activation by Relu"],
+        ["n18", "Mul", "use a variant without"],
+        ["n21", "Resize", "networks that shrink"],
+    ];
+    assert_eq!(lines.len(), 1 + named.len(), "{lines:#?}");
+    for (line, parts) in lines[1..].iter().zip(named) {
+        assert!(parts.iter().all(|p| line.contains(p)), "{line:?} should say {parts:?}");
+    }
+    assert!(!Path::new(&output).exists());
+}
+
+#[test]
+fn compile_says_what_is_wrong_with_the_request() {
+    let folder = Scratch::new("request");
+    let [source, output, other] = ["tiny.onnx", "tiny.jaguar", "other"].map(|f| folder.path(f));
+    let photos = repository("demo/calibration");
+    std::fs::write(&source, tiny::onnx()).unwrap();
+    let with = |extra: &[&str], parts: &[&str]| {
+        fails(&[&compile(&source, &photos, &output), extra].concat(), parts);
+    };
+    std::fs::write(&other, "cat\ndog\n").unwrap();
+    with(&["--labels", &other], &["2 label names for 10 classes"]);
+    with(&["--labels", &folder.path("nothing")], &["nothing", "No such file"]);
+    with(&["--mean", "1,2"], &["--mean has 2 numbers", "3 channels"]);
+    with(&["--std", "0"], &["--std", "zero"]);
+    with(&["--activation-bits", "40"], &["activation_bits", "40"]);
+    with(&["--weight-bits", "1"], &["weight_bits", "1"]);
+    with(&["--input-shape", "2,3,16,16"], &["batch size 2"]);
+    with(&["--output-name", "nothing"], &["nothing"]);
+    // Calibration inputs.
+    let empty = folder.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    fails(&compile(&source, &empty, &output), &["empty", "no JPEG, PNG or .npy file"]);
+    fails(&compile(&source, &folder.path("nothing"), &output), &["nothing", "No such file"]);
+    fails(&compile(&source, &other, &output), &["other", "neither a JPEG nor a PNG"]);
+    assert!(!Path::new(&output).exists());
+}
+
+#[test]
+fn inputs_that_do_not_fit() {
+    let folder = Scratch::new("inputs");
+    let model = tiny::compile(&folder);
+    let input = |name: &str, bytes: &[u8]| {
+        let path = folder.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    // `verify` needs no server; `predict` reads its files before it connects.
+    let refused = |path: &str, parts: &[&str]| {
+        fails(&["verify", &model, path], parts);
+        fails(&["predict", "--server", "127.0.0.1:1", path], parts);
+    };
+    let jpeg = std::fs::read(repository("demo/photo.jpg")).unwrap();
+    refused(&input("words.jpg", b"not a picture"), &["words.jpg", "neither a JPEG nor a PNG"]);
+    refused(&input("empty.png", b""), &["empty.png"]);
+    refused(&input("cut.jpg", &jpeg[..jpeg.len() / 2]), &["cut.jpg"]);
+    refused(&input("head.jpg", &jpeg[..30]), &["head.jpg"]);
+    refused(&input("cut.png", &tiny::png()[..200]), &["cut.png"]);
+    refused(&folder.path("absent.jpg"), &["absent.jpg", "No such file"]);
+    refused(&input("words.npy", b"not a tensor"), &["words.npy"]);
+    let shape = [3, tiny::SIDE, tiny::SIDE];
+    let floats = vec![0; 4 * 3 * tiny::SIDE * tiny::SIDE];
+    refused(&input("cut.npy", &tiny::npy("<f4", &shape, &floats[1..])), &["cut.npy"]);
+    refused(&input("ints.npy", &tiny::npy("<i4", &shape, &floats)), &["ints.npy", "<i4", "float32"]);
+    refused(
+        &input("more.npy", &tiny::npy("<f4", &shape, &[&floats[..], b"more"].concat())),
+        &["more.npy", "more bytes"],
+    );
+    refused(&input("head.npy", &tiny::npy("<f4", &shape, &floats)[..40]), &["head.npy", "header is cut off"]);
+    refused(&input("big.npy", &tiny::npy("<f4", &[1 << 13, 1 << 13], &[])), &["big.npy", "cut off"]);
+    refused(&input("huge.npy", &tiny::npy("<f4", &[1 << 40, 1 << 40], &[])), &["huge.npy", "too large"]);
+    let mut nan = floats.clone();
+    nan[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    refused(&input("nan.npy", &tiny::npy("<f4", &shape, &nan)), &["nan.npy", "finite"]);
+    // A sound tensor of the wrong shape: only the model tells.
+    let small = input("small.npy", &tiny::npy("<f4", &[3, 8, 8], &[0; 4 * 3 * 8 * 8]));
+    fails(&["verify", &model, &small], &["small.npy", "[3, 8, 8]", "[3, 16, 16]"]);
+    let server = crate::process::Server::start(&model, &[], crate::WATCHDOG);
+    let cache = folder.path("cache");
+    fails(
+        &["predict", "--server", &server.address, "--cache", &cache, &small],
+        &["small.npy", "[3, 8, 8]", "[3, 16, 16]"],
+    );
+}
+
+#[test]
+fn models_that_are_none() {
+    let folder = Scratch::new("models");
+    let model = tiny::compile(&folder);
+    let whole = std::fs::read(&model).unwrap();
+    let broken = folder.path("broken.jaguar");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    let cases: [(&[u8], &str); 7] = [
+        (&whole[..20], "cut off"),
+        (&whole[..whole.len() - 1], "damaged"),
+        (&flipped, "damaged"),
+        (&[&whole[..], b"more"].concat(), "damaged"),
+        (b"", "too short"),
+        (&tiny::onnx(), "jaguar compile"),
+        (&[b"JAGUAR\0\x63", &whole[8..]].concat(), "compile the model again"),
+    ];
+    for (bytes, part) in cases {
+        std::fs::write(&broken, bytes).unwrap();
+        fails(&["serve", &broken, "--listen", "127.0.0.1:0"], &["broken.jaguar", part]);
+        fails(&["inspect", &broken], &["broken.jaguar", part]);
+        fails(&["verify", &broken, &repository("demo/photo.jpg")], &["broken.jaguar", part]);
+    }
+    fails(&["serve", &folder.path("absent")], &["absent", "No such file"]);
+    fails(&["serve", &folder.path("")], &["irectory"]);
+}
+
+#[test]
+fn addresses_that_cannot_be() {
+    let folder = Scratch::new("addresses");
+    let model = tiny::compile(&folder);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_at = taken.local_addr().unwrap().to_string();
+    fails(&["serve", &model, "--listen", &taken_at], &["listening on", &taken_at, "in use"]);
+    fails(&["serve", &model, "--listen", "nonsense"], &["listening on nonsense"]);
+    fails(&["serve", &model, "--listen", "203.0.113.1:7447"], &["listening on 203.0.113.1:7447"]);
+    drop(taken);
+    let cache = folder.path("cache");
+    let photo = repository("demo/photo.jpg");
+    let predict = |server: &str, parts: &[&str]| {
+        fails(&["predict", "--server", server, "--cache", &cache, &photo], parts);
+    };
+    // Nobody is listening there any more.
+    predict(&taken_at, &["connecting to", &taken_at, "refused"]);
+    for nonsense in
+        ["nonsense", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "", ":", "no.such.host.invalid:7447"]
+    {
+        predict(nonsense, &[&format!("connecting to {nonsense}")]);
+    }
+}
+
+/// A full disk: files may not grow beyond `blocks` of 512 bytes. (Written by root, permissions stop nothing.)
+fn on_a_full_disk(blocks: u32, arguments: &[&str]) -> Process {
+    // Ignored, the signal turns into an error of the write.
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_jaguar")]).args(arguments);
+    Process::start(command)
+}
+
+#[test]
+fn disks_that_take_nothing() {
+    let folder = Scratch::new("disk");
+    let model = tiny::compile(&folder);
+    let before = std::fs::read(&model).unwrap();
+    let [source, file] = ["tiny.onnx", "file"].map(|f| folder.path(f));
+    let photos = repository("demo/calibration");
+    std::fs::write(&file, "in the way").unwrap();
+
+    // The compiled model.
+    fails(&compile(&source, &photos, &format!("{file}/model.jaguar")), &["writing", "file/model.jaguar"]);
+    fails(&compile(&source, &photos, &folder.path("no/such/folder")), &["writing", "no/such/folder"]);
+    let lines = failure(on_a_full_disk(1, &compile(&source, &photos, &model)));
+    assert!(lines.iter().any(|l| l.contains("writing") && l.contains("tiny.jaguar")), "{lines:#?}");
+    // The old one is still there, and nothing beside it.
+    assert_eq!(std::fs::read(&model).unwrap(), before);
+    let left = std::fs::read_dir(folder.path("")).unwrap();
+    assert_eq!(
+        left.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains(".part")).count(),
+        0
+    );
+
+    // The hint.
+    let server = crate::process::Server::start(&model, &[], crate::WATCHDOG);
+    let photo = repository("demo/photo.jpg");
+    let predict = |cache: &str| {
+        ["predict", "--json", "--server", &server.address, "--cache", cache, &photo].map(str::to_owned)
+    };
+    let arguments = predict(&file);
+    fails(&arguments.each_ref().map(String::as_str), &["creating", "file/hints"]);
+    let cache = folder.path("cache");
+    let arguments = predict(&cache);
+    let arguments = arguments.each_ref().map(String::as_str);
+    assert_fails(on_a_full_disk(100, &arguments), &["writing", "cache/hints/"]);
+    // What was fetched is kept; with room on the disk the rest follows.
+    Process::start(jaguar(&arguments)).finish(crate::WATCHDOG).succeeded();
+}

@@ -1,0 +1,46 @@
+//! The `jaguar` command as its users run it: server and client are two processes that share a socket.
+//!
+//! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
+//! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
+//! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
+
+mod failures;
+mod interruptions;
+mod predictions;
+mod process;
+mod relay;
+mod tiny;
+
+use std::time::Duration;
+
+use process::{Process, jaguar};
+
+/// Nothing here takes nearly as long, on however busy a machine; what does is stuck.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Runs the command, which must fail with one line that contains each of `parts`.
+#[track_caller]
+fn fails(arguments: &[&str], parts: &[&str]) {
+    assert_fails(Process::start(jaguar(arguments)), parts);
+}
+
+#[track_caller]
+fn assert_fails(process: Process, parts: &[&str]) {
+    let lines = failure(process);
+    let [line] = lines.as_slice() else { panic!("not one line: {lines:#?}") };
+    for part in parts {
+        assert!(line.contains(part), "{line:?} does not say {part:?}");
+    }
+}
+
+/// What a process that must fail says on standard error, notes left out.
+#[track_caller]
+fn failure(process: Process) -> Vec<String> {
+    let finished = process.finish(WATCHDOG);
+    // A signal (or an abort) would leave no code.
+    assert!(finished.status.code().is_some_and(|c| c != 0), "{}\n{}", finished.status, finished.stdout);
+    let lines: Vec<String> =
+        finished.stderr.lines().filter(|l| !l.starts_with("note: ")).map(str::to_owned).collect();
+    assert!(lines.first().is_some_and(|l| l.starts_with("error: ")), "{lines:#?}");
+    lines
+}

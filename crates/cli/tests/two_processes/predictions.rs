@@ -1,0 +1,292 @@
+//! What comes out is what the integer reference says, at the stated cost.
+
+use std::path::Path;
+
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::hint::blocks;
+use jaguar_graph::image_input;
+use jaguar_graph::network::argmax;
+use jaguar_graph::reference;
+use jaguar_plan::Plan;
+use jaguar_rlwe::Parameters;
+use serde_json::Value;
+
+use crate::process::{Process, Scratch, Server, jaguar, repository};
+use crate::relay::Relay;
+use crate::{WATCHDOG, assert_fails, tiny};
+
+/// A compiled network, a server that serves it, and inputs.
+pub struct Deployment {
+    pub folder: Scratch,
+    pub model: String,
+    pub server: Server,
+}
+
+impl Deployment {
+    #[track_caller]
+    pub fn new(name: &str, serve: &[&str]) -> Self {
+        let folder = Scratch::new(name);
+        let model = tiny::compile(&folder);
+        let server = Server::start(&model, serve, WATCHDOG);
+        Self { folder, model, server }
+    }
+
+    /// A client that asks `address` about `inputs`, with a cache folder of this name.
+    pub fn client(&self, address: &str, cache: &str, inputs: &[&str]) -> Process {
+        let cache = self.folder.path(cache);
+        let mut command = jaguar(&["predict", "--json", "--server", address, "--cache", &cache]);
+        command.args(inputs);
+        Process::start(command)
+    }
+
+    /// What the server answers, one JSON object per input.
+    #[track_caller]
+    pub fn ask(&self, cache: &str, inputs: &[&str]) -> Vec<Value> {
+        answers(self.client(&self.server.address, cache, inputs), inputs.len())
+    }
+}
+
+/// The photograph that comes with the demo.
+pub fn photo() -> String {
+    repository("demo/photo.jpg")
+}
+
+#[track_caller]
+pub fn answers(client: Process, count: usize) -> Vec<Value> {
+    let output = client.finish(WATCHDOG).succeeded();
+    let answers: Vec<Value> =
+        output.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
+    assert_eq!(answers.len(), count, "{output}");
+    answers
+}
+
+/// A number at a path such as `cost/online/bytes_up`.
+#[track_caller]
+pub fn number(answer: &Value, path: &str) -> u64 {
+    let pointer = format!("/{path}");
+    answer.pointer(&pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {answer}"))
+}
+
+fn logits(answer: &Value) -> Vec<i64> {
+    let logits = answer["logits"].as_array().expect("logits");
+    logits.iter().map(|l| l.as_i64().expect("integers")).collect()
+}
+
+/// One photograph, one drawing and one tensor in one session: JPEG, PNG, `.npy`.
+#[test]
+fn logits_are_the_references() {
+    let it = Deployment::new("logits", &[]);
+    let [drawing, tensor] = ["drawing.png", "tensor.npy"].map(|f| it.folder.path(f));
+    std::fs::write(&drawing, tiny::png()).unwrap();
+    let (file, values) = tiny::tensor();
+    std::fs::write(&tensor, file).unwrap();
+    let photo = photo();
+    let answers = it.ask("cache", &[&photo, &drawing, &tensor]);
+
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model));
+    let pixels = |path: &str| {
+        let picture = image::open(path).unwrap().into_rgb8();
+        let (width, height) = (picture.width() as usize, picture.height() as usize);
+        image_input::tensor(&network.input.image, network.nodes[0].shape, picture.as_raw(), width, height)
+            .unwrap()
+    };
+    for (answer, input) in answers.iter().zip([pixels(&photo), pixels(&drawing), values]) {
+        let run =
+            reference::run(&bundle.model, &network.input.quantise(&input, network.activation_bits)).unwrap();
+        assert_eq!(run.total_overflows(), 0);
+        let (got, want) = (logits(answer), run.output());
+        assert_eq!(got.len(), tiny::CLASSES);
+        for (got, want) in got.iter().zip(want) {
+            assert!((got - want).abs() as f64 <= bound, "{got} and {want} differ by more than {bound}");
+        }
+        // The bound is a few hundredths of what the logits span: a wrong answer would not pass.
+        let span = want.iter().max().unwrap() - want.iter().min().unwrap();
+        assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
+
+        assert_eq!(number(answer, "label") as usize, argmax(&got));
+        let top = answer["top"].as_array().unwrap();
+        assert_eq!(top.len(), 5);
+        let label = number(answer, "label");
+        assert_eq!(
+            (number(&top[0], "class"), top[0]["name"].as_str().unwrap()),
+            (label, &*format!("class-{label}"))
+        );
+        let scale = answer["logit_scale"].as_f64().unwrap();
+        assert!((top[0]["logit"].as_f64().unwrap() - got[argmax(&got)] as f64 / scale).abs() < 1e-9);
+        let probability: f64 = top.iter().map(|t| t["probability"].as_f64().unwrap()).sum();
+        assert!((0.5..=1.0 + 1e-9).contains(&probability), "{probability}");
+    }
+    let inputs: Vec<&str> = answers.iter().map(|a| a["input"].as_str().unwrap()).collect();
+    assert_eq!(inputs, [&photo, &drawing, &tensor]);
+    assert!(answers[0]["model"].as_str().unwrap().contains(&bundle.id().to_string()));
+}
+
+/// Every layer against the reference on the very inputs that it had: `verify` fails unless all agree.
+#[test]
+fn verify_and_inspect_accept_the_model() {
+    let folder = Scratch::new("verify");
+    let model = tiny::compile(&folder);
+    let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
+    let checked = run(&["verify", &model, &photo(), &repository("demo/calibration")]);
+    assert!(checked.contains("same class: 7/7"), "{checked}");
+    let shown = run(&["inspect", &model]);
+    for layer in ["conv1", "relu1", "pool1", "conv2", "logits"] {
+        assert!(shown.contains(layer), "{shown}");
+    }
+}
+
+/// Rows and totals of the cost table belong together, and the totals are what really passed over the link.
+#[test]
+fn the_cost_table_adds_up() {
+    let it = Deployment::new("cost", &[]);
+    let relay = Relay::start(&it.server.address, u64::MAX);
+    let answer = &answers(it.client(&relay.address, "cache", &[&photo()]), 1)[0];
+    let cost = &answer["cost"];
+    let rows = cost["rows"].as_array().unwrap();
+    let rest = |phase: &str, what: &str| {
+        let sum: u64 = rows.iter().map(|r| number(r, &format!("{phase}/{what}"))).sum();
+        number(cost, &format!("{phase}/{what}")).checked_sub(sum).expect("no more in the rows than in all")
+    };
+    // Beside the layers: "query" and p0 up, the seed of B down.
+    let params = Parameters::DEFAULT;
+    let p0 = params.ring_dim() as u64 * u64::from(params.modulus_bits()) / 8;
+    assert_eq!(rest("preprocessing", "bytes_up"), p0 + 5);
+    assert_eq!(rest("preprocessing", "bytes_down"), 32);
+    // Online: nothing up; down the server's share of the logits, and its report, a few bytes a layer and phase.
+    assert_eq!(rest("online", "bytes_up"), 0);
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let plan = Plan::new(&bundle.model.network, params).unwrap();
+    let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
+    let report = rest("online", "bytes_down") - result;
+    assert!((4..200).contains(&report), "{report}");
+    assert_eq!(rest("online", "rounds"), 1);
+    // A linear layer sends ciphertexts up and waits for nothing.
+    for (row, step) in rows.iter().zip(&plan.steps).filter_map(|(r, s)| Some((r, s.layer.as_ref()?))) {
+        assert_eq!(number(row, "online/bytes_up"), step.upload_bytes() as u64);
+        assert_eq!([number(row, "online/bytes_down"), number(row, "online/rounds")], [0, 0]);
+    }
+    // On the link there are frames, keep-alives and greetings beside.
+    for (direction, passed) in ["bytes_up", "bytes_down"].iter().zip(relay.passed()) {
+        let phases = ["model", "client", "preprocessing", "online"];
+        let stated: u64 = phases.iter().map(|p| number(cost, &format!("{p}/{direction}"))).sum();
+        assert!(
+            (stated..stated + stated / 50 + 2000).contains(&passed),
+            "{direction}: {stated}, {passed} passed"
+        );
+    }
+    assert!(number(cost, "client_peak_kib") > 1000 && number(cost, "server_peak_kib") > 1000);
+}
+
+#[test]
+fn the_hint_is_fetched_once() {
+    let it = Deployment::new("hint", &[]);
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let plan = Plan::new(&bundle.model.network, Parameters::DEFAULT).unwrap();
+    let photo = photo();
+    let first = it.ask("cache", &[&photo, &photo]);
+    let second = it.ask("cache", &[&photo]);
+    let client = |a: &Value| number(a, "cost/client/bytes_down");
+    // Each block comes with its hash.
+    let hint = plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64;
+    assert_eq!(client(&first[0]) - client(&second[0]), hint);
+    // The second query of a session finds everything there; masks and secrets are fresh all the same.
+    for phase in ["model", "client"] {
+        for bytes in ["bytes_up", "bytes_down", "rounds"] {
+            assert_eq!(number(&first[1], &format!("cost/{phase}/{bytes}")), 0);
+        }
+    }
+    assert!(number(&first[1], "cost/preprocessing/bytes_up") > 0);
+}
+
+#[test]
+fn two_clients_at_once() {
+    let it = Deployment::new("two", &[]);
+    let photo = photo();
+    // Both are in the middle of a query before either gets on.
+    let halfway = {
+        let a = &it.ask("before", &[&photo])[0];
+        let up = |phase: &str| number(a, &format!("cost/{phase}/bytes_up"));
+        up("model") + up("client") + up("preprocessing") + up("online") / 2
+    };
+    let relays = ["a", "b"].map(|cache| {
+        let relay = Relay::start(&it.server.address, halfway);
+        let client = it.client(&relay.address, cache, &[&photo]);
+        (relay, client)
+    });
+    relays.iter().for_each(|(relay, _)| relay.wait(WATCHDOG));
+    // A third uses the first one's hint meanwhile.
+    it.ask("a", &[&photo]);
+    relays.iter().for_each(|(relay, _)| relay.go_on());
+    let labels = relays.map(|(_relay, client)| number(&answers(client, 1)[0], "label"));
+    assert_eq!(labels[0], labels[1]);
+}
+
+#[test]
+fn a_hint_is_fetched_by_one_at_a_time() {
+    let it = Deployment::new("fetching", &[]);
+    let photo = photo();
+    // Behind the greeting and the version, before the server hears what is missing of the hint.
+    let relay = Relay::start(&it.server.address, 50);
+    let client = it.client(&relay.address, "cache", &[&photo]);
+    relay.wait(WATCHDOG);
+    assert_fails(
+        it.client(&it.server.address, "cache", &[&photo]),
+        &["fetched by another process", "--cache"],
+    );
+    relay.go_on();
+    answers(client, 1);
+    it.ask("cache", &[&photo]);
+}
+
+#[test]
+fn only_so_many_clients() {
+    let it = Deployment::new("busy", &["--max-clients", "1"]);
+    let photo = photo();
+    // Strangers that say nothing take nobody's place.
+    let strangers: Vec<_> =
+        (0..10).map(|_| std::net::TcpStream::connect(&it.server.address).unwrap()).collect();
+    it.ask("first", &[&photo]);
+    let relay = Relay::start(&it.server.address, 500);
+    let client = it.client(&relay.address, "first", &[&photo]);
+    relay.wait(WATCHDOG);
+    assert_fails(it.client(&it.server.address, "second", &[&photo]), &["busy", "later"]);
+    relay.go_on();
+    answers(client, 1);
+    drop(strangers);
+    // The place is free again, as soon as the server has seen the client leave.
+    let left = || it.client(&it.server.address, "second", &[&photo]).finish(WATCHDOG).status.success();
+    assert!((0..20).any(|_| left()));
+}
+
+#[test]
+fn the_label_only() {
+    let it = Deployment::new("label", &["--reveal", "label"]);
+    let photo = photo();
+    let answer = &it.ask("cache", &[&photo])[0];
+    assert_eq!((answer.get("logits"), answer.get("top")), (None, None));
+    let all = Server::start(&it.model, &[], WATCHDOG);
+    let logits = &answers(it.client(&all.address, "cache", &[&photo]), 1)[0];
+    assert_eq!(number(answer, "label"), number(logits, "label"));
+    // As text.
+    let cache = it.folder.path("cache");
+    let command = jaguar(&["predict", "--server", &it.server.address, "--cache", &cache, &photo]);
+    let text = Process::start(command).finish(WATCHDOG).succeeded();
+    assert!(text.contains(&format!("class-{} (the server reveals the label only)", number(answer, "label"))));
+}
+
+/// Without `--json`: classes by name, the table by layer, the totals.
+#[test]
+fn text_for_people() {
+    let mut it = Deployment::new("text", &[]);
+    let cache = it.folder.path("cache");
+    let command =
+        jaguar(&["predict", "--top", "3", "--server", &it.server.address, "--cache", &cache, &photo()]);
+    let text = Process::start(command).finish(WATCHDOG).succeeded();
+    assert_eq!(text.matches("class-").count(), 3, "{text}");
+    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "preprocessing", "peak memory: client"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    it.server.process.line_with("answered a query", WATCHDOG);
+    it.server.process.line_with("left", WATCHDOG);
+}

@@ -1,0 +1,78 @@
+//! A link between client and server that stops at a chosen byte until it is told to go on: so that something can
+//! happen to either side in the middle of a query, and always at the same place.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Relays one connection.
+pub struct Relay {
+    /// Where the client connects to.
+    pub address: String,
+    reached: Receiver<()>,
+    resume: Sender<()>,
+    passed: [Arc<AtomicU64>; 2],
+}
+
+impl Relay {
+    /// Relays to `server` and stops the client's bytes once `pause_after` of them came.
+    pub fn start(server: &str, pause_after: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (tell_reached, reached) = channel();
+        let (resume, go_on) = channel();
+        let passed = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+        let [up, down] = passed.clone();
+        let server = server.to_owned();
+        thread::spawn(move || {
+            let Ok((client, _)) = listener.accept() else { return };
+            let Ok(server) = TcpStream::connect(server) else { return };
+            for socket in [&client, &server] {
+                socket.set_nodelay(true).expect("a socket");
+            }
+            let ends = (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+            thread::spawn(move || copy(ends.0, ends.1, &down, &mut |_| ()));
+            let mut paused = false;
+            copy(client, server, &up, &mut |count| {
+                if count >= pause_after && !paused {
+                    paused = true;
+                    let _ = tell_reached.send(());
+                    let _ = go_on.recv();
+                }
+            });
+        });
+        Self { address, reached, resume, passed }
+    }
+
+    /// Waits until the client's bytes are stopped.
+    #[track_caller]
+    pub fn wait(&self, limit: Duration) {
+        self.reached.recv_timeout(limit).expect("the client sends as much");
+    }
+
+    /// Lets them pass again.
+    pub fn go_on(&self) {
+        let _ = self.resume.send(());
+    }
+
+    /// Bytes that passed: from the client, to the client.
+    pub fn passed(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.passed[i].load(Ordering::SeqCst))
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, watch: &mut dyn FnMut(u64)) {
+    let mut buffer = vec![0; 1 << 14];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        watch(passed.fetch_add(n as u64, Ordering::SeqCst) + n as u64);
+        if to.write_all(&buffer[..n]).is_err() {
+            let _ = from.shutdown(Shutdown::Both);
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,184 @@
+//! A network small enough to run in a moment, as a real ONNX file; inputs for it; and how far a private run of it
+//! may be from the reference.
+
+use std::io::Cursor;
+
+use image::{ImageFormat, RgbImage};
+use jaguar_graph::network::{Model, Op};
+use jaguar_plan::Plan;
+use jaguar_rlwe::Parameters;
+
+use crate::WATCHDOG;
+use crate::process::{Process, Scratch, jaguar, repository};
+
+/// Side of the network's input.
+pub const SIDE: usize = 16;
+/// The network's classes.
+pub const CLASSES: usize = 10;
+
+/// Protocol buffers by hand: the importer's own decoder is what is tested.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn int(mut self, field: u64, value: u64) -> Self {
+        self.varint(field << 3);
+        self.varint(value);
+        self
+    }
+
+    fn bytes(mut self, field: u64, value: &[u8]) -> Self {
+        self.varint(field << 3 | 2);
+        self.varint(value.len() as u64);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    fn message(self, field: u64, value: Self) -> Self {
+        self.bytes(field, &value.0)
+    }
+}
+
+/// An attribute of one integer or a list of them (field numbers and types from `onnx.proto`).
+fn attribute(name: &str, values: &[u64]) -> Message {
+    let start = Message::default().bytes(1, name.as_bytes());
+    match values {
+        [one] => start.int(3, *one).int(20, 2),
+        many => many.iter().fold(start, |m, v| m.int(8, *v)).int(20, 7),
+    }
+}
+
+fn node(operator: &str, inputs: &[&str], output: &str, attributes: Vec<Message>) -> Message {
+    let m = inputs.iter().fold(Message::default(), |m, i| m.bytes(1, i.as_bytes()));
+    let m = m.bytes(2, output.as_bytes()).bytes(3, output.as_bytes()).bytes(4, operator.as_bytes());
+    attributes.into_iter().fold(m, |m, a| m.message(5, a))
+}
+
+fn value(name: &str, shape: &[u64]) -> Message {
+    let shape = shape.iter().fold(Message::default(), |m, d| m.message(1, Message::default().int(1, *d)));
+    let tensor = Message::default().int(1, 1).message(2, shape);
+    Message::default().bytes(1, name.as_bytes()).message(2, Message::default().message(1, tensor))
+}
+
+/// Weights evenly spread in ±`span`, from a fixed linear congruential sequence.
+fn weights(name: &str, shape: &[u64], span: f32, state: &mut u64) -> Message {
+    let count: u64 = shape.iter().product();
+    let data: Vec<u8> = (0..count)
+        .flat_map(|_| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (((*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * span).to_le_bytes()
+        })
+        .collect();
+    let m = shape.iter().fold(Message::default(), |m, d| m.int(1, *d));
+    m.int(2, 1).bytes(8, name.as_bytes()).bytes(9, &data)
+}
+
+/// The ONNX file: Conv, Relu, MaxPool, Conv, Relu, GlobalAveragePool, Flatten, Gemm.
+pub fn onnx() -> Vec<u8> {
+    let state = &mut 7;
+    let side = SIDE as u64;
+    let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
+    let pool = vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
+    let nodes = [
+        node("Conv", &["input", "w1", "b1"], "conv1", conv()),
+        node("Relu", &["conv1"], "relu1", vec![]),
+        node("MaxPool", &["relu1"], "pool1", pool),
+        node("Conv", &["pool1", "w2", "b2"], "conv2", conv()),
+        node("Relu", &["conv2"], "relu2", vec![]),
+        node("GlobalAveragePool", &["relu2"], "average", vec![]),
+        node("Flatten", &["average"], "flat", vec![]),
+        node("Gemm", &["flat", "w3", "b3"], "logits", vec![attribute("transB", &[1])]),
+    ];
+    let tensors = [
+        weights("w1", &[8, 3, 3, 3], 0.5, state),
+        weights("b1", &[8], 0.2, state),
+        weights("w2", &[8, 8, 3, 3], 0.3, state),
+        weights("b2", &[8], 0.2, state),
+        weights("w3", &[CLASSES as u64, 8], 1.0, state),
+        weights("b3", &[CLASSES as u64], 0.2, state),
+    ];
+    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
+    let graph = tensors.into_iter().fold(graph.bytes(2, b"tiny"), |m, t| m.message(5, t));
+    let graph = graph
+        .message(11, value("input", &[1, 3, side, side]))
+        .message(12, value("logits", &[1, CLASSES as u64]));
+    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+}
+
+/// Writes the ONNX file, class names `class-0` and so on, and compiles them. Gives the model's path.
+#[track_caller]
+pub fn compile(folder: &Scratch) -> String {
+    let [source, labels, model] = ["tiny.onnx", "labels.txt", "tiny.jaguar"].map(|f| folder.path(f));
+    std::fs::write(&source, onnx()).expect("the folder can be written");
+    let names: Vec<String> = (0..CLASSES).map(|i| format!("class-{i}")).collect();
+    std::fs::write(&labels, names.join("\n")).expect("the folder can be written");
+    let photos = repository("demo/calibration");
+    let mut command =
+        jaguar(&["compile", &source, "--calibrate", &photos, "--labels", &labels, "-o", &model]);
+    command.args(PREPARATION);
+    Process::start(command).finish(WATCHDOG).succeeded();
+    model
+}
+
+/// How images become its input.
+pub const PREPARATION: [&str; 6] = ["--pixel-scale", "0.00392157", "--mean", "0.5", "--std", "0.25"];
+
+/// A picture, its brightness rising to the lower right, as a PNG file.
+pub fn png() -> Vec<u8> {
+    let picture = RgbImage::from_fn(40, 30, |x, y| image::Rgb([(x * 6) as u8, (y * 8) as u8, (x + y) as u8]));
+    let mut file = Cursor::new(Vec::new());
+    picture.write_to(&mut file, ImageFormat::Png).expect("a picture encodes");
+    file.into_inner()
+}
+
+/// An `.npy` file (format 1.0) of a type and shape, with this data.
+pub fn npy(dtype: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
+    let shape: String = shape.iter().map(|d| format!("{d}, ")).collect();
+    let mut header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({shape}), }}");
+    // The data begins at a multiple of 64 bytes.
+    header.extend(std::iter::repeat_n(' ', (128 - 11 - header.len() % 64) % 64));
+    header.push('\n');
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
+}
+
+/// An input of the network as a tensor file, and its values.
+pub fn tensor() -> (Vec<u8>, Vec<f32>) {
+    let values: Vec<f32> = (0..3 * SIDE * SIDE).map(|i| (i as f32 * 0.37).sin()).collect();
+    let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    (npy("<f4", &[1, 3, SIDE, SIDE], &data), values)
+}
+
+/// How far a private run's output may be from the reference's, in units of the last place, for a network of the
+/// operations above. A linear layer rounds either way where the reference rounds to nearest (less than 1.5 ulp
+/// between them, and eight standard deviations of noise), and passes on what its input is off by, times the
+/// largest `Σ|w| / 2^f`; the other layers are exact and stretch nothing, but sums add up.
+pub fn worst_error(model: &Model) -> f64 {
+    let plan = Plan::new(&model.network, Parameters::DEFAULT).expect("the network was compiled");
+    let mut errors: Vec<f64> = Vec::new();
+    for (id, node) in model.network.nodes.iter().enumerate() {
+        let largest = node.inputs.iter().map(|&i| errors[i]).fold(0.0, f64::max);
+        errors.push(match &node.op {
+            Op::Linear(spec) => {
+                let weights = &model.weights[id].as_ref().expect("a linear layer has weights").weights;
+                let rows = weights.chunks_exact(weights.len() / spec.out_channels);
+                let sums = rows.map(|row| row.iter().map(|w| f64::from(w.unsigned_abs())).sum::<f64>());
+                let gain = sums.fold(0.0, f64::max) / 2f64.powi(spec.shift as i32);
+                let noise = plan.steps[id].layer.as_ref().expect("a planned layer").noise_ulps();
+                largest * gain + 1.5 + 8.0 * noise
+            }
+            Op::SumPool { .. } => largest * node.op.scale_gain() as f64,
+            Op::Input | Op::Relu | Op::MaxPool(_) | Op::Rearrange(_) => largest,
+            other => panic!("{} is not expected in the tiny network", other.name()),
+        });
+    }
+    errors.last().copied().expect("a network has nodes")
+}
