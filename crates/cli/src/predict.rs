@@ -1,6 +1,7 @@
 //! `jaguar predict`
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, Prediction, connect};
@@ -32,6 +33,9 @@ pub struct Args {
     /// One line of JSON per input instead of text: all logits and the whole cost table.
     #[arg(long)]
     json: bool,
+    /// Write a timeline that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<link::Shape>,
@@ -83,15 +87,41 @@ pub fn run(args: &Args) -> Result<()> {
         crate::say!("model {model} at {}", args.server);
     }
     let mut ready = connected.prepare_client(&cache, &mut bars)?;
+    let (origin, mut events) = (Instant::now(), Vec::new());
     for (input, path) in inputs.iter().zip(&args.inputs) {
+        let began = origin.elapsed().as_secs_f64();
         let prepared = ready.prepare_query(&mut bars)?;
         let (prediction, report, next) = prepared.run(input, &mut bars)?;
         bars.finish();
         ready = next;
+        if args.trace.is_some() {
+            trace(&mut events, began, &report);
+        }
         show(args, path.display().to_string(), &model, ready.network(), &prediction, &report)?;
     }
     ready.leave()?;
+    if let Some(path) = &args.trace {
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        serde_json::to_writer(std::io::BufWriter::new(file), &serde_json::json!({ "traceEvents": events }))
+            .with_context(|| path.display().to_string())?;
+    }
     Ok(())
+}
+
+/// Adds one query's layers as complete events ("ph": "X", times in microseconds), one row by phase.
+fn trace(events: &mut Vec<serde_json::Value>, began: f64, report: &Report) {
+    for row in &report.rows {
+        for (tid, phase, span, cost) in [
+            (1, "preprocessing", row.preprocessing_span, row.preprocessing),
+            (2, "online", row.online_span, row.online),
+        ] {
+            events.push(serde_json::json!({
+                "name": row.name, "cat": phase, "ph": "X", "pid": 1, "tid": tid,
+                "ts": (began + span.start) * 1e6, "dur": span.length * 1e6,
+                "args": { "operation": row.operation, "cost": cost },
+            }));
+        }
+    }
 }
 
 fn show(

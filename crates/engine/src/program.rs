@@ -68,6 +68,8 @@ pub(crate) enum PreparedResult {
 
 /// Time by node: wall, and waiting for the peer.
 pub(crate) struct Clock {
+    /// All times count from here.
+    origin: Instant,
     preparing: Vec<Spent>,
     online: Vec<Spent>,
     /// Correlated OTs by node, both directions.
@@ -76,6 +78,7 @@ pub(crate) struct Clock {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
+    pub start: Duration,
     pub wall: Duration,
     pub waited: Duration,
 }
@@ -90,10 +93,16 @@ impl Spent {
 impl Clock {
     pub fn new(nodes: usize) -> Self {
         Self {
+            origin: Instant::now(),
             preparing: vec![Spent::default(); nodes],
             online: vec![Spent::default(); nodes],
             cots: vec![0; nodes],
         }
+    }
+
+    /// What began at `start` and ends now.
+    fn since(&self, start: Instant, waited: Duration) -> Spent {
+        Spent { start: start - self.origin, wall: start.elapsed(), waited }
     }
 
     pub fn of(&self, phase: Phase) -> &[Spent] {
@@ -180,7 +189,7 @@ impl Program<'_> {
             steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
             let after = party.used();
             clock.cots[id] = after.0 + after.1 - before.0 - before.1;
-            clock.preparing[id] = Spent { wall: start.elapsed(), waited: channel.waited() - waited };
+            clock.preparing[id] = clock.since(start, channel.waited() - waited);
         }
         let last = self.network.nodes.last().expect("a valid network has nodes");
         let result = match reveal {
@@ -251,7 +260,7 @@ impl Program<'_> {
                     values[i] = None;
                 }
             }
-            clock.online[id] = Spent { wall: start.elapsed(), waited: channel.waited() - waited };
+            clock.online[id] = clock.since(start, channel.waited() - waited);
         }
         Ok(values.pop().flatten().expect("a valid network has an output"))
     }

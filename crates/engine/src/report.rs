@@ -73,6 +73,19 @@ pub struct Row {
     pub preprocessing: Cost,
     /// With the input.
     pub online: Cost,
+    /// When the client prepared it.
+    pub preprocessing_span: Span,
+    /// When the client ran it.
+    pub online_span: Span,
+}
+
+/// A stretch of the client's time, waiting included.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Span {
+    /// Seconds since the query's preparation began.
+    pub start: f64,
+    /// Seconds.
+    pub length: f64,
 }
 
 /// The cost of one query (and of what came before it on this connection).
@@ -132,6 +145,10 @@ impl Report {
                     ..Cost::of_traffic(&traffic)
                 }
             };
+            let span = |phase: Phase| {
+                let spent = &clock.of(phase)[id];
+                Span { start: spent.start.as_secs_f64(), length: spent.wall.as_secs_f64() }
+            };
             let row = Row {
                 name: node.name.clone(),
                 operation: describe(&node.op),
@@ -140,6 +157,8 @@ impl Report {
                 cots: clock.cots[id],
                 preprocessing: cost(Phase::Preprocessing, &server.preparing),
                 online: cost(Phase::Online, &server.online),
+                preprocessing_span: span(Phase::Preprocessing),
+                online_span: span(Phase::Online),
             };
             for (total, part) in
                 [(&mut report.preprocessing, row.preprocessing), (&mut report.online, row.online)]
