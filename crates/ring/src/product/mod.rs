@@ -17,6 +17,7 @@
 //! Time and memory access depend on n, `bits`, the class of s (ternary or not) and the instruction set only.
 
 mod ntt;
+pub mod rns;
 
 use crate::kernel::Kernel;
 use crate::simd::{Line, Portable, Simd, multiversion, wipe, words_mut};

@@ -84,6 +84,15 @@ pub(crate) trait Simd: Copy {
     fn widen(self, a: Self::V) -> Self::W;
     /// The low 32 bits of each lane of `a` times those of `b`, to 64 bits.
     fn mul_words(self, a: Self::W, b: Self::W) -> Self::W;
+
+    /// Lanes for [`mul_words`](Self::mul_words), cheaper than [`widen`](Self::widen): the low half of each is a lane
+    /// of `a`, in an order that only [`join_high`](Self::join_high) undoes; the high half is anything.
+    fn spread(self, a: Self::V) -> Self::W;
+    /// The high halves, in the order that [`spread`](Self::spread) took apart.
+    fn join_high(self, a: Self::W) -> Self::V;
+    fn sub_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Subtracts `modulus`, a word whose low half is zero, where the high half of a lane is at least that of the modulus.
+    fn reduce_high(self, a: Self::W, modulus: Self::W) -> Self::W;
 }
 
 /// What the limb-plane matrix product needs besides: pairs of signed 16-bit numbers in a 32-bit lane.

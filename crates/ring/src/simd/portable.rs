@@ -89,4 +89,21 @@ impl Simd for Portable {
     fn mul_words(self, a: u64, b: u64) -> u64 {
         (a & 0xffff_ffff) * (b & 0xffff_ffff)
     }
+    #[inline(always)]
+    fn spread(self, a: u32) -> u64 {
+        a as u64
+    }
+    #[inline(always)]
+    fn join_high(self, a: u64) -> u32 {
+        (a >> 32) as u32
+    }
+    #[inline(always)]
+    fn sub_words(self, a: u64, b: u64) -> u64 {
+        a.wrapping_sub(b)
+    }
+    #[inline(always)]
+    fn reduce_high(self, a: u64, modulus: u64) -> u64 {
+        let high = self.min((a >> 32) as u32, ((a >> 32) as u32).wrapping_sub((modulus >> 32) as u32));
+        (a & 0xffff_ffff) | (high as u64) << 32
+    }
 }

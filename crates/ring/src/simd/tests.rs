@@ -80,6 +80,25 @@ fn matches_the_single_lane<S: Dot>(simd: S) {
         let signed: Vec<u64> = a.iter().map(|&a| a as i32 as i64 as u64).collect();
         assert_eq!(words_of(simd, simd.widen_signed(av)), signed);
 
+        // The order of spread lanes shows in nothing but what is joined again: here of products and differences.
+        let (x, y) = (simd.spread(av), simd.spread(bv));
+        let product = simd.mul_words(x, y);
+        let high = |f: &dyn Fn(u64, u64) -> u64| -> Vec<u32> {
+            a.iter().zip(b).map(|(&a, &b)| one.join_high(f(one.spread(a), one.spread(b)))).collect()
+        };
+        assert_eq!(lanes_of(simd, simd.join_high(product)), high(&|a, b| one.mul_words(a, b)));
+        let twice = simd.sub_words(simd.mul_words(y, y), product);
+        let difference = high(&|a, b| one.sub_words(one.mul_words(b, b), one.mul_words(a, b)));
+        assert_eq!(lanes_of(simd, simd.join_high(twice)), difference);
+        let modulus = (a[5] as u64) << 32;
+        let reduced = simd.reduce_high(w, simd.splat_word(modulus));
+        let expected: Vec<u64> = wide.iter().map(|&w| if w >= modulus { w - modulus } else { w }).collect();
+        assert_eq!(words_of(simd, reduced), expected);
+        assert_eq!(
+            words_of(simd, reduced),
+            wide.iter().map(|&w| one.reduce_high(w, modulus)).collect::<Vec<_>>()
+        );
+
         // Weights are never -2^15 on both sides of a pair, the one case in which a dot product is not exact.
         let limited: Vec<u32> = b.iter().map(|&b| if b == 0x8000_8000 { 1 } else { b }).collect();
         let mut limited_lines = [Line::ZERO; 2];

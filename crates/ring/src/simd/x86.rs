@@ -148,6 +148,18 @@ impl Simd for Avx2 {
         fn mul_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
             [_mm256_mul_epu32(a[0], b[0]), _mm256_mul_epu32(a[1], b[1])]
         }
+        fn spread(a: __m256i) -> [__m256i; 2] { [a, _mm256_srli_epi64::<32>(a)] }
+        fn join_high(a: [__m256i; 2]) -> __m256i { _mm256_blend_epi32::<0xAA>(_mm256_srli_epi64::<32>(a[0]), a[1]) }
+        fn sub_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+            [_mm256_sub_epi64(a[0], b[0]), _mm256_sub_epi64(a[1], b[1])]
+        }
+        fn reduce_high(a: [__m256i; 2], modulus: [__m256i; 2]) -> [__m256i; 2] {
+            // Low halves: the minimum of a number and itself.
+            [
+                _mm256_min_epu32(a[0], _mm256_sub_epi32(a[0], modulus[0])),
+                _mm256_min_epu32(a[1], _mm256_sub_epi32(a[1], modulus[1])),
+            ]
+        }
     }
 
     #[inline(always)]
@@ -252,6 +264,20 @@ impl Simd for Avx512 {
         }
         fn mul_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
             [_mm512_mul_epu32(a[0], b[0]), _mm512_mul_epu32(a[1], b[1])]
+        }
+        fn spread(a: __m512i) -> [__m512i; 2] { [a, _mm512_srli_epi64::<32>(a)] }
+        fn join_high(a: [__m512i; 2]) -> __m512i {
+            _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64::<32>(a[0]), a[1])
+        }
+        fn sub_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+            [_mm512_sub_epi64(a[0], b[0]), _mm512_sub_epi64(a[1], b[1])]
+        }
+        fn reduce_high(a: [__m512i; 2], modulus: [__m512i; 2]) -> [__m512i; 2] {
+            // Low halves: the minimum of a number and itself.
+            [
+                _mm512_min_epu32(a[0], _mm512_sub_epi32(a[0], modulus[0])),
+                _mm512_min_epu32(a[1], _mm512_sub_epi32(a[1], modulus[1])),
+            ]
         }
     }
 
