@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
+//! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
+pub mod cheetah;
 pub mod jaguar;
 pub mod layout;
 pub mod published_insecure;

@@ -1,0 +1,310 @@
+//! Where inputs, weights and outputs sit in Cheetah's polynomials.
+//!
+//! The input is cut into *windows* of `H_w × W_w` map values (Cheetah, section 3.1.2 and appendix D.2), neighbours
+//! overlapping by what the kernel reaches, and the channels into blocks of `C_w`; a block of a window is one polynomial, and so is a
+//! block of `M_w` output channels. With `S = C_w·H_w·W_w` and `M_w·S <= N`:
+//!
+//! ```text
+//! input   π^i: channel c, value (i, j)            at  X^(c·H_w·W_w + i·W_w + j)
+//! weights π^w: output m, channel c, tap (u, v)    at  X^(m·S − c·H_w·W_w − u·W_w − v)
+//! output       channel m, value (y, x)            at  X^(m·S + (s·y)·W_w + s·x)
+//! ```
+//!
+//! The paper shifts the weights up so that no exponent is negative, and the outputs with them; here a negative exponent
+//! is what it is in the ring, `X^-k = −X^(N−k)`. No other product meets an output's coefficient: for the same m
+//! the place of an input value is unique below S, and for another m it would have to lie S or more away.
+//!
+//! A stride s is met as in the paper: the product is that of stride 1, and every s-th coefficient is taken. Where the
+//! kernel is one wide, only the rows or columns that are read are put in at all. Padding is written out as
+//! zeros. Groups (depthwise layers) have zeros where an output does not see a channel, and products that are zero altogether
+//! are left out.
+
+use std::ops::Range;
+
+use jaguar_graph::network::{Linear, Shape};
+
+use crate::layout::Tile;
+
+/// How windows and blocks are chosen under `M_w·C_w·H_w·W_w <= N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// The fewest bytes. Several output channels share a response where that saves more than it costs in uploads.
+    FewestBytes,
+    /// As OpenCheetah's convolutions: the fewest windows, then the most channels a ciphertext, one output channel a
+    /// response.
+    OneOutput,
+}
+
+/// Bytes that a choice of windows is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Of an input ciphertext.
+    pub up: usize,
+    /// Of a response, without its b.
+    pub down: usize,
+    /// Output channels that noise lets into one response.
+    pub max_outs: usize,
+}
+
+/// The layout of one linear layer in a ring of dimension N.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    ring_dim: usize,
+    spec: Linear,
+    in_shape: Shape,
+    out_shape: Shape,
+    /// By axis: how many rows of the input one row of the map steps over, and how many of the map one output does.
+    subsample: [usize; 2],
+    stride: [usize; 2],
+    /// `[H_w, W_w]`.
+    window: [usize; 2],
+    tiles: Vec<Tile>,
+    channels: usize,
+    outs: usize,
+}
+
+/// What is compared between two choices: bytes or windows; then products.
+type Cost = (usize, usize);
+
+impl Layout {
+    /// `None` if a single output needs more coefficients than the ring has.
+    ///
+    /// # Panics
+    /// When the layer does not fit its input, which `Network::validate` excludes.
+    pub(super) fn new(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        sizes: Sizes,
+        windows: Windows,
+    ) -> Option<Self> {
+        let [oh, ow] = spec.output_hw(in_shape).expect("a layer that fits its input");
+        let thin = spec.kernel.map(|k| k == 1);
+        let pick = |i: usize, yes: usize, no: usize| if thin[i] { yes } else { no };
+        let subsample = [0, 1].map(|i| pick(i, spec.stride[i], 1));
+        let stride = [0, 1].map(|i| pick(i, 1, spec.stride[i]));
+        let mut best: Option<(Cost, Self)> = None;
+        for height in parts(oh) {
+            for width in parts(ow) {
+                let window = [height, width];
+                let window =
+                    [0, 1].map(|i| (window[i] - 1) * stride[i] + spec.dilation[i] * (spec.kernel[i] - 1) + 1);
+                let area = window[0] * window[1];
+                let tiles = tiles([oh, ow], [height, width]);
+                for channels in parts(in_shape[0]).filter(|c| c * area <= ring_dim) {
+                    let room = (ring_dim / (channels * area)).min(sizes.max_outs).min(spec.out_channels);
+                    let outs = if windows == Windows::OneOutput { 1 } else { room };
+                    let size = match windows {
+                        Windows::FewestBytes => {
+                            let up = in_shape[0].div_ceil(channels) * sizes.up;
+                            tiles.len() * (up + spec.out_channels.div_ceil(outs) * sizes.down)
+                        }
+                        Windows::OneOutput => tiles.len(),
+                    };
+                    if best.as_ref().is_some_and(|((least, _), _)| size > *least) {
+                        continue;
+                    }
+                    let layout = Self {
+                        ring_dim,
+                        spec: spec.clone(),
+                        in_shape,
+                        out_shape: [spec.out_channels, oh, ow],
+                        subsample,
+                        stride,
+                        window,
+                        tiles: tiles.clone(),
+                        channels,
+                        outs,
+                    };
+                    let cost = (size, layout.products());
+                    if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                        best = Some((cost, layout));
+                    }
+                }
+            }
+        }
+        best.map(|(_, layout)| layout)
+    }
+
+    /// N.
+    pub fn ring_dim(&self) -> usize {
+        self.ring_dim
+    }
+
+    /// The layer.
+    pub fn spec(&self) -> &Linear {
+        &self.spec
+    }
+
+    /// `[C_in, H, W]`.
+    pub fn in_shape(&self) -> Shape {
+        self.in_shape
+    }
+
+    /// `[C_out, H, W]`.
+    pub fn out_shape(&self) -> Shape {
+        self.out_shape
+    }
+
+    /// Values of the output.
+    pub fn outputs(&self) -> usize {
+        self.out_shape.iter().product()
+    }
+
+    /// The outputs that each window serves; a single one if the map fits.
+    pub fn tiles(&self) -> &[Tile] {
+        &self.tiles
+    }
+
+    /// `[H_w, W_w]`.
+    pub fn window(&self) -> [usize; 2] {
+        self.window
+    }
+
+    /// `(C_w, M_w)`.
+    pub fn blocks(&self) -> (usize, usize) {
+        (self.channels, self.outs)
+    }
+
+    /// Blocks of input channels.
+    pub(super) fn in_blocks(&self) -> usize {
+        self.in_shape[0].div_ceil(self.channels)
+    }
+
+    /// Blocks of output channels.
+    pub(super) fn out_blocks(&self) -> usize {
+        self.out_shape[0].div_ceil(self.outs)
+    }
+
+    /// Input ciphertexts; number `tile · in_blocks + block`.
+    pub fn ciphertexts(&self) -> usize {
+        self.tiles.len() * self.in_blocks()
+    }
+
+    /// Responses; number `tile · out_blocks + block`.
+    pub fn responses(&self) -> usize {
+        self.tiles.len() * self.out_blocks()
+    }
+
+    /// Products of a ciphertext with a polynomial of weights.
+    pub fn products(&self) -> usize {
+        self.tiles.len() * (0..self.out_blocks()).map(|block| self.inputs_of(block).len()).sum::<usize>()
+    }
+
+    /// How many weights an output polynomial adds up at most.
+    pub(super) fn terms_per_response(&self) -> usize {
+        self.outs * terms(&self.spec, self.in_shape)
+    }
+
+    fn outs_of(&self, block: usize) -> Range<usize> {
+        block * self.outs..((block + 1) * self.outs).min(self.out_shape[0])
+    }
+
+    /// Input channels of an output channel's group.
+    fn seen_by(&self, out: usize) -> Range<usize> {
+        let per_group = self.in_shape[0] / self.spec.groups;
+        let group = out / (self.out_shape[0] / self.spec.groups);
+        group * per_group..(group + 1) * per_group
+    }
+
+    /// The input blocks that any output of a block sees.
+    pub(super) fn inputs_of(&self, block: usize) -> Range<usize> {
+        let outs = self.outs_of(block);
+        let (first, last) = (self.seen_by(outs.start).start, self.seen_by(outs.end - 1).end);
+        first / self.channels..last.div_ceil(self.channels)
+    }
+
+    /// The input values in a block of a tile: `(coefficient, index into [C, H, W])`.
+    pub(super) fn contents(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize)> {
+        let [all, h, w] = self.in_shape;
+        let [wh, ww] = self.window;
+        // Where a row of the window lies in the input, if it lies there at all.
+        let places = move |axis: usize, first: usize, outputs: usize, size: usize| -> Vec<(usize, usize)> {
+            let reach = self.spec.dilation[axis] * (self.spec.kernel[axis] - 1) + 1;
+            (0..(outputs - 1) * self.stride[axis] + reach)
+                .filter_map(|i| {
+                    let at = (first * self.stride[axis] + i) * self.subsample[axis];
+                    at.checked_sub(self.spec.pads[axis]).filter(|&at| at < size).map(|at| (i, at))
+                })
+                .collect()
+        };
+        let (rows, columns) = (places(0, tile.row, tile.height, h), places(1, tile.column, tile.width, w));
+        let channels = block * self.channels..((block + 1) * self.channels).min(all);
+        let first = channels.start;
+        channels.flat_map(move |c| {
+            let columns = columns.clone();
+            rows.clone().into_iter().flat_map(move |(i, y)| {
+                columns
+                    .clone()
+                    .into_iter()
+                    .map(move |(j, x)| (((c - first) * wh + i) * ww + j, (c * h + y) * w + x))
+            })
+        })
+    }
+
+    /// Writes the weights `[C_out, C_in/groups, k_h, k_w]` that lead from an input block to an output block into zeros.
+    pub(super) fn write_weights(&self, out_block: usize, in_block: usize, weights: &[i16], to: &mut [i16]) {
+        let [kh, kw] = self.spec.kernel;
+        let [wh, ww] = self.window;
+        let per_group = self.in_shape[0] / self.spec.groups;
+        let first = in_block * self.channels;
+        for (m, out) in self.outs_of(out_block).enumerate() {
+            let seen = self.seen_by(out);
+            for c in first.max(seen.start)..(first + self.channels).min(seen.end) {
+                let kernel = &weights[(out * per_group + c - seen.start) * kh * kw..][..kh * kw];
+                for (tap, &weight) in kernel.iter().enumerate() {
+                    let (u, v) = (tap / kw * self.spec.dilation[0], tap % kw * self.spec.dilation[1]);
+                    let up = m * self.channels * wh * ww;
+                    let down = ((c - first) * wh + u) * ww + v;
+                    match up.checked_sub(down) {
+                        Some(at) => to[at] = weight,
+                        None => to[self.ring_dim + up - down] = -weight,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The outputs of a block in a tile's response: `(coefficient, index into [C, H, W])`.
+    pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize)> {
+        let ([_, oh, ow], [wh, ww]) = (self.out_shape, self.window);
+        let ([sy, sx], slot) = (self.stride, self.channels * wh * ww);
+        let tile = *tile;
+        self.outs_of(block).enumerate().flat_map(move |(m, out)| {
+            (0..tile.height).flat_map(move |y| {
+                (0..tile.width).map(move |x| {
+                    let at = m * slot + y * sy * ww + x * sx;
+                    (at, (out * oh + tile.row + y) * ow + tile.column + x)
+                })
+            })
+        })
+    }
+}
+
+/// Terms that a single output adds up.
+pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
+    in_shape[0] / spec.groups * spec.kernel[0] * spec.kernel[1]
+}
+
+/// The sizes of the largest part when `size` is cut into 1, 2, ... parts, each size once, descending.
+fn parts(size: usize) -> impl Iterator<Item = usize> {
+    let mut last = 0;
+    (1..=size).map(move |count| size.div_ceil(count)).filter(move |&part| {
+        let new = part != last;
+        last = part;
+        new
+    })
+}
+
+fn tiles([oh, ow]: [usize; 2], [height, width]: [usize; 2]) -> Vec<Tile> {
+    let rows = (0..oh).step_by(height);
+    rows.flat_map(|row| {
+        (0..ow).step_by(width).map(move |column| Tile {
+            row,
+            column,
+            height: height.min(oh - row),
+            width: width.min(ow - column),
+        })
+    })
+    .collect()
+}

@@ -1,0 +1,335 @@
+//! The baseline: Cheetah's convolutions and fully connected layers, written to be as fast as they can be.
+//!
+//! `[Σ w·x + bias] mod 2^l  <-  Linear([x] mod 2^l, w, bias)`: shares of the full product, nothing is truncated. Cheetah
+//! (Huang, Lu, Hong, Ding, USENIX Security 2022, ePrint 2022/207), section 3.1 and appendix D.2 for the encoding,
+//! its 1-bit approximate re-sharing for the export. RLWE with N = 4096 and q a product of primes of 30 bits, two wherever
+//! the noise allows and three elsewhere ([`Layer::new`] chooses); ternary secrets, noise of variance 10.5.
+//!
+//! 1. Client, once per query and number of limbs: a fresh secret s, and a *key* `p0 = e − p1·s` with p1 from a seed
+//!    ([`Query::key`]).
+//! 2. Client: `b = e − a·s + round(q·x/2^l)` for every block of a window, a from a seed ([`Query::encrypt`]).
+//! 3. Server: adds its share to b, transforms both halves, adds up their products with the transformed weights
+//!    ([`ServerLayer::evaluate`]).
+//! 4. Server: adds a fresh encryption of zero `(p0·u, p1·u + e1)`, transforms back, switches both halves to a power of two
+//!    (`A` modulo `2^(l+10)` whole, `B` modulo `2^(l+5)` at the outputs only), masks B with a uniform R.
+//!    Its share is `−(R >> 5) + bias`.
+//! 5. Client: its share is `(2^5·B + 2^4 + A·s mod 2^(l+10)) >> 10` ([`Query::decrypt`]).
+//!
+//! **Error.** The shares add up to one of the two integers next to `m + ε`, where ε is the noise in units of the last place; no layer
+//! is accepted whose ε has a standard deviation above a tenth at worst-case weights. So the result is m, or off by 1 with a
+//! probability of about `E|ε|` (8 % at worst; under 2 % where A's rounding is most of ε).
+//!
+//! **Who learns what.** The client sees B, which R makes uniform, and A, which is pseudorandom by RLWE in the server's u (fresh
+//! for every response) and then rounded: nothing of the weights, of the noise of its own ciphertexts, or of m. R is uniform in
+//! all of `Z_(2^(l+5))`, the ring that B lives in, so no noise needs to be flooded. The server sees RLWE ciphertexts.
+//!
+//! **Bytes and rounds.** Up: 32 and 30·N·limbs bits once per query, then 32 and 30·N·limbs bits a ciphertext,
+//! `windows·⌈C/C_w⌉` of them. Down: `(l+10)·N` bits a response, `windows·⌈M/M_w⌉` of them, and `l+5` bits an output. The numbers of
+//! ciphertexts and of values are the paper's formulas; a word has fewer bits than the paper's (109 up). One round.
+//!
+//! What is better here than in the published code: operands stay transformed; the client's a is expanded, the weights are
+//! encoded once; both primes fit 32-bit lanes; several outputs share a response where that saves bytes
+//! ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
+
+mod client;
+mod layout;
+mod server;
+
+use jaguar_graph::network::{Linear, Shape};
+use jaguar_ring::prg::Prg;
+use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
+use jaguar_wire::{Channel, WireError, pack};
+
+pub use client::Query;
+pub use layout::{Layout, Windows};
+pub use server::{Key, ServerLayer};
+
+/// N.
+const RING_DIM: usize = 4096;
+
+/// Security in tenths of bits, by number of limbs: q < 2^60 and q < 2^90 at N = 4096, ternary secrets. `params/rlwe.json`
+/// (lattice estimator, MATZOV): 224.6 at 2^64, 153.8 at 2^90.
+const SECURITY_TENTHS: [(usize, u32); 2] = [(2, 2246), (3, 1538)];
+
+/// Bits below the last place that A keeps: rounding costs `2^-10 · ‖s‖₂ / √12`, 0.015 ulp of standard deviation.
+const A_GUARD: u32 = 10;
+
+/// Bits below the last place that B keeps: rounding costs `2^-5 / √12`, 0.009 ulp.
+const B_GUARD: u32 = 5;
+
+/// The largest standard deviation of the noise, in ulps: a whole unit is an event of ten deviations.
+const MAX_NOISE: f64 = 0.1;
+
+/// Share widths that the guards and the ring's switching leave room for.
+const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
+
+/// Why a layer cannot run in this backend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayerError {
+    /// The kernel of one output does not fit.
+    #[error("a single output of this layer needs more than {ring_dim} coefficients")]
+    KernelTooLarge {
+        /// N.
+        ring_dim: usize,
+    },
+    /// Not a share width of this backend.
+    #[error("shares of {share_bits} bits; this backend takes 8 to 48")]
+    ShareBits {
+        /// l.
+        share_bits: u32,
+    },
+    /// The noise would be felt.
+    #[error(
+        "the noise of this layer would have a standard deviation of {ulps:.2} ulp even with three primes; at most 0.1 is allowed"
+    )]
+    Noise {
+        /// In units of the last place.
+        ulps: f64,
+    },
+}
+
+/// What both parties know of one linear layer.
+#[derive(Clone)]
+pub struct Layer {
+    rns: Rns,
+    layout: Layout,
+    share_bits: u32,
+    noise_ulps: f64,
+}
+
+impl Layer {
+    /// Plans one layer over an input of `in_shape`: shares are modulo `2^share_bits`, `weight_bits` bounds the weights.
+    ///
+    /// # Errors
+    /// When it does not fit the ring, or its noise would show.
+    ///
+    /// # Panics
+    /// When the layer does not fit its input, which `Network::validate` excludes.
+    pub fn new(
+        spec: &Linear,
+        in_shape: Shape,
+        share_bits: u32,
+        weight_bits: u32,
+        windows: Windows,
+    ) -> Result<Self, LayerError> {
+        Self::in_ring(RING_DIM, spec, in_shape, share_bits, weight_bits, windows)
+    }
+
+    /// [`new`](Self::new) in a ring that tests may make small, and so insecure.
+    fn in_ring(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        share_bits: u32,
+        weight_bits: u32,
+        windows: Windows,
+    ) -> Result<Self, LayerError> {
+        if !SHARE_BITS.contains(&share_bits) {
+            return Err(LayerError::ShareBits { share_bits });
+        }
+        // Variances in ulps, at worst-case weights: what the number of outputs a response multiplies, and what not.
+        let ulps = |rns: &Rns, outs: usize| {
+            let ulp = rns.modulus() as f64 / 2f64.powi(share_bits as i32);
+            let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
+            let weights =
+                2f64.powi(weight_bits as i32 - 1) * ((outs * layout::terms(spec, in_shape)) as f64).sqrt();
+            let secret = (2.0 / 3.0 * ring_dim as f64).sqrt();
+            let rounded = |guard: u32| 2f64.powi(-(guard as i32)) / 12f64.sqrt();
+            [
+                sigma * weights / ulp,
+                sigma * secret / ulp, // e·u
+                sigma * secret / ulp, // e1·s
+                rounded(A_GUARD) * secret,
+                rounded(B_GUARD),
+            ]
+            .iter()
+            .map(|s| s * s)
+            .sum::<f64>()
+            .sqrt()
+        };
+        let mut least = f64::INFINITY;
+        for (limbs, _) in SECURITY_TENTHS {
+            let rns = Rns::new(ring_dim, limbs);
+            least = ulps(&rns, 1);
+            // The noise grows with the outputs that share a response: the last number that it allows.
+            let (mut max_outs, mut excluded) = (0, spec.out_channels + 1);
+            while excluded - max_outs > 1 {
+                let outs = max_outs.midpoint(excluded);
+                if ulps(&rns, outs) <= MAX_NOISE { max_outs = outs } else { excluded = outs }
+            }
+            if max_outs == 0 {
+                continue;
+            }
+            let sizes = layout::Sizes {
+                up: poly_bytes(&rns),
+                down: pack::packed_len(ring_dim, share_bits + A_GUARD),
+                max_outs,
+            };
+            let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)
+                .ok_or(LayerError::KernelTooLarge { ring_dim })?;
+            let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
+            return Ok(Self { rns, layout, share_bits, noise_ulps });
+        }
+        Err(LayerError::Noise { ulps: least })
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How many primes q has.
+    pub fn limbs(&self) -> usize {
+        self.rns.limbs()
+    }
+
+    /// l: shares of input and output are modulo 2^l.
+    pub fn share_bits(&self) -> u32 {
+        self.share_bits
+    }
+
+    /// Estimated security in tenths of bits.
+    pub fn security_tenths(&self) -> u32 {
+        SECURITY_TENTHS.iter().find(|(limbs, _)| *limbs == self.limbs()).map_or(0, |(_, tenths)| *tenths)
+    }
+
+    /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
+    pub fn noise_ulps(&self) -> f64 {
+        self.noise_ulps
+    }
+
+    /// Bytes of the client's key, once per query and number of limbs.
+    pub fn key_bytes(&self) -> usize {
+        32 + poly_bytes(&self.rns)
+    }
+
+    /// Bytes from the client.
+    pub fn upload_bytes(&self) -> usize {
+        32 + self.layout.ciphertexts() * poly_bytes(&self.rns)
+    }
+
+    /// Bytes from the server.
+    pub fn response_bytes(&self) -> usize {
+        self.layout.responses() * pack::packed_len(self.layout.ring_dim(), self.a_bits())
+            + pack::packed_len(self.layout.outputs(), self.b_bits())
+    }
+
+    fn a_bits(&self) -> u32 {
+        self.share_bits + A_GUARD
+    }
+
+    fn b_bits(&self) -> u32 {
+        self.share_bits + B_GUARD
+    }
+
+    /// The a half of input ciphertext `index`.
+    fn a(&self, seed: &[u8; 32], index: usize) -> RnsPoly {
+        self.rns.uniform(&mut Prg::derive(seed, "cheetah a", &[index as u64]))
+    }
+
+    /// Numbers of the responses with the outputs of each, in the order in which B holds them.
+    fn responses(&self) -> impl Iterator<Item = Vec<(usize, usize)>> {
+        let blocks = self.layout.out_blocks();
+        (0..self.layout.responses())
+            .map(move |r| self.layout.exports(&self.layout.tiles()[r / blocks], r % blocks).collect())
+    }
+}
+
+/// p1, the a half of a key.
+fn p1(rns: &Rns, seed: &[u8; 32]) -> RnsPoly {
+    rns.uniform(&mut Prg::derive(seed, "cheetah p1", &[]))
+}
+
+/// Bytes of a polynomial modulo q.
+fn poly_bytes(rns: &Rns) -> usize {
+    pack::packed_len(rns.n() * rns.limbs(), LIMB_BITS)
+}
+
+/// The client's public key of one query: the server makes encryptions of zero with it.
+pub struct PublicKey {
+    seed: [u8; 32],
+    /// p0, `[limb][n]`.
+    p0: Vec<u64>,
+}
+
+impl PublicKey {
+    /// Sends it.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
+        channel.send(&self.seed)?;
+        channel.send_packed(&self.p0, LIMB_BITS)
+    }
+
+    /// Receives the key for layers of as many limbs as `layer` has.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+        let mut seed = [0; 32];
+        channel.recv_into(&mut seed)?;
+        Ok(Self { seed, p0: channel.recv_packed(layer.rns.n() * layer.limbs(), LIMB_BITS)? })
+    }
+}
+
+/// The client's encrypted input share.
+pub struct Upload {
+    seed: [u8; 32],
+    /// b, `[ciphertext][limb][n]`.
+    b: Vec<u64>,
+}
+
+impl Upload {
+    /// Sends it.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
+        channel.send(&self.seed)?;
+        channel.send_packed(&self.b, LIMB_BITS)
+    }
+
+    /// Receives it.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+        let mut seed = [0; 32];
+        channel.recv_into(&mut seed)?;
+        let count = layer.layout.ciphertexts() * layer.limbs() * layer.rns.n();
+        Ok(Self { seed, b: channel.recv_packed(count, LIMB_BITS)? })
+    }
+}
+
+/// The server's answer.
+pub struct Response {
+    /// A, `[response][n]`, modulo `2^(l+10)`.
+    a: Vec<u64>,
+    /// B at the outputs, response by response, modulo `2^(l+5)`.
+    b: Vec<u64>,
+}
+
+impl Response {
+    /// Sends it.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send(&self, layer: &Layer, channel: &mut Channel) -> Result<(), WireError> {
+        channel.send_packed(&self.a, layer.a_bits())?;
+        channel.send_packed(&self.b, layer.b_bits())
+    }
+
+    /// Receives it.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+        let a = channel.recv_packed(layer.layout.responses() * layer.rns.n(), layer.a_bits())?;
+        Ok(Self { a, b: channel.recv_packed(layer.layout.outputs(), layer.b_bits())? })
+    }
+}
+
+#[cfg(test)]
+mod tests;
