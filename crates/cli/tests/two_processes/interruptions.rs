@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -93,6 +94,12 @@ fn clients_that_are_none() {
     }
 }
 
+/// Sends a signal, as `kill -NAME`.
+fn send(name: &str, process: &Process) {
+    let status = Command::new("kill").args([format!("-{name}"), process.id.to_string()]).status();
+    assert!(status.is_ok_and(|s| s.success()), "kill -{name} {}", process.id);
+}
+
 /// How many bytes of the client take a query halfway through its online phase, with the hint there.
 fn halfway(it: &Deployment, cache: &str) -> u64 {
     it.ask(cache, &[&photo()]);
@@ -110,7 +117,7 @@ fn a_client_that_dies_leaves_the_server_serving() {
         let relay = Relay::start(&it.server.address, halfway);
         let client = it.client(&relay.address, "cache", &[&photo()]);
         relay.wait(WATCHDOG);
-        client.signal(signal);
+        send(signal, &client);
         assert!(!client.finish(WATCHDOG).status.success());
         relay.go_on();
         // The lock on the cache went with the process; the hint in it is whole.
@@ -148,10 +155,10 @@ fn peers_that_stop_are_given_up() {
         (relay, client)
     };
     let (relay, waiting) = start(&stopped_server);
-    stopped_server.server.process.signal("STOP");
+    send("STOP", &stopped_server.server.process);
     relay.go_on();
     let (other_relay, stopped) = start(&it);
-    stopped.signal("STOP");
+    send("STOP", &stopped);
     other_relay.go_on();
 
     assert_fails(waiting, &["layer '", "silent for 15s"]);

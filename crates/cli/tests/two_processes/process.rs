@@ -65,6 +65,7 @@ type Text = Arc<Mutex<String>>;
 
 /// A running process. It is killed at the end; whatever way it ended, it must not have panicked.
 pub struct Process {
+    pub id: u32,
     child: Child,
     stdout: Text,
     stderr: Text,
@@ -83,7 +84,7 @@ impl Process {
             capture(child.stdout.take().expect("piped"), &stdout),
             capture(child.stderr.take().expect("piped"), &stderr),
         ];
-        Self { child, stdout, stderr, readers, shown }
+        Self { id: child.id(), child, stdout, stderr, readers, shown }
     }
 
     /// Waits for a line on standard output that contains `text`, and returns it.
@@ -105,13 +106,6 @@ impl Process {
         }
     }
 
-    /// Sends a signal, as `kill -NAME`.
-    pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill runs");
-        assert!(sent.success(), "kill -{name} {id}");
-    }
-
     /// Kills it at once.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -128,7 +122,7 @@ impl Process {
             }
             if Instant::now() >= deadline {
                 let said = format!("{}{}", read(&self.stdout), read(&self.stderr));
-                panic!("still running after {limit:?}: {}\n{said}", self.shown);
+                panic!("process {} still runs after {limit:?}: {}\n{said}", self.id, self.shown);
             }
             thread::sleep(POLL);
         };
