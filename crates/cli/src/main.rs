@@ -1,5 +1,6 @@
 //! `jaguar`: private inference between two machines.
 
+mod bench;
 mod compile;
 mod inspect;
 mod link;
@@ -35,6 +36,8 @@ enum Command {
     Verify(verify::Args),
     /// Get the prediction for an image from a server that may not see it.
     Predict(predict::Args),
+    /// Measure the parts on this machine, beside published figures.
+    Bench(bench::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -44,6 +47,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
