@@ -1,7 +1,7 @@
 //! NumPy's `.npy` files: header and floats, checked against each other before anything large is read.
 //!
-//! The format (NEP 1): `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1, four later,
-//! little-endian), the header, which is a Python dictionary as text, and the values.
+//! The format (NEP 1): `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1, four
+//! later, little-endian), the header, which is a Python dictionary as text, and the values.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -18,7 +18,8 @@ const MAX_HEADER: usize = 1 << 16;
 /// The shape and the values, in C order.
 ///
 /// # Errors
-/// When the file cannot be read, is no `.npy` file or cut off, or holds anything but finite float32 or float64 values.
+/// When the file cannot be read, is no `.npy` file or cut off, or holds anything but finite float32 or
+/// float64 values.
 pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
     let mut file = BufReader::new(File::open(path)?);
     let mut start = [0; 8];
@@ -67,7 +68,8 @@ pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
     Ok((shape, values))
 }
 
-/// The rest of the file, which must have this length. Memory follows what is there, not what the header claims.
+/// The rest of the file, which must have this length. Memory follows what is there, not what the header
+/// claims.
 fn data(file: impl Read, expected: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(expected as u64 + 1).read_to_end(&mut bytes)?;

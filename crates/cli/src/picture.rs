@@ -50,7 +50,8 @@ pub fn open(path: &Path) -> Result<Source> {
 /// Whether a JPEG file reaches its end-of-image marker (ITU-T T.81, annex B).
 fn jpeg_is_whole(mut file: &[u8]) -> bool {
     loop {
-        // Within a scan, 0xff is a marker unless 0 or a restart (0xd0 to 0xd7) follows; elsewhere nothing precedes one.
+        // Within a scan, 0xff is a marker unless 0 or a restart (0xd0 to 0xd7) follows; elsewhere nothing
+        // precedes one.
         let Some(at) = file.windows(2).position(|w| w[0] == 0xff && !matches!(w[1], 0 | 0xd0..=0xd7 | 0xff))
         else {
             return false;
@@ -99,7 +100,8 @@ impl Source {
     }
 }
 
-/// The images and tensors among `paths`: files as they are, folders by their content, in the order of their names.
+/// The images and tensors among `paths`: files as they are, folders by their content, in the order of their
+/// names.
 pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

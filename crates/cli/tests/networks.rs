@@ -1,16 +1,17 @@
 //! Trained networks on pictures that they were not calibrated on, between two processes.
 //!
-//! Each test imports one network, compiles it with the command, serves it, and has a client ask about its pictures
-//! in one session. It demands that
+//! Each test imports one network, compiles it with the command, serves it, and has a client ask about its
+//! pictures in one session. It demands that
 //!
-//! - the private class is the integer reference's on every CIFAR picture, and on all but one in twenty of ImageNet,
-//!   where the thousand classes are often nearly tied and the private rounding may decide;
+//! - the private class is the integer reference's on every CIFAR picture, and on all but one in twenty of
+//!   ImageNet, where the thousand classes are often nearly tied and the private rounding may decide;
 //! - the integer reference's class is the float network's on all but one in twenty.
 //!
-//! It prints how often the private class is the float network's and the true one (from the picture's name), and
-//! what a query costs; all of it goes into `networks.json` in the target folder too.
+//! It prints how often the private class is the float network's and the true one (from the picture's name),
+//! and what a query costs; all of it goes into `networks.json` in the target folder too.
 //!
-//! `make models`, then `make test-networks`. A network that is not there is skipped, with a line that says so.
+//! `make models`, then `make test-networks`. A network that is not there is skipped, with a line that says
+//! so.
 
 #[path = "two_processes/process.rs"]
 mod process;
@@ -44,7 +45,8 @@ struct Case {
     name: &'static str,
     /// What `compile` must know of its input.
     preparation: &'static [&'static str],
-    /// What it is calibrated on: pictures from `JAGUAR_IMAGES` whose names begin so, or the demo's photographs.
+    /// What it is calibrated on: pictures from `JAGUAR_IMAGES` whose names begin so, or the demo's
+    /// photographs.
     calibration: Option<&'static str>,
     /// How the names of the pictures begin that it is asked about, and how many of them.
     pictures: (&'static str, usize),

@@ -70,8 +70,8 @@ fn clients_that_are_none() {
     for garbage in [&b"\x16\x03\x01\x02\x00\x01\x00"[..], &[0; 100_000], b"JAG", b"JAGUAR/9999\r\n\r\n\0"] {
         answer(garbage);
     }
-    // The right greeting, read off the server itself, and then frames that no one may send: an unknown kind, a length
-    // beyond every limit, a message that claims four gigabytes, noise.
+    // The right greeting, read off the server itself, and then frames that no one may send: an unknown kind,
+    // a length beyond every limit, a message that claims four gigabytes, noise.
     let greeting = {
         let mut socket = connect();
         socket.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").unwrap();
@@ -142,8 +142,8 @@ fn a_server_that_dies_is_named_by_the_client() {
     answers(it.client(&next.address, "cache", &[&photo()]), 1);
 }
 
-/// Peers that were stopped (by a debugger, a laptop's lid, a cut cable) and do not even close the connection. Takes as
-/// long as either side's patience, fifteen seconds.
+/// Peers that were stopped (by a debugger, a laptop's lid, a cut cable) and do not even close the connection.
+/// Takes as long as either side's patience, fifteen seconds.
 #[test]
 fn peers_that_stop_are_given_up() {
     let stopped_server = Deployment::new("server-stops", &[]);

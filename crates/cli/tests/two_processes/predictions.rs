@@ -153,7 +153,8 @@ fn the_cost_table_adds_up() {
     let p0 = params.ring_dim() as u64 * u64::from(params.modulus_bits()) / 8;
     assert_eq!(rest("preprocessing", "bytes_up"), p0 + 5);
     assert_eq!(rest("preprocessing", "bytes_down"), 32);
-    // Online: nothing up; down the server's share of the logits, and its report, a few bytes a layer and phase.
+    // Online: nothing up; down the server's share of the logits, and its report, a few bytes a layer and
+    // phase.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let plan = Plan::new(&bundle.model.network, params).unwrap();

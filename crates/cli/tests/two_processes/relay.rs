@@ -1,5 +1,5 @@
-//! A link between client and server that stops at a chosen byte until it is told to go on: so that something can
-//! happen to either side in the middle of a query, and always at the same place.
+//! A link between client and server that stops at a chosen byte until it is told to go on: so that something
+//! can happen to either side in the middle of a query, and always at the same place.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! A network small enough to run in a moment, as a real ONNX file; inputs for it; and how far a private run of it
-//! may be from the reference.
+//! A network small enough to run in a moment, as a real ONNX file; inputs for it; and how far a private run
+//! of it may be from the reference.
 
 use std::io::Cursor;
 
@@ -157,10 +157,10 @@ pub fn tensor() -> (Vec<u8>, Vec<f32>) {
     (npy("<f4", &[1, 3, SIDE, SIDE], &data), values)
 }
 
-/// How far a private run's output may be from the reference's, in units of the last place, for a network of the
-/// operations above. A linear layer rounds either way where the reference rounds to nearest (less than 1.5 ulp
-/// between them, and eight standard deviations of noise), and passes on what its input is off by, times the
-/// largest `Σ|w| / 2^f`; the other layers are exact and stretch nothing, but sums add up.
+/// How far a private run's output may be from the reference's, in units of the last place, for a network of
+/// the operations above. A linear layer rounds either way where the reference rounds to nearest (less than
+/// 1.5 ulp between them, and eight standard deviations of noise), and passes on what its input is off by,
+/// times the largest `Σ|w| / 2^f`; the other layers are exact and stretch nothing, but sums add up.
 pub fn worst_error(model: &Model) -> f64 {
     let plan = Plan::new(&model.network, Parameters::DEFAULT).expect("the network was compiled");
     let mut errors: Vec<f64> = Vec::new();
