@@ -16,7 +16,7 @@
 //! **Error.** With r_c, r_s the parts cut off and f = x mod 2^s: r_c + r_s is f or f + 2^s. The sum of the shares is
 //! ⌊x / 2^s⌋ + 1 when 0 < r_s ≤ f, and ⌊x / 2^s⌋ otherwise. So it differs from x / 2^s by **less than one ulp**, is
 //! exact on multiples of 2^s, and, r_s being uniform, rounds up with probability f / 2^s: no bias. (With two floors,
-//! as published, the error is from −2 to 0 ulp and the bias half an ulp.) No other failure.
+//! as published, the error is from −2 to 0 ulp and its mean 2^−s − 1.) No other failure.
 //!
 //! Neither party learns a thing; step 2 sends nothing. For n = out = 37, s = 12, per element: 13 bits and one COT
 //! (`NonNegative`, `Signed`), one flight down and one up. See [`crate::cost::truncate`].

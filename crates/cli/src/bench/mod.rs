@@ -1,5 +1,6 @@
 //! `jaguar bench`: measurements on this machine, each beside published figures.
 
+mod conv;
 mod relu;
 
 use anyhow::Result;
@@ -13,12 +14,15 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
+    Conv(conv::Args),
     /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
     Relu(relu::Args),
 }
 
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
+        What::Conv(args) => conv::run(args),
         What::Relu(args) => relu::run(args),
     }
 }
@@ -30,4 +34,23 @@ fn machine() -> String {
     let model = model.map_or("unknown processor", |(_, name)| name);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{model}, {cores} hardware threads")
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let mid = values.len() / 2;
+    if values.len().is_multiple_of(2) { (values[mid - 1] + values[mid]) / 2.0 } else { values[mid] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+    }
 }
