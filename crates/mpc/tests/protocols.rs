@@ -582,6 +582,22 @@ proptest! {
     }
 
     #[test]
+    fn truncation_in_any_width(
+        bits in 3u32..=WIDEST, shift: u32, out_bits: u32, range in 0usize..4, seed: u64,
+    ) {
+        let shift = 1 + shift % (bits - 1);
+        let out_bits = 1 + out_bits % (63.min(bits + 32) - shift);
+        // A quarter of the values near zero, where narrow results do not wrap.
+        let values = words(seed, 1200).into_iter().enumerate();
+        let values: Vec<i64> =
+            values.map(|(i, w)| signed(w, if i % 4 == 0 { bits.div_ceil(2) } else { bits })).collect();
+        check_truncation(
+            &share(&values, bits, seed ^ 1),
+            TruncateParams { bits, out_bits, shift, range: RANGES[range] },
+        );
+    }
+
+    #[test]
     fn relu_in_any_width(
         bits in 3u32..=WIDEST, more in 0u32..=32, digit in 1u32..=4, count in 1usize..300, seed: u64, j: u32,
     ) {
