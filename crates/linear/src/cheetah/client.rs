@@ -1,13 +1,14 @@
 //! The client's half: it knows no weight, and of the layer only what `Layer` says.
 
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{Rns, RnsNtt, RnsSmall};
+use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsNtt, RnsPoly, RnsSmall};
 use jaguar_ring::product::{Multiplier, SmallNtt};
 use jaguar_ring::sample;
+use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, p1};
+use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes};
 
 /// The client's secret of one query, for layers of one number of limbs. Neither copied, printed nor stored.
 pub struct Query {
@@ -62,25 +63,22 @@ impl Query {
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let b: Vec<Vec<u64>> = (0..layout.ciphertexts())
-            .into_par_iter()
-            .map_init(
-                || Zeroizing::new(vec![0; layer.rns.n()]),
-                |values, i| {
-                    let a = layer.rns.transform(layer.a(&seed, i));
-                    let mut noise = Prg::derive(&noise, "cheetah b noise", &[i as u64]);
-                    values.fill(0);
-                    let (tile, block) = (i / layout.in_blocks(), i % layout.in_blocks());
-                    for (at, from) in layout.contents(&layout.tiles()[tile], block) {
-                        values[at] = x[from];
-                    }
-                    encrypt(&layer.rns, &self.s, &a, &mut noise, |b| {
-                        layer.rns.add_scaled(b, values, layer.share_bits);
-                    })
-                },
-            )
-            .collect();
-        Upload { seed, b: b.concat() }
+        let mut b = vec![0; layout.ciphertexts() * poly_bytes(&layer.rns)];
+        b.par_chunks_mut(poly_bytes(&layer.rns)).enumerate().for_each_init(
+            || Zeroizing::new(vec![0; layer.rns.n()]),
+            |values, (i, bytes)| {
+                let a = layer.rns.transform(layer.a(&seed, i));
+                let mut noise = Prg::derive(&noise, "cheetah b noise", &[i as u64]);
+                values.fill(0);
+                let (tile, block) = (i / layout.in_blocks(), i % layout.in_blocks());
+                layout.write_inputs(&layout.tiles()[tile], block, x, values);
+                let b = encrypt(&layer.rns, &self.s, &a, &mut noise, |b| {
+                    layer.rns.add_scaled(b, values, layer.share_bits);
+                });
+                bytes.copy_from_slice(&b);
+            },
+        );
+        Upload { seed, b }
     }
 
     /// Step 5: the client's output share, `[C, H, W]` modulo 2^l.
@@ -90,61 +88,61 @@ impl Query {
     pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
         self.check(layer);
         let (n, bits) = (layer.rns.n(), layer.a_bits());
-        let exports: Vec<_> = layer.responses().collect();
-        assert_eq!(response.a.len(), exports.len() * n, "a response to another layer");
-        let mut rest = response.b.as_slice();
-        let b: Vec<&[u64]> = exports
-            .iter()
-            .map(|exports| {
-                let (first, others) = rest.split_at(exports.len());
-                rest = others;
-                first
-            })
-            .collect();
+        assert_eq!(
+            response.a.len(),
+            layer.layout.responses() * layer.a_bytes(),
+            "a response to another layer"
+        );
+        assert_eq!(response.b.len(), layer.layout.outputs(), "a response to another layer");
         let mask = (1u64 << layer.share_bits) - 1;
-        let shares: Vec<Vec<u64>> = response
-            .a
-            .par_chunks(n)
-            .zip(exports.par_iter().zip(b))
-            .map_init(
-                || vec![0; n],
-                |product, (a, (exports, b))| {
-                    self.multiplier.multiply_into(a, bits, &self.s_binary, product);
-                    exports
-                        .iter()
-                        .zip(b)
-                        .map(|(&(at, _), &b)| {
-                            // R is a multiple of B's last place: half of one more, and small noise of either
-                            // sign stays on its side of the border.
-                            let phase =
-                                ((2 * b + 1) << (bits - layer.b_bits() - 1)).wrapping_add(product[at]);
-                            (phase >> (bits - layer.share_bits)) & mask
-                        })
-                        .collect()
-                },
-            )
-            .collect();
+        let step = layer.layout.column_stride();
+        // Shares take the places of B, response by response.
+        let mut shares = response.b.clone();
+        let pieces = cut(&mut shares, layer.exported());
+        response.a.par_chunks(layer.a_bytes()).zip(pieces).enumerate().for_each_init(
+            || vec![0; n],
+            |product, (i, (a, mut shares))| {
+                self.multiplier.multiply_into(&pack::unpack(a, n, bits), bits, &self.s_binary, product);
+                let (tile, block) = layer.place(i);
+                for (from, _, len) in layer.layout.exports(tile, block) {
+                    let (row, rest) = shares.split_at_mut(len);
+                    for (share, &product) in row.iter_mut().zip(product[from..].iter().step_by(step)) {
+                        // R is a multiple of B's last place: half of one more, and small noise of either sign stays
+                        // on its side of the border.
+                        let phase = ((2 * *share + 1) << (bits - layer.b_bits() - 1)).wrapping_add(product);
+                        *share = (phase >> (bits - layer.share_bits)) & mask;
+                    }
+                    shares = rest;
+                }
+            },
+        );
         let mut out = vec![0; layer.layout.outputs()];
-        for (&(_, to), &share) in exports.iter().flatten().zip(shares.iter().flatten()) {
-            out[to] = share;
+        let mut rest = shares.as_slice();
+        for i in 0..layer.layout.responses() {
+            let (tile, block) = layer.place(i);
+            for (_, to, len) in layer.layout.exports(tile, block) {
+                let (row, others) = rest.split_at(len);
+                out[to..to + len].copy_from_slice(row);
+                rest = others;
+            }
         }
         out
     }
 }
 
-/// The residues of `e − a·s + what 'message' adds`.
+/// `e − a·s` plus what `message` adds, packed.
 fn encrypt(
     rns: &Rns,
     s: &RnsSmall,
     a: &RnsNtt,
     noise: &mut Prg,
-    message: impl FnOnce(&mut jaguar_ring::product::rns::RnsPoly),
-) -> Vec<u64> {
+    message: impl FnOnce(&mut RnsPoly),
+) -> Vec<u8> {
     let mut b = rns.multiply(a, s);
     rns.negate(&mut b);
     let mut e = Zeroizing::new(vec![0i8; rns.n()]);
     sample::noise(noise, &mut e);
     rns.add_small(&mut b, &e);
     message(&mut b);
-    rns.to_words(&b)
+    pack::pack(&rns.to_words(&b), LIMB_BITS)
 }

@@ -214,32 +214,32 @@ impl Layout {
         first / self.channels..last.div_ceil(self.channels)
     }
 
-    /// The input values in a block of a tile: `(coefficient, index into [C, H, W])`.
-    pub(super) fn contents(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize)> {
+    /// Writes the input values `[C, H, W]` of a block of a tile into zeros.
+    pub(super) fn write_inputs(&self, tile: &Tile, block: usize, x: &[u64], to: &mut [u64]) {
         let [all, h, w] = self.in_shape;
         let [wh, ww] = self.window;
-        // Where a row of the window lies in the input, if it lies there at all.
-        let places = move |axis: usize, first: usize, outputs: usize, size: usize| -> Vec<(usize, usize)> {
+        // The rows of the window that lie in the input, and the first of those in the input.
+        let inside = |axis: usize, first: usize, outputs: usize, size: usize| -> (Range<usize>, usize) {
+            let (step, pad) = (self.subsample[axis], self.spec.pads[axis]);
             let reach = self.spec.dilation[axis] * (self.spec.kernel[axis] - 1) + 1;
-            (0..(outputs - 1) * self.stride[axis] + reach)
-                .filter_map(|i| {
-                    let at = (first * self.stride[axis] + i) * self.subsample[axis];
-                    at.checked_sub(self.spec.pads[axis]).filter(|&at| at < size).map(|at| (i, at))
-                })
-                .collect()
+            let start = first * self.stride[axis];
+            // Row i is the input's (start + i)·step − pad.
+            let low = pad.div_ceil(step).saturating_sub(start);
+            let high = (size + pad).div_ceil(step).saturating_sub(start);
+            let high = high.min((outputs - 1) * self.stride[axis] + reach);
+            (low..high.max(low), ((start + low) * step).saturating_sub(pad))
         };
-        let (rows, columns) = (places(0, tile.row, tile.height, h), places(1, tile.column, tile.width, w));
+        let (rows, top) = inside(0, tile.row, tile.height, h);
+        let (columns, left) = inside(1, tile.column, tile.width, w);
         let channels = block * self.channels..((block + 1) * self.channels).min(all);
-        let first = channels.start;
-        channels.flat_map(move |c| {
-            let columns = columns.clone();
-            rows.clone().into_iter().flat_map(move |(i, y)| {
-                columns
-                    .clone()
-                    .into_iter()
-                    .map(move |(j, x)| (((c - first) * wh + i) * ww + j, (c * h + y) * w + x))
-            })
-        })
+        for (slot, c) in channels.enumerate() {
+            for i in rows.clone() {
+                let at = (slot * wh + i) * ww;
+                let row = (c * h + top + (i - rows.start) * self.subsample[0]) * w;
+                let values = x[row..row + w].iter().skip(left).step_by(self.subsample[1]);
+                to[at + columns.start..at + columns.end].iter_mut().zip(values).for_each(|(to, &x)| *to = x);
+            }
+        }
     }
 
     /// Writes the weights `[C_out, C_in/groups, k_h, k_w]` that lead from an input block to an output block into zeros.
@@ -265,19 +265,27 @@ impl Layout {
         }
     }
 
-    /// The outputs of a block in a tile's response: `(coefficient, index into [C, H, W])`.
-    pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize)> {
+    /// How many outputs a block has in a tile's response.
+    pub(super) fn exported(&self, tile: &Tile, block: usize) -> usize {
+        self.outs_of(block).len() * tile.height * tile.width
+    }
+
+    /// The outputs of a block in a tile's response, row by row: first coefficient (the others follow at distances of
+    /// [`column_stride`](Self::column_stride)), first index into `[C, H, W]` (the others are next to it), and how many.
+    pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let ([_, oh, ow], [wh, ww]) = (self.out_shape, self.window);
-        let ([sy, sx], slot) = (self.stride, self.channels * wh * ww);
+        let (down, slot) = (self.stride[0], self.channels * wh * ww);
         let tile = *tile;
         self.outs_of(block).enumerate().flat_map(move |(m, out)| {
-            (0..tile.height).flat_map(move |y| {
-                (0..tile.width).map(move |x| {
-                    let at = m * slot + y * sy * ww + x * sx;
-                    (at, (out * oh + tile.row + y) * ow + tile.column + x)
-                })
+            (0..tile.height).map(move |y| {
+                (m * slot + y * down * ww, (out * oh + tile.row + y) * ow + tile.column, tile.width)
             })
         })
+    }
+
+    /// Coefficients from one output of a row to the next.
+    pub(super) fn column_stride(&self) -> usize {
+        self.stride[1]
     }
 }
 

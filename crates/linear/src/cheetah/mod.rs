@@ -40,6 +40,8 @@ use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::{Channel, WireError, pack};
 
+use crate::layout::Tile;
+
 pub use client::Query;
 pub use layout::{Layout, Windows};
 pub use server::{Key, ServerLayer};
@@ -211,8 +213,7 @@ impl Layer {
 
     /// Bytes from the server.
     pub fn response_bytes(&self) -> usize {
-        self.layout.responses() * pack::packed_len(self.layout.ring_dim(), self.a_bits())
-            + pack::packed_len(self.layout.outputs(), self.b_bits())
+        self.layout.responses() * self.a_bytes() + pack::packed_len(self.layout.outputs(), self.b_bits())
     }
 
     fn a_bits(&self) -> u32 {
@@ -228,12 +229,35 @@ impl Layer {
         self.rns.uniform(&mut Prg::derive(seed, "cheetah a", &[index as u64]))
     }
 
-    /// Numbers of the responses with the outputs of each, in the order in which B holds them.
-    fn responses(&self) -> impl Iterator<Item = Vec<(usize, usize)>> {
-        let blocks = self.layout.out_blocks();
-        (0..self.layout.responses())
-            .map(move |r| self.layout.exports(&self.layout.tiles()[r / blocks], r % blocks).collect())
+    /// Bytes of one response's A.
+    fn a_bytes(&self) -> usize {
+        pack::packed_len(self.layout.ring_dim(), self.a_bits())
     }
+
+    /// Which tile and block of outputs a response is of.
+    fn place(&self, response: usize) -> (&Tile, usize) {
+        let blocks = self.layout.out_blocks();
+        (&self.layout.tiles()[response / blocks], response % blocks)
+    }
+
+    /// How many outputs each response has.
+    fn exported(&self) -> impl Iterator<Item = usize> {
+        (0..self.layout.responses()).map(|response| {
+            let (tile, block) = self.place(response);
+            self.layout.exported(tile, block)
+        })
+    }
+}
+
+/// Cuts `values` into pieces of the given lengths.
+fn cut<'a, T>(mut values: &'a mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&'a mut [T]> {
+    lengths
+        .map(|length| {
+            let (first, rest) = std::mem::take(&mut values).split_at_mut(length);
+            values = rest;
+            first
+        })
+        .collect()
 }
 
 /// p1, the a half of a key.
@@ -246,11 +270,16 @@ fn poly_bytes(rns: &Rns) -> usize {
     pack::packed_len(rns.n() * rns.limbs(), LIMB_BITS)
 }
 
+/// A polynomial from a peer's bytes, [`poly_bytes`] of them.
+fn unpack_poly(rns: &Rns, bytes: &[u8]) -> RnsPoly {
+    rns.from_words(&pack::unpack(bytes, rns.n() * rns.limbs(), LIMB_BITS))
+}
+
 /// The client's public key of one query: the server makes encryptions of zero with it.
 pub struct PublicKey {
     seed: [u8; 32],
-    /// p0, `[limb][n]`.
-    p0: Vec<u64>,
+    /// p0, packed: residues `[limb][n]`.
+    p0: Vec<u8>,
 }
 
 impl PublicKey {
@@ -260,7 +289,7 @@ impl PublicKey {
     /// When the connection is gone.
     pub fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
         channel.send(&self.seed)?;
-        channel.send_packed(&self.p0, LIMB_BITS)
+        channel.send(&self.p0)
     }
 
     /// Receives the key for layers of as many limbs as `layer` has.
@@ -270,15 +299,15 @@ impl PublicKey {
     pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
-        Ok(Self { seed, p0: channel.recv_packed(layer.rns.n() * layer.limbs(), LIMB_BITS)? })
+        Ok(Self { seed, p0: channel.recv(poly_bytes(&layer.rns))? })
     }
 }
 
 /// The client's encrypted input share.
 pub struct Upload {
     seed: [u8; 32],
-    /// b, `[ciphertext][limb][n]`.
-    b: Vec<u64>,
+    /// b, packed: residues `[ciphertext][limb][n]`.
+    b: Vec<u8>,
 }
 
 impl Upload {
@@ -288,7 +317,7 @@ impl Upload {
     /// When the connection is gone.
     pub fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
         channel.send(&self.seed)?;
-        channel.send_packed(&self.b, LIMB_BITS)
+        channel.send(&self.b)
     }
 
     /// Receives it.
@@ -298,15 +327,14 @@ impl Upload {
     pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
-        let count = layer.layout.ciphertexts() * layer.limbs() * layer.rns.n();
-        Ok(Self { seed, b: channel.recv_packed(count, LIMB_BITS)? })
+        Ok(Self { seed, b: channel.recv(layer.layout.ciphertexts() * poly_bytes(&layer.rns))? })
     }
 }
 
 /// The server's answer.
 pub struct Response {
-    /// A, `[response][n]`, modulo `2^(l+10)`.
-    a: Vec<u64>,
+    /// A, packed: `[response][n]` modulo `2^(l+10)`.
+    a: Vec<u8>,
     /// B at the outputs, response by response, modulo `2^(l+5)`.
     b: Vec<u64>,
 }
@@ -317,7 +345,7 @@ impl Response {
     /// # Errors
     /// When the connection is gone.
     pub fn send(&self, layer: &Layer, channel: &mut Channel) -> Result<(), WireError> {
-        channel.send_packed(&self.a, layer.a_bits())?;
+        channel.send(&self.a)?;
         channel.send_packed(&self.b, layer.b_bits())
     }
 
@@ -326,7 +354,7 @@ impl Response {
     /// # Errors
     /// When the connection fails.
     pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
-        let a = channel.recv_packed(layer.layout.responses() * layer.rns.n(), layer.a_bits())?;
+        let a = channel.recv(layer.layout.responses() * layer.a_bytes())?;
         Ok(Self { a, b: channel.recv_packed(layer.layout.outputs(), layer.b_bits())? })
     }
 }

@@ -2,12 +2,13 @@
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsSum};
+use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
 use jaguar_ring::sample;
+use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, p1};
+use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes, unpack_poly};
 
 /// One linear layer with its weights, transformed.
 pub struct ServerLayer {
@@ -18,8 +19,9 @@ pub struct ServerLayer {
 
 /// Output blocks that see the same input blocks.
 struct Panel {
-    /// Of the output blocks.
+    /// Of the output blocks, and how many there are.
     first: usize,
+    outs: usize,
     /// Of the input blocks.
     inputs: std::ops::Range<usize>,
     weights: RnsPanel,
@@ -31,13 +33,33 @@ pub struct Key {
     p1: RnsNtt,
 }
 
-/// One response before it is put in its place.
-struct Exported {
+/// Where one response goes.
+struct Place<'a> {
     number: usize,
-    a: Vec<u64>,
-    b: Vec<u64>,
-    /// `−(R >> 5)`.
-    shares: Vec<u64>,
+    a: &'a mut [u8],
+    b: &'a mut [u64],
+    /// `−(R >> 5)`, in B's order.
+    shares: &'a mut [u64],
+}
+
+/// Memory that responses share one after the other.
+struct Scratch {
+    sums: Vec<[RnsSum; 2]>,
+    polys: [RnsPoly; 2],
+    small: Zeroizing<Vec<i8>>,
+    words: Zeroizing<Vec<u64>>,
+}
+
+impl Scratch {
+    fn new(layer: &Layer) -> Self {
+        let n = layer.rns.n();
+        Self {
+            sums: Vec::new(),
+            polys: [layer.rns.zero(), layer.rns.zero()],
+            small: Zeroizing::new(vec![0; n]),
+            words: Zeroizing::new(vec![0; n]),
+        }
+    }
 }
 
 impl Key {
@@ -47,7 +69,7 @@ impl Key {
     /// When the key is one for another number of limbs.
     pub fn new(layer: &Layer, key: &PublicKey) -> Self {
         let rns = &layer.rns;
-        Self { p0: rns.transform(rns.from_words(&key.p0)), p1: rns.transform(p1(rns, &key.seed)) }
+        Self { p0: rns.transform(unpack_poly(rns, &key.p0)), p1: rns.transform(p1(rns, &key.seed)) }
     }
 }
 
@@ -76,10 +98,12 @@ impl ServerLayer {
             .into_par_iter()
             .map(|(first, outs)| {
                 let inputs = layout.inputs_of(first);
+                let start = inputs.start;
                 let fill = |out: usize, term: usize, to: &mut [i16]| {
-                    layout.write_weights(first + out, inputs.start + term, &weights.weights, to);
+                    layout.write_weights(first + out, start + term, &weights.weights, to);
                 };
-                Panel { first, inputs: inputs.clone(), weights: layer.rns.panel(outs, inputs.len(), fill) }
+                let weights = layer.rns.panel(outs, inputs.len(), fill);
+                Panel { first, outs, inputs, weights }
             })
             .collect();
         Self { panels, bias: weights.bias.clone(), layer }
@@ -108,44 +132,54 @@ impl ServerLayer {
         let mut seed = Zeroizing::new([0; 32]);
         prg.fill(&mut seed[..]);
 
-        let (blocks, tiles) = (layout.out_blocks(), layout.tiles());
-        let exported: Vec<Exported> = self
+        let mut response =
+            Response { a: vec![0; layout.responses() * layer.a_bytes()], b: vec![0; layout.outputs()] };
+        let mut masks = vec![0; layout.outputs()];
+        let pieces = response.a.chunks_exact_mut(layer.a_bytes()).zip(cut(&mut response.b, layer.exported()));
+        let pieces = pieces.zip(cut(&mut masks, layer.exported())).enumerate();
+        let mut places: Vec<Option<Place>> =
+            pieces.map(|(number, ((a, b), shares))| Some(Place { number, a, b, shares })).collect();
+        // By panel, its responses in the order of the sums: window by window.
+        let (blocks, tiles) = (layout.out_blocks(), layout.tiles().len());
+        let work: Vec<(&Panel, Vec<Place>)> = self
             .panels
-            .par_iter()
-            .flat_map_iter(|panel| {
-                let sums = layer.rns.accumulate(&panel.weights, &inputs, panel.inputs.start);
-                let outs = sums.len() / tiles.len();
-                let seed = &seed;
-                sums.into_iter().enumerate().map(move |(i, sum)| {
-                    self.export(key, i / outs * blocks + panel.first + i % outs, sum, seed)
-                })
+            .iter()
+            .map(|panel| {
+                let numbers =
+                    (0..tiles).flat_map(|t| (0..panel.outs).map(move |o| t * blocks + panel.first + o));
+                let own = numbers.map(|number| places[number].take().expect("a response is of one panel"));
+                (panel, own.collect())
             })
             .collect();
+        work.into_par_iter().for_each_init(
+            || Scratch::new(layer),
+            |scratch, (panel, places)| {
+                let mut sums = std::mem::take(&mut scratch.sums);
+                layer.rns.accumulate(&panel.weights, &inputs, panel.inputs.start, &mut sums);
+                for (sums, place) in sums.iter_mut().zip(places) {
+                    self.export(key, sums, &seed, scratch, place);
+                }
+                scratch.sums = sums;
+            },
+        );
 
-        let n = layer.rns.n();
-        let mut by_number: Vec<Option<Exported>> = (0..layout.responses()).map(|_| None).collect();
-        for response in exported {
-            let number = response.number;
-            by_number[number] = Some(response);
-        }
-        let mut response = Response {
-            a: Vec::with_capacity(layout.responses() * n),
-            b: Vec::with_capacity(layout.outputs()),
-        };
         let mut share = vec![0; layout.outputs()];
         let plane = layout.out_shape()[1] * layout.out_shape()[2];
         let mask = (1u64 << layer.share_bits) - 1;
-        for (exported, exports) in by_number.into_iter().zip(layer.responses()) {
-            let exported = exported.expect("every response belongs to one panel");
-            for (&(_, to), &r) in exports.iter().zip(&exported.shares) {
-                let bias = match &self.bias {
-                    Bias::PerChannel(b) => b[to / plane],
-                    Bias::PerElement(b) => b[to],
-                };
-                share[to] = r.wrapping_add(bias as u64) & mask;
+        let mut rest = masks.as_slice();
+        for number in 0..layout.responses() {
+            let (tile, block) = layer.place(number);
+            for (_, to, len) in layout.exports(tile, block) {
+                let (row, others) = rest.split_at(len);
+                for (i, (share, &r)) in share[to..to + len].iter_mut().zip(row).enumerate() {
+                    let bias = match &self.bias {
+                        Bias::PerChannel(b) => b[to / plane],
+                        Bias::PerElement(b) => b[to + i],
+                    };
+                    *share = r.wrapping_add(bias as u64) & mask;
+                }
+                rest = others;
             }
-            response.a.extend(exported.a);
-            response.b.extend(exported.b);
         }
         (response, share)
     }
@@ -153,8 +187,8 @@ impl ServerLayer {
     /// Step 3, before the products: by window, both halves of every block, transformed.
     fn inputs(&self, upload: &Upload, x: &[u64]) -> Vec<RnsPairs> {
         let Layer { rns, layout, share_bits, .. } = &self.layer;
-        let (blocks, words) = (layout.in_blocks(), rns.n() * rns.limbs());
-        assert_eq!(upload.b.len(), layout.ciphertexts() * words, "an upload for another layer");
+        let (blocks, size) = (layout.in_blocks(), poly_bytes(rns));
+        assert_eq!(upload.b.len(), layout.ciphertexts() * size, "an upload for another layer");
         layout
             .tiles()
             .iter()
@@ -166,11 +200,9 @@ impl ServerLayer {
                         || Zeroizing::new(vec![0; rns.n()]),
                         |values, block| {
                             let i = t * blocks + block;
-                            let mut b = rns.from_words(&upload.b[i * words..(i + 1) * words]);
+                            let mut b = unpack_poly(rns, &upload.b[i * size..(i + 1) * size]);
                             values.fill(0);
-                            for (at, from) in layout.contents(tile, block) {
-                                values[at] = x[from];
-                            }
+                            layout.write_inputs(tile, block, x, values);
                             rns.add_scaled(&mut b, values, *share_bits);
                             [rns.transform(self.layer.a(&upload.seed, i)), rns.transform(b)]
                         },
@@ -182,38 +214,38 @@ impl ServerLayer {
     }
 
     /// Step 4 for one response.
-    fn export(&self, key: &Key, number: usize, sum: [RnsSum; 2], seed: &[u8; 32]) -> Exported {
+    fn export(&self, key: &Key, sums: &mut [RnsSum; 2], seed: &[u8; 32], scratch: &mut Scratch, to: Place) {
         let layer = &self.layer;
         let (rns, layout) = (&layer.rns, &layer.layout);
-        let mut prg = Prg::derive(seed, "cheetah response", &[number as u64]);
+        let (a_bits, b_bits) = (layer.a_bits(), layer.b_bits());
+        let Scratch { polys: [a, b], small, words, .. } = scratch;
+        let mut prg = Prg::derive(seed, "cheetah response", &[to.number as u64]);
 
         // A fresh encryption of zero; b's part needs no noise of its own, R covers it.
-        let mut small = Zeroizing::new(vec![0i8; rns.n()]);
-        sample::ternary(&mut prg, &mut small);
-        let u = rns.prepare_small(&small);
-        let [mut a, mut b] = sum;
-        rns.add_product(&mut a, &key.p1, &u);
-        rns.add_product(&mut b, &key.p0, &u);
-        let (mut a, b) = (rns.invert(a), rns.invert(b));
-        sample::noise(&mut prg, &mut small);
-        rns.add_small(&mut a, &small);
-
-        let mut phases = Zeroizing::new(vec![0; rns.n()]);
-        rns.switch_into(&b, layer.b_bits(), &mut phases);
-        let mut a_words = vec![0; rns.n()];
-        rns.switch_into(&a, layer.a_bits(), &mut a_words);
+        sample::ternary(&mut prg, small);
+        let u = rns.prepare_small(small);
+        let [sum_a, sum_b] = sums;
+        rns.add_product(sum_a, &key.p1, &u);
+        rns.add_product(sum_b, &key.p0, &u);
+        rns.invert_into(sum_a, a);
+        rns.invert_into(sum_b, b);
+        sample::noise(&mut prg, small);
+        rns.add_small(a, small);
+        rns.switch_into(a, a_bits, words);
+        to.a.copy_from_slice(&pack::pack(words, a_bits));
 
         // B = b + R, and the server's share of what R hides.
-        let blocks = layout.out_blocks();
-        let tile = &layout.tiles()[number / blocks];
-        let mut b: Vec<u64> = layout.exports(tile, number % blocks).map(|(at, _)| phases[at]).collect();
-        let mut shares = vec![0; b.len()];
-        prg.fill_words(&mut shares, layer.b_bits());
-        let mask = (1u64 << layer.b_bits()) - 1;
-        for (b, r) in b.iter_mut().zip(&mut shares) {
-            *b = b.wrapping_add(*r) & mask;
-            *r = (*r >> (layer.b_bits() - layer.share_bits)).wrapping_neg();
+        rns.switch_into(b, b_bits, words);
+        prg.fill_words(to.shares, b_bits);
+        let mask = (1u64 << b_bits) - 1;
+        let (tile, block) = layer.place(to.number);
+        let mut masked = to.b.iter_mut().zip(to.shares);
+        for (from, _, len) in layout.exports(tile, block) {
+            let phases = words[from..].iter().step_by(layout.column_stride()).take(len);
+            for (&phase, (b, r)) in phases.zip(&mut masked) {
+                *b = phase.wrapping_add(*r) & mask;
+                *r = (*r >> (b_bits - layer.share_bits)).wrapping_neg();
+            }
         }
-        Exported { number, a: a_words, b, shares }
     }
 }

@@ -257,13 +257,15 @@ fn the_client_sees_uniform_words() {
     let mut prg = Prg::new([3; 32]);
     let (first, _) = case.server.evaluate(&key, &upload, &x_server, &mut prg);
     let (second, _) = case.server.evaluate(&key, &upload, &x_server, &mut prg);
-    let a: Vec<&[u64]> = first.a.chunks(4096).chain(second.a.chunks(4096)).collect();
+    let unpacked = |r: &Response| pack::unpack(&r.a, layer.layout.responses() * 4096, layer.a_bits());
+    let (first_a, second_a) = (unpacked(&first), unpacked(&second));
+    let a: Vec<&[u64]> = first_a.chunks(4096).chain(second_a.chunks(4096)).collect();
     for (i, a_i) in a.iter().enumerate() {
         for a_j in &a[..i] {
             assert!(a_i.iter().zip(*a_j).filter(|(x, y)| x == y).count() < 4);
         }
     }
-    for (words, bits) in [(&first.a, layer.a_bits()), (&first.b, layer.b_bits())] {
+    for (words, bits) in [(&first_a, layer.a_bits()), (&first.b, layer.b_bits())] {
         let mut cells = [0f64; 64];
         words.iter().for_each(|word| cells[(word >> (bits - 6)) as usize] += 1.0);
         let expected = words.len() as f64 / 64.0;
@@ -279,7 +281,8 @@ fn nothing_repeats_between_uploads() {
     let mut query = Query::fresh(&layer);
     let (first, second) = (query.encrypt(&layer, &[5; 64]), query.encrypt(&layer, &[5; 64]));
     assert_ne!(first.seed, second.seed);
-    assert!(first.b.iter().zip(&second.b).filter(|(x, y)| x == y).count() < 4);
+    // Bytes of uniform residues agree once in 256: 120 of 30720, with a deviation of 11.
+    assert!(first.b.iter().zip(&second.b).filter(|(x, y)| x == y).count() < 210);
     assert_ne!(query.key().seed, query.key().seed);
 }
 
@@ -295,7 +298,7 @@ fn bytes_of_a_peer_never_panic() {
     let upload = Upload::receive(&layer, &mut channel).unwrap();
     let (response, share) = case.server.evaluate(&key, &upload, &vec![u64::MAX; 243], &mut Prg::new([1; 32]));
     assert!(share.iter().all(|&s| s < 1 << 37));
-    assert_eq!((response.a.len(), response.b.len()), (layer.layout.responses() * 4096, 243));
+    assert_eq!((response.a.len(), response.b.len()), (layer.layout.responses() * 4096 * 47 / 8, 243));
     channel.send(&vec![0xff; layer.response_bytes()]).unwrap();
     channel.flush().unwrap();
     let response = Response::receive(&layer, &mut hostile).unwrap();

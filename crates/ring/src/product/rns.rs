@@ -277,9 +277,10 @@ impl Rns {
 
     /// `x · s`.
     pub fn multiply(&self, x: &RnsNtt, s: &RnsSmall) -> RnsPoly {
-        let mut sum = RnsSum(self.zero_lines());
+        let (mut sum, mut product) = (RnsSum(self.zero_lines()), self.zero());
         self.add_product(&mut sum, x, s);
-        self.invert(sum)
+        self.invert_into(&mut sum, &mut product);
+        product
     }
 
     /// Adds `x · s` to a sum.
@@ -291,12 +292,16 @@ impl Rns {
         }
     }
 
-    /// A sum as coefficients.
-    pub fn invert(&self, mut sum: RnsSum) -> RnsPoly {
-        for (tables, plane) in self.planes(&mut sum.0) {
+    /// A sum as coefficients. The two exchange their memory: what is left in `sum` means nothing.
+    ///
+    /// # Panics
+    /// If `poly` is one of another ring.
+    pub fn invert_into(&self, sum: &mut RnsSum, poly: &mut RnsPoly) {
+        assert_eq!(sum.0.len(), poly.0.len(), "a polynomial of this ring");
+        std::mem::swap(&mut sum.0, &mut poly.0);
+        for (tables, plane) in self.planes(&mut poly.0) {
             run_backward(self.multiplier.kernel, tables, plane);
         }
-        RnsPoly(std::mem::take(&mut sum.0))
     }
 
     /// Lays pairs out for sums of products.
@@ -341,28 +346,25 @@ impl Rns {
         RnsPanel { outs, terms, lines }
     }
 
-    /// `Σ panel[term] · pair[first + term]` for each of `inputs` and each sum of the panel: `[input][out][half]`. The panel is
-    /// read once for all inputs.
+    /// `Σ panel[term] · pair[first + term]` for each of `inputs` and each sum of the panel, into `sums`:
+    /// `[input][out][half]`. The panel is read once for all inputs; the memory of earlier sums is used again.
     ///
     /// # Panics
     /// If an input has fewer than `first` plus the panel's terms pairs.
-    pub fn accumulate(&self, panel: &RnsPanel, inputs: &[RnsPairs], first: usize) -> Vec<[RnsSum; 2]> {
+    pub fn accumulate(
+        &self,
+        panel: &RnsPanel,
+        inputs: &[RnsPairs],
+        first: usize,
+        sums: &mut Vec<[RnsSum; 2]>,
+    ) {
         for input in inputs {
             assert!(first + panel.terms <= input.count, "pairs of the panel's terms");
         }
-        let mut sums: Vec<[RnsSum; 2]> = (0..inputs.len() * panel.outs)
-            .map(|_| [RnsSum(self.zero_lines()), RnsSum(self.zero_lines())])
-            .collect();
-        run_accumulate(
-            self.multiplier.kernel,
-            &self.multiplier.tables,
-            self.lines(),
-            panel,
-            inputs,
-            first,
-            &mut sums,
-        );
-        sums
+        let zero = || RnsSum(self.zero_lines());
+        sums.resize_with(inputs.len() * panel.outs, || [zero(), zero()]);
+        let kernel = self.multiplier.kernel;
+        run_accumulate(kernel, &self.multiplier.tables, self.lines(), panel, inputs, first, sums);
     }
 
     /// `round(x · 2^bits / q)` modulo `2^bits` for every coefficient x.
