@@ -183,7 +183,7 @@ fn show(
     crate::say!(
         "peak memory: client {}, server {}",
         table::bytes(report.client_peak_kib * 1024),
-        table::bytes(report.server_peak_kib * 1024)
+        table::bytes(report.server_peak_kib.saturating_mul(1024))
     );
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
-    let clients = Arc::new(AtomicUsize::new(0));
+    let (clients, strangers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     loop {
         let incoming = match listener.accept() {
             Ok(incoming) => incoming,
@@ -86,18 +86,29 @@ pub fn run(args: &Args) -> Result<()> {
         };
         let (service, clients) = (service.clone(), clients.clone());
         let (limit, link) = (args.max_clients, args.link);
-        thread::Builder::new()
-            .name("client".into())
-            .spawn(move || {
-                let peer = incoming.peer();
-                match serve(&service, incoming, &clients, limit, link) {
-                    Ok(()) => log!("{peer}: left"),
-                    Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
-                }
-            })
-            .context("starting a thread")?;
+        // Strangers that connect and say nothing are few at a time, and gone within seconds.
+        if strangers.fetch_add(1, Ordering::SeqCst) >= MAX_STRANGERS {
+            strangers.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let waiting = strangers.clone();
+        let started = thread::Builder::new().name("client".into()).spawn(move || {
+            let peer = incoming.peer();
+            let stranger = Place(&waiting);
+            match serve(&service, incoming, stranger, &clients, limit, link) {
+                Ok(()) => log!("{peer}: left"),
+                Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
+            }
+        });
+        if let Err(e) = started {
+            strangers.fetch_sub(1, Ordering::SeqCst);
+            eprintln!("starting a thread: {e}");
+        }
     }
 }
+
+/// Connections that have not greeted yet; more are dropped.
+const MAX_STRANGERS: usize = 64;
 
 /// One of the places for clients, free again when dropped.
 struct Place<'a>(&'a AtomicUsize);
@@ -111,12 +122,14 @@ impl Drop for Place<'_> {
 fn serve(
     service: &Service,
     incoming: Incoming,
+    stranger: Place<'_>,
     clients: &AtomicUsize,
     limit: usize,
     link: Option<link::Shape>,
 ) -> Result<()> {
     let peer = incoming.peer();
     let mut channel = link::channel(incoming.greet(Options::default())?, link);
+    drop(stranger);
     // Only who has greeted counts: a stranger that says nothing must not keep a client out.
     let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
     let _place = Place(clients);

@@ -61,11 +61,12 @@ impl Bundle {
         self.id
     }
 
-    /// The key of all re-randomisation towards the client that this nonce names.
-    pub fn hint_key(&self, nonce: &[u8; 32]) -> [u8; 32] {
+    /// The key of all re-randomisation towards the client that this nonce names, under the plan with this digest: two
+    /// layouts of one model never share a zero-encryption, whose difference would cancel it.
+    pub fn hint_key(&self, nonce: &[u8; 32], plan: &[u8; 32]) -> Zeroizing<[u8; 32]> {
         let mut hasher = blake3::Hasher::new_derive_key("jaguar hint key");
-        hasher.update(&self.secret[..]).update(&self.id.0).update(nonce);
-        *hasher.finalize().as_bytes()
+        hasher.update(&self.secret[..]).update(&self.id.0).update(plan).update(nonce);
+        Zeroizing::new(*hasher.finalize().as_bytes())
     }
 
     /// Writes the bundle; an existing file is replaced only when the new one is complete.

@@ -28,14 +28,20 @@ pub struct Limits {
     pub hint_bytes: u64,
     /// Inputs and outputs of all layers together.
     pub values: u64,
-    /// Multiplications of all linear layers together, in plaintext.
+    /// Multiplications of all linear layers together, in plaintext, and additions of all pools.
     pub multiply_adds: u64,
+    /// Bytes of prepared material that one query holds.
+    pub prepared_bytes: u64,
 }
 
+/// Places of all windows of a max-pool, over one channel, rows and columns apart: its schedule lists them. (224 x 224 in
+/// windows of 3 x 3 has 2^18.)
+const MAX_POOL_PLACES: u64 = 1 << 23;
+
 impl Default for Limits {
-    /// 4 GiB, 2^28 values and 2^37 multiplications (ResNet-50 has 0.2 GiB, 2^25 and 2^32).
+    /// 4 GiB, 2^28 values, 2^37 multiplications and 2 GiB (ResNet-50 has 0.2 GiB, 2^25, 2^32 and 0.3 GiB).
     fn default() -> Self {
-        Self { hint_bytes: 4 << 30, values: 1 << 28, multiply_adds: 1 << 37 }
+        Self { hint_bytes: 4 << 30, values: 1 << 28, multiply_adds: 1 << 37, prepared_bytes: 2 << 30 }
     }
 }
 
@@ -61,7 +67,7 @@ pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, Engin
 }
 
 fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
-    channel.abort(&error.to_string());
+    channel.abort(&error.for_peer());
     error
 }
 
@@ -86,17 +92,32 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
         }
         Err(EngineError::PeerMisbehaved(format!("a network with {found} {what} (the limit is {limit})")))
     };
-    // What planning itself costs is bounded by these two.
+    // What planning costs is bounded by these: it looks at every value, every tap and every place of a window.
     let count = |n: &Node| n.shape.iter().product::<usize>() as u64;
     within("values", network.nodes.iter().map(count).sum(), limits.values)?;
-    let products = |n: &Node| match &n.op {
-        Op::Linear(l) => l.multiply_adds(network.nodes[n.inputs[0]].shape).unwrap_or(usize::MAX) as u64,
-        _ => 0,
+    let work = |n: &Node| {
+        let places = |kernel: [usize; 2]| (kernel[0] as u64).saturating_mul(kernel[1] as u64);
+        match &n.op {
+            Op::Linear(l) => l
+                .multiply_adds(network.nodes[n.inputs[0]].shape)
+                .map_or(u64::MAX, |m| (m as u64).saturating_add(places(l.kernel))),
+            Op::MaxPool(w) | Op::SumPool { window: w, .. } => count(n).saturating_mul(places(w.kernel)),
+            _ => 0,
+        }
     };
-    let all = network.nodes.iter().map(products).fold(0u64, u64::saturating_add);
-    within("multiplications", all, limits.multiply_adds)?;
+    let all = network.nodes.iter().map(work).fold(0u64, u64::saturating_add);
+    within("multiplications and additions", all, limits.multiply_adds)?;
+    for node in &network.nodes {
+        if let Op::MaxPool(w) = &node.op {
+            let [_, h, _] = network.nodes[node.inputs[0]].shape.map(|d| d as u64);
+            let [_, oh, ow] = node.shape.map(|d| d as u64);
+            let places = h * ow * w.kernel[1] as u64 + oh * ow * w.kernel[0] as u64;
+            within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
+        }
+    }
     let plan = Plan::new(&network, params)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
+    within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
     Ok((network, plan, offer.model, offer.reveal))
 }
 
@@ -356,6 +377,10 @@ impl Prepared {
         let online = start.elapsed();
         channel.enter(Phase::Online, "report");
         let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
+        let nodes = network.nodes.len();
+        if server.preparing.len() != nodes || server.online.len() != nodes {
+            return Err(EngineError::PeerMisbehaved("a cost report for another network".into()));
+        }
         let stats = channel.take_stats();
         let report = Report::new(network, plan, &stats, &self.clock, &server, online);
         Ok((prediction, report))

@@ -100,6 +100,21 @@ impl EngineError {
         Self::File { what, path: path.display().to_string(), source }
     }
 
+    /// What the peer is told: never a value, a path, or anything else of this side's.
+    pub(crate) fn for_peer(&self) -> String {
+        match self {
+            Self::PeerMisbehaved(_) | Self::Version { .. } => self.to_string(),
+            Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),
+            Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
+            Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
+            Self::Plan(_) => "the network cannot be planned".into(),
+            Self::InLayer { source, .. } => source.for_peer(),
+            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File { .. } => {
+                "the other side gave up for reasons of its own".into()
+            }
+        }
+    }
+
     pub(crate) fn in_layer(self, layer: &str, phase: &'static str) -> Self {
         Self::InLayer { layer: layer.to_owned(), phase, source: Box::new(self) }
     }

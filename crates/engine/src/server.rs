@@ -125,7 +125,7 @@ impl Service {
     ) -> Result<(), EngineError> {
         let result = self.converse(&mut channel, observe, watch);
         if let Err(e) = &result {
-            channel.abort(&e.to_string());
+            channel.abort(&e.for_peer());
         }
         result
     }
@@ -160,7 +160,7 @@ impl Service {
 
         // 2. Client: the hint, from where the client's copy ends; base OTs.
         channel.enter(Phase::Client, "hint");
-        let hint_key = self.bundle.hint_key(&accept.nonce);
+        let hint_key = self.bundle.hint_key(&accept.nonce, &self.plan.digest());
         for block in blocks(&self.plan).into_iter().skip(accept.have_blocks as usize) {
             let layer = self.layers[block.node].as_ref().expect("blocks are of linear layers");
             let bytes = layer.hint(&self.ring, &self.public, &self.p1, &hint_key, block.responses);

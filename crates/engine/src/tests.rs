@@ -8,7 +8,8 @@ use jaguar_graph::network::{
 };
 use jaguar_ring::prg::Prg;
 use jaguar_rlwe::Parameters;
-use jaguar_wire::{Channel, WireError, memory_pair};
+use jaguar_wire::double::Recorder;
+use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
 use crate::EngineError;
 use crate::bundle::Bundle;
@@ -50,12 +51,7 @@ impl Builder {
             nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
             input: InputSpec {
                 scale: 1.0,
-                image: ImageSpec {
-                    resize: Resize::Exact,
-                    bgr: false,
-                    mean: vec![0.0; 3],
-                    factor: vec![1.0; 3],
-                },
+                image: ImageSpec { resize: Resize::Exact, bgr: false, mean: vec![], factor: vec![] },
                 affine: vec![],
                 channels_last: false,
             },
@@ -207,8 +203,7 @@ fn session<T>(service: &Service, client: impl FnOnce(Channel) -> T) -> (T, Resul
     })
 }
 
-/// The hint and the base OTs serve every query of a connection, the hint every connection; secrets, masks and correlations never do:
-/// of two queries with the same input, no message repeats.
+/// The hint and the base OTs serve every query of a connection, the hint every connection.
 #[test]
 fn what_is_reused_and_what_is_not() {
     let cache = Scratch::new("reuse");
@@ -247,6 +242,45 @@ fn what_is_reused_and_what_is_not() {
         }
     }
     assert_eq!(fetched[0] - fetched[1], hint, "the second connection needs no hint");
+}
+
+/// Secrets, masks and correlations serve one query: of four queries with one input, on two connections, no 16 bytes that either
+/// party sends come twice (but for the greeting, and the hint, which the second connection does not fetch).
+#[test]
+fn no_message_repeats() {
+    let cache = Scratch::new("repeat");
+    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let x = input(5, 3 * 17 * 15);
+    let mut seen = std::collections::HashSet::new();
+    for _connection in 0..2 {
+        let (a, b) = memory_transports();
+        let (recorder, transcript) = Recorder::new(a);
+        let mut start = (0, 0);
+        thread::scope(|scope| {
+            let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
+            let connected = connect(Channel::new(recorder), &Limits::default()).unwrap();
+            start = transcript.lengths();
+            let mut ready = connected.prepare_client(&cache.0, &mut NoProgress).unwrap();
+            for _query in 0..2 {
+                let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+                ready = prepared.run(&x, &mut NoProgress).unwrap().2;
+            }
+            ready.leave().unwrap();
+            server.join().unwrap().unwrap();
+        });
+        // The client's answer to the offer names the plan and itself, in less than 80 bytes.
+        for (bytes, start) in [(transcript.sent(), start.0 + 80), (transcript.received(), start.1)] {
+            for (i, chunk) in bytes[start as usize..].chunks_exact(16).enumerate() {
+                // Runs of one byte are padding, and the report's small numbers.
+                let plain = chunk.iter().filter(|&&b| b == chunk[0]).count() > 4;
+                assert!(
+                    plain || seen.insert(chunk.to_vec()),
+                    "16 bytes come again after {} bytes",
+                    start + 16 * i as u64
+                );
+            }
+        }
+    }
 }
 
 /// A download that was cut off goes on where it ended.
@@ -314,6 +348,78 @@ fn the_hint_file_is_shared_when_complete() {
     served.unwrap();
 }
 
+/// What this side tells its peer when it gives up holds no path and no value.
+#[test]
+fn local_failures_stay_local() {
+    let path = std::path::Path::new("/home/someone/.cache/jaguar");
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    for error in [
+        EngineError::file("writing", path, full),
+        EngineError::Hint(format!("{} is damaged", path.display())),
+        EngineError::Input("input value 12345 is outside".into()),
+        EngineError::Bundle(format!("{}: damaged", path.display())).in_layer("conv", "online"),
+    ] {
+        let told = error.for_peer();
+        assert!(!told.contains("someone") && !told.contains("12345"), "{told}");
+    }
+}
+
+/// Networks that are sound but would cost their reader minutes or gigabytes, in a few hundred bytes.
+#[test]
+fn small_descriptions_of_endless_work_are_refused_at_once() {
+    let greet = |b: Builder| {
+        let (client_end, mut server_end) = memory_pair();
+        let network = b.network;
+        network.validate().unwrap();
+        server_end.send_message(&crate::message::Hello { version: jaguar_plan::PROTOCOL_VERSION }).unwrap();
+        let offer = crate::message::Offer {
+            model: crate::bundle::ModelId([1; 32]),
+            ring_dim: 2048,
+            modulus_bits: 48,
+            reveal: Reveal::Logits,
+        };
+        server_end.send_message(&offer).unwrap();
+        server_end.send_message(&network).unwrap();
+        server_end.flush().unwrap();
+        connect(client_end, &Limits::default()).map(|_| ())
+    };
+    // A max-pool with a schedule of gigabytes.
+    let mut pool = Builder::new([16, 1024, 1024]);
+    let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
+    pool.add(Op::MaxPool(window), &[0], [16, 1024, 1024]);
+    assert!(matches!(greet(pool), Err(EngineError::PeerMisbehaved(_))));
+    // ReLUs with gigabytes of prepared material.
+    let mut relus = Builder::new([64, 1024, 1024]);
+    let mut last = 0;
+    for _ in 0..3 {
+        last = relus.add(Op::Relu, &[last], [64, 1024, 1024]);
+    }
+    assert!(greet(relus).is_err());
+    // A kernel that falls into as many phases as it has taps: fine, and planned at once.
+    let mut phases = Builder::new([1, 1024, 1024]);
+    phases.conv(0, 1, 512, 512, 0, 1);
+    greet(phases).unwrap();
+    // A nonlinear layer behind a sum that has outgrown its ring.
+    let mut wide = Builder::new([3, 8, 8]);
+    let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
+    let sum = wide.add(Op::SumPool { window, count_real_places: None }, &[0], [3, 2, 2]);
+    wide.add(Op::Relu, &[sum], [3, 2, 2]);
+    assert!(matches!(greet(wide), Err(EngineError::Plan(_))));
+}
+
+/// Another plan of the same model names other zero-encryptions: their difference would cancel.
+#[test]
+fn hint_keys_follow_the_plan() {
+    let bundle = everything();
+    let network = &bundle.model.network;
+    let plans = [(2048, 48), (2048, 47), (4096, 48)]
+        .map(|(n, k)| jaguar_plan::Plan::new(network, Parameters::new(n, k).unwrap()).unwrap().digest());
+    let keys: std::collections::HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
+    assert_eq!(keys.len(), 3);
+    assert_ne!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[8; 32], &plans[0]));
+    assert_eq!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[7; 32], &plans[0]));
+}
+
 /// A server may not make its client plan for ever, or print what a terminal would obey.
 #[test]
 fn a_network_beyond_the_limits_is_refused() {
@@ -322,6 +428,7 @@ fn a_network_beyond_the_limits_is_refused() {
     for (limits, what) in [
         (Limits { values: 100, ..Limits::default() }, "values"),
         (Limits { multiply_adds: 100, ..Limits::default() }, "multiplications"),
+        (Limits { prepared_bytes: 100, ..Limits::default() }, "prepared"),
         (Limits { hint_bytes: 100, ..Limits::default() }, "hint"),
     ] {
         let (result, _) = session(&service, |channel| connect(channel, &limits).map(|_| ()));
@@ -346,8 +453,10 @@ fn an_input_that_does_not_fit_is_named() {
             ready.prepare_query(&mut NoProgress).unwrap().run(&bad, &mut NoProgress).map(|_| ()).unwrap_err()
         });
         assert!(error.to_string().contains(what), "{error}");
-        // The server hears why, and is none the worse.
-        assert!(matches!(root(&served.unwrap_err()), EngineError::Wire(WireError::PeerAborted(_))));
+        // The server hears that the client gave up, and nothing of the input.
+        let heard = served.unwrap_err();
+        assert!(matches!(root(&heard), EngineError::Wire(WireError::PeerAborted(_))));
+        assert!(!heard.to_string().contains("1048576"), "{heard}");
     }
 }
 

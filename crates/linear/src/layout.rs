@@ -18,6 +18,8 @@
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
 //! rows below a map are those above the next slot.
 
+use std::collections::HashMap;
+
 use jaguar_graph::network::{Linear, Shape};
 
 /// Why a layer cannot be laid out.
@@ -45,6 +47,15 @@ pub struct Tap {
     pub dx: usize,
 }
 
+/// Every s-th row and column of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Phase {
+    /// Its first row and column in the padded channel.
+    offset: [usize; 2],
+    /// The taps that read it: rows down, columns to the right.
+    taps: Vec<[usize; 2]>,
+}
+
 /// A rectangle of outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
@@ -65,7 +76,7 @@ pub struct Layout {
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
-    phases: Vec<[usize; 2]>,
+    phases: Vec<Phase>,
     taps: Vec<Tap>,
     /// The output plane as it is cut into tiles: `[1, H·W]` where no tap reaches sideways.
     plane: [usize; 2],
@@ -91,16 +102,24 @@ impl Layout {
             (size + pads - spec.dilation[axis] * (spec.kernel[axis] - 1) - 1) / spec.stride[axis] + 1
         };
         let (oh, ow) = (out(0, h, top + bottom), out(1, w, left + right));
+        // The taps of one axis: which phase of it they read, and how far down.
+        let axis = |axis: usize| -> Vec<(usize, usize)> {
+            (0..spec.kernel[axis])
+                .map(|u| u * spec.dilation[axis])
+                .map(|y| (y % spec.stride[axis], y / spec.stride[axis]))
+                .collect()
+        };
+        let (rows, columns) = (axis(0), axis(1));
+        let mut numbers = HashMap::new();
         let (mut phases, mut taps) = (Vec::new(), Vec::new());
-        for u in 0..spec.kernel[0] {
-            for v in 0..spec.kernel[1] {
-                let (y, x) = (u * spec.dilation[0], v * spec.dilation[1]);
-                let phase = [y % spec.stride[0], x % spec.stride[1]];
-                let index = phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
-                    phases.push(phase);
+        for &(py, dy) in &rows {
+            for &(px, dx) in &columns {
+                let phase = *numbers.entry([py, px]).or_insert_with(|| {
+                    phases.push(Phase { offset: [py, px], taps: Vec::new() });
                     phases.len() - 1
                 });
-                taps.push(Tap { phase: index, dy: y / spec.stride[0], dx: x / spec.stride[1] });
+                phases[phase].taps.push([dy, dx]);
+                taps.push(Tap { phase, dy, dx });
             }
         }
         let reach =
@@ -167,6 +186,11 @@ impl Layout {
     /// How many maps share a ciphertext.
     pub fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// Coefficients from one row to the next.
+    pub fn row_stride(&self) -> usize {
+        self.row_stride
     }
 
     /// Coefficients from one map to the next.
@@ -241,9 +265,10 @@ impl Layout {
             let base = (map - first) * self.slot;
             let mut seen = vec![false; (tile.height + self.reach[0]) * (tile.width + self.reach[1])];
             let width = tile.width + self.reach[1];
-            for t in self.taps.iter().filter(|t| t.phase == phase) {
+            let Phase { offset, taps } = &self.phases[phase];
+            for [dy, dx] in taps {
                 for r in 0..tile.height {
-                    let row = (r + t.dy) * width + t.dx;
+                    let row = (r + dy) * width + dx;
                     seen[row..row + tile.width].fill(true);
                 }
             }
@@ -257,8 +282,8 @@ impl Layout {
                 } else {
                     ((tile.column + x) / self.out_shape[2], (tile.column + x) % self.out_shape[2])
                 };
-                let y = (py * self.spec.stride[0] + self.phases[phase][0]).checked_sub(self.spec.pads[0]);
-                let z = (px * self.spec.stride[1] + self.phases[phase][1]).checked_sub(self.spec.pads[1]);
+                let y = (py * self.spec.stride[0] + offset[0]).checked_sub(self.spec.pads[0]);
+                let z = (px * self.spec.stride[1] + offset[1]).checked_sub(self.spec.pads[1]);
                 if let (Some(y), Some(z)) = (y, z)
                     && y < h
                     && z < w

@@ -231,7 +231,11 @@ pub struct ExtendParams {
 }
 
 impl ExtendParams {
-    pub(crate) fn check(&self) -> Result<(), MpcError> {
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
         if let Range::Full { digit } = self.range {
             check_digit(digit)?;
         }

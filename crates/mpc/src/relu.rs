@@ -44,7 +44,11 @@ impl ReluParams {
         Self { bits, out_bits: bits, digit: 4, ignored: 0 }
     }
 
-    pub(crate) fn check(&self) -> Result<(), MpcError> {
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
         check_range("width of a ReLU's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
         check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;

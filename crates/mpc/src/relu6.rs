@@ -45,7 +45,11 @@ impl Relu6Params {
         Self { bits, out_bits: bits, digit: 4, log2_six, ignored: 0 }
     }
 
-    pub(crate) fn check(&self) -> Result<(), MpcError> {
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
         check_range("width of a ReLU6's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
         let lowest = 1.max((2 * self.bits).saturating_sub(64));

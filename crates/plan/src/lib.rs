@@ -14,7 +14,7 @@
 use jaguar_graph::network::{Network, NodeId, Op, Window};
 use jaguar_linear::jaguar::{Layer, LayerError};
 use jaguar_linear::layout::Layout;
-use jaguar_mpc::{Cost, ExtendParams, PoolShape, Range, Relu6Params, ReluParams, cost};
+use jaguar_mpc::{Cost, ExtendParams, MpcError, PoolShape, Range, Relu6Params, ReluParams, cost};
 use jaguar_rlwe::Parameters;
 
 /// Why a network has no plan.
@@ -28,6 +28,24 @@ pub enum PlanError {
         name: String,
         /// Why.
         source: LayerError,
+    },
+    /// A nonlinear layer would take values that may be wider than it can.
+    #[error("'{name}' would compare values of {bits} bits; the network's activations have {activation_bits}")]
+    Wide {
+        /// The node's name.
+        name: String,
+        /// Bits of its input.
+        bits: u32,
+        /// n.
+        activation_bits: u32,
+    },
+    /// A nonlinear layer's parameters are out of its protocol's range.
+    #[error("layer '{name}': {source}")]
+    Nonlinear {
+        /// The node's name.
+        name: String,
+        /// Why.
+        source: MpcError,
     },
     /// A value needs a ring wider than shares can have.
     #[error("the value of '{name}' would need shares of {bits} bits; at most {MAX_SHARE_BITS} fit")]
@@ -120,6 +138,7 @@ impl Plan {
         let nodes = &network.nodes;
         let bits = network.value_bits();
         let free = made_in_any_ring(network);
+        let opened = opened(network);
 
         // Backwards: in which ring is each value needed?
         let mut needed = vec![n; nodes.len()];
@@ -171,12 +190,17 @@ impl Plan {
                     let in_shape = nodes[node.inputs[0]].shape;
                     let layer = Layout::new(params.ring_dim(), spec, in_shape)
                         .map_err(LayerError::from)
-                        .and_then(|layout| Layer::new(params, layout, id, n, network.weight_bits))
+                        .and_then(|layout| Layer::new(params, layout, id, n, network.weight_bits, opened[id]))
                         .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
                     Some(layer)
                 }
                 _ => None,
             };
+            if matches!(node.op, Op::Relu | Op::Relu6 { .. } | Op::MaxPool(_))
+                && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
+            {
+                return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
+            }
             let nonlinear = match &node.op {
                 Op::Relu => Some(Nonlinear::Relu(ReluParams {
                     out_bits: made,
@@ -196,12 +220,25 @@ impl Plan {
                 }
                 _ => None,
             };
+            let checked = match &nonlinear {
+                None => Ok(()),
+                Some(Nonlinear::Relu(params)) => params.check(),
+                Some(Nonlinear::Relu6(params)) => params.check(),
+                Some(Nonlinear::MaxPool { shape, bits, digit }) => {
+                    ReluParams { digit: *digit, ..ReluParams::new(*bits) }
+                        .check()
+                        .and_then(|()| shape.output().map(drop))
+                }
+            };
             let extension =
                 (ring > made).then_some(ExtendParams { bits: made, out_bits: ring, range: Range::Signed });
+            checked
+                .and_then(|()| extension.as_ref().map_or(Ok(()), ExtendParams::check))
+                .map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
             let values = node.shape.iter().product();
             steps.push(Step { made, ring, layer, nonlinear, extension, values });
         }
-        let digest = digest(network, &params);
+        let digest = digest(network, &params, &steps);
         Ok(Self { params, steps, digest })
     }
 
@@ -245,11 +282,35 @@ fn made_in_any_ring(network: &Network) -> Vec<bool> {
     free
 }
 
-fn digest(network: &Network, params: &Parameters) -> [u8; 32] {
+/// For each node: whether its value reaches the output without a linear layer in between.
+fn opened(network: &Network) -> Vec<bool> {
+    let mut opened = vec![false; network.nodes.len()];
+    if let Some(last) = opened.last_mut() {
+        *last = true;
+    }
+    for (id, node) in network.nodes.iter().enumerate().rev() {
+        if opened[id] && !matches!(node.op, Op::Linear(_)) {
+            node.inputs.iter().for_each(|&i| opened[i] = true);
+        }
+    }
+    opened
+}
+
+/// Covers what follows from the network too, so that two builds that plan alike by name only do not meet, and no hint is used
+/// with another layout than it was made for.
+fn digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("jaguar plan");
     hasher.update(&PROTOCOL_VERSION.to_le_bytes());
     hasher.update(&(params.ring_dim() as u64).to_le_bytes());
     hasher.update(&params.modulus_bits().to_le_bytes());
     hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
+    for step in steps {
+        let mut facts = vec![u64::from(step.made), u64::from(step.ring)];
+        facts.extend(step.layer.iter().flat_map(Layer::facts));
+        hasher.update(&(facts.len() as u64).to_le_bytes());
+        for fact in facts {
+            hasher.update(&fact.to_le_bytes());
+        }
+    }
     *hasher.finalize().as_bytes()
 }

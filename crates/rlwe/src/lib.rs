@@ -117,13 +117,14 @@ impl QuerySecret {
     }
 
     /// A seed for the noise of one layer's ciphertexts. Every call gives another.
-    pub fn noise_seed(&mut self) -> [u8; 32] {
-        let mut seed = [0; 32];
-        self.noise.fill(&mut seed);
+    pub fn noise_seed(&mut self) -> Zeroizing<[u8; 32]> {
+        let mut seed = Zeroizing::new([0; 32]);
+        self.noise.fill(&mut seed[..]);
         seed
     }
 
-    /// `e - a·s`: the b half of an encryption of zero under a.
+    /// `e - a·s`: the b half of an encryption of zero under a. Once for every a: the difference of two would be noise
+    /// alone, and the noise of many would average away.
     pub fn encrypt_zero(&self, ring: &Ring, a: &[u64], noise: &mut Prg) -> Vec<u64> {
         let mut b = vec![0; a.len()];
         ring.multiplier.multiply_into(a, ring.params.modulus_bits(), &self.s, &mut b);

@@ -36,6 +36,11 @@ fn machine() -> String {
     format!("{model}, {cores} hardware threads")
 }
 
+/// How many threads of this machine wanted to run, over the last minute.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
 /// The middle value, or the mean of the two in the middle.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();

@@ -22,7 +22,7 @@ use jaguar_wire::double::{Link, Shaped};
 use jaguar_wire::{Channel, Phase, Traffic, memory_transports};
 use serde::Serialize;
 
-use super::{machine, median};
+use super::{load_average, machine, median};
 use crate::table::{plain, trimmed};
 
 #[derive(clap::Args)]
@@ -257,8 +257,10 @@ fn operations(n: usize) -> Vec<Case> {
     all.push(Case::new("ReLU 37, then truncation, exact sign", n, &[exact, positive]));
     let flow = Case::new("ReLU 37, then truncation, low 12 ignored", n, &[rough, positive]);
     all.push(flow.beside(5.08, 34.2, 20.0));
+    let fewer = relu(FULL, FULL, 3, 12);
+    all.push(Case::new("the same, digits of 3", n, &[fewer, positive]).beside(5.08, 34.2, 20.0));
     let joined = [relu(FULL, FULL + SHIFT, 4, 12), cut(FULL + SHIFT, FULL, Range::NonNegative)];
-    all.push(Case::new("the same in the ReLU's flights (37 > 49)", n, &joined));
+    all.push(Case::new("the same, truncated in the ReLU's flights (37 > 49)", n, &joined));
     let (count, step) = pool(FULL, n);
     all.push(Case::new("max-pool 3x3/2, 37 bits (an input)", count, &[step]));
     all
@@ -292,10 +294,12 @@ fn network() -> Vec<Case> {
             paper: Some(Paper { whose, lan_seconds, wan_seconds, mib }),
         }
     };
-    let full = relu(FULL, FULL, 4, 12);
+    // Digits of three: as many flights here as digits of four, for fewer bytes.
+    let full = relu(FULL, FULL, 3, 12);
     let truncation = cut(FULL, FULL, Range::NonNegative);
     vec![
         of("ours: ReLU 16 > 30, exact", &[relu(16, 30, 4, 1)], ("Jaguar", 7.89, 15.02, 148.61)),
+        of("ours: ReLU 16 > 16, exact, digits of 3", &[relu(16, 16, 3, 1)], ("Jaguar", 7.89, 15.02, 148.61)),
         of(
             "ours: truncation 28 > 16, in the linear layer",
             &[cut(16 + SHIFT, 16, Range::Signed)],
@@ -511,6 +515,8 @@ struct Row {
 #[derive(Serialize)]
 struct Report {
     machine: String,
+    /// Over the last minute of the measurement: above two, the parties had to share their cores.
+    load_average: Option<f64>,
     link: Wire,
     repeats: u32,
     threads_per_party: u32,
@@ -566,6 +572,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut rows = measure(args.link, &cases, args.repeats as usize)?;
     let report = Report {
         machine: machine(),
+        load_average: load_average(),
         link: args.link,
         repeats: args.repeats,
         threads_per_party: 1,
@@ -584,8 +591,9 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn print(report: &Report) {
     crate::say!(
-        "{}\none thread a party, both here; {}; medians of {}\n",
+        "{}; load average {}\none thread a party, both here; {}; medians of {}\n",
         report.machine,
+        report.load_average.map_or("unknown".into(), |load| format!("{load:.1}")),
         report.link.text(),
         report.repeats
     );

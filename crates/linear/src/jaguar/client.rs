@@ -34,23 +34,19 @@ pub fn prepare(
     assert_eq!(hint.len(), layer.hint_bytes(), "the hint of another layer");
     let layout = &layer.layout;
     let (n, per_tile) = (layout.ring_dim(), layout.ciphertexts_per_tile());
-    let noise_seed = Zeroizing::new(secret.noise_seed());
+    let noise_seed = secret.noise_seed();
     let secret = &*secret;
 
     // 1. Encryptions of zero under every input ciphertext's a.
-    let zeros: Vec<Vec<u64>> = (0..layout.ciphertexts())
+    let zeros: Vec<Zeroizing<Vec<u64>>> = (0..layout.ciphertexts())
         .into_par_iter()
         .map(|i| {
             let mut a = vec![0; n];
             public.a(&layer.params, layer.index, i, &mut a);
             let mut noise = Prg::derive(&noise_seed, "jaguar b noise", &[layer.index as u64, i as u64]);
             let b = Zeroizing::new(secret.encrypt_zero(ring, &a, &mut noise));
-            layout
-                .contents(&layout.tiles()[i / per_tile], i % per_tile)
-                .read
-                .iter()
-                .map(|&r| b[r as usize])
-                .collect()
+            let contents = layout.contents(&layout.tiles()[i / per_tile], i % per_tile);
+            Zeroizing::new(contents.read.iter().map(|&r| b[r as usize]).collect())
         })
         .collect();
 
@@ -61,7 +57,7 @@ pub fn prepare(
     let channels: Vec<_> = output.chunks_mut(plane).collect();
     let channel_count = channels.len();
     channels.into_par_iter().enumerate().for_each_init(
-        || vec![0u64; n],
+        || Zeroizing::new(vec![0u64; n]),
         |product, (d, plane)| {
             for (t, tile) in layout.tiles().iter().enumerate() {
                 let at = (t * channel_count + d) * layer.hint_response_bytes();
@@ -73,10 +69,11 @@ pub fn prepare(
                     }
                 }
             }
-            product.fill(0);
         },
     );
-    ClientPrepared { zeros: Zeroizing::new(zeros.concat()), output }
+    let mut all = Zeroizing::new(Vec::with_capacity(layer.uploads));
+    zeros.iter().for_each(|z| all.extend_from_slice(z));
+    ClientPrepared { zeros: all, output }
 }
 
 impl ClientPrepared {

@@ -70,6 +70,9 @@ pub struct Layer {
 /// `2^-HINT_GUARD · sqrt(2N/36)`, 0.01 ulp of standard deviation at N = 2048.
 const HINT_GUARD: u32 = 10;
 
+/// How many bits of the a half are kept between its making and the clients' hints.
+const A_HALF_BITS: u32 = 32;
+
 /// Dropping the low bits of b may cost this many bits below the last place (standard deviation, at worst-case weights).
 const UPLOAD_GUARD: f64 = 8.0;
 
@@ -78,7 +81,11 @@ const UPLOAD_GUARD: f64 = 8.0;
 const MAX_NOISE: f64 = 1.0 / 16.0;
 
 impl Layer {
-    /// Plans one layer: `index` is its number in the model, `weight_bits` bounds the weights.
+    /// Plans one layer: `index` is its number in the model, `weight_bits` bounds the weights, `opened` says that its
+    /// results reach the client without another linear layer in between.
+    ///
+    /// The client knows by how much it rounded each word of b. Where it also sees the result, Σ w·(that) would be a
+    /// term in the weights that averages out of many queries; so nothing is dropped there.
     ///
     /// # Errors
     /// When it does not fit the ring, or its noise would show.
@@ -88,6 +95,7 @@ impl Layer {
         index: usize,
         activation_bits: u32,
         weight_bits: u32,
+        opened: bool,
     ) -> Result<Self, LayerError> {
         let (n, k, f) = (activation_bits, params.modulus_bits(), layout.spec().shift);
         if n + f > k {
@@ -100,18 +108,19 @@ impl Layer {
         let (mut dropped, mut hint_dropped) = (0, 0);
         if params.is_secure() {
             hint_dropped = (k - n).saturating_sub(HINT_GUARD);
-            while spread(dropped + 1) * norm <= ulp / 2f64.powf(UPLOAD_GUARD) {
+            while !opened && spread(dropped + 1) * norm <= ulp / 2f64.powf(UPLOAD_GUARD) {
                 dropped += 1;
             }
         }
         let secret_norm = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
         let sigma = 10.5f64.sqrt();
         let noise_ulps = [
-            sigma * norm,                       // Σ w·e
-            spread(dropped) * norm,             // b rounded
-            sigma * secret_norm,                // e·u
-            sigma * secret_norm,                // e1·s
-            spread(hint_dropped) * secret_norm, // A rounded
+            sigma * norm,                                        // Σ w·e
+            spread(dropped) * norm,                              // b rounded
+            sigma * secret_norm,                                 // e·u
+            sigma * secret_norm,                                 // e1·s
+            spread(hint_dropped) * secret_norm,                  // A rounded
+            spread(k.saturating_sub(A_HALF_BITS)) * secret_norm, // the a half, as it is kept
         ]
         .iter()
         .map(|s| s * s)
@@ -188,6 +197,24 @@ impl Layer {
     /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
     pub fn noise_ulps(&self) -> f64 {
         self.noise_ulps
+    }
+
+    /// Every figure that both parties must have alike, and that a hint was made for: layout, widths, number.
+    pub fn facts(&self) -> Vec<u64> {
+        let l = &self.layout;
+        let mut facts = vec![
+            self.index as u64,
+            self.params.ring_dim() as u64,
+            u64::from(self.params.modulus_bits()),
+            u64::from(self.activation_bits),
+            u64::from(self.hint_bits),
+            u64::from(self.upload_bits),
+            self.uploads as u64,
+            l.slot() as u64,
+            l.row_stride() as u64,
+        ];
+        facts.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));
+        facts
     }
 
     /// log2 Δ: a plaintext is scaled by this many bits.

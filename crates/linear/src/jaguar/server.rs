@@ -10,7 +10,7 @@ use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, server_share};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 
-use super::Layer;
+use super::{A_HALF_BITS, Layer};
 
 /// One linear layer with its weights.
 pub struct ServerLayer {
@@ -30,9 +30,6 @@ pub struct ServerPrepared {
 
 /// What the client sent of one layer: b at the coefficients that are read.
 pub struct Upload(Vec<u64>);
-
-/// How many bits of the a half are kept between its making and the clients' hints.
-const A_HALF_BITS: u32 = 32;
 
 impl ServerLayer {
     /// Packs the weights for the kernels.

@@ -34,7 +34,7 @@ impl Case {
     ) -> Option<Self> {
         let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
         let layout = Layout::new(params.ring_dim(), &spec, in_shape).ok()?;
-        let layer = Layer::new(params, layout, 3, n, WEIGHT_BITS).ok()?;
+        let layer = Layer::new(params, layout, 3, n, WEIGHT_BITS, seed.is_multiple_of(3)).ok()?;
         let (count, terms) = (spec.out_channels, layer.layout.terms_per_output());
         let mut signed = |bits: u32| {
             let v = (prg.next_u64() >> (64 - bits)) as i64 - (1 << (bits - 1));
@@ -232,12 +232,12 @@ fn other_secure_parameters_work_too() {
 fn a_layer_that_the_ring_cannot_hold_is_refused() {
     let layout = |shift| Layout::new(2048, &Linear { shift, ..spec(2, [1, 1], 1, 0, 1) }, [4, 4, 4]).unwrap();
     assert!(matches!(
-        Layer::new(Parameters::DEFAULT, layout(40), 0, 16, 12),
+        Layer::new(Parameters::DEFAULT, layout(40), 0, 16, 12, false),
         Err(LayerError::Modulus { modulus_bits: 48, .. })
     ));
     // 16-bit weights in front of 24-bit activations leave no room above the noise at k = 32.
     let small = Parameters::new(2048, 32).unwrap();
-    assert!(matches!(Layer::new(small, layout(4), 0, 16, 16), Err(LayerError::Noise { .. })));
+    assert!(matches!(Layer::new(small, layout(4), 0, 16, 16, false), Err(LayerError::Noise { .. })));
 }
 
 /// Two responses with one zero-encryption would give their difference away. So: every (client, layer, response)
@@ -261,6 +261,36 @@ fn no_two_responses_share_a_zero_encryption() {
     }
 }
 
+/// The same through the server itself: with all weights zero, a hint is its zero-encryptions alone, and no two responses of any
+/// tile, channel or layer have the same.
+#[test]
+fn no_two_responses_of_a_server_share_a_zero_encryption() {
+    let params = Parameters::DEFAULT;
+    let ring = Ring::new(params);
+    let public = PublicSeed([9; 32]);
+    let p1 = ring.prepare_wide(&public.p1(&params));
+    let mut seen = HashSet::new();
+    for (index, (spec, shape)) in [
+        (spec(6, [3, 3], 1, 1, 1), [2, 90, 90]),
+        (spec(6, [3, 3], 1, 1, 2), [2, 90, 90]),
+        (spec(4, [1, 1], 1, 0, 4), [4, 5, 5]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let layout = Layout::new(params.ring_dim(), &spec, shape).unwrap();
+        let layer = Layer::new(params, layout, index, 16, WEIGHT_BITS, false).unwrap();
+        let (terms, outs) = (layer.layout.terms_per_output(), spec.out_channels);
+        let weights = Weights { weights: vec![0; terms * outs], bias: Bias::PerChannel(vec![0; outs]) };
+        let server = ServerLayer::new(layer.clone(), &weights, WEIGHT_BITS);
+        let hint = server.hint(&ring, &public, &p1, &[5; 32], 0..layer.layout.responses());
+        for response in hint.chunks_exact(layer.hint_response_bytes()) {
+            assert!(seen.insert(response.to_vec()), "layer {index}");
+        }
+    }
+    assert_eq!(seen.len(), 6 * 5 * 2 + 4);
+}
+
 /// The same query twice under fresh secrets: nothing of what is sent repeats.
 #[test]
 fn queries_share_nothing() {
@@ -276,6 +306,6 @@ fn queries_share_nothing() {
 pub(crate) fn client_phases(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<u64> {
     let params = Parameters::DEFAULT;
     let layout = Layout::new(params.ring_dim(), spec, in_shape).unwrap();
-    let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS).unwrap();
+    let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS, true).unwrap();
     Case { layer, weights: weights.clone(), x: x.to_vec(), ring: Ring::new(params) }.run(1).2
 }
