@@ -315,11 +315,42 @@ fn network() -> Vec<Case> {
 /// What one party measured in one repeat.
 #[derive(Clone, Copy)]
 struct Measured {
-    prepare: Duration,
-    online: Duration,
+    prepare: Span,
+    online: Span,
     prepare_traffic: Traffic,
     online_traffic: Traffic,
     cots: u64,
+}
+
+/// How long something took one party.
+#[derive(Clone, Copy)]
+struct Span {
+    elapsed: Duration,
+    /// Of it, the time that the party's thread had a core. Zero where the system does not tell.
+    busy: Duration,
+}
+
+/// The beginning of a [`Span`].
+struct Start {
+    at: Instant,
+    busy: Duration,
+}
+
+impl Start {
+    fn now() -> Self {
+        Self { at: Instant::now(), busy: on_a_core() }
+    }
+
+    fn span(&self) -> Span {
+        Span { elapsed: self.at.elapsed(), busy: on_a_core().saturating_sub(self.busy) }
+    }
+}
+
+/// How long this thread has had a core since it began, to within some milliseconds.
+fn on_a_core() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 /// The two parties meet before each timed part, outside of the link. Whoever waits for one that has failed is told.
@@ -454,12 +485,12 @@ fn once(
     x: &[Vec<u64>],
 ) -> Result<(Outputs, Measured)> {
     let before = party.used();
-    let timed = |chan: &mut Channel, phase: Phase| -> Result<Instant> {
+    let timed = |chan: &mut Channel, phase: Phase| -> Result<Start> {
         chan.flush()?;
         chan.take_stats();
         chan.enter(phase, "bench");
         meeting.meet()?;
-        Ok(Instant::now())
+        Ok(Start::now())
     };
     // 1. Preparation.
     let start = timed(chan, Phase::Preprocessing)?;
@@ -474,7 +505,7 @@ fn once(
         }
     }
     chan.flush()?;
-    let (prepare, prepare_traffic) = (start.elapsed(), chan.total());
+    let (prepare, prepare_traffic) = (start.span(), chan.total());
     let after = party.used();
     // 2. Online.
     let start = timed(chan, Phase::Online)?;
@@ -488,7 +519,7 @@ fn once(
         outputs.extend(y);
     }
     chan.flush()?;
-    let (online, online_traffic) = (start.elapsed(), chan.total());
+    let (online, online_traffic) = (start.span(), chan.total());
     let cots = after.0 - before.0 + after.1 - before.1;
     Ok((outputs, Measured { prepare, online, prepare_traffic, online_traffic, cots }))
 }
@@ -500,6 +531,9 @@ struct Row {
     elements: usize,
     prepare_seconds: f64,
     online_seconds: f64,
+    /// The busier party's time on a core: what is left of the seconds is waiting, for the peer, the link or a core.
+    prepare_busy_seconds: f64,
+    online_busy_seconds: f64,
     /// Of all COTs and corrections, both directions.
     prepare_bytes: u64,
     online_bytes: u64,
@@ -534,8 +568,10 @@ fn row(case: &Case, client: &[Measured], server: &[Measured]) -> Row {
     Row {
         operation: case.name.clone(),
         elements: case.elements(),
-        prepare_seconds: slower(|m| m.prepare),
-        online_seconds: slower(|m| m.online),
+        prepare_seconds: slower(|m| m.prepare.elapsed),
+        online_seconds: slower(|m| m.online.elapsed),
+        prepare_busy_seconds: slower(|m| m.prepare.busy),
+        online_busy_seconds: slower(|m| m.online.busy),
         prepare_bytes: bytes(|m| m.prepare_traffic),
         online_bytes: bytes(|m| m.online_traffic),
         cots: client[0].cots,
@@ -598,6 +634,7 @@ fn print(report: &Report) {
         report.repeats
     );
     crate::say!("seconds a million elements; bytes and COTs an element, COTs' bytes in 'prep. B'");
+    crate::say!("busy: what the busier party's thread had of a core; the rest is waiting");
     let mut table = plain(
         &[
             "operation",
@@ -605,6 +642,7 @@ fn print(report: &Report) {
             "prepare s",
             "online s",
             "both s",
+            "busy s",
             "prep. B",
             "online B",
             "COTs",
@@ -625,6 +663,7 @@ fn print(report: &Report) {
             format!("{prepare:.3}"),
             format!("{online:.3}"),
             format!("{:.3}", prepare + online),
+            format!("{:.3}", (row.prepare_busy_seconds + row.online_busy_seconds) * 1e6 / n),
             format!("{:.2}", row.prepare_bytes as f64 / n),
             format!("{:.2}", row.online_bytes as f64 / n),
             format!("{:.1}", row.cots as f64 / n),
@@ -654,6 +693,7 @@ fn print(report: &Report) {
             "prepare s",
             "online s",
             "both s",
+            "busy s",
             "MiB",
             "rounds",
             "the paper's",
@@ -669,6 +709,7 @@ fn print(report: &Report) {
             format!("{:.2}", row.prepare_seconds),
             format!("{:.2}", row.online_seconds),
             format!("{:.2}", row.prepare_seconds + row.online_seconds),
+            format!("{:.2}", row.prepare_busy_seconds + row.online_busy_seconds),
             format!("{:.2}", (row.prepare_bytes + row.online_bytes) as f64 / 1_048_576.0),
             row.rounds.to_string(),
         ];
