@@ -1,6 +1,7 @@
 //! `jaguar bench`: measurements on this machine, each beside published figures.
 
 mod conv;
+mod e2e;
 mod relu;
 
 use anyhow::Result;
@@ -16,6 +17,8 @@ pub struct Args {
 enum What {
     /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
     Conv(conv::Args),
+    /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
+    E2e(e2e::Args),
     /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
     Relu(relu::Args),
 }
@@ -23,6 +26,7 @@ enum What {
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::Conv(args) => conv::run(args),
+        What::E2e(args) => e2e::run(args),
         What::Relu(args) => relu::run(args),
     }
 }

@@ -250,7 +250,7 @@ impl Layer {
 }
 
 /// Cuts `values` into pieces of the given lengths.
-fn cut<'a, T>(mut values: &'a mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&'a mut [T]> {
+fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
     lengths
         .map(|length| {
             let (first, rest) = std::mem::take(&mut values).split_at_mut(length);
