@@ -43,7 +43,11 @@ pub struct TruncateParams {
 }
 
 impl TruncateParams {
-    pub(crate) fn check(&self) -> Result<(), MpcError> {
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
         check_range("width before a truncation", self.bits, 3..=63)?;
         check_range("number of bits cut off", self.shift, 1..=self.bits - 1)?;
         let most = 63.min(self.bits + 32) - self.shift;
