@@ -2,14 +2,14 @@
 //!
 //! | column | what is timed |
 //! |---|---|
-//! | published | Jaguar as printed (`linear::published_insecure`): the server's evaluation of both halves, on our kernels |
+//! | published | Jaguar as printed (`linear::published_insecure`): the server's evaluation, on our kernels |
 //! | ours | parted halves: once per model, once per client, per query before the input and online, by party |
-//! | Cheetah | `linear::cheetah`, 37-bit shares: transforms, products and export at the server; encryption and decryption |
+//! | Cheetah | `linear::cheetah`, 37-bit shares: transforms, products and export; encryption and decryption |
 //!
-//! As the paper's Tables 3 and 9: single layers, computing only; messages are packed and go through queues in memory (those of
-//! the published form are not packed). Shapes are grouped by the
-//! kind of convolution and by whether a channel fits a ciphertext of N = 2048 (*packed*) or is *split*. Weights are
-//! random with 12 bits. The result of every way is compared with the plaintext reference, once, before anything is timed.
+//! As the paper's Tables 3 and 9: single layers, computing only; messages are packed and go through queues in
+//! memory (those of the published form are not packed). Shapes are grouped by the kind of convolution and by
+//! whether a channel fits a ciphertext of N = 2048 (*packed*) or is *split*. Weights are random with 12 bits.
+//! The result of every way is compared with the plaintext reference, once, before anything is timed.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -148,7 +148,8 @@ fn resnet50() -> Vec<Conv> {
     all
 }
 
-/// MobileNetV2 (`models/mobilenetv2.py`, 0.23): expansion, output channels, repeats and first stride by stage.
+/// MobileNetV2 (`models/mobilenetv2.py`, 0.23): expansion, output channels, repeats and first stride by
+/// stage.
 fn mobilenet_v2() -> Vec<Conv> {
     let mut all = vec![Conv::new(224, 3, 32, 3, 2)];
     let (mut size, mut channels) = (112, 32);
@@ -189,7 +190,8 @@ fn shapes() -> Vec<Conv> {
     all
 }
 
-/// OpenCheetah f71d4d4, one thread, two Zen 3 cores: the server's convolution in milliseconds, by size, channels, kernel, stride.
+/// OpenCheetah f71d4d4, one thread, two Zen 3 cores: the server's convolution in milliseconds, by size,
+/// channels, kernel, stride.
 const OPEN_CHEETAH: [(usize, usize, usize, usize, usize, f64); 12] = [
     (56, 64, 256, 1, 1, 1116.0),
     (56, 256, 64, 1, 1, 1025.0),
@@ -532,7 +534,8 @@ struct Group {
     /// The Cheetah backend, both parties, over all of a query of ours, and over its online part.
     ours: Option<Ratio>,
     ours_online: Option<Ratio>,
-    /// OpenCheetah's server over all of a query of ours, for the shapes that it was measured on (another machine).
+    /// OpenCheetah's server over all of a query of ours, for the shapes that it was measured on (another
+    /// machine).
     ours_over_open_cheetah: Option<Ratio>,
 }
 
@@ -691,9 +694,9 @@ fn print(report: &Report) {
     }
     crate::say!("{}", trimmed(&table));
     crate::say!(
-        "the paper: its form over OpenCheetah, server only, one thread, AVX off. OpenCheetah f71d4d4: its server's \
-         convolution, one thread,\ntwo Zen 3 cores, another machine than this. A query of ours: preparation and \
-         online, both parties; of Cheetah: likewise."
+        "the paper: its form over OpenCheetah, server only, one thread, AVX off. OpenCheetah f71d4d4: its server's\n\
+         convolution, one thread, two Zen 3 cores, another machine than this. A query of ours: preparation and\n\
+         online, both parties; of Cheetah: encryption, server, decryption."
     );
 }
 
@@ -714,8 +717,8 @@ mod tests {
         convs.iter().map(one).sum()
     }
 
-    /// The networks' known sizes: convolutions and multiply-adds (torchvision: 1.814, 4.089 and 0.301 G, of which the fully
-    /// connected layers make 0.5, 2.0 and 1.3 M).
+    /// The networks' known sizes: convolutions and multiply-adds (torchvision: 1.814, 4.089 and 0.301 G, of
+    /// which the fully connected layers make 0.5, 2.0 and 1.3 M).
     #[test]
     fn the_networks_are_whole() {
         let networks = [resnet18(), resnet50(), mobilenet_v2()];

@@ -107,8 +107,8 @@ impl Query {
                 for (from, _, len) in layer.layout.exports(tile, block) {
                     let (row, rest) = shares.split_at_mut(len);
                     for (share, &product) in row.iter_mut().zip(product[from..].iter().step_by(step)) {
-                        // R is a multiple of B's last place: half of one more, and small noise of either sign stays
-                        // on its side of the border.
+                        // R is a multiple of B's last place: half of one more, and small noise of either sign
+                        // stays on its side of the border.
                         let phase = ((2 * *share + 1) << (bits - layer.b_bits() - 1)).wrapping_add(product);
                         *share = (phase >> (bits - layer.share_bits)) & mask;
                     }

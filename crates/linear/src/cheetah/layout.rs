@@ -1,8 +1,9 @@
 //! Where inputs, weights and outputs sit in Cheetah's polynomials.
 //!
-//! The input is cut into *windows* of `H_w × W_w` map values (Cheetah, section 3.1.2 and appendix D.2), neighbours
-//! overlapping by what the kernel reaches, and the channels into blocks of `C_w`; a block of a window is one polynomial, and so is a
-//! block of `M_w` output channels. With `S = C_w·H_w·W_w` and `M_w·S <= N`:
+//! The input is cut into *windows* of `H_w × W_w` map values (Cheetah, section 3.1.2 and appendix D.2),
+//! neighbours overlapping by what the kernel reaches, and the channels into blocks of `C_w`; a block of a
+//! window is one polynomial, and so is a block of `M_w` output channels. With `S = C_w·H_w·W_w` and `M_w·S <=
+//! N`:
 //!
 //! ```text
 //! input   π^i: channel c, value (i, j)            at  X^(c·H_w·W_w + i·W_w + j)
@@ -10,14 +11,15 @@
 //! output       channel m, value (y, x)            at  X^(m·S + (s·y)·W_w + s·x)
 //! ```
 //!
-//! The paper shifts the weights up so that no exponent is negative, and the outputs with them; here a negative exponent
-//! is what it is in the ring, `X^-k = −X^(N−k)`. No other product meets an output's coefficient: for the same m
-//! the place of an input value is unique below S, and for another m it would have to lie S or more away.
+//! The paper shifts the weights up so that no exponent is negative, and the outputs with them; here a
+//! negative exponent is what it is in the ring, `X^-k = −X^(N−k)`. No other product meets an output's
+//! coefficient: for the same m the place of an input value is unique below S, and for another m it would have
+//! to lie S or more away.
 //!
-//! A stride s is met as in the paper: the product is that of stride 1, and every s-th coefficient is taken. Where the
-//! kernel is one wide, only the rows or columns that are read are put in at all. Padding is written out as
-//! zeros. Groups (depthwise layers) have zeros where an output does not see a channel, and products that are zero altogether
-//! are left out.
+//! A stride s is met as in the paper: the product is that of stride 1, and every s-th coefficient is taken.
+//! Where the kernel is one wide, only the rows or columns that are read are put in at all. Padding is written
+//! out as zeros. Groups (depthwise layers) have zeros where an output does not see a channel, and products
+//! that are zero altogether are left out.
 
 use std::ops::Range;
 
@@ -28,10 +30,11 @@ use crate::layout::Tile;
 /// How windows and blocks are chosen under `M_w·C_w·H_w·W_w <= N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {
-    /// The fewest bytes. Several output channels share a response where that saves more than it costs in uploads.
+    /// The fewest bytes. Several output channels share a response where that saves more than it costs in
+    /// uploads.
     FewestBytes,
-    /// As OpenCheetah's convolutions: the fewest windows, then the most channels a ciphertext, one output channel a
-    /// response.
+    /// As OpenCheetah's convolutions: the fewest windows, then the most channels a ciphertext, one output
+    /// channel a response.
     OneOutput,
 }
 
@@ -53,7 +56,8 @@ pub struct Layout {
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
-    /// By axis: how many rows of the input one row of the map steps over, and how many of the map one output does.
+    /// By axis: how many rows of the input one row of the map steps over, and how many of the map one output
+    /// does.
     subsample: [usize; 2],
     stride: [usize; 2],
     /// `[H_w, W_w]`.
@@ -242,7 +246,8 @@ impl Layout {
         }
     }
 
-    /// Writes the weights `[C_out, C_in/groups, k_h, k_w]` that lead from an input block to an output block into zeros.
+    /// Writes the weights `[C_out, C_in/groups, k_h, k_w]` that lead from an input block to an output block
+    /// into zeros.
     pub(super) fn write_weights(&self, out_block: usize, in_block: usize, weights: &[i16], to: &mut [i16]) {
         let [kh, kw] = self.spec.kernel;
         let [wh, ww] = self.window;
@@ -270,8 +275,9 @@ impl Layout {
         self.outs_of(block).len() * tile.height * tile.width
     }
 
-    /// The outputs of a block in a tile's response, row by row: first coefficient (the others follow at distances of
-    /// [`column_stride`](Self::column_stride)), first index into `[C, H, W]` (the others are next to it), and how many.
+    /// The outputs of a block in a tile's response, row by row: first coefficient (the others follow at
+    /// distances of [`column_stride`](Self::column_stride)), first index into `[C, H, W]` (the others are
+    /// next to it), and how many.
     pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let ([_, oh, ow], [wh, ww]) = (self.out_shape, self.window);
         let (down, slot) = (self.stride[0], self.channels * wh * ww);

@@ -1,35 +1,39 @@
 //! The baseline: Cheetah's convolutions and fully connected layers, written to be as fast as they can be.
 //!
-//! `[Σ w·x + bias] mod 2^l  <-  Linear([x] mod 2^l, w, bias)`: shares of the full product, nothing is truncated. Cheetah
-//! (Huang, Lu, Hong, Ding, USENIX Security 2022, ePrint 2022/207), section 3.1 and appendix D.2 for the encoding,
-//! its 1-bit approximate re-sharing for the export. RLWE with N = 4096 and q a product of primes of 30 bits, two wherever
-//! the noise allows and three elsewhere ([`Layer::new`] chooses); ternary secrets, noise of variance 10.5.
+//! `[Σ w·x + bias] mod 2^l  <-  Linear([x] mod 2^l, w, bias)`: shares of the full product, nothing is
+//! truncated. Cheetah (Huang, Lu, Hong, Ding, USENIX Security 2022, ePrint 2022/207), section 3.1 and
+//! appendix D.2 for the encoding, its 1-bit approximate re-sharing for the export. RLWE with N = 4096 and q a
+//! product of primes of 30 bits, two wherever the noise allows and three elsewhere ([`Layer::new`] chooses);
+//! ternary secrets, noise of variance 10.5.
 //!
-//! 1. Client, once per query and number of limbs: a fresh secret s, and a *key* `p0 = e − p1·s` with p1 from a seed
-//!    ([`Query::key`]).
+//! 1. Client, once per query and number of limbs: a fresh secret s, and a *key* `p0 = e − p1·s` with p1 from
+//!    a seed ([`Query::key`]).
 //! 2. Client: `b = e − a·s + round(q·x/2^l)` for every block of a window, a from a seed ([`Query::encrypt`]).
-//! 3. Server: adds its share to b, transforms both halves, adds up their products with the transformed weights
-//!    ([`ServerLayer::evaluate`]).
-//! 4. Server: adds a fresh encryption of zero `(p0·u, p1·u + e1)`, transforms back, switches both halves to a power of two
-//!    (`A` modulo `2^(l+10)` whole, `B` modulo `2^(l+5)` at the outputs only), masks B with a uniform R.
-//!    Its share is `−(R >> 5) + bias`.
+//! 3. Server: adds its share to b, transforms both halves, adds up their products with the transformed
+//!    weights ([`ServerLayer::evaluate`]).
+//! 4. Server: adds a fresh encryption of zero `(p0·u, p1·u + e1)`, transforms back, switches both halves to a
+//!    power of two (`A` modulo `2^(l+10)` whole, `B` modulo `2^(l+5)` at the outputs only), masks B with a
+//!    uniform R. Its share is `−(R >> 5) + bias`.
 //! 5. Client: its share is `(2^5·B + 2^4 + A·s mod 2^(l+10)) >> 10` ([`Query::decrypt`]).
 //!
-//! **Error.** The shares add up to one of the two integers next to `m + ε`, where ε is the noise in units of the last place; no layer
-//! is accepted whose ε has a standard deviation above a tenth at worst-case weights. So the result is m, or off by 1 with a
-//! probability of about `E|ε|` (8 % at worst; under 2 % where A's rounding is most of ε).
+//! **Error.** The shares add up to one of the two integers next to `m + ε`, where ε is the noise in units of
+//! the last place; no layer is accepted whose ε has a standard deviation above a tenth at worst-case weights.
+//! So the result is m, or off by 1 with a probability of about `E|ε|` (8 % at worst; under 2 % where A's
+//! rounding is most of ε).
 //!
-//! **Who learns what.** The client sees B, which R makes uniform, and A, which is pseudorandom by RLWE in the server's u (fresh
-//! for every response) and then rounded: nothing of the weights, of the noise of its own ciphertexts, or of m. R is uniform in
-//! all of `Z_(2^(l+5))`, the ring that B lives in, so no noise needs to be flooded. The server sees RLWE ciphertexts.
+//! **Who learns what.** The client sees B, which R makes uniform, and A, which is pseudorandom by RLWE in the
+//! server's u (fresh for every response) and then rounded: nothing of the weights, of the noise of its own
+//! ciphertexts, or of m. R is uniform in all of `Z_(2^(l+5))`, the ring that B lives in, so no noise needs to
+//! be flooded. The server sees RLWE ciphertexts.
 //!
-//! **Bytes and rounds.** Up: 32 and 30·N·limbs bits once per query, then 32 and 30·N·limbs bits a ciphertext,
-//! `windows·⌈C/C_w⌉` of them. Down: `(l+10)·N` bits a response, `windows·⌈M/M_w⌉` of them, and `l+5` bits an output. The numbers of
-//! ciphertexts and of values are the paper's formulas; a word has fewer bits than the paper's (109 up). One round.
+//! **Bytes and rounds.** Up: 32 bytes and 30·N·limbs bits once per query; then 32 bytes and 30·N·limbs bits a
+//! ciphertext, `windows·⌈C/C_w⌉` of them. Down: `(l+10)·N` bits a response, `windows·⌈M/M_w⌉` of them, and `l+5` bits an
+//! output. The numbers of ciphertexts and of values are the paper's formulas; a word has fewer bits than the
+//! paper's (109 up). One round.
 //!
-//! What is better here than in the published code: operands stay transformed; the client's a is expanded, the weights are
-//! encoded once; both primes fit 32-bit lanes; several outputs share a response where that saves bytes
-//! ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
+//! What is better here than in the published code: operands stay transformed; the client's a is expanded, the
+//! weights are encoded once; both primes fit 32-bit lanes; several outputs share a response where that saves
+//! bytes ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
 
 mod client;
 mod layout;
@@ -49,11 +53,12 @@ pub use server::{Key, ServerLayer};
 /// N.
 const RING_DIM: usize = 4096;
 
-/// Security in tenths of bits, by number of limbs: q < 2^60 and q < 2^90 at N = 4096, ternary secrets. `params/rlwe.json`
-/// (lattice estimator, MATZOV): 224.6 at 2^64, 153.8 at 2^90.
+/// Security in tenths of bits, by number of limbs: q < 2^60 and q < 2^90 at N = 4096, ternary secrets.
+/// `params/rlwe.json` (lattice estimator, MATZOV): 224.6 at 2^64, 153.8 at 2^90.
 const SECURITY_TENTHS: [(usize, u32); 2] = [(2, 2246), (3, 1538)];
 
-/// Bits below the last place that A keeps: rounding costs `2^-10 · ‖s‖₂ / √12`, 0.015 ulp of standard deviation.
+/// Bits below the last place that A keeps: rounding costs `2^-10 · ‖s‖₂ / √12`, 0.015 ulp of standard
+/// deviation.
 const A_GUARD: u32 = 10;
 
 /// Bits below the last place that B keeps: rounding costs `2^-5 / √12`, 0.009 ulp.
@@ -83,7 +88,8 @@ pub enum LayerError {
     },
     /// The noise would be felt.
     #[error(
-        "the noise of this layer would have a standard deviation of {ulps:.2} ulp even with three primes; at most 0.1 is allowed"
+        "the noise of this layer would have a standard deviation of {ulps:.2} ulp even with three primes; \
+         at most 0.1 is allowed"
     )]
     Noise {
         /// In units of the last place.
@@ -101,7 +107,8 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Plans one layer over an input of `in_shape`: shares are modulo `2^share_bits`, `weight_bits` bounds the weights.
+    /// Plans one layer over an input of `in_shape`: shares are modulo `2^share_bits`, `weight_bits` bounds
+    /// the weights.
     ///
     /// # Errors
     /// When it does not fit the ring, or its noise would show.
@@ -130,7 +137,8 @@ impl Layer {
         if !SHARE_BITS.contains(&share_bits) {
             return Err(LayerError::ShareBits { share_bits });
         }
-        // Variances in ulps, at worst-case weights: what the number of outputs a response multiplies, and what not.
+        // Variances in ulps, at worst-case weights: what the number of outputs a response multiplies, and
+        // what not.
         let ulps = |rns: &Rns, outs: usize| {
             let ulp = rns.modulus() as f64 / 2f64.powi(share_bits as i32);
             let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
@@ -196,7 +204,8 @@ impl Layer {
         SECURITY_TENTHS.iter().find(|(limbs, _)| *limbs == self.limbs()).map_or(0, |(_, tenths)| *tenths)
     }
 
-    /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
+    /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case
+    /// weights.
     pub fn noise_ulps(&self) -> f64 {
         self.noise_ulps
     }

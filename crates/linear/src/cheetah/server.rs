@@ -74,8 +74,8 @@ impl Key {
 }
 
 impl ServerLayer {
-    /// Transforms the weights: once per model. They take `layout().products() · 4·N·limbs` bytes, divided by the number
-    /// of windows.
+    /// Transforms the weights: once per model. They take `layout().products() · 4·N·limbs` bytes, divided by
+    /// the number of windows.
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
@@ -119,8 +119,9 @@ impl ServerLayer {
         self.panels.iter().map(|panel| panel.weights.bytes()).sum()
     }
 
-    /// Steps 3 and 4: the answer to the client, and the server's output share (`[C, H, W]` modulo 2^l). `x` is its
-    /// input share, of the same ring; `prg` makes the masks and the encryptions of zero, anew for every call.
+    /// Steps 3 and 4: the answer to the client, and the server's output share (`[C, H, W]` modulo 2^l). `x`
+    /// is its input share, of the same ring; `prg` makes the masks and the encryptions of zero, anew for
+    /// every call.
     ///
     /// # Panics
     /// When `x` has not the layer's input shape, or key or upload are those of another layer.

@@ -1,5 +1,5 @@
-//! The layer against the convolution from its definition, its bytes against the formulas and against what OpenCheetah
-//! sends, and what the client sees against uniform words.
+//! The layer against the convolution from its definition, its bytes against the formulas and against what
+//! OpenCheetah sends, and what the client sees against uniform words.
 
 use std::thread;
 
@@ -166,8 +166,8 @@ fn real_parameters() {
     }
 }
 
-/// Ciphertexts and responses where one output takes one response: what OpenCheetah was seen to send, at 62.4 kB a ciphertext
-/// (`peers.md` of this project's notes: 56x56, 64 to 256 channels: 3.81 MiB up and so on).
+/// Ciphertexts and responses where one output takes one response: what OpenCheetah was seen to send, at 62.4
+/// kB a ciphertext (`peers.md` of this project's notes: 56x56, 64 to 256 channels: 3.81 MiB up and so on).
 #[test]
 fn counts_are_those_of_the_published_code() {
     for (spec, shape, ciphertexts, responses) in [
@@ -240,8 +240,8 @@ fn what_cannot_run_is_refused() {
     assert!(matches!(new(&small, [1, 8, 8], 48, 40), Err(LayerError::Noise { ulps }) if ulps > 0.1));
 }
 
-/// Two outputs with the same weights: if their responses shared a zero-encryption, A would be the same. And what the client
-/// sees of the outputs is uniform, here of a layer whose true values are all zero.
+/// Two outputs with the same weights: if their responses shared a zero-encryption, A would be the same. And
+/// what the client sees of the outputs is uniform, here of a layer whose true values are all zero.
 #[test]
 fn the_client_sees_uniform_words() {
     let spec = spec(8, 1, 1, 0, 1);
@@ -286,7 +286,8 @@ fn nothing_repeats_between_uploads() {
     assert_ne!(query.key().seed, query.key().seed);
 }
 
-/// Whatever a peer sends of the right length is taken as residues; the shares are garbage, and nothing panics.
+/// Whatever a peer sends of the right length is taken as residues; the shares are garbage, and nothing
+/// panics.
 #[test]
 fn bytes_of_a_peer_never_panic() {
     let layer = Layer::new(&spec(3, 3, 1, 1, 1), [3, 9, 9], 37, 12, Windows::FewestBytes).unwrap();

@@ -1,20 +1,22 @@
-//! Arithmetic in `Z_q[X]/(X^n + 1)` where q is the product of two or three of the primes of this crate (residue number
-//! system): q = `2^59.9998` or `2^89.9995`.
+//! Arithmetic in `Z_q[X]/(X^n + 1)` where q is the product of two or three of the primes of this crate
+//! (residue number system): q = `2^59.9998` or `2^89.9995`.
 //!
-//! This is the ring of schemes with a modulus made for transforms, Cheetah's for instance. An operand is transformed
-//! once ([`RnsNtt`]) and stays so; sums of products ([`Rns::accumulate`]) are taken there, and only the sum is
-//! transformed back. Every word is a residue of 30 bits, one plane of n words for each prime (*limb*).
+//! This is the ring of schemes with a modulus made for transforms, Cheetah's for instance. An operand is
+//! transformed once ([`RnsNtt`]) and stays so; sums of products ([`Rns::accumulate`]) are taken there, and
+//! only the sum is transformed back. Every word is a residue of 30 bits, one plane of n words for each prime
+//! (*limb*).
 //!
-//! *Sums of products.* Transformed operands are reduced below p < `2^30`, so that eleven products and what was there
-//! before fit 64 bits; then the high half is brought below p by two conditional subtractions, and at the end one
-//! Montgomery reduction takes `2^32` away. The small operands carry the factor `2^32 / n`, which pays for
-//! it and for the inverse transform.
+//! *Sums of products.* Transformed operands are reduced below p < `2^30`, so that eleven products and what
+//! was there before fit 64 bits; then the high half is brought below p by two conditional subtractions, and
+//! at the end one Montgomery reduction takes `2^32` away. The small operands carry the factor `2^32 / n`,
+//! which pays for it and for the inverse transform.
 //!
-//! *Leaving the ring.* [`Rns::switch_into`] gives `round(x · 2^bits / q) mod 2^bits`: with `y_i = x·(q/p_i)^-1 mod p_i`
-//! that is the fractional part of `Σ y_i / p_i`, computed as a fraction of 64 bits, within `2^-61`.
+//! *Leaving the ring.* [`Rns::switch_into`] gives `round(x · 2^bits / q) mod 2^bits`: with `y_i =
+//! x·(q/p_i)^-1 mod p_i` that is the fractional part of `Σ y_i / p_i`, computed as a fraction of 64 bits,
+//! within `2^-61`.
 //!
-//! Time and memory access depend on lengths, numbers of limbs and the instruction set only; [`Rns::uniform`] rejects
-//! words, and is meant for public ones.
+//! Time and memory access depend on lengths, numbers of limbs and the instruction set only; [`Rns::uniform`]
+//! rejects words, and is meant for public ones.
 
 use super::ntt::{self, Factor, PRIMES, Tables};
 use super::{AllTables, Multiplier, run_prepare_small};
@@ -25,7 +27,8 @@ use crate::simd::{Line, Portable, Simd, multiversion, wipe, words, words_mut};
 /// Bits of a residue, and of a word on the wire.
 pub const LIMB_BITS: u32 = 30;
 
-/// Products added up between two reductions: `11 (p - 1)^2 + 2^32 p < 2^62 · 15/4`, so that the high half stays below 4p.
+/// Products added up between two reductions: `11 (p - 1)^2 + 2^32 p < 2^62 · 15/4`, so that the high half
+/// stays below 4p.
 const LAZY_TERMS: usize = 11;
 
 /// How many sums share their inputs in one pass of [`Rns::accumulate`].
@@ -51,7 +54,8 @@ struct Limb {
 /// A polynomial as coefficients: residues below 2p, `[limb][n]`. Zeroised on drop.
 pub struct RnsPoly(Vec<Line>);
 
-/// A polynomial transformed: residues below p, `[limb][n]` in the order of this process's kernel. Zeroised on drop.
+/// A polynomial transformed: residues below p, `[limb][n]` in the order of this process's kernel. Zeroised on
+/// drop.
 pub struct RnsNtt(Vec<Line>);
 
 /// A small secret polynomial, transformed and times `2^32 / n`. Zeroised on drop.
@@ -84,8 +88,8 @@ impl Drop for RnsPairs {
     }
 }
 
-/// Small polynomials (weights) for one or two sums of `terms` products, transformed, in the order in which the sum reads
-/// them: `[limb][line of n][term][sum]`.
+/// Small polynomials (weights) for one or two sums of `terms` products, transformed, in the order in which
+/// the sum reads them: `[limb][line of n][term][sum]`.
 pub struct RnsPanel {
     outs: usize,
     terms: usize,
@@ -196,8 +200,8 @@ impl Rns {
         poly
     }
 
-    /// A polynomial from residues of [`LIMB_BITS`] bits, `[limb][n]`, as a peer sends them. Bits above are ignored, and
-    /// a word that is no reduced residue stands for the residue that it is modulo p.
+    /// A polynomial from residues of [`LIMB_BITS`] bits, `[limb][n]`, as a peer sends them. Bits above are
+    /// ignored, and a word that is no reduced residue stands for the residue that it is modulo p.
     ///
     /// # Panics
     /// If there are not n words for each limb.
@@ -239,8 +243,8 @@ impl Rns {
         }
     }
 
-    /// Adds `round(q · m / 2^bits)` for every m in `values`, which are taken modulo `2^bits`: the encoding of a
-    /// plaintext modulo `2^bits`. The rounding is off by half at most.
+    /// Adds `round(q · m / 2^bits)` for every m in `values`, which are taken modulo `2^bits`: the encoding of
+    /// a plaintext modulo `2^bits`. The rounding is off by half at most.
     ///
     /// # Panics
     /// If `values` is not n long or `bits` not in `1..=62`.
@@ -262,7 +266,8 @@ impl Rns {
         RnsNtt(std::mem::take(&mut poly.0))
     }
 
-    /// Transforms a small secret polynomial for [`multiply`](Self::multiply) and [`add_product`](Self::add_product).
+    /// Transforms a small secret polynomial for [`multiply`](Self::multiply) and
+    /// [`add_product`](Self::add_product).
     ///
     /// # Panics
     /// If `values` is not n long.
@@ -315,8 +320,8 @@ impl Rns {
         RnsPairs { count: pairs.len(), lines }
     }
 
-    /// Transforms the small polynomials of `outs` sums of `terms` products; `fill(out, term, coefficients)` writes each into
-    /// zeros.
+    /// Transforms the small polynomials of `outs` sums of `terms` products; `fill(out, term, coefficients)`
+    /// writes each into zeros.
     ///
     /// # Panics
     /// If `outs` is not 1 or 2 ([`PANEL_OUTS`]) or there are no terms.
@@ -378,8 +383,8 @@ impl Rns {
     }
 }
 
-/// Constants of `round(q · m / 2^bits)` modulo one prime: `-c · 2^-bits` for `c = q·m mod 2^bits`, centred, since
-/// `2^bits · round(q·m / 2^bits) = q·m - c` and q is zero modulo p.
+/// Constants of `round(q · m / 2^bits)` modulo one prime: `-c · 2^-bits` for `c = q·m mod 2^bits`, centred,
+/// since `2^bits · round(q·m / 2^bits) = q·m - c` and q is zero modulo p.
 struct Scale {
     prime: u32,
     /// q modulo `2^64`.
@@ -412,8 +417,8 @@ fn residue(value: i32, prime: u32) -> u32 {
     (value + ((value >> 31) & prime as i32)) as u32
 }
 
-/// x modulo `modulus` for `x < 2 · modulus`: the smaller of x and x - modulus as unsigned numbers, an instruction
-/// without a branch on every target.
+/// x modulo `modulus` for `x < 2 · modulus`: the smaller of x and x - modulus as unsigned numbers, an
+/// instruction without a branch on every target.
 #[inline(always)]
 fn reduce_once(x: u32, modulus: u32) -> u32 {
     x.min(x.wrapping_sub(modulus))
@@ -546,7 +551,8 @@ fn dot<S: Simd, const OUTS: usize>(
         }
         for (out, sums) in sums.into_iter().enumerate() {
             for (half, sum) in sums.into_iter().enumerate() {
-                // The low halves of the sum and of m p agree, so that the difference of the high ones is exact.
+                // The low halves of the sum and of m p agree, so that the difference of the high ones is
+                // exact.
                 let m = simd.mul_words(sum, inverse);
                 let reduced = simd.join_high(simd.sub_words(sum, simd.mul_words(m, p)));
                 store(out, half, v, simd.add(reduced, offset));

@@ -185,7 +185,8 @@ proptest! {
             let mut sum = poly(&rns, seed);
             let x = integers(&rns, &sum);
             rns.add_small(&mut sum, &e);
-            let added: Vec<u128> = x.iter().zip(&e).map(|(&x, &e)| (x as i128 + i128::from(e)).rem_euclid(q as i128) as u128).collect();
+            let add = |(&x, &e): (&u128, &i8)| (x as i128 + i128::from(e)).rem_euclid(q as i128) as u128;
+            let added: Vec<u128> = x.iter().zip(&e).map(add).collect();
             prop_assert_eq!(integers(&rns, &sum), added.clone());
             rns.negate(&mut sum);
             prop_assert_eq!(integers(&rns, &sum), added.iter().map(|x| (q - x) % q).collect::<Vec<_>>());
@@ -208,7 +209,8 @@ proptest! {
                     floor >>= 1;
                 }
                 let error = (got as i128 - floor as i128).rem_euclid(q as i128);
-                prop_assert!(error == 0 && below <= 0.5 || error == 1 && below >= 0.5, "{} of 2^{}: {} {} {}", m, bits, got, floor, below);
+                let nearest = error == 0 && below <= 0.5 || error == 1 && below >= 0.5;
+                prop_assert!(nearest, "{} of 2^{}: {}, not {} + {}", m, bits, got, floor, below);
             }
             for bits in [1, 37, 47, 60] {
                 check_switch(&rns, &poly(&rns, seed), bits);
