@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::Network;
 use jaguar_linear::jaguar::{Layer, ServerLayer, ServerPrepared};
-use jaguar_mpc::Party;
+use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
@@ -31,9 +31,6 @@ pub struct Service {
     reveal: Reveal,
 }
 
-/// Shares of logits that `jaguar_mpc::Argmax` compares.
-const MAX_ARGMAX_BITS: u32 = 24;
-
 /// What one query cost the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
@@ -57,10 +54,10 @@ impl Service {
         let network = &bundle.model.network;
         let plan = Plan::new(network, params)?;
         let output_bits = plan.steps.last().map_or(0, |s| s.ring);
-        if reveal == Reveal::Label && output_bits > MAX_ARGMAX_BITS {
+        if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
                 "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
-                 values), and the comparison takes {MAX_ARGMAX_BITS}"
+                 values), and the comparison takes {WIDEST}"
             )));
         }
         let layers = plan
