@@ -94,16 +94,16 @@ impl Layout {
                 let window =
                     [0, 1].map(|i| (window[i] - 1) * stride[i] + spec.dilation[i] * (spec.kernel[i] - 1) + 1);
                 let area = window[0] * window[1];
-                let tiles = tiles([oh, ow], [height, width]);
+                let count = oh.div_ceil(height) * ow.div_ceil(width);
                 for channels in parts(in_shape[0]).filter(|c| c * area <= ring_dim) {
                     let room = (ring_dim / (channels * area)).min(sizes.max_outs).min(spec.out_channels);
                     let outs = if windows == Windows::OneOutput { 1 } else { room };
                     let size = match windows {
                         Windows::FewestBytes => {
                             let up = in_shape[0].div_ceil(channels) * sizes.up;
-                            tiles.len() * (up + spec.out_channels.div_ceil(outs) * sizes.down)
+                            count * (up + spec.out_channels.div_ceil(outs) * sizes.down)
                         }
-                        Windows::OneOutput => tiles.len(),
+                        Windows::OneOutput => count,
                     };
                     if best.as_ref().is_some_and(|((least, _), _)| size > *least) {
                         continue;
@@ -116,7 +116,7 @@ impl Layout {
                         subsample,
                         stride,
                         window,
-                        tiles: tiles.clone(),
+                        tiles: tiles([oh, ow], [height, width]),
                         channels,
                         outs,
                     };
