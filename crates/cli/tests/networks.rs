@@ -209,7 +209,7 @@ fn run(case: &Case) {
     if !source.is_file() || inputs.len() < count || calibration.is_empty() {
         let found = inputs.len();
         println!(
-            "skipped: {} needs {} and {count} pictures {prefix}* ({found} found), {} to calibrate on: make models",
+            "skipped: {} needs {} and {count} pictures {prefix}* ({found} found), {} to calibrate on: make models, make torch-models",
             case.name,
             source.display(),
             case.calibration.unwrap_or("those of the demo"),
