@@ -29,7 +29,8 @@ fn main() {
 
 fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     let start = Instant::now();
-    let graph = match import_file(&models.join(entry.file), &ImportOptions::default()) {
+    let Some(file) = zoo::model_file(models, entry.file) else { return };
+    let graph = match import_file(&file, &ImportOptions::default()) {
         Ok(graph) => graph,
         Err(error) => return println!("{}: {error}", entry.file),
     };

@@ -76,6 +76,15 @@ pub fn folders() -> Option<(PathBuf, PathBuf)> {
     Some((folder("JAGUAR_MODELS")?, folder("JAGUAR_IMAGES")?))
 }
 
+/// The model's file in that folder; says so and gives `None` where it is not there (not every one has a package).
+pub fn model_file(models: &Path, file: &str) -> Option<PathBuf> {
+    let path = Some(models.join(file)).filter(|p| p.is_file());
+    if path.is_none() {
+        println!("skipped: {} has no {file}", models.display());
+    }
+    path
+}
+
 /// A prepared image.
 pub struct Sample {
     /// Its file's name without the ending.
