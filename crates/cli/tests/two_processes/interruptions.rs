@@ -98,6 +98,22 @@ fn clients_that_are_none() {
 fn send(name: &str, process: &Process) {
     let status = Command::new("kill").args([format!("-{name}"), process.id.to_string()]).status();
     assert!(status.is_ok_and(|s| s.success()), "kill -{name} {}", process.id);
+    if name == "STOP" {
+        // A thread that runs stops a moment after the signal was sent, and may get a whole query done in it.
+        while !all_threads_stopped(process.id) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Whether the system has every thread of a process down as stopped.
+fn all_threads_stopped(process: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
+    tasks.map(|task| task.expect("an entry").path().join("stat")).all(|stat| {
+        // `pid (name) state ...`; a thread that ended meanwhile counts for nothing.
+        std::fs::read_to_string(stat)
+            .map_or(true, |text| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+    })
 }
 
 /// How many bytes of the client take a query halfway through its online phase, with the hint there.
