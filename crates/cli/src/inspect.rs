@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
                 step.ring.to_string()
             },
         ];
-        let cost = step.cost();
+        let cost = step.cost;
         let cots = cost.cots_from_client + cost.cots_from_server;
         let (mut up, none) = (cost.up, || "-".to_owned());
         match &step.layer {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, Prediction, connect};
 use jaguar_engine::files::default_cache;
 use jaguar_engine::report::Report;
-use jaguar_graph::network::Network;
+use jaguar_graph::network::{Network, softmax};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
@@ -138,8 +138,7 @@ fn show(
         Prediction::Label(label) => (Vec::new(), *label),
         Prediction::Logits(logits) => {
             let real = network.output.logits(logits);
-            let largest = real.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = real.iter().map(|l| (l - largest).exp()).sum();
+            let probabilities = softmax(&real);
             let mut order: Vec<usize> = (0..real.len()).collect();
             order.sort_by(|&a, &b| logits[b].cmp(&logits[a]).then(a.cmp(&b)));
             let top: Vec<Class> = order
@@ -149,7 +148,7 @@ fn show(
                     class,
                     name: name(class),
                     logit: real[class],
-                    probability: (real[class] - largest).exp() / sum,
+                    probability: probabilities[class],
                 })
                 .collect();
             (top, order.first().copied().unwrap_or(0))

@@ -6,6 +6,7 @@ use std::time::Instant;
 use jaguar_graph::network::{Network, Node, Op};
 use jaguar_linear::jaguar::{ClientPrepared, prepare};
 use jaguar_mpc::Party;
+use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
@@ -361,13 +362,7 @@ impl Prepared {
         let prediction = match result {
             program::PreparedResult::Logits => {
                 let theirs = channel.recv_packed(output.len(), bits)?;
-                Prediction::Logits(
-                    output
-                        .iter()
-                        .zip(&theirs)
-                        .map(|(a, b)| program::signed(a.wrapping_add(*b), bits))
-                        .collect(),
-                )
+                Prediction::Logits(output.iter().zip(&theirs).map(|(a, b)| open(*a, *b, bits)).collect())
             }
             program::PreparedResult::Label(argmax) => {
                 let label = argmax.run(channel, &output)?;

@@ -123,11 +123,6 @@ pub(crate) fn label(node: usize, name: &str) -> String {
     format!("{node:04} {name}")
 }
 
-/// The integer that a residue modulo 2^bits stands for.
-pub(crate) fn signed(value: u64, bits: u32) -> i64 {
-    ((value << (64 - bits)) as i64) >> (64 - bits)
-}
-
 /// Shares of the whole plan are reduced to the ring in which they are used.
 fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
     let mask = u64::MAX >> (64 - bits);
@@ -263,18 +258,5 @@ impl Program<'_> {
             clock.online[id] = clock.since(start, channel.waited() - waited);
         }
         Ok(values.pop().flatten().expect("a valid network has an output"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn residues_are_centred() {
-        assert_eq!(signed(0xffff, 16), -1);
-        assert_eq!(signed(0x7fff, 16), 32767);
-        assert_eq!(signed(0x8000, 16), -32768);
-        assert_eq!(signed(0x1_0005, 16), 5);
     }
 }

@@ -10,6 +10,7 @@ use std::thread;
 
 use jaguar_graph::network::Op;
 use jaguar_graph::reference;
+use jaguar_mpc::reference::open;
 use jaguar_rlwe::Parameters;
 use jaguar_wire::memory_pair;
 use serde::Serialize;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::EngineError;
 use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
-use crate::program::signed;
 use crate::report::NoProgress;
 use crate::server::Service;
 
@@ -107,7 +107,7 @@ fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<L
     for (id, node) in network.nodes.iter().enumerate() {
         let step = &plan.steps[id];
         let value: Vec<i64> =
-            client[id].iter().zip(&server[id]).map(|(a, b)| signed(a.wrapping_add(*b), step.ring)).collect();
+            client[id].iter().zip(&server[id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
         let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
         let mut bound = 0.0;
         let errors: Vec<f64> = match (&node.op, &step.layer, &model.weights[id]) {

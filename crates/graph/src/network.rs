@@ -388,15 +388,18 @@ impl OutputSpec {
 
     /// What the ONNX model would give: the logits, through a softmax if the model ends in one.
     pub fn finish(&self, values: &[i64]) -> Vec<f64> {
-        let mut logits = self.logits(values);
-        if self.softmax {
-            let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            logits.iter_mut().for_each(|v| *v = (*v - top).exp());
-            let sum: f64 = logits.iter().sum();
-            logits.iter_mut().for_each(|v| *v /= sum);
-        }
-        logits
+        let logits = self.logits(values);
+        if self.softmax { softmax(&logits) } else { logits }
     }
+}
+
+/// e^v by its sum over all values: what a softmax makes of logits.
+pub fn softmax(logits: &[f64]) -> Vec<f64> {
+    let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut values: Vec<f64> = logits.iter().map(|v| (v - top).exp()).collect();
+    let sum: f64 = values.iter().sum();
+    values.iter_mut().for_each(|v| *v /= sum);
+    values
 }
 
 /// The index of the largest value, the first of equals; 0 for an empty slice.

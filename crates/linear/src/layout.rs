@@ -38,13 +38,13 @@ pub enum LayoutError {
 
 /// One kernel position, in the order of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tap {
+struct Tap {
     /// Which phase of the channel it reads.
-    pub phase: usize,
+    phase: usize,
     /// Rows down from the output's row.
-    pub dy: usize,
+    dy: usize,
     /// Columns to the right of the output's column.
-    pub dx: usize,
+    dx: usize,
 }
 
 /// Every s-th row and column of a channel.

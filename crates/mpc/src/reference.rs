@@ -83,3 +83,16 @@ pub fn argmax(x: &[i64]) -> usize {
     let largest = *x.iter().max().expect("at least one value");
     x.iter().position(|&v| v == largest).expect("it is among them")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residues_are_centred() {
+        assert_eq!(signed(0xffff, 16), -1);
+        assert_eq!(signed(0x7fff, 16), 32767);
+        assert_eq!(signed(0x8000, 16), -32768);
+        assert_eq!(signed(0x1_0005, 16), 5);
+    }
+}

@@ -78,6 +78,8 @@ pub struct Step {
     pub extension: Option<ExtendParams>,
     /// How many values the operation makes.
     pub values: usize,
+    /// COTs, bytes and rounds of the nonlinear part and the extension.
+    pub cost: Cost,
 }
 
 /// A nonlinear layer's protocol and its parameters.
@@ -105,17 +107,15 @@ pub const DIGIT: u32 = 4;
 /// the two lowest values of the ring, which no value in range is.
 const IGNORED: u32 = 1;
 
-impl Step {
-    /// COTs, bytes and rounds of the nonlinear part and the extension.
-    pub fn cost(&self) -> Cost {
-        let nonlinear = match &self.nonlinear {
-            None => Cost::default(),
-            Some(Nonlinear::Relu(params)) => cost::relu(self.values, params),
-            Some(Nonlinear::Relu6(params)) => cost::relu6(self.values, params),
-            Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
-        };
-        nonlinear + self.extension.as_ref().map_or(Cost::default(), |e| cost::extend(self.values, e))
-    }
+/// COTs, bytes and rounds of a nonlinear layer and the extension behind it.
+fn price(values: usize, nonlinear: Option<&Nonlinear>, extension: Option<&ExtendParams>) -> Cost {
+    let nonlinear = match nonlinear {
+        None => Cost::default(),
+        Some(Nonlinear::Relu(params)) => cost::relu(values, params),
+        Some(Nonlinear::Relu6(params)) => cost::relu6(values, params),
+        Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
+    };
+    nonlinear + extension.map_or(Cost::default(), |e| cost::extend(values, e))
 }
 
 /// What both parties do, in order: one step per node.
@@ -171,7 +171,7 @@ impl Plan {
             // Sums over windows are taken on whole words before they are reduced.
             let gained = node.op.scale_gain().next_power_of_two().trailing_zeros();
             if ring > MAX_SHARE_BITS || ring + gained > 63 {
-                return Err(PlanError::Ring { name: node.name.clone(), bits: ring.max(MAX_SHARE_BITS + 1) });
+                return Err(PlanError::Ring { name: node.name.clone(), bits: ring + gained });
             }
             let made = match &node.op {
                 Op::Input => ring,
@@ -236,7 +236,8 @@ impl Plan {
                 .and_then(|()| extension.as_ref().map_or(Ok(()), ExtendParams::check))
                 .map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
             let values = node.shape.iter().product();
-            steps.push(Step { made, ring, layer, nonlinear, extension, values });
+            let cost = price(values, nonlinear.as_ref(), extension.as_ref());
+            steps.push(Step { made, ring, layer, nonlinear, extension, values, cost });
         }
         let digest = digest(network, &params, &steps);
         Ok(Self { params, steps, digest })
@@ -254,7 +255,7 @@ impl Plan {
 
     /// COTs, bytes and rounds of all nonlinear layers and extensions.
     pub fn nonlinear_cost(&self) -> Cost {
-        self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost())
+        self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost)
     }
 
     /// Bytes of the whole hint.
