@@ -320,7 +320,8 @@ fn tile(
         let stride = tw + reach[1] - if tw == ow { shared_columns } else { 0 };
         let full = (th + reach[0] - 1) * stride + tw + reach[1];
         let need = match slot_with_shared_rows {
-            Some(shared) if th == oh && tw == ow => shared.min(full),
+            // Where the padding is deeper than the kernel reaches, there are outputs beyond the shared rows.
+            Some(shared) if th == oh && tw == ow => shared.min(full).max((th - 1) * stride + tw),
             _ => full,
         };
         (stride, need)
@@ -490,6 +491,19 @@ mod tests {
         // A fully connected layer as a kernel over the whole input.
         let fc = Linear { kernel: [7, 7], ..conv(3, 1, 1, 0, 1) };
         assert_eq!(check(2048, &fc, [40, 7, 7]).slots(), 32);
+    }
+
+    /// More rows of padding than the kernel has: the last outputs lie beyond the rows that slots share, and still
+    /// within the response.
+    #[test]
+    fn padding_deeper_than_the_kernel() {
+        let spec = Linear { kernel: [1, 2], pads: [2, 1, 2, 1], ..conv(2, 1, 1, 0, 1) };
+        for (height, width, ring_dim) in [(7, 1, 32), (2, 6, 32), (1, 9, 32), (6, 6, 64), (3, 5, 64)] {
+            let layout = check(ring_dim, &spec, [3, height, width]);
+            for tile in layout.tiles() {
+                assert!(layout.export_len(tile) <= ring_dim, "{height} x {width} in {ring_dim}");
+            }
+        }
     }
 
     #[test]
