@@ -8,8 +8,7 @@ use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{ImageSpec, Op, Resize};
 use jaguar_graph::quantise::{self, calibrate};
-use jaguar_plan::Plan;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::{Choices, Plan, Protocol};
 
 use crate::picture;
 use crate::table::{bytes, plain, trimmed};
@@ -139,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
         ..quantise::Options::default()
     };
     let (model, report) = calibrate(&graph, &images, &options)?;
-    let plan = Plan::new(&model.network, Parameters::DEFAULT)?;
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))?;
     let check = agreement(&graph, &model, &images)?;
 
     if args.verbose {

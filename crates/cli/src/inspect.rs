@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::describe;
-use jaguar_plan::Plan;
-use jaguar_rlwe::{Estimate, Parameters};
+use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_rlwe::Estimate;
 
 use crate::table::{bytes, count, plain, trimmed};
 
@@ -19,8 +19,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let params = Parameters::DEFAULT;
-    let plan = Plan::new(network, params)?;
+    let plan = Plan::new(network, Choices::standard(network, Protocol::Jaguar))?;
+    let params = plan.params;
     crate::say!("{} (model {})", network.name, bundle.id());
     let security = match params.estimate() {
         Estimate::TenthsOfBits(t) => format!("{:.1} bits of security", f64::from(t) / 10.0),

@@ -12,7 +12,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::{Choices, Protocol};
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
 use crate::link;
@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> Result<()> {
         Shown::Label => Reveal::Label,
     };
     let listener = Listener::bind(args.listen.as_str())?;
-    let service = Arc::new(Service::new(bundle, Parameters::DEFAULT, reveal)?);
+    let choices = Choices::standard(&bundle.model.network, Protocol::Jaguar);
+    let service = Arc::new(Service::new(bundle, choices, reveal)?);
     let mut bars = Bars::new(false);
     service.prepare_model(&mut bars);
     bars.finish();

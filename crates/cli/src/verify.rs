@@ -8,7 +8,7 @@ use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::{Choices, Protocol};
 
 use crate::picture;
 use crate::table::{plain, trimmed};
@@ -42,7 +42,8 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let checks = verify(bundle, Parameters::DEFAULT, Reveal::Logits, &inputs, &cache);
+    let choices = Choices::standard(&bundle.model.network, Protocol::Jaguar);
+    let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
     let checks = checks?;
 

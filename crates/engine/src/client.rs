@@ -16,7 +16,7 @@ use jaguar_wire::{Channel, Phase};
 use crate::EngineError;
 use crate::bundle::ModelId;
 use crate::hint::HintFile;
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost, parameters};
+use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost};
 use crate::program::{self, Clock, Linear, PreparedStep};
 use crate::report::{Progress, Report};
 
@@ -80,7 +80,6 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
         return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
     }
     let offer: Offer = channel.recv_message("offer", MAX_MESSAGE)?;
-    let params = parameters(offer.ring_dim, offer.modulus_bits)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
@@ -116,7 +115,7 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
     }
-    let plan = Plan::new(&network, params)?;
+    let plan = Plan::new(&network, offer.choices)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
     Ok((network, plan, offer.model, offer.reveal))

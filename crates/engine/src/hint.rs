@@ -79,7 +79,7 @@ impl HintFile {
         (&mut file).take(HEADER).read_to_end(&mut header).map_err(io)?;
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&model.0);
-        head.extend_from_slice(&plan.digest());
+        head.extend_from_slice(&plan.hint_digest());
         let nonce = if header.len() as u64 == HEADER && header[..72] == head {
             header[72..].try_into().expect("32 bytes")
         } else if !exclusive {

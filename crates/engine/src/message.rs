@@ -1,9 +1,8 @@
 //! The control messages. Everything bulky travels outside them, in lengths that follow from the plan.
 
-use jaguar_rlwe::Parameters;
+use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
-use crate::EngineError;
 use crate::bundle::ModelId;
 
 /// Control messages (but the network) are at most this long.
@@ -22,8 +21,7 @@ pub(crate) struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
     pub model: ModelId,
-    pub ring_dim: u32,
-    pub modulus_bits: u32,
+    pub choices: Choices,
     pub reveal: Reveal,
 }
 
@@ -61,10 +59,4 @@ pub(crate) struct ServerCost {
     pub online: Vec<u32>,
     /// Peak memory of the server's process in KiB, 0 if unknown.
     pub peak_kib: u64,
-}
-
-/// The parameter set that a peer names, if it is one that we accept.
-pub(crate) fn parameters(ring_dim: u32, modulus_bits: u32) -> Result<Parameters, EngineError> {
-    Parameters::new(ring_dim as usize, modulus_bits)
-        .map_err(|e| EngineError::PeerMisbehaved(format!("unacceptable parameters: {e}")))
 }

@@ -6,10 +6,10 @@ use jaguar_graph::network::Network;
 use jaguar_linear::jaguar::{Layer, ServerLayer, ServerPrepared};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{PROTOCOL_VERSION, Plan};
+use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
 use jaguar_ring::product::WideNtt;
-use jaguar_rlwe::{Parameters, PublicSeed, Ring};
+use jaguar_rlwe::{PublicSeed, Ring};
 use jaguar_wire::{Channel, Phase, Traffic};
 
 use crate::EngineError;
@@ -43,16 +43,14 @@ pub struct Served {
 }
 
 impl Service {
-    /// Plans the bundle's network and packs its weights.
+    /// Plans the bundle's network as `choices` say and packs its weights.
     ///
     /// # Errors
-    /// When the network does not fit the parameters, or these are not secure.
-    pub fn new(bundle: Bundle, params: Parameters, reveal: Reveal) -> Result<Self, EngineError> {
-        if !params.is_secure() {
-            return Err(EngineError::Input("a server takes no insecure parameters".into()));
-        }
+    /// When the choices are not sound, or the network does not fit them.
+    pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
-        let plan = Plan::new(network, params)?;
+        let plan = Plan::new(network, choices)?;
+        let params = plan.params;
         let output_bits = plan.steps.last().map_or(0, |s| s.ring);
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
@@ -140,11 +138,9 @@ impl Service {
         if version != PROTOCOL_VERSION {
             return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
         }
-        let params = &self.plan.params;
         channel.send_message(&Offer {
             model: self.bundle.id(),
-            ring_dim: params.ring_dim() as u32,
-            modulus_bits: params.modulus_bits(),
+            choices: self.plan.choices.clone(),
             reveal: self.reveal,
         })?;
         channel.send_message(self.network())?;
@@ -157,7 +153,7 @@ impl Service {
 
         // 2. Client: the hint, from where the client's copy ends; base OTs.
         channel.enter(Phase::Client, "hint");
-        let hint_key = self.bundle.hint_key(&accept.nonce, &self.plan.digest());
+        let hint_key = self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest());
         for block in blocks(&self.plan).into_iter().skip(accept.have_blocks as usize) {
             let layer = self.layers[block.node].as_ref().expect("blocks are of linear layers");
             let bytes = layer.hint(&self.ring, &self.public, &self.p1, &hint_key, block.responses);

@@ -6,8 +6,8 @@ use jaguar_graph::network::{
     Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
     Weights, Window,
 };
+use jaguar_plan::{Choices, Plan, Protocol};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::Parameters;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
@@ -118,6 +118,16 @@ impl Builder {
     }
 }
 
+/// What a plan follows by default.
+fn standard(bundle: &Bundle) -> Choices {
+    Choices::standard(&bundle.model.network, Protocol::Jaguar)
+}
+
+fn service(bundle: Bundle) -> Service {
+    let choices = standard(&bundle);
+    Service::new(bundle, choices, Reveal::Logits).unwrap()
+}
+
 /// Every operation, in the combinations that real networks have: residuals, bottlenecks without activation, pools in both places,
 /// concatenation, channel padding, average at the end.
 fn everything() -> Bundle {
@@ -125,31 +135,31 @@ fn everything() -> Bundle {
     let window = |k: usize, s: usize, pads| Window { kernel: [k; 2], stride: [s; 2], pads };
     let stem = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
     let pooled = b.add(Op::MaxPool(window(3, 2, [1, 1, 0, 1])), &[stem], [8, 4, 4]);
-    let relu = b.add(Op::Relu, &[pooled], [8, 4, 4]);
+    let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [8, 4, 4]);
     let depth = b.conv(relu, 8, 3, 1, 1, 8);
-    let six = b.add(Op::Relu6 { log2_six: 11 }, &[depth], [8, 4, 4]);
+    let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [8, 4, 4]);
     let project = b.conv(six, 8, 1, 1, 0, 1);
     let residual = b.add(Op::Add, &[project, relu], [8, 4, 4]);
     let expand = b.conv(residual, 12, 1, 1, 0, 2); // linear after linear: an extension
-    let relu2 = b.add(Op::Relu, &[expand], [12, 4, 4]);
+    let relu2 = b.add(Op::Relu { ignored: 0 }, &[expand], [12, 4, 4]);
     let sum = b.add(
         Op::SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) },
         &[relu2],
         [12, 3, 3],
     );
     let a = b.conv(sum, 5, 3, 1, 1, 1);
-    let relu3 = b.add(Op::Relu, &[a], [5, 3, 3]);
+    let relu3 = b.add(Op::Relu { ignored: 0 }, &[a], [5, 3, 3]);
     let padded =
         b.add(Op::Rearrange(Rearrange::Pad { before: [1, 0, 1], after: [2, 1, 0] }), &[relu3], [8, 4, 4]);
     let sliced =
         b.add(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1, 2, 2] }), &[padded], [8, 2, 2]);
     let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
     let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
-    let relu4 = b.add(Op::Relu, &[other], [4, 2, 2]);
+    let relu4 = b.add(Op::Relu { ignored: 0 }, &[other], [4, 2, 2]);
     let concat = b.add(Op::Concat, &[turned, relu4], [12, 2, 2]);
     let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
     let logits = b.conv(flat, 10, 1, 1, 0, 1);
-    let last = b.add(Op::Relu, &[logits], [10, 1, 1]);
+    let last = b.add(Op::Relu { ignored: 0 }, &[logits], [10, 1, 1]);
     b.add(Op::SumPool { window: window(1, 1, [0; 4]), count_real_places: None }, &[last], [10, 1, 1]);
     b.bundle()
 }
@@ -163,7 +173,7 @@ fn input(seed: u8, count: usize) -> Vec<i64> {
 fn every_operation_agrees_with_the_reference_layer_by_layer() {
     let cache = Scratch::new("verify");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
-    let checks = verify(everything(), Parameters::DEFAULT, Reveal::Logits, &inputs, &cache.0).unwrap();
+    let checks = verify(everything(), standard(&everything()), Reveal::Logits, &inputs, &cache.0).unwrap();
     assert_eq!(checks.len(), 3);
     for check in &checks {
         for layer in &check.layers {
@@ -186,8 +196,9 @@ fn the_label_alone_is_revealed_on_request() {
         }
         Prediction::Label(i) => vec![*i],
     };
-    let logits = verify(bundle, Parameters::DEFAULT, Reveal::Logits, &inputs, &cache.0).unwrap();
-    let label = verify(everything(), Parameters::DEFAULT, Reveal::Label, &inputs, &cache.0).unwrap();
+    let choices = standard(&bundle);
+    let logits = verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap();
+    let label = verify(everything(), standard(&everything()), Reveal::Label, &inputs, &cache.0).unwrap();
     assert!(matches!(label[0].prediction, Prediction::Label(_)));
     // Two runs round differently: the label is one of those within a few ulps of the top.
     assert!(scale_of(&logits[0].prediction).contains(&scale_of(&label[0].prediction)[0]));
@@ -207,7 +218,7 @@ fn session<T>(service: &Service, client: impl FnOnce(Channel) -> T) -> (T, Resul
 #[test]
 fn what_is_reused_and_what_is_not() {
     let cache = Scratch::new("reuse");
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let blocks = crate::hint::blocks(service.plan());
     let hint: u64 = blocks.iter().map(|b| b.bytes as u64 + 32).sum();
     let mut fetched = Vec::new();
@@ -249,7 +260,7 @@ fn what_is_reused_and_what_is_not() {
 #[test]
 fn no_message_repeats() {
     let cache = Scratch::new("repeat");
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let x = input(5, 3 * 17 * 15);
     let mut seen = std::collections::HashSet::new();
     for _connection in 0..2 {
@@ -287,7 +298,7 @@ fn no_message_repeats() {
 #[test]
 fn the_hint_is_resumed() {
     let cache = Scratch::new("resume");
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let fetch = |progress: &mut dyn FnMut(u64, u64)| {
         struct Watch<'a>(&'a mut dyn FnMut(u64, u64));
         impl crate::report::Progress for Watch<'_> {
@@ -329,7 +340,7 @@ fn the_hint_is_resumed() {
 #[test]
 fn the_hint_file_is_shared_when_complete() {
     let cache = Scratch::new("share");
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let open = || HintFile::open(&cache.0, service.model(), service.plan(), [1; 32]);
     let fetching = open().unwrap();
     let Err(error) = open() else { panic!("two processes fetch into one file") };
@@ -374,8 +385,7 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
         server_end.send_message(&crate::message::Hello { version: jaguar_plan::PROTOCOL_VERSION }).unwrap();
         let offer = crate::message::Offer {
             model: crate::bundle::ModelId([1; 32]),
-            ring_dim: 2048,
-            modulus_bits: 48,
+            choices: Choices::standard(&network, Protocol::Jaguar),
             reveal: Reveal::Logits,
         };
         server_end.send_message(&offer).unwrap();
@@ -392,7 +402,7 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     let mut relus = Builder::new([64, 1024, 1024]);
     let mut last = 0;
     for _ in 0..3 {
-        last = relus.add(Op::Relu, &[last], [64, 1024, 1024]);
+        last = relus.add(Op::Relu { ignored: 0 }, &[last], [64, 1024, 1024]);
     }
     assert!(greet(relus).is_err());
     // A kernel that falls into as many phases as it has taps: fine, and planned at once.
@@ -403,17 +413,19 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     let mut wide = Builder::new([3, 8, 8]);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
     let sum = wide.add(Op::SumPool { window, count_real_places: None }, &[0], [3, 2, 2]);
-    wide.add(Op::Relu, &[sum], [3, 2, 2]);
+    wide.add(Op::Relu { ignored: 0 }, &[sum], [3, 2, 2]);
     assert!(matches!(greet(wide), Err(EngineError::Plan(_))));
 }
 
-/// Another plan of the same model names other zero-encryptions: their difference would cancel.
+/// Another layout of the same model names other zero-encryptions: their difference would cancel.
 #[test]
-fn hint_keys_follow_the_plan() {
+fn hint_keys_follow_the_layout() {
     let bundle = everything();
     let network = &bundle.model.network;
-    let plans = [(2048, 48), (2048, 47), (4096, 48)]
-        .map(|(n, k)| jaguar_plan::Plan::new(network, Parameters::new(n, k).unwrap()).unwrap().digest());
+    let plans = [(2048, 48), (2048, 47), (4096, 48)].map(|(ring_dim, modulus_bits)| {
+        let choices = Choices { ring_dim, modulus_bits, ..standard(&bundle) };
+        Plan::new(network, choices).unwrap().hint_digest()
+    });
     let keys: std::collections::HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
     assert_eq!(keys.len(), 3);
     assert_ne!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[8; 32], &plans[0]));
@@ -424,26 +436,26 @@ fn hint_keys_follow_the_plan() {
 #[test]
 fn a_network_beyond_the_limits_is_refused() {
     let mut bundle = everything();
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let server = service(everything());
     for (limits, what) in [
         (Limits { values: 100, ..Limits::default() }, "values"),
         (Limits { multiply_adds: 100, ..Limits::default() }, "multiplications"),
         (Limits { prepared_bytes: 100, ..Limits::default() }, "prepared"),
         (Limits { hint_bytes: 100, ..Limits::default() }, "hint"),
     ] {
-        let (result, _) = session(&service, |channel| connect(channel, &limits).map(|_| ()));
+        let (result, _) = session(&server, |channel| connect(channel, &limits).map(|_| ()));
         assert!(result.unwrap_err().to_string().contains(what));
     }
     bundle.model.network.nodes[1].name = "\u{1b}[2J".into();
-    let service = Service::new(bundle, Parameters::DEFAULT, Reveal::Logits).unwrap();
-    let (result, _) = session(&service, |channel| connect(channel, &Limits::default()).map(|_| ()));
+    let renamed = service(bundle);
+    let (result, _) = session(&renamed, |channel| connect(channel, &Limits::default()).map(|_| ()));
     assert!(result.unwrap_err().to_string().contains("control"));
 }
 
 #[test]
 fn an_input_that_does_not_fit_is_named() {
     let cache = Scratch::new("input");
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     for (bad, what) in [(vec![0; 5], "5 values"), (vec![1 << 20; 3 * 17 * 15], "1048576")] {
         let (error, served) = session(&service, |channel| {
             let ready = connect(channel, &Limits::default())
@@ -469,7 +481,7 @@ fn root(error: &EngineError) -> &EngineError {
 
 #[test]
 fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let mut prg = Prg::new([8; 32]);
     // Garbage, lengths that lie, another version, silence and departure.
     let mut openings: Vec<Vec<u8>> = vec![
@@ -507,7 +519,7 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
 
 #[test]
 fn another_version_is_named_on_both_sides() {
-    let service = Service::new(everything(), Parameters::DEFAULT, Reveal::Logits).unwrap();
+    let service = service(everything());
     let (answer, served) = session(&service, |mut channel| {
         channel.send_message(&crate::message::Hello { version: 77 }).unwrap();
         channel.recv_message::<crate::message::Hello>("greeting", 100).unwrap().version
@@ -539,8 +551,32 @@ fn bundles_are_checked() {
     assert_ne!(everything().id(), bundle.id());
 }
 
+/// Other digits change what passes online, and leave a client's hint as it is.
 #[test]
-fn insecure_parameters_are_refused() {
-    let result = Service::new(everything(), Parameters::insecure(2048, 54), Reveal::Logits);
-    assert!(matches!(result, Err(EngineError::Input(_))));
+fn the_digits_of_comparisons_do_not_concern_the_hint() {
+    let bundle = everything();
+    let plan = |digit| {
+        let standard = standard(&bundle);
+        let digits = vec![digit; standard.digits.len()];
+        Plan::new(&bundle.model.network, Choices { digits, ..standard }).unwrap()
+    };
+    let (three, four) = (plan(3), plan(4));
+    assert_eq!(three.hint_digest(), four.hint_digest());
+    assert_ne!(three.digest(), four.digest());
+    let (three, four) = (three.nonlinear_cost(), four.nonlinear_cost());
+    assert!(three.up + three.down < four.up + four.down && three.client_rounds > four.client_rounds);
+}
+
+#[test]
+fn unsound_choices_are_refused() {
+    let good = standard(&everything());
+    let cases = [
+        (Choices { modulus_bits: 54, ..good.clone() }, "54"),
+        (Choices { digits: vec![4; 3], ..good.clone() }, "3 nodes"),
+        (Choices { digits: vec![5; good.digits.len()], ..good }, "5 bits"),
+    ];
+    for (choices, named) in cases {
+        let error = Service::new(everything(), choices, Reveal::Logits).err().expect("refused");
+        assert!(error.to_string().contains(named), "{error}");
+    }
 }

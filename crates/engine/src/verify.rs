@@ -11,7 +11,7 @@ use std::thread;
 use jaguar_graph::network::Op;
 use jaguar_graph::reference;
 use jaguar_mpc::reference::open;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::Choices;
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -57,12 +57,12 @@ const SIGMAS: f64 = 8.0;
 /// When the model cannot be run, or an input does not fit.
 pub fn verify(
     bundle: Bundle,
-    params: Parameters,
+    choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
     cache: &Path,
 ) -> Result<Vec<Check>, EngineError> {
-    let service = Service::new(bundle, params, reveal)?;
+    let service = Service::new(bundle, choices, reveal)?;
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Vec::<Vec<u64>>::new());
     thread::scope(|scope| {

@@ -91,7 +91,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
         .network
         .nodes
         .iter()
-        .filter(|n| matches!(n.op, Op::Relu | Op::Relu6 { .. }))
+        .filter(|n| matches!(n.op, Op::Relu { .. } | Op::Relu6 { .. }))
         .map(|n| n.shape.iter().product::<usize>())
         .sum();
     println!("one image: float {float_time:.2?}, integer {:.2?}; {relus} ReLUs", start.elapsed());

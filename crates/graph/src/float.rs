@@ -135,8 +135,8 @@ impl Op {
             Op::Input => network::Op::Input,
             Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
             Op::Affine(_) => return None,
-            Op::Relu => network::Op::Relu,
-            Op::Clip { .. } => network::Op::Relu6 { log2_six: 1 },
+            Op::Relu => network::Op::Relu { ignored: 0 },
+            Op::Clip { .. } => network::Op::Relu6 { log2_six: 1, ignored: 0 },
             Op::MaxPool(window) => network::Op::MaxPool(window.clone()),
             Op::AveragePool { window, .. } => {
                 network::Op::SumPool { window: window.clone(), count_real_places: None }

@@ -56,12 +56,18 @@ pub enum Op {
     /// Convolution or fully connected layer: `y = (Σ w·x + bias) / 2^shift`, rounded to a neighbour.
     Linear(Linear),
     /// `max(x, 0)`.
-    Relu,
+    Relu {
+        /// The sign leaves out this many low bits: where `0 <= x < 2^ignored - 1` the result may be 0 instead of x. None and one
+        /// are exact. More than one is chosen at compile time only, by calibration and on request.
+        ignored: u32,
+    },
     /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
     /// at) is the integer 2^log2_six.
     Relu6 {
         /// j with 6·S = 2^j.
         log2_six: u32,
+        /// As for [`Op::Relu`]; here the upper bound's comparison leaves them out too.
+        ignored: u32,
     },
     /// The largest value of each window; padding never wins.
     MaxPool(Window),
@@ -241,7 +247,7 @@ impl Op {
         match self {
             Op::Input => "Input",
             Op::Linear(_) => "Linear",
-            Op::Relu => "Relu",
+            Op::Relu { .. } => "Relu",
             Op::Relu6 { .. } => "Relu6",
             Op::MaxPool(_) => "MaxPool",
             Op::SumPool { .. } => "SumPool",
@@ -351,7 +357,7 @@ impl Network {
                 .max()
                 .unwrap_or(self.activation_bits);
             bits.push(match &node.op {
-                Op::Input | Op::Linear(_) | Op::Relu | Op::Relu6 { .. } => self.activation_bits,
+                Op::Input | Op::Linear(_) | Op::Relu { .. } | Op::Relu6 { .. } => self.activation_bits,
                 Op::SumPool { .. } => {
                     widest + node.op.scale_gain().max(1).next_power_of_two().trailing_zeros()
                 }

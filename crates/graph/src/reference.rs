@@ -156,8 +156,8 @@ pub fn apply_op(
             values
         }
         (Op::Input | Op::Linear(_), _) | (_, Some(_)) => return Err(error),
-        (Op::Relu, _) => x.iter().map(|&v| v.max(0)).collect(),
-        (Op::Relu6 { log2_six }, _) => x.iter().map(|&v| v.clamp(0, 1 << log2_six)).collect(),
+        (Op::Relu { .. }, _) => x.iter().map(|&v| v.max(0)).collect(),
+        (Op::Relu6 { log2_six, .. }, _) => x.iter().map(|&v| v.clamp(0, 1 << log2_six)).collect(),
         (Op::MaxPool(window), _) => pool(window, shape, x, i64::MIN, i64::max, |best, _| best),
         (Op::SumPool { window, count_real_places }, _) => {
             let full = count_real_places.map(i64::from);

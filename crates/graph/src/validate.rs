@@ -143,8 +143,8 @@ pub fn output_shape(op: &Op, inputs: &[Shape], declared: Shape) -> Result<Shape,
     }
     bounded(match op {
         Op::Input => declared,
-        Op::Relu => inputs[0],
-        Op::Relu6 { log2_six } => {
+        Op::Relu { .. } => inputs[0],
+        Op::Relu6 { log2_six, .. } => {
             check((1..=22).contains(log2_six), "log2_six")?;
             inputs[0]
         }
@@ -316,8 +316,12 @@ impl Network {
                     return Err(wrap(NodeError::Range("shift")));
                 }
                 // A clipping bound outside the values' range could never be reached.
-                Op::Relu6 { log2_six } if *log2_six > n - 2 => {
+                Op::Relu6 { log2_six, .. } if *log2_six > n - 2 => {
                     return Err(wrap(NodeError::Range("log2_six")));
+                }
+                // A sign that left out all but two bits would be a coin.
+                Op::Relu { ignored } | Op::Relu6 { ignored, .. } if *ignored > n - 4 => {
+                    return Err(wrap(NodeError::Range("number of ignored bits")));
                 }
                 _ => {}
             }

@@ -33,9 +33,9 @@ fn sample() -> Network {
         node(Op::Input, &[], [4, 6, 6]),
         node(conv(8, 3, 1, 2), &[0], [8, 6, 6]),
         node(Op::MaxPool(window(2, 2, 0)), &[1], [8, 3, 3]),
-        node(Op::Relu, &[2], [8, 3, 3]),
+        node(Op::Relu { ignored: 0 }, &[2], [8, 3, 3]),
         node(conv(8, 1, 0, 8), &[3], [8, 3, 3]),
-        node(Op::Relu6 { log2_six: 10 }, &[4], [8, 3, 3]),
+        node(Op::Relu6 { log2_six: 10, ignored: 0 }, &[4], [8, 3, 3]),
         node(Op::Add, &[5, 3], [8, 3, 3]),
         node(Op::Concat, &[6, 5], [16, 3, 3]),
         node(Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 1] }), &[7], [8, 3, 2]),
@@ -117,7 +117,7 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[6].inputs = vec![5, 1], "do not go together"),
         (|n| n.nodes[7].inputs = vec![5, 1], "do not go together"),
         (|n| n.nodes[4].op = Op::Input, "position"),
-        (|n| n.nodes[0].op = Op::Relu, "position"),
+        (|n| n.nodes[0].op = Op::Relu { ignored: 0 }, "position"),
         (|n| n.nodes[0].shape = [HUGE, HUGE, 2], "tensor size"),
         (|n| n.nodes[0].shape = [1 << 14, 1 << 13, 1], "tensor size"),
         (|n| n.nodes[0].shape = [0, 6, 6], "tensor size"),
@@ -133,8 +133,8 @@ fn every_contradiction_is_named() {
         (|n| linear(n).pads = [HUGE; 4], "pads"),
         (|n| linear(n).out_channels = 0, "channels"),
         (|n| linear(n).out_channels = 1 << 62, "weights"),
-        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15 }, "log2_six"),
-        (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX }, "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15, ignored: 0 }, "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX, ignored: 0 }, "log2_six"),
         (
             |n| {
                 // The last window starts behind the image.

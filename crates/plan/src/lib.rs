@@ -1,7 +1,7 @@
 //! What is done, layer by layer: which ring each value's shares live in, where they are extended, and how each
 //! linear layer is laid out.
 //!
-//! A plan follows from the public network and the parameter set alone; both parties make it for themselves and compare
+//! A plan follows from the public network and the planner's [`Choices`] alone; both parties make it for themselves and compare
 //! their [`Plan::digest`]s before anything secret is sent.
 //!
 //! # Rings
@@ -15,12 +15,22 @@ use jaguar_graph::network::{Network, NodeId, Op, Window};
 use jaguar_linear::jaguar::{Layer, LayerError};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{Cost, ExtendParams, MpcError, PoolShape, Range, Relu6Params, ReluParams, cost};
-use jaguar_rlwe::Parameters;
+use jaguar_rlwe::{ParameterError, Parameters};
+
+mod choices;
+
+pub use choices::{Choices, DIGIT, Protocol};
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
+    /// The parameter set is not one that may be used.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// A choice that cannot be followed.
+    #[error("a choice that cannot be followed: {0}")]
+    Choices(String),
     /// A linear layer does not fit.
     #[error("layer '{name}': {source}")]
     Layer {
@@ -61,7 +71,7 @@ pub enum PlanError {
 pub const MAX_SHARE_BITS: u32 = 48;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -100,12 +110,9 @@ pub enum Nonlinear {
     },
 }
 
-/// Bits per digit of every comparison: four makes the fewest rounds.
-pub const DIGIT: u32 = 4;
-
 /// How many low bits the sign of an activation may ignore without being wrong: leaving out one is exact but for
 /// the two lowest values of the ring, which no value in range is.
-const IGNORED: u32 = 1;
+const EXACTLY_IGNORED: u32 = 1;
 
 /// COTs, bytes and rounds of a nonlinear layer and the extension behind it.
 fn price(values: usize, nonlinear: Option<&Nonlinear>, extension: Option<&ExtendParams>) -> Cost {
@@ -121,19 +128,23 @@ fn price(values: usize, nonlinear: Option<&Nonlinear>, extension: Option<&Extend
 /// What both parties do, in order: one step per node.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// What was chosen.
+    pub choices: Choices,
     /// The parameter set of all linear layers.
     pub params: Parameters,
     /// By node of the network.
     pub steps: Vec<Step>,
     digest: [u8; 32],
+    hint_digest: [u8; 32],
 }
 
 impl Plan {
-    /// Plans `network`, which must be valid (`Network::validate`).
+    /// Plans `network`, which must be valid (`Network::validate`), as `choices` say.
     ///
     /// # Errors
-    /// When a layer fits no layout, or a value no ring.
-    pub fn new(network: &Network, params: Parameters) -> Result<Self, PlanError> {
+    /// When the choices are not sound, a layer fits no layout, or a value no ring.
+    pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
+        let params = choices.check(network)?;
         let n = network.activation_bits;
         let nodes = &network.nodes;
         let bits = network.value_bits();
@@ -149,7 +160,7 @@ impl Plan {
             let asks = match &node.op {
                 Op::Input => continue,
                 Op::Linear(l) => n + l.shift,
-                Op::Relu | Op::Relu6 { .. } | Op::MaxPool(_) => n,
+                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_) => n,
                 Op::SumPool { .. } => needed[id].max(bits[id]),
                 Op::Add | Op::Concat | Op::Rearrange(_) => {
                     if free[id] {
@@ -176,7 +187,7 @@ impl Plan {
             let made = match &node.op {
                 Op::Input => ring,
                 Op::Linear(_) | Op::MaxPool(_) => n,
-                Op::Relu | Op::Relu6 { .. } => ring,
+                Op::Relu { .. } | Op::Relu6 { .. } => ring,
                 Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
                     if free[id] {
                         ring
@@ -196,27 +207,30 @@ impl Plan {
                 }
                 _ => None,
             };
-            if matches!(node.op, Op::Relu | Op::Relu6 { .. } | Op::MaxPool(_))
+            if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_))
                 && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
             {
                 return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
             }
+            let digit = u32::from(choices.digits[id]);
             let nonlinear = match &node.op {
-                Op::Relu => Some(Nonlinear::Relu(ReluParams {
+                Op::Relu { ignored } => Some(Nonlinear::Relu(ReluParams {
                     out_bits: made,
-                    ignored: IGNORED,
+                    digit,
+                    ignored: (*ignored).max(EXACTLY_IGNORED),
                     ..ReluParams::new(n)
                 })),
-                Op::Relu6 { log2_six } => Some(Nonlinear::Relu6(Relu6Params {
+                Op::Relu6 { log2_six, ignored } => Some(Nonlinear::Relu6(Relu6Params {
                     out_bits: made,
-                    ignored: IGNORED,
+                    digit,
+                    ignored: (*ignored).max(EXACTLY_IGNORED),
                     ..Relu6Params::new(n, *log2_six)
                 })),
                 Op::MaxPool(Window { kernel, stride, pads }) => {
                     let [channels, h, w] = nodes[node.inputs[0]].shape;
                     let (kernel, stride, pads) = (*kernel, *stride, *pads);
                     let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
-                    Some(Nonlinear::MaxPool { shape, bits: n, digit: DIGIT })
+                    Some(Nonlinear::MaxPool { shape, bits: n, digit })
                 }
                 _ => None,
             };
@@ -239,13 +253,20 @@ impl Plan {
             let cost = price(values, nonlinear.as_ref(), extension.as_ref());
             steps.push(Step { made, ring, layer, nonlinear, extension, values, cost });
         }
-        let digest = digest(network, &params, &steps);
-        Ok(Self { params, steps, digest })
+        let hint_digest = hint_digest(network, &params, &steps);
+        let digest = digest(&hint_digest, &choices, &steps);
+        Ok(Self { choices, params, steps, digest, hint_digest })
     }
 
     /// What two parties must have in common before they talk about secrets.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
+    }
+
+    /// What a hint was made for: the network and the layout of its linear layers. Choices that leave these alone, such as
+    /// the digits of comparisons, leave a client's hint valid.
+    pub fn hint_digest(&self) -> [u8; 32] {
+        self.hint_digest
     }
 
     /// The linear layers, in order.
@@ -275,7 +296,7 @@ fn made_in_any_ring(network: &Network) -> Vec<bool> {
     for node in &network.nodes {
         free.push(match &node.op {
             // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
-            Op::Input | Op::Relu | Op::Relu6 { .. } | Op::SumPool { .. } => true,
+            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => true,
             Op::Linear(_) | Op::MaxPool(_) => false,
             Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
         });
@@ -299,19 +320,29 @@ fn opened(network: &Network) -> Vec<bool> {
 
 /// Covers what follows from the network too, so that two builds that plan alike by name only do not meet, and no hint is used
 /// with another layout than it was made for.
-fn digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new_derive_key("jaguar plan");
+fn hint_digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("jaguar plan of linear layers");
     hasher.update(&PROTOCOL_VERSION.to_le_bytes());
     hasher.update(&(params.ring_dim() as u64).to_le_bytes());
     hasher.update(&params.modulus_bits().to_le_bytes());
     hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
-    for step in steps {
-        let mut facts = vec![u64::from(step.made), u64::from(step.ring)];
-        facts.extend(step.layer.iter().flat_map(Layer::facts));
+    for layer in steps.iter().filter_map(|s| s.layer.as_ref()) {
+        let facts = layer.facts();
         hasher.update(&(facts.len() as u64).to_le_bytes());
         for fact in facts {
             hasher.update(&fact.to_le_bytes());
         }
+    }
+    *hasher.finalize().as_bytes()
+}
+
+fn digest(linear: &[u8; 32], choices: &Choices, steps: &[Step]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("jaguar plan");
+    hasher.update(linear);
+    hasher.update(&postcard::to_stdvec(choices).expect("plain data serialises"));
+    for step in steps {
+        hasher.update(&step.made.to_le_bytes());
+        hasher.update(&step.ring.to_le_bytes());
     }
     *hasher.finalize().as_bytes()
 }

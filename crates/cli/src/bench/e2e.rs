@@ -12,7 +12,7 @@ use jaguar_engine::client::{Limits, Reveal, connect};
 use jaguar_engine::report::{NoProgress, Report};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::Network;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::{Choices, Protocol};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 use serde::Serialize;
 
@@ -105,7 +105,9 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn measure(args: &Args, path: &Path, cache: &Path) -> Result<Measured> {
-    let service = Service::new(Bundle::read(path)?, Parameters::DEFAULT, Reveal::Logits)?;
+    let bundle = Bundle::read(path)?;
+    let choices = Choices::standard(&bundle.model.network, Protocol::Jaguar);
+    let service = Service::new(bundle, choices, Reveal::Logits)?;
     let listener = Listener::bind("127.0.0.1:0")?;
     let address = listener.address()?.to_string();
     let reports = thread::scope(|scope| -> Result<Vec<Report>> {

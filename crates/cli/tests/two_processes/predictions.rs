@@ -7,7 +7,7 @@ use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::Plan;
+use jaguar_plan::{Choices, Plan, Protocol};
 use jaguar_rlwe::Parameters;
 use serde_json::Value;
 
@@ -157,7 +157,8 @@ fn the_cost_table_adds_up() {
     // phase.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan = Plan::new(&bundle.model.network, params).unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
     let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
     let report = rest("online", "bytes_down") - result;
     assert!((4..200).contains(&report), "{report}");
@@ -183,7 +184,8 @@ fn the_cost_table_adds_up() {
 fn the_hint_is_fetched_once() {
     let it = Deployment::new("hint", &[]);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan = Plan::new(&bundle.model.network, Parameters::DEFAULT).unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
     let photo = photo();
     let first = it.ask("cache", &[&photo, &photo]);
     let second = it.ask("cache", &[&photo]);

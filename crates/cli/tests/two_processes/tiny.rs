@@ -5,8 +5,7 @@ use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
 use jaguar_graph::network::{Model, Op};
-use jaguar_plan::Plan;
-use jaguar_rlwe::Parameters;
+use jaguar_plan::{Choices, Plan, Protocol};
 
 use crate::WATCHDOG;
 use crate::process::{Process, Scratch, jaguar, repository};
@@ -162,7 +161,8 @@ pub fn tensor() -> (Vec<u8>, Vec<f32>) {
 /// 1.5 ulp between them, and eight standard deviations of noise), and passes on what its input is off by,
 /// times the largest `Σ|w| / 2^f`; the other layers are exact and stretch nothing, but sums add up.
 pub fn worst_error(model: &Model) -> f64 {
-    let plan = Plan::new(&model.network, Parameters::DEFAULT).expect("the network was compiled");
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))
+        .expect("the network was compiled");
     let mut errors: Vec<f64> = Vec::new();
     for (id, node) in model.network.nodes.iter().enumerate() {
         let largest = node.inputs.iter().map(|&i| errors[i]).fold(0.0, f64::max);
@@ -176,7 +176,7 @@ pub fn worst_error(model: &Model) -> f64 {
                 largest * gain + 1.5 + 8.0 * noise
             }
             Op::SumPool { .. } => largest * node.op.scale_gain() as f64,
-            Op::Input | Op::Relu | Op::MaxPool(_) | Op::Rearrange(_) => largest,
+            Op::Input | Op::Relu { .. } | Op::MaxPool(_) | Op::Rearrange(_) => largest,
             other => panic!("{} is not expected in the tiny network", other.name()),
         });
     }

@@ -338,7 +338,7 @@ pub fn quantise(
                 }
                 (Some(quantised), Some(report))
             }
-            (float::Op::Clip { ceiling }, Op::Relu6 { log2_six }) => {
+            (float::Op::Clip { ceiling }, Op::Relu6 { log2_six, .. }) => {
                 *log2_six = (f64::from(*ceiling) * scales[id]).log2().round() as u32;
                 (None, None)
             }
@@ -400,7 +400,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
                 Op::SumPool { window: window.clone(), count_real_places }
             }
             // The importer leaves no affine operation; an identity would be the nearest to one.
-            other => other.integer().unwrap_or(Op::Relu),
+            other => other.integer().unwrap_or(Op::Relu { ignored: 0 }),
         };
         Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape }
     });

@@ -1,0 +1,77 @@
+//! What a planner is free to choose, and both parties then follow.
+
+use jaguar_graph::network::Network;
+use jaguar_rlwe::Parameters;
+use serde::{Deserialize, Serialize};
+
+use crate::PlanError;
+
+/// Which protocol does the linear layers, and so which shares the others work on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Protocol {
+    /// Phase sharing over a power-of-two ring; nonlinear layers at the activations' width.
+    #[default]
+    Jaguar,
+    /// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width, interactive truncation.
+    Cheetah,
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Jaguar => "jaguar",
+            Self::Cheetah => "cheetah",
+        })
+    }
+}
+
+/// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
+/// [`Choices::check`] accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choices {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// N of the linear layers' ring.
+    pub ring_dim: u32,
+    /// k, where q = 2^k.
+    pub modulus_bits: u32,
+    /// By node: bits per digit of its comparisons, 1..=4. Four makes the fewest rounds, three fewer bytes.
+    pub digits: Vec<u8>,
+}
+
+/// Bits per digit where nothing else was chosen: the fewest rounds.
+pub const DIGIT: u32 = 4;
+
+impl Choices {
+    /// What a plan follows when nobody has measured anything: the default ring, the fewest rounds.
+    pub fn standard(network: &Network, protocol: Protocol) -> Self {
+        let params = Parameters::DEFAULT;
+        Self {
+            protocol,
+            ring_dim: params.ring_dim() as u32,
+            modulus_bits: params.modulus_bits(),
+            digits: vec![DIGIT as u8; network.nodes.len()],
+        }
+    }
+
+    /// The parameter set, if these choices are sound for `network`.
+    ///
+    /// # Errors
+    /// When the parameter set is not on record as secure, or a choice is out of range or for another network.
+    pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
+        let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
+        if self.digits.len() != network.nodes.len() {
+            return Err(PlanError::Choices(format!(
+                "digits for {} nodes of a network of {}",
+                self.digits.len(),
+                network.nodes.len()
+            )));
+        }
+        if let Some(digit) = self.digits.iter().find(|d| !(1..=4).contains(*d)) {
+            return Err(PlanError::Choices(format!(
+                "comparisons in digits of {digit} bits (1 to 4 are possible)"
+            )));
+        }
+        Ok(params)
+    }
+}
