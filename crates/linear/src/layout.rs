@@ -202,6 +202,12 @@ impl Layout {
         self.in_shape[0] * self.phases.len()
     }
 
+    /// What ciphertext `index` of any tile begins with, a channel and a phase of it, and how many maps it holds.
+    pub(crate) fn maps_of(&self, index: usize) -> (usize, usize, usize) {
+        let first = index * self.slots;
+        (first / self.phases.len(), first % self.phases.len(), self.slots.min(self.maps() - first))
+    }
+
     /// Input ciphertexts of one tile.
     pub fn ciphertexts_per_tile(&self) -> usize {
         self.maps().div_ceil(self.slots)

@@ -3,10 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | [`layout`] | where inputs and outputs sit in ring elements |
+//! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
 //! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod cheetah;
+pub mod inputs;
 pub mod jaguar;
 pub mod layout;
 pub mod published_insecure;

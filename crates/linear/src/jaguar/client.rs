@@ -33,22 +33,25 @@ pub fn prepare(
 ) -> ClientPrepared {
     assert_eq!(hint.len(), layer.hint_bytes(), "the hint of another layer");
     let layout = &layer.layout;
-    let (n, per_tile) = (layout.ring_dim(), layout.ciphertexts_per_tile());
+    let n = layout.ring_dim();
     let noise_seed = secret.noise_seed();
     let secret = &*secret;
 
     // 1. Encryptions of zero under every input ciphertext's a.
-    let zeros: Vec<Zeroizing<Vec<u64>>> = (0..layout.ciphertexts())
-        .into_par_iter()
-        .map(|i| {
-            let mut a = vec![0; n];
-            public.a(&layer.params, layer.index, i, &mut a);
+    let mut zeros = Zeroizing::new(vec![0; layer.inputs.count()]);
+    layer.inputs.split_mut(&mut zeros).into_par_iter().enumerate().for_each_init(
+        || vec![0; n],
+        |a, (i, mut zeros)| {
+            public.a(&layer.params, layer.index, i, a);
             let mut noise = Prg::derive(&noise_seed, "jaguar b noise", &[layer.index as u64, i as u64]);
-            let b = Zeroizing::new(secret.encrypt_zero(ring, &a, &mut noise));
-            let contents = layout.contents(&layout.tiles()[i / per_tile], i % per_tile);
-            Zeroizing::new(contents.read.iter().map(|&r| b[r as usize]).collect())
-        })
-        .collect();
+            let b = Zeroizing::new(secret.encrypt_zero(ring, a, &mut noise));
+            for run in &layer.inputs.ciphertext(i).pattern.read {
+                let (part, rest) = zeros.split_at_mut(run.len());
+                part.copy_from_slice(&b[run.start as usize..run.end as usize]);
+                zeros = rest;
+            }
+        },
+    );
 
     // 2. The output share: the phase B + A·s, rounded.
     let mut output = layer.masks(mask_seed);
@@ -71,9 +74,7 @@ pub fn prepare(
             }
         },
     );
-    let mut all = Zeroizing::new(Vec::with_capacity(layer.uploads));
-    zeros.iter().for_each(|z| all.extend_from_slice(z));
-    ClientPrepared { zeros: all, output }
+    ClientPrepared { zeros, output }
 }
 
 impl ClientPrepared {
@@ -86,24 +87,23 @@ impl ClientPrepared {
     /// # Panics
     /// When `x` has not the layer's input shape.
     pub fn run(self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<Vec<u64>, WireError> {
-        let layout = &layer.layout;
-        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(x.len(), layer.layout.in_shape().iter().product::<usize>(), "input of another shape");
         let mut b = self.zeros;
-        let per_tile = layout.ciphertexts_per_tile();
         let (delta, mask) = (layer.delta_bits(), layer.params.mask());
         let (dropped, half) = (layer.dropped(), (1u64 << layer.dropped()) >> 1);
-        let mut rank = vec![0u32; layout.ring_dim()];
-        let mut start = 0;
-        for i in 0..layout.ciphertexts() {
-            let contents = layout.contents(&layout.tiles()[i / per_tile], i % per_tile);
-            contents.read.iter().enumerate().for_each(|(r, &at)| rank[at as usize] = r as u32);
-            for &(at, from) in &contents.data {
-                let word = &mut b[start + rank[at as usize] as usize];
-                *word = word.wrapping_add(x[from as usize] << delta);
+        let (inputs, step) = (&layer.inputs, layer.inputs.step());
+        inputs.split_mut(&mut b).into_par_iter().enumerate().for_each(|(i, b)| {
+            let input = inputs.ciphertext(i);
+            for run in &input.pattern.data {
+                let words = &mut b[run.rank as usize..][..run.len as usize];
+                for (w, &x) in
+                    words.iter_mut().zip(x[input.first_value + run.from as usize..].iter().step_by(step))
+                {
+                    *w = w.wrapping_add(x << delta);
+                }
             }
-            start += contents.read.len();
-        }
-        b.iter_mut().for_each(|w| *w = (w.wrapping_add(half) & mask) >> dropped);
+            b.iter_mut().for_each(|w| *w = (w.wrapping_add(half) & mask) >> dropped);
+        });
         channel.send_packed(&b, layer.upload_bits)?;
         Ok(self.output)
     }

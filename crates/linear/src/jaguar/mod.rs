@@ -16,8 +16,11 @@
 mod client;
 mod server;
 
+use std::sync::Arc;
+
 use jaguar_rlwe::Parameters;
 
+use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
@@ -62,7 +65,7 @@ pub struct Layer {
     activation_bits: u32,
     hint_bits: u32,
     upload_bits: u32,
-    uploads: usize,
+    inputs: Arc<Inputs>,
     noise_ulps: f64,
 }
 
@@ -130,13 +133,7 @@ impl Layer {
         if params.is_secure() && noise_ulps > MAX_NOISE {
             return Err(LayerError::Noise { ulps: noise_ulps });
         }
-        let uploads = layout
-            .tiles()
-            .iter()
-            .map(|t| {
-                (0..layout.ciphertexts_per_tile()).map(|i| layout.contents(t, i).read.len()).sum::<usize>()
-            })
-            .sum();
+        let inputs = Arc::new(Inputs::new(&layout));
         Ok(Self {
             params,
             layout,
@@ -144,7 +141,7 @@ impl Layer {
             activation_bits,
             hint_bits: k - hint_dropped,
             upload_bits: k - dropped,
-            uploads,
+            inputs,
             noise_ulps,
         })
     }
@@ -176,12 +173,12 @@ impl Layer {
 
     /// How many values of b are sent per query, and with how many bits each.
     pub fn upload(&self) -> (usize, u32) {
-        (self.uploads, self.upload_bits)
+        (self.inputs.count(), self.upload_bits)
     }
 
     /// Bytes of b per query.
     pub fn upload_bytes(&self) -> usize {
-        jaguar_wire::pack::packed_len(self.uploads, self.upload_bits)
+        jaguar_wire::pack::packed_len(self.inputs.count(), self.upload_bits)
     }
 
     /// Bytes of one response's part of the hint; the whole is `layout().responses()` times this.
@@ -209,7 +206,7 @@ impl Layer {
             u64::from(self.activation_bits),
             u64::from(self.hint_bits),
             u64::from(self.upload_bits),
-            self.uploads as u64,
+            self.inputs.count() as u64,
             l.slot() as u64,
             l.row_stride() as u64,
         ];

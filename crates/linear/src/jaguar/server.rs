@@ -18,6 +18,8 @@ pub struct ServerLayer {
     /// By group.
     weights: Vec<PackedWeights>,
     bias: Bias,
+    /// The largest shift of any term.
+    reach: usize,
     /// Σ w·X^shift·a of every response, its high 32 bits.
     a_half: OnceLock<Vec<u32>>,
 }
@@ -46,7 +48,8 @@ impl ServerLayer {
             .chunks(outs * terms)
             .map(|w| PackedWeights::new(outs, terms, weight_bits, w))
             .collect();
-        Self { weights: packed, bias: weights.bias.clone(), a_half: OnceLock::new(), layer }
+        let reach = (0..groups).flat_map(|g| layout.terms(g)).map(|(_, shift)| shift).max().unwrap_or(0);
+        Self { reach, weights: packed, bias: weights.bias.clone(), a_half: OnceLock::new(), layer }
     }
 
     /// What both parties know of the layer.
@@ -161,7 +164,7 @@ impl ServerLayer {
     /// # Errors
     /// When the connection fails.
     pub fn receive(&self, channel: &mut Channel) -> Result<Upload, WireError> {
-        Ok(Upload(channel.recv_packed(self.layer.uploads, self.layer.upload_bits)?))
+        Ok(Upload(channel.recv_packed(self.layer.inputs.count(), self.layer.upload_bits)?))
     }
 
     /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b, convolves, and returns the
@@ -174,43 +177,56 @@ impl ServerLayer {
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
         let [_, h, w] = layout.out_shape();
-        let (n, k, delta, mask) =
-            (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits(), layer.params.mask());
-        let mut b = b.0.iter().map(|&w| w << layer.dropped());
+        let (n, k, delta) = (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits());
+        let (inputs, dropped) = (&layer.inputs, layer.dropped());
+        let mut b = b.0;
+        let mut parts = inputs.split_mut(&mut b).into_iter().enumerate();
 
         // R = B − z0 − conv(b) − Δ·bias
+        let per_tile = layout.ciphertexts_per_tile();
         for tile in layout.tiles() {
-            let mut planes = LimbPlanes::new(k, layout.ciphertexts_per_tile(), 2 * n);
-            let mut words = vec![0u64; n];
-            for i in 0..layout.ciphertexts_per_tile() {
-                let contents = layout.contents(tile, i);
-                words.fill(0);
-                for (&at, value) in contents.read.iter().zip(&mut b) {
-                    words[at as usize] = value;
-                }
-                for &(at, from) in &contents.data {
-                    let word = &mut words[at as usize];
-                    *word = word.wrapping_add(x[from as usize] << delta) & mask;
-                }
-                planes.set_row_negacyclic(i, &words);
-            }
             let len = layout.export_len(tile);
-            let sums = self.convolve(&planes, len);
-            for (d, sums) in sums.chunks(len).enumerate() {
-                for (from, to, len) in layout.exports(tile) {
-                    let to = d * h * w + to;
-                    for (r, &s) in phases[to..to + len].iter_mut().zip(&sums[from..from + len]) {
-                        *r = r.wrapping_sub(s);
+            // Unless some shift reads beyond the last coefficient, nothing wraps around.
+            let reach = self.reach + len;
+            let wraps = reach > n;
+            let mut planes = LimbPlanes::new(k, per_tile, if wraps { 2 * n } else { reach });
+            let rows: Vec<_> = planes.rows_mut().zip(parts.by_ref()).collect();
+            rows.into_par_iter().for_each_init(
+                || vec![0u64; n],
+                |words, (mut row, (i, mut b))| {
+                    let input = inputs.ciphertext(i);
+                    words.fill(0);
+                    for run in &input.pattern.read {
+                        let (part, rest) = b.split_at_mut(run.len());
+                        for (word, &b) in words[run.start as usize..].iter_mut().zip(&*part) {
+                            *word = b << dropped;
+                        }
+                        b = rest;
                     }
-                }
-            }
-        }
-        for (i, r) in phases.iter_mut().enumerate() {
-            let bias = match &self.bias {
-                Bias::PerChannel(b) => b[i / (h * w)],
-                Bias::PerElement(b) => b[i],
-            };
-            *r = server_share(r.wrapping_sub((bias as u64) << delta), &layer.params, layer.activation_bits);
+                    for run in &input.pattern.data {
+                        let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
+                        for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
+                            *word = word.wrapping_add(x << delta);
+                        }
+                    }
+                    if wraps { row.set_negacyclic(words) } else { row.set(&words[..reach]) }
+                },
+            );
+            let sums = self.convolve(&planes, len);
+            phases.par_chunks_mut(h * w).zip(sums.par_chunks(len)).enumerate().for_each(
+                |(d, (plane, sums))| {
+                    for (from, to, len) in layout.exports(tile) {
+                        for (i, &s) in (to..to + len).zip(&sums[from..]) {
+                            let bias = match &self.bias {
+                                Bias::PerChannel(b) => b[d],
+                                Bias::PerElement(b) => b[d * h * w + i],
+                            };
+                            let r = plane[i].wrapping_sub(s).wrapping_sub((bias as u64) << delta);
+                            plane[i] = server_share(r, &layer.params, layer.activation_bits);
+                        }
+                    }
+                },
+            );
         }
         phases
     }

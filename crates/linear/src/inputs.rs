@@ -1,0 +1,181 @@
+//! What the input ciphertexts of a layer hold, in runs, and once only for all that look alike.
+//!
+//! [`Layout::contents`] names every coefficient. That is 24 KiB a ciphertext and takes longer to work out than the ring
+//! product of that ciphertext; but ciphertexts of one tile differ in the channels that they hold and in nothing else,
+//! and within one, rows are contiguous. So a layer keeps a few *patterns*, some hundred bytes each.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::layout::{Contents, Layout};
+
+/// A row of input values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its first coefficient.
+    pub at: u32,
+    /// Which of the coefficients that are read this is: its place in the ciphertext's part of b.
+    pub rank: u32,
+    /// Index of its first value, in the input tensor from the ciphertext's first channel on.
+    pub from: u32,
+    /// Values. Coefficients follow each other, indices have the distance [`Inputs::step`].
+    pub len: u32,
+}
+
+/// Where ciphertexts of one kind hold what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Coefficients that some output reads, ascending, without gaps between neighbouring runs.
+    pub read: Vec<Range<u32>>,
+    /// Input values; all of them are read. What else is read encrypts zero.
+    pub data: Vec<Run>,
+    /// How many coefficients are read.
+    pub count: usize,
+}
+
+impl Pattern {
+    fn new(contents: &Contents, first_value: u32, step: u32) -> Self {
+        let mut read: Vec<Range<u32>> = Vec::new();
+        for &at in &contents.read {
+            match read.last_mut() {
+                Some(run) if run.end == at => run.end += 1,
+                _ => read.push(at..at + 1),
+            }
+        }
+        let mut data: Vec<Run> = Vec::new();
+        for &(at, from) in &contents.data {
+            let from = from - first_value;
+            match data.last_mut() {
+                Some(run) if run.at + run.len == at && run.from + run.len * step == from => run.len += 1,
+                _ => {
+                    let rank = contents.read.partition_point(|&r| r < at) as u32;
+                    data.push(Run { at, rank, from, len: 1 });
+                }
+            }
+        }
+        Self { read, data, count: contents.read.len() }
+    }
+}
+
+/// One input ciphertext.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// What it holds where.
+    pub pattern: &'a Pattern,
+    /// Index in the input tensor of its first channel's first value.
+    pub first_value: usize,
+}
+
+/// The input ciphertexts of a layer, in the order of [`Layout::ciphertexts`].
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    patterns: Vec<Pattern>,
+    /// For each ciphertext: its pattern, and the first value of its first channel.
+    ciphertexts: Vec<(u32, u32)>,
+    step: usize,
+    count: usize,
+}
+
+impl Inputs {
+    /// Those of `layout`.
+    pub fn new(layout: &Layout) -> Self {
+        let [_, h, w] = layout.in_shape();
+        let step = layout.spec().stride[1];
+        let (mut patterns, mut ciphertexts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        for (t, tile) in layout.tiles().iter().enumerate() {
+            for i in 0..layout.ciphertexts_per_tile() {
+                let (channel, phase, maps) = layout.maps_of(i);
+                let first_value = (channel * h * w) as u32;
+                let pattern = *known.entry((t, phase, maps)).or_insert_with(|| {
+                    patterns.push(Pattern::new(&layout.contents(tile, i), first_value, step as u32));
+                    patterns.len() as u32 - 1
+                });
+                ciphertexts.push((pattern, first_value));
+            }
+        }
+        let count = ciphertexts.iter().map(|&(p, _)| patterns[p as usize].count).sum();
+        Self { patterns, ciphertexts, step, count }
+    }
+
+    /// Ciphertext `index`.
+    pub fn ciphertext(&self, index: usize) -> Input<'_> {
+        let (pattern, first_value) = self.ciphertexts[index];
+        Input { pattern: &self.patterns[pattern as usize], first_value: first_value as usize }
+    }
+
+    /// Distance of the values of a run in the input tensor.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Coefficients that are read, of all ciphertexts: the values of b that are sent.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Cuts `words`, one for every coefficient that is read, into the ciphertexts' parts.
+    ///
+    /// # Panics
+    /// When there are not [`count`](Self::count) words.
+    pub fn split_mut<'a, T>(&self, mut words: &'a mut [T]) -> Vec<&'a mut [T]> {
+        assert_eq!(words.len(), self.count, "a word for every coefficient that is read");
+        let mut parts = Vec::with_capacity(self.ciphertexts.len());
+        for i in 0..self.ciphertexts.len() {
+            let (part, rest) = words.split_at_mut(self.ciphertext(i).pattern.count);
+            parts.push(part);
+            words = rest;
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_graph::network::Linear;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn runs_say_what_contents_say(
+            (h, w) in (1usize..12, 1usize..12),
+            kernel in prop::array::uniform2(1usize..4),
+            stride in prop::array::uniform2(1usize..4),
+            pads in prop::array::uniform4(0usize..3),
+            channels in 1usize..20,
+            log_n in 5u32..9,
+        ) {
+            prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
+            let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1 };
+            if let Ok(layout) = Layout::new(1 << log_n, &spec, [channels, h, w]) {
+                let inputs = Inputs::new(&layout);
+                let mut places: Vec<usize> = (0..inputs.count()).collect();
+                let parts = inputs.split_mut(&mut places);
+                let mut start = 0;
+                for (i, part) in parts.iter().enumerate() {
+                    let per_tile = layout.ciphertexts_per_tile();
+                    let contents = layout.contents(&layout.tiles()[i / per_tile], i % per_tile);
+                    let Input { pattern, first_value } = inputs.ciphertext(i);
+                    let read: Vec<u32> = pattern.read.iter().cloned().flatten().collect();
+                    prop_assert_eq!(&read, &contents.read);
+                    prop_assert!(pattern.read.windows(2).all(|pair| pair[0].end < pair[1].start));
+                    let mut data = Vec::new();
+                    for run in &pattern.data {
+                        for j in 0..run.len {
+                            prop_assert_eq!(read[(run.rank + j) as usize], run.at + j);
+                            let from = first_value + run.from as usize + j as usize * inputs.step();
+                            data.push((run.at + j, from as u32));
+                        }
+                    }
+                    prop_assert_eq!(data, contents.data);
+                    prop_assert_eq!(part.len(), read.len());
+                    prop_assert_eq!(part[0], start);
+                    start += read.len();
+                }
+                prop_assert_eq!(start, inputs.count());
+            }
+        }
+    }
+}
