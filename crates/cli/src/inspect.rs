@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
             node.name.clone(),
             describe(&node.op),
             format!("{c}x{h}x{w}"),
-            step.layer.as_ref().map_or("-".into(), |l| l.layout().spec().shift.to_string()),
+            step.layer.as_ref().map_or("-".into(), |l| l.spec().shift.to_string()),
             if step.extension.is_some() {
                 format!("{}>{}", step.made, step.ring)
             } else {
@@ -70,14 +70,13 @@ pub fn run(args: &Args) -> Result<()> {
         let (mut up, none) = (cost.up, || "-".to_owned());
         match &step.layer {
             Some(layer) => {
-                let layout = layer.layout();
                 up += layer.upload_bytes() as u64;
                 row.extend([
-                    layout.tiles().len().to_string(),
-                    layout.slots().to_string(),
-                    layout.ciphertexts().to_string(),
-                    layout.responses().to_string(),
-                    bytes(layer.hint_bytes() as u64),
+                    layer.tiles().to_string(),
+                    layer.maps_per_ciphertext().to_string(),
+                    layer.ciphertexts().to_string(),
+                    layer.responses().to_string(),
+                    bytes(layer.jaguar().map_or(0, |l| l.hint_bytes() as u64)),
                 ]);
             }
             None => row.extend(std::iter::repeat_with(none).take(5)),

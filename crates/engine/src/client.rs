@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use jaguar_graph::network::{Network, Node, Op};
+use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_linear::jaguar::{ClientPrepared, prepare};
 use jaguar_mpc::Party;
 use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{PROTOCOL_VERSION, Plan};
+use jaguar_plan::{Layer, PROTOCOL_VERSION, Plan, Protocol};
 use jaguar_ring::prg::os_random;
 use jaguar_rlwe::{PublicSeed, QuerySecret, Ring};
 use jaguar_wire::{Channel, Phase};
@@ -114,6 +114,9 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             let places = h * ow * w.kernel[1] as u64 + oh * ow * w.kernel[0] as u64;
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
+    }
+    if offer.choices.protocol != Protocol::Jaguar {
+        return Err(EngineError::PeerMisbehaved(format!("the protocol {}", offer.choices.protocol)));
     }
     let plan = Plan::new(&network, offer.choices)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
@@ -263,8 +266,9 @@ impl Ready {
         let mut clock = Clock::new(network.nodes.len());
         let program = program::Program { network, plan };
         let (steps, result) =
-            program.prepare(channel, party, *reveal, &mut clock, progress, &mut |layer| {
-                let hint = layers.next(layer.index())?;
+            program.prepare(channel, party, *reveal, &mut clock, progress, &mut |node, layer| {
+                let layer = jaguars(layer);
+                let hint = layers.next(node)?;
                 Ok(prepare(layer, ring, public, &hint, &mut secret, &mask_seed))
             })?;
         Ok((steps, result, clock))
@@ -280,6 +284,10 @@ impl Ready {
     }
 }
 
+fn jaguars(layer: &Layer) -> &jaguar_linear::jaguar::Layer {
+    layer.jaguar().expect("a plan of Jaguar's")
+}
+
 struct ClientLinear;
 
 impl Linear for ClientLinear {
@@ -287,12 +295,13 @@ impl Linear for ClientLinear {
 
     fn run(
         &mut self,
-        layer: &jaguar_linear::jaguar::Layer,
+        _node: NodeId,
+        layer: &Layer,
         prepared: ClientPrepared,
         channel: &mut Channel,
         x: &[u64],
     ) -> Result<Vec<u64>, EngineError> {
-        Ok(prepared.run(layer, channel, x)?)
+        Ok(prepared.run(jaguars(layer), channel, x)?)
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Block {
 /// The blocks of a plan's hint, in order.
 pub fn blocks(plan: &Plan) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for layer in plan.layers() {
+    for layer in plan.hinted() {
         let count = layer.layout().responses();
         for start in (0..count).step_by(BLOCK) {
             let responses = start..count.min(start + BLOCK);

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
-use jaguar_linear::jaguar::Layer;
-use jaguar_mpc::{Argmax, Extend, MaxPool, Party, Relu, Relu6};
+use jaguar_mpc::{Argmax, Extend, MaxPool, Party, Relu, Relu6, Truncate};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{DIGIT, Nonlinear, Plan};
+use jaguar_plan::{DIGIT, Layer, Nonlinear, Plan};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
@@ -35,9 +34,10 @@ pub(crate) trait Linear {
     /// What that role prepared.
     type Prepared;
 
-    /// Makes this party's share of the output from its share of the input.
+    /// Makes this party's share of the output of node `node` from its share of the input.
     fn run(
         &mut self,
+        node: NodeId,
         layer: &Layer,
         prepared: Self::Prepared,
         channel: &mut Channel,
@@ -48,6 +48,7 @@ pub(crate) trait Linear {
 /// What was prepared for one node.
 pub(crate) struct PreparedStep<L> {
     op: PreparedOp<L>,
+    truncation: Option<Truncate>,
     extension: Option<Extend>,
 }
 
@@ -130,10 +131,19 @@ fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
 }
 
 /// Sums and moves, which each party does on its own shares: what the reference does on plain values, for these operations are
-/// linear over the integers and so over every ring. (The plan keeps the sums below 2^63.)
-fn local<'a>(network: &Network, node: NodeId, arg: impl Fn(usize) -> &'a [u64]) -> Vec<u64> {
-    let inputs: Vec<Vec<i64>> =
-        (0..network.nodes[node].inputs.len()).map(|i| arg(i).iter().map(|&v| v as i64).collect()).collect();
+/// linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less excess than the
+/// result's are scaled up.
+fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -> &'a [u64]) -> Vec<u64> {
+    let step = &plan.steps[node];
+    let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
+        let up = step.excess - plan.steps[from].excess;
+        if up == 0 {
+            return arg(i).iter().map(|&v| v as i64).collect();
+        }
+        let mask = u64::MAX >> (64 - step.ring);
+        arg(i).iter().map(|&v| (v << up & mask) as i64).collect()
+    };
+    let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
     let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
     let value =
         reference::apply_op(network, node, None, &inputs).expect("a valid network, and its own shapes");
@@ -149,7 +159,7 @@ impl Program<'_> {
         reveal: Reveal,
         clock: &mut Clock,
         progress: &mut dyn Progress,
-        linear: &mut dyn FnMut(&Layer) -> Result<L, EngineError>,
+        linear: &mut dyn FnMut(NodeId, &Layer) -> Result<L, EngineError>,
     ) -> Result<(Vec<PreparedStep<L>>, PreparedResult), EngineError> {
         if party.role() == Role::Client {
             // In preparation the client sends nothing but what belongs to its COTs.
@@ -163,7 +173,7 @@ impl Program<'_> {
             let before = party.used();
             let mut prepare = || -> Result<PreparedStep<L>, EngineError> {
                 let op = match (&step.layer, &step.nonlinear) {
-                    (Some(layer), _) => PreparedOp::Linear(linear(layer)?),
+                    (Some(layer), _) => PreparedOp::Linear(linear(id, layer)?),
                     (_, Some(Nonlinear::Relu(params))) => {
                         PreparedOp::Relu(Relu::prepare(party, channel, step.values, *params)?)
                     }
@@ -175,11 +185,15 @@ impl Program<'_> {
                     }
                     (None, None) => PreparedOp::Local,
                 };
+                let truncation = match step.truncation {
+                    Some(params) => Some(Truncate::prepare(party, channel, step.values, params)?),
+                    None => None,
+                };
                 let extension = match step.extension {
                     Some(params) => Some(Extend::prepare(party, channel, step.values, params)?),
                     None => None,
                 };
-                Ok(PreparedStep { op, extension })
+                Ok(PreparedStep { op, truncation, extension })
             };
             steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
             let after = party.used();
@@ -224,22 +238,25 @@ impl Program<'_> {
             let compute = || -> Result<Vec<u64>, EngineError> {
                 let arg =
                     |i: usize| values[node.inputs[i]].as_deref().expect("computed before its consumers");
-                let narrow = |i: usize| reduce(arg(i), self.network.activation_bits);
                 let made = match prepared.op {
                     PreparedOp::Linear(linear) => {
                         let layer = step.layer.as_ref().expect("planned");
-                        backend.run(layer, linear, channel, &reduce(arg(0), layer.input_bits()))?
+                        backend.run(id, layer, linear, channel, &reduce(arg(0), layer.input_bits()))?
                     }
-                    PreparedOp::Relu(relu) => relu.run(channel, &narrow(0))?,
-                    PreparedOp::Relu6(relu6) => relu6.run(channel, &narrow(0))?,
-                    PreparedOp::MaxPool(pool) => pool.run(channel, &narrow(0))?,
+                    PreparedOp::Relu(relu) => relu.run(channel, arg(0))?,
+                    PreparedOp::Relu6(relu6) => relu6.run(channel, arg(0))?,
+                    PreparedOp::MaxPool(pool) => pool.run(channel, arg(0))?,
                     PreparedOp::Local => {
                         let value = match &node.op {
                             Op::Input => input.take().expect("one input"),
-                            _ => local(self.network, id, |i| arg(i)),
+                            _ => local(self.network, self.plan, id, |i| arg(i)),
                         };
                         reduce(&value, step.made)
                     }
+                };
+                let made = match prepared.truncation {
+                    Some(truncation) => truncation.run(channel, &made)?,
+                    None => made,
                 };
                 Ok(match prepared.extension {
                     Some(extension) => extension.run(channel, &made)?,

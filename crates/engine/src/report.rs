@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jaguar_graph::network::{Network, Op};
-use jaguar_plan::Plan;
+use jaguar_plan::{Layer, Plan};
 use jaguar_wire::{Phase, Stats, Traffic};
 use serde::Serialize;
 
@@ -152,8 +152,8 @@ impl Report {
             let row = Row {
                 name: node.name.clone(),
                 operation: describe(&node.op),
-                ciphertexts: step.layer.as_ref().map_or(0, |l| l.layout().ciphertexts()),
-                responses: step.layer.as_ref().map_or(0, |l| l.layout().responses()),
+                ciphertexts: step.layer.as_ref().map_or(0, Layer::ciphertexts),
+                responses: step.layer.as_ref().map_or(0, Layer::responses),
                 cots: clock.cots[id],
                 preprocessing: cost(Phase::Preprocessing, &server.preparing),
                 online: cost(Phase::Online, &server.online),

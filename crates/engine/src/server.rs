@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use jaguar_graph::network::Network;
-use jaguar_linear::jaguar::{Layer, ServerLayer, ServerPrepared};
+use jaguar_graph::network::{Network, NodeId};
+use jaguar_linear::jaguar::{ServerLayer, ServerPrepared};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
+use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol};
 use jaguar_ring::prg::os_random;
 use jaguar_ring::product::WideNtt;
 use jaguar_rlwe::{PublicSeed, Ring};
@@ -49,6 +49,9 @@ impl Service {
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
+        if choices.protocol != Protocol::Jaguar {
+            return Err(EngineError::Input(format!("the protocol {} has no session", choices.protocol)));
+        }
         let plan = Plan::new(network, choices)?;
         let params = plan.params;
         let output_bits = plan.steps.last().map_or(0, |s| s.ring);
@@ -63,7 +66,7 @@ impl Service {
             .iter()
             .zip(&bundle.model.weights)
             .map(|(step, weights)| {
-                let (layer, weights) = (step.layer.as_ref()?, weights.as_ref()?);
+                let (layer, weights) = (step.layer.as_ref()?.jaguar()?, weights.as_ref()?);
                 Some(ServerLayer::new(layer.clone(), weights, network.weight_bits))
             })
             .collect();
@@ -199,8 +202,8 @@ impl Service {
             self.reveal,
             &mut clock,
             &mut NoProgress,
-            &mut |layer: &Layer| {
-                let server = self.layers[layer.index()].as_ref().expect("the plan's layers have weights");
+            &mut |node: NodeId, _: &Layer| {
+                let server = self.layers[node].as_ref().expect("the plan's layers have weights");
                 Ok(server.prepare(&self.ring, hint_key, &p0, &mask_seed))
             },
         )?;
@@ -252,12 +255,13 @@ impl Linear for ServerLinear<'_> {
 
     fn run(
         &mut self,
-        layer: &Layer,
+        node: NodeId,
+        _: &Layer,
         prepared: ServerPrepared,
         channel: &mut Channel,
         x: &[u64],
     ) -> Result<Vec<u64>, EngineError> {
-        let server = self.service.layers[layer.index()].as_ref().expect("the plan's layers have weights");
+        let server = self.service.layers[node].as_ref().expect("the plan's layers have weights");
         let b = server.receive(channel)?;
         self.first.get_or_insert_with(Instant::now);
         Ok(server.run(prepared, b, x))

@@ -48,9 +48,6 @@ pub struct Check {
     pub prediction: Prediction,
 }
 
-/// Standard deviations of noise that a linear layer's result may be off by beyond its rounding.
-const SIGMAS: f64 = 8.0;
-
 /// Runs every input privately and compares. `cache` holds the hint between calls.
 ///
 /// # Errors
@@ -109,10 +106,9 @@ fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<L
         let value: Vec<i64> =
             client[id].iter().zip(&server[id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
         let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
-        let mut bound = 0.0;
-        let errors: Vec<f64> = match (&node.op, &step.layer, &model.weights[id]) {
-            (Op::Linear(spec), Some(layer), Some(weights)) => {
-                bound = 1.0 + SIGMAS * layer.noise_ulps();
+        let bound = step.error_ulps();
+        let errors: Vec<f64> = match (&node.op, &model.weights[id]) {
+            (Op::Linear(spec), Some(weights)) => {
                 let ulp = 2f64.powi(spec.shift as i32);
                 reference::linear_exact(spec, network.nodes[node.inputs[0]].shape, weights, inputs[0])
                     .iter()

@@ -11,15 +11,23 @@
 //! is made in the largest ring that a consumer asks for; the others take its shares modulo their own. Where the maker can
 //! only make 2^n (a linear layer, a max-pool) and a consumer asks for more, an extension follows.
 
-use jaguar_graph::network::{Network, NodeId, Op, Window};
-use jaguar_linear::jaguar::{Layer, LayerError};
+//!
+//! This holds for Jaguar's protocol; under Cheetah's every value has the same ring (`cheetah.rs`).
+
+use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
 use jaguar_linear::layout::Layout;
-use jaguar_mpc::{Cost, ExtendParams, MpcError, PoolShape, Range, Relu6Params, ReluParams, cost};
+use jaguar_linear::{cheetah as cheetah_layer, jaguar as jaguar_layer};
+use jaguar_mpc::{
+    Cost, ExtendParams, MpcError, PoolShape, Range, Relu6Params, ReluParams, TruncateParams, cost,
+};
 use jaguar_rlwe::{ParameterError, Parameters};
 
+mod cheetah;
 mod choices;
+mod layer;
 
 pub use choices::{Choices, DIGIT, Protocol};
+pub use layer::Layer;
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +45,26 @@ pub enum PlanError {
         /// The node's name.
         name: String,
         /// Why.
-        source: LayerError,
+        source: jaguar_layer::LayerError,
+    },
+    /// A linear layer does not fit Cheetah's ring.
+    #[error("layer '{name}': {source}")]
+    CheetahLayer {
+        /// The node's name.
+        name: String,
+        /// Why.
+        source: cheetah_layer::LayerError,
+    },
+    /// Products need wider shares than the nonlinear protocols take.
+    #[error(
+        "Cheetah keeps products whole: the value of '{name}' takes {bits} bits, and its comparisons at most {}",
+        jaguar_mpc::WIDEST
+    )]
+    Products {
+        /// The node's name.
+        name: String,
+        /// Bits needed.
+        bits: u32,
     },
     /// A nonlinear layer would take values that may be wider than it can.
     #[error("'{name}' would compare values of {bits} bits; the network's activations have {activation_bits}")]
@@ -70,25 +97,33 @@ pub enum PlanError {
 /// Shares have at most this many bits.
 pub const MAX_SHARE_BITS: u32 = 48;
 
+/// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
+pub const SIGMAS: f64 = 8.0;
+
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The ring in which the operation itself makes its value: shares modulo 2^made.
     pub made: u32,
-    /// The ring after the extension that follows, if it is wider.
+    /// The ring in which its consumers find it, after what follows the operation.
     pub ring: u32,
-    /// The layout of a linear layer.
+    /// The value is the network's times 2^excess: products that are not yet truncated (Cheetah's only).
+    pub excess: u32,
+    /// How a linear layer is laid out.
     pub layer: Option<Layer>,
     /// The protocol of a nonlinear layer.
     pub nonlinear: Option<Nonlinear>,
-    /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
+    /// The truncation that follows the operation (Cheetah's only).
+    pub truncation: Option<TruncateParams>,
+    /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes (Jaguar's
+    /// only).
     pub extension: Option<ExtendParams>,
     /// How many values the operation makes.
     pub values: usize,
-    /// COTs, bytes and rounds of the nonlinear part and the extension.
+    /// COTs, bytes and rounds of the nonlinear part and of what follows.
     pub cost: Cost,
 }
 
@@ -114,15 +149,81 @@ pub enum Nonlinear {
 /// the two lowest values of the ring, which no value in range is.
 const EXACTLY_IGNORED: u32 = 1;
 
-/// COTs, bytes and rounds of a nonlinear layer and the extension behind it.
-fn price(values: usize, nonlinear: Option<&Nonlinear>, extension: Option<&ExtendParams>) -> Cost {
-    let nonlinear = match nonlinear {
-        None => Cost::default(),
-        Some(Nonlinear::Relu(params)) => cost::relu(values, params),
-        Some(Nonlinear::Relu6(params)) => cost::relu6(values, params),
-        Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
-    };
-    nonlinear + extension.map_or(Cost::default(), |e| cost::extend(values, e))
+impl Nonlinear {
+    /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
+    /// in a wider ring, mod 2^`out_bits`. `None` where the operation has none.
+    fn new(
+        network: &Network,
+        node: &Node,
+        (bits, out_bits, excess): (u32, u32, u32),
+        digit: u32,
+    ) -> Option<Self> {
+        // What the network ignores on purpose it means in its own units.
+        let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
+        Some(match &node.op {
+            Op::Relu { ignored: low } => {
+                Self::Relu(ReluParams { out_bits, digit, ignored: ignored(*low), ..ReluParams::new(bits) })
+            }
+            Op::Relu6 { log2_six, ignored: low } => Self::Relu6(Relu6Params {
+                out_bits,
+                digit,
+                ignored: ignored(*low),
+                ..Relu6Params::new(bits, *log2_six + excess)
+            }),
+            Op::MaxPool(Window { kernel, stride, pads }) => {
+                let [channels, h, w] = network.nodes[node.inputs[0]].shape;
+                let (kernel, stride, pads) = (*kernel, *stride, *pads);
+                let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
+                Self::MaxPool { shape, bits, digit }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the protocol takes these parameters.
+    fn check(&self) -> Result<(), MpcError> {
+        match self {
+            Self::Relu(params) => params.check(),
+            Self::Relu6(params) => params.check(),
+            Self::MaxPool { shape, bits, digit } => ReluParams { digit: *digit, ..ReluParams::new(*bits) }
+                .check()
+                .and_then(|()| shape.output().map(drop)),
+        }
+    }
+
+    /// COTs, bytes and rounds on `values` values.
+    fn cost(&self, values: usize) -> Cost {
+        match self {
+            Self::Relu(params) => cost::relu(values, params),
+            Self::Relu6(params) => cost::relu6(values, params),
+            Self::MaxPool { shape, bits, digit } => cost::maxpool(shape, *bits, *digit),
+        }
+    }
+}
+
+impl Step {
+    /// Checks and prices what was planned for `node`; rings and layouts are sound.
+    fn finish(mut self, node: &Node) -> Result<Self, PlanError> {
+        let check = || -> Result<(), MpcError> {
+            self.nonlinear.as_ref().map_or(Ok(()), Nonlinear::check)?;
+            self.truncation.as_ref().map_or(Ok(()), TruncateParams::check)?;
+            self.extension.as_ref().map_or(Ok(()), ExtendParams::check)
+        };
+        check().map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
+        self.cost = self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values))
+            + self.truncation.as_ref().map_or_else(Cost::default, |t| cost::truncate(self.values, t))
+            + self.extension.as_ref().map_or_else(Cost::default, |e| cost::extend(self.values, e));
+        Ok(self)
+    }
+
+    /// The largest difference between this step's value and what its operation makes, exactly, of the same inputs: in
+    /// units of the network's last place. Zero is exact.
+    ///
+    /// A linear layer's noise counts with [`SIGMAS`] standard deviations, at worst-case weights.
+    pub fn error_ulps(&self) -> f64 {
+        let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
+        truncated + self.layer.as_ref().map_or(0.0, |layer| layer.error_ulps(SIGMAS))
+    }
 }
 
 /// What both parties do, in order: one step per node.
@@ -145,114 +246,10 @@ impl Plan {
     /// When the choices are not sound, a layer fits no layout, or a value no ring.
     pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
         let params = choices.check(network)?;
-        let n = network.activation_bits;
-        let nodes = &network.nodes;
-        let bits = network.value_bits();
-        let free = made_in_any_ring(network);
-        let opened = opened(network);
-
-        // Backwards: in which ring is each value needed?
-        let mut needed = vec![n; nodes.len()];
-        if let Some(last) = nodes.len().checked_sub(1) {
-            needed[last] = bits[last].max(n);
-        }
-        for (id, node) in nodes.iter().enumerate().rev() {
-            let asks = match &node.op {
-                Op::Input => continue,
-                Op::Linear(l) => n + l.shift,
-                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_) => n,
-                Op::SumPool { .. } => needed[id].max(bits[id]),
-                Op::Add | Op::Concat | Op::Rearrange(_) => {
-                    if free[id] {
-                        needed[id]
-                    } else {
-                        n
-                    }
-                }
-            };
-            for &input in &node.inputs {
-                needed[input] = needed[input].max(asks);
-            }
-        }
-
-        // Forwards: what is made, and what must be extended?
-        let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
-        for (id, node) in nodes.iter().enumerate() {
-            let ring = needed[id];
-            // Sums over windows are taken on whole words before they are reduced.
-            let gained = node.op.scale_gain().next_power_of_two().trailing_zeros();
-            if ring > MAX_SHARE_BITS || ring + gained > 63 {
-                return Err(PlanError::Ring { name: node.name.clone(), bits: ring + gained });
-            }
-            let made = match &node.op {
-                Op::Input => ring,
-                Op::Linear(_) | Op::MaxPool(_) => n,
-                Op::Relu { .. } | Op::Relu6 { .. } => ring,
-                Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
-                    if free[id] {
-                        ring
-                    } else {
-                        n
-                    }
-                }
-            };
-            let layer = match &node.op {
-                Op::Linear(spec) => {
-                    let in_shape = nodes[node.inputs[0]].shape;
-                    let layer = Layout::new(params.ring_dim(), spec, in_shape)
-                        .map_err(LayerError::from)
-                        .and_then(|layout| Layer::new(params, layout, id, n, network.weight_bits, opened[id]))
-                        .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
-                    Some(layer)
-                }
-                _ => None,
-            };
-            if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_))
-                && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
-            {
-                return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
-            }
-            let digit = u32::from(choices.digits[id]);
-            let nonlinear = match &node.op {
-                Op::Relu { ignored } => Some(Nonlinear::Relu(ReluParams {
-                    out_bits: made,
-                    digit,
-                    ignored: (*ignored).max(EXACTLY_IGNORED),
-                    ..ReluParams::new(n)
-                })),
-                Op::Relu6 { log2_six, ignored } => Some(Nonlinear::Relu6(Relu6Params {
-                    out_bits: made,
-                    digit,
-                    ignored: (*ignored).max(EXACTLY_IGNORED),
-                    ..Relu6Params::new(n, *log2_six)
-                })),
-                Op::MaxPool(Window { kernel, stride, pads }) => {
-                    let [channels, h, w] = nodes[node.inputs[0]].shape;
-                    let (kernel, stride, pads) = (*kernel, *stride, *pads);
-                    let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
-                    Some(Nonlinear::MaxPool { shape, bits: n, digit })
-                }
-                _ => None,
-            };
-            let checked = match &nonlinear {
-                None => Ok(()),
-                Some(Nonlinear::Relu(params)) => params.check(),
-                Some(Nonlinear::Relu6(params)) => params.check(),
-                Some(Nonlinear::MaxPool { shape, bits, digit }) => {
-                    ReluParams { digit: *digit, ..ReluParams::new(*bits) }
-                        .check()
-                        .and_then(|()| shape.output().map(drop))
-                }
-            };
-            let extension =
-                (ring > made).then_some(ExtendParams { bits: made, out_bits: ring, range: Range::Signed });
-            checked
-                .and_then(|()| extension.as_ref().map_or(Ok(()), ExtendParams::check))
-                .map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
-            let values = node.shape.iter().product();
-            let cost = price(values, nonlinear.as_ref(), extension.as_ref());
-            steps.push(Step { made, ring, layer, nonlinear, extension, values, cost });
-        }
+        let steps = match choices.protocol {
+            Protocol::Jaguar => jaguar_steps(network, params, &choices)?,
+            Protocol::Cheetah => cheetah::steps(network, &choices)?,
+        };
         let hint_digest = hint_digest(network, &params, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
         Ok(Self { choices, params, steps, digest, hint_digest })
@@ -279,15 +276,115 @@ impl Plan {
         self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost)
     }
 
-    /// Bytes of the whole hint.
-    pub fn hint_bytes(&self) -> usize {
-        self.layers().map(Layer::hint_bytes).sum()
+    /// The linear layers that have a hint, in order: Jaguar's.
+    pub fn hinted(&self) -> impl Iterator<Item = &jaguar_layer::Layer> {
+        self.layers().filter_map(Layer::jaguar)
     }
 
-    /// Responses of the whole hint: each costs one ring product per query on either side.
-    pub fn responses(&self) -> usize {
-        self.layers().map(|l| l.layout().responses()).sum()
+    /// Bytes of the whole hint; Cheetah has none.
+    pub fn hint_bytes(&self) -> usize {
+        self.hinted().map(jaguar_layer::Layer::hint_bytes).sum()
     }
+
+    /// Responses of all linear layers. Jaguar spends one ring product on each per query, on either side.
+    pub fn responses(&self) -> usize {
+        self.layers().map(Layer::responses).sum()
+    }
+}
+
+fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Result<Vec<Step>, PlanError> {
+    let n = network.activation_bits;
+    let nodes = &network.nodes;
+    let bits = network.value_bits();
+    let free = made_in_any_ring(network);
+    let opened = opened(network);
+
+    // Backwards: in which ring is each value needed?
+    let mut needed = vec![n; nodes.len()];
+    if let Some(last) = nodes.len().checked_sub(1) {
+        needed[last] = bits[last].max(n);
+    }
+    for (id, node) in nodes.iter().enumerate().rev() {
+        let asks = match &node.op {
+            Op::Input => continue,
+            Op::Linear(l) => n + l.shift,
+            Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_) => n,
+            Op::SumPool { .. } => needed[id].max(bits[id]),
+            Op::Add | Op::Concat | Op::Rearrange(_) => {
+                if free[id] {
+                    needed[id]
+                } else {
+                    n
+                }
+            }
+        };
+        for &input in &node.inputs {
+            needed[input] = needed[input].max(asks);
+        }
+    }
+
+    // Forwards: what is made, and what must be extended?
+    let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
+    for (id, node) in nodes.iter().enumerate() {
+        let ring = needed[id];
+        check_ring(node, ring)?;
+        let made = match &node.op {
+            Op::Input => ring,
+            Op::Linear(_) | Op::MaxPool(_) => n,
+            Op::Relu { .. } | Op::Relu6 { .. } => ring,
+            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
+                if free[id] {
+                    ring
+                } else {
+                    n
+                }
+            }
+        };
+        let layer = match &node.op {
+            Op::Linear(spec) => {
+                let in_shape = nodes[node.inputs[0]].shape;
+                let layer = Layout::new(params.ring_dim(), spec, in_shape)
+                    .map_err(jaguar_layer::LayerError::from)
+                    .and_then(|layout| {
+                        jaguar_layer::Layer::new(params, layout, id, n, network.weight_bits, opened[id])
+                    })
+                    .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
+                Some(Layer::Jaguar(layer))
+            }
+            _ => None,
+        };
+        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_))
+            && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
+        {
+            return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
+        }
+        let nonlinear = Nonlinear::new(network, node, (n, made, 0), u32::from(choices.digits[id]));
+        let extension =
+            (ring > made).then_some(ExtendParams { bits: made, out_bits: ring, range: Range::Signed });
+        let step = Step {
+            made,
+            ring,
+            excess: 0,
+            layer,
+            nonlinear,
+            truncation: None,
+            extension,
+            values: node.shape.iter().product(),
+            cost: Cost::default(),
+        };
+        steps.push(step.finish(node)?);
+    }
+    Ok(steps)
+}
+
+/// Whether shares of `node`'s value may be modulo 2^ring.
+fn check_ring(node: &Node, ring: u32) -> Result<(), PlanError> {
+    // Sums over windows are taken on whole words before they are reduced.
+    let gained = node.op.scale_gain().next_power_of_two().trailing_zeros();
+    if ring > MAX_SHARE_BITS || ring + gained > 63 {
+        return Err(PlanError::Ring { name: node.name.clone(), bits: ring + gained });
+    }
+    Ok(())
 }
 
 /// For each node: whether its value can be made in a ring of any width without an extension of its own.
@@ -343,6 +440,8 @@ fn digest(linear: &[u8; 32], choices: &Choices, steps: &[Step]) -> [u8; 32] {
     for step in steps {
         hasher.update(&step.made.to_le_bytes());
         hasher.update(&step.ring.to_le_bytes());
+        hasher.update(&step.excess.to_le_bytes());
+        hasher.update(&step.truncation.map_or(0, |t| t.shift).to_le_bytes());
     }
     *hasher.finalize().as_bytes()
 }

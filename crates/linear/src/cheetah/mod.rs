@@ -64,9 +64,6 @@ const A_GUARD: u32 = 10;
 /// Bits below the last place that B keeps: rounding costs `2^-5 / √12`, 0.009 ulp.
 const B_GUARD: u32 = 5;
 
-/// The largest standard deviation of the noise, in ulps: a whole unit is an event of ten deviations.
-const MAX_NOISE: f64 = 0.1;
-
 /// Share widths that the guards and the ring's switching leave room for.
 const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
 
@@ -89,11 +86,13 @@ pub enum LayerError {
     /// The noise would be felt.
     #[error(
         "the noise of this layer would have a standard deviation of {ulps:.2} ulp even with three primes; \
-         at most 0.1 is allowed"
+         at most {most:.2} is allowed"
     )]
     Noise {
         /// In units of the last place.
         ulps: f64,
+        /// What was allowed.
+        most: f64,
     },
 }
 
@@ -106,7 +105,22 @@ pub struct Layer {
     noise_ulps: f64,
 }
 
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layer")
+            .field("layout", &self.layout)
+            .field("limbs", &self.limbs())
+            .field("share_bits", &self.share_bits)
+            .field("noise_ulps", &self.noise_ulps)
+            .finish()
+    }
+}
+
 impl Layer {
+    /// The largest standard deviation of the noise of a result that is used as it is, in ulps: a whole unit is
+    /// an event of ten deviations.
+    pub const MAX_NOISE: f64 = 0.1;
+
     /// Plans one layer over an input of `in_shape`: shares are modulo `2^share_bits`, `weight_bits` bounds
     /// the weights.
     ///
@@ -122,17 +136,36 @@ impl Layer {
         weight_bits: u32,
         windows: Windows,
     ) -> Result<Self, LayerError> {
-        Self::in_ring(RING_DIM, spec, in_shape, share_bits, weight_bits, windows)
+        Self::with_noise(spec, in_shape, share_bits, weight_bits, windows, Self::MAX_NOISE)
     }
 
-    /// [`new`](Self::new) in a ring that tests may make small, and so insecure.
-    fn in_ring(
-        ring_dim: usize,
+    /// [`new`](Self::new) with noise of a standard deviation of up to `most` ulps, for results that are truncated
+    /// by far more than that.
+    ///
+    /// # Errors
+    /// As `new`.
+    ///
+    /// # Panics
+    /// As `new`.
+    pub fn with_noise(
         spec: &Linear,
         in_shape: Shape,
         share_bits: u32,
         weight_bits: u32,
         windows: Windows,
+        most: f64,
+    ) -> Result<Self, LayerError> {
+        Self::in_ring(RING_DIM, spec, in_shape, (share_bits, weight_bits), windows, most)
+    }
+
+    /// [`with_noise`](Self::with_noise) in a ring that tests may make small, and so insecure.
+    fn in_ring(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        (share_bits, weight_bits): (u32, u32),
+        windows: Windows,
+        most: f64,
     ) -> Result<Self, LayerError> {
         if !SHARE_BITS.contains(&share_bits) {
             return Err(LayerError::ShareBits { share_bits });
@@ -166,7 +199,7 @@ impl Layer {
             let (mut max_outs, mut excluded) = (0, spec.out_channels + 1);
             while excluded - max_outs > 1 {
                 let outs = max_outs.midpoint(excluded);
-                if ulps(&rns, outs) <= MAX_NOISE { max_outs = outs } else { excluded = outs }
+                if ulps(&rns, outs) <= most { max_outs = outs } else { excluded = outs }
             }
             if max_outs == 0 {
                 continue;
@@ -181,7 +214,7 @@ impl Layer {
             let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
             return Ok(Self { rns, layout, share_bits, noise_ulps });
         }
-        Err(LayerError::Noise { ulps: least })
+        Err(LayerError::Noise { ulps: least, most })
     }
 
     /// The layout.
@@ -223,6 +256,14 @@ impl Layer {
     /// Bytes from the server.
     pub fn response_bytes(&self) -> usize {
         self.layout.responses() * self.a_bytes() + pack::packed_len(self.layout.outputs(), self.b_bits())
+    }
+
+    /// What both parties must have alike: ring, widths, windows and blocks.
+    pub fn facts(&self) -> Vec<u64> {
+        let l = &self.layout;
+        let ((channels, outs), [height, width]) = (l.blocks(), l.window());
+        let sizes = [l.ring_dim(), self.limbs(), channels, outs, height, width, l.tiles().len()];
+        sizes.into_iter().map(|v| v as u64).chain([u64::from(self.share_bits)]).collect()
     }
 
     fn a_bits(&self) -> u32 {

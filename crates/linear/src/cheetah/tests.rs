@@ -130,8 +130,8 @@ proptest! {
         prop_assume!(spec.output_hw(shape).is_some());
         let windows = if one_output { Windows::OneOutput } else { Windows::FewestBytes };
         // Inputs of the whole ring: the products wrap around, and so does the reference.
-        if let Ok(layer) = Layer::in_ring(1 << log_n, &spec, shape, share_bits, 12, windows) {
-            prop_assert!(layer.noise_ulps() <= MAX_NOISE);
+        if let Ok(layer) = Layer::in_ring(1 << log_n, &spec, shape, (share_bits, 12), windows, Layer::MAX_NOISE) {
+            prop_assert!(layer.noise_ulps() <= Layer::MAX_NOISE);
             Case::new(layer, share_bits, 12, seed, extreme).check(1);
         }
     }
@@ -237,7 +237,7 @@ fn what_cannot_run_is_refused() {
     }
     // Between shares of 48 bits and q lie 2^12 with two primes, 2^42 with three.
     assert_eq!(new(&small, [1, 8, 8], 48, 16).unwrap(), 3);
-    assert!(matches!(new(&small, [1, 8, 8], 48, 40), Err(LayerError::Noise { ulps }) if ulps > 0.1));
+    assert!(matches!(new(&small, [1, 8, 8], 48, 40), Err(LayerError::Noise { ulps, .. }) if ulps > 0.1));
 }
 
 /// Two outputs with the same weights: if their responses shared a zero-encryption, A would be the same. And
