@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !args.json {
         crate::say!("model {model} at {}", args.server);
     }
-    let mut ready = connected.prepare_client(&cache, &mut bars)?;
+    let mut ready = connected.prepare_client(&cache)?;
     let (origin, mut events) = (Instant::now(), Vec::new());
     for (input, path) in inputs.iter().zip(&args.inputs) {
         let began = origin.elapsed().as_secs_f64();

@@ -17,7 +17,7 @@ use crate::EngineError;
 use crate::bundle::ModelId;
 use crate::hint::HintFile;
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost};
-use crate::program::{self, Clock, Linear, PreparedStep};
+use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
 use crate::report::{Progress, Report};
 
 pub use crate::message::Reveal;
@@ -145,12 +145,13 @@ impl Connected {
         self.reveal
     }
 
-    /// Fetches what is missing of the hint into `cache` and sets up oblivious transfer.
+    /// Opens the hint in `cache` and sets up oblivious transfer. What is missing of the hint comes with the first query,
+    /// layer by layer, or by [`Ready::fetch_hint`].
     ///
     /// # Errors
     /// When the connection or the disk fails, or the server refuses.
-    pub fn prepare_client(mut self, cache: &Path, progress: &mut dyn Progress) -> Result<Ready, EngineError> {
-        match self.fetch(cache, progress) {
+    pub fn prepare_client(mut self, cache: &Path) -> Result<Ready, EngineError> {
+        match self.accept(cache) {
             Ok((hint, party)) => {
                 let ring = Ring::new(self.plan.params);
                 let public = PublicSeed(self.model.0);
@@ -161,31 +162,14 @@ impl Connected {
         }
     }
 
-    fn fetch(
-        &mut self,
-        cache: &Path,
-        progress: &mut dyn Progress,
-    ) -> Result<(HintFile, Party<Cots>), EngineError> {
-        let mut hint = HintFile::open(cache, self.model, &self.plan, os_random())?;
+    fn accept(&mut self, cache: &Path) -> Result<(HintFile, Party<Cots>), EngineError> {
+        let hint = HintFile::open(cache, self.model, &self.plan, os_random())?;
         let channel = &mut self.channel;
         channel.send_message(&Accept {
             plan: self.plan.digest(),
             nonce: hint.nonce(),
             have_blocks: hint.have() as u32,
         })?;
-        channel.enter(Phase::Client, "hint");
-        let blocks = hint.blocks().to_vec();
-        let total = hint.bytes(0..blocks.len());
-        let mut done = hint.bytes(0..hint.have());
-        progress.hint(done, total);
-        for block in &blocks[hint.have()..] {
-            let bytes = channel.recv(block.bytes)?;
-            let mut hash = [0; 32];
-            channel.recv_into(&mut hash)?;
-            hint.append(&bytes, &hash)?;
-            done += bytes.len() as u64;
-            progress.hint(done, total);
-        }
         channel.enter(Phase::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client)?;
         Ok((hint, Party::new(Role::Client, cots)))
@@ -230,7 +214,30 @@ impl Ready {
         &self.connected.plan
     }
 
-    /// Does all of the next query's work that needs no input. Secrets, masks and correlations are fresh.
+    /// How many bytes of the hint are there, and how many there will be.
+    pub fn hint(&self) -> (u64, u64) {
+        (self.hint.bytes(0..self.hint.have()), self.hint.bytes(0..self.hint.blocks().len()))
+    }
+
+    /// Fetches all that is missing of the hint now, without a query.
+    ///
+    /// # Errors
+    /// When the connection or the disk fails, or a block arrives damaged. The session is over then; what came is kept.
+    pub fn fetch_hint(mut self, progress: &mut dyn Progress) -> Result<Self, EngineError> {
+        let Self { connected: Connected { channel, .. }, hint, .. } = &mut self;
+        let mut fetch = || -> Result<(), EngineError> {
+            channel.enter(Phase::Client, "hint");
+            channel.send_message(&Request::Hint)?;
+            hint.receive(hint.blocks().len(), channel, progress)?;
+            Ok(())
+        };
+        match fetch() {
+            Ok(()) => Ok(self),
+            Err(e) => Err(give_up(&mut self.connected.channel, e)),
+        }
+    }
+
+    /// Does all of the next query's work that needs no input, and fetches what is missing of the hint on the way. Secrets, masks and correlations are fresh.
     ///
     /// # Errors
     /// When the connection fails. The session is over then.
@@ -262,15 +269,10 @@ impl Ready {
         let mut mask_seed = [0; 32];
         channel.recv_into(&mut mask_seed)?;
 
-        let mut layers = hint.layers()?;
         let mut clock = Clock::new(network.nodes.len());
         let program = program::Program { network, plan };
-        let (steps, result) =
-            program.prepare(channel, party, *reveal, &mut clock, progress, &mut |node, layer| {
-                let layer = jaguars(layer);
-                let hint = layers.next(node)?;
-                Ok(prepare(layer, ring, public, &hint, &mut secret, &mask_seed))
-            })?;
+        let mut linear = ClientPreparing { hint, ring, public, secret: &mut secret, mask_seed: &mask_seed };
+        let (steps, result) = program.prepare(channel, party, *reveal, &mut clock, progress, &mut linear)?;
         Ok((steps, result, clock))
     }
 
@@ -286,6 +288,33 @@ impl Ready {
 
 fn jaguars(layer: &Layer) -> &jaguar_linear::jaguar::Layer {
     layer.jaguar().expect("a plan of Jaguar's")
+}
+
+struct ClientPreparing<'a> {
+    hint: &'a mut HintFile,
+    ring: &'a Ring,
+    public: &'a PublicSeed,
+    secret: &'a mut QuerySecret,
+    mask_seed: &'a [u8; 32],
+}
+
+impl Prepare for ClientPreparing<'_> {
+    type Prepared = ClientPrepared;
+
+    fn hint(
+        &mut self,
+        node: NodeId,
+        channel: &mut Channel,
+        progress: &mut dyn Progress,
+    ) -> Result<bool, EngineError> {
+        let blocks = self.hint.of_node(node);
+        self.hint.receive(blocks.end, channel, progress)
+    }
+
+    fn prepare(&mut self, node: NodeId, layer: &Layer) -> Result<ClientPrepared, EngineError> {
+        let hint = self.hint.layer(node)?;
+        Ok(prepare(jaguars(layer), self.ring, self.public, &hint, self.secret, self.mask_seed))
+    }
 }
 
 struct ClientLinear;

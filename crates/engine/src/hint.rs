@@ -1,7 +1,8 @@
 //! The hint: what a client fetches once per model and keeps on its disk.
 //!
-//! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan; a download that was cut off goes on
-//! at the first block that is missing or damaged. The file names model and plan, so that it is never used with another.
+//! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan: a layer's blocks when the first query
+//! prepares that layer (or all at once, for a client that asks for no query). A download that was cut off goes on at the first
+//! block that is missing or damaged. The file names model and plan, so that it is never used with another.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -9,9 +10,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use jaguar_plan::Plan;
+use jaguar_wire::Channel;
 
 use crate::EngineError;
 use crate::bundle::ModelId;
+use crate::report::Progress;
 
 const MAGIC: &[u8; 8] = b"JAGHINT\x01";
 const HEADER: u64 = 8 + 32 + 32 + 32;
@@ -134,7 +137,7 @@ impl HintFile {
         self.nonce
     }
 
-    /// How many blocks are there.
+    /// How many blocks are there, from the first on.
     pub fn have(&self) -> usize {
         self.have
     }
@@ -149,6 +152,11 @@ impl HintFile {
         self.blocks[range].iter().map(|b| b.bytes as u64).sum()
     }
 
+    /// Where a block begins in the file; each is followed by its hash.
+    fn position(&self, block: usize) -> u64 {
+        HEADER + self.bytes(0..block) + 32 * block as u64
+    }
+
     /// Appends the next block with its hash.
     ///
     /// # Errors
@@ -157,57 +165,64 @@ impl HintFile {
         if blake3::hash(block) != *hash {
             return Err(EngineError::Hint(format!("block {} of the hint arrived damaged", self.have)));
         }
-        let write = |file: &mut File| file.write_all(block).and_then(|()| file.write_all(hash));
+        let at = self.position(self.have);
+        let write = |file: &mut File| {
+            file.seek(SeekFrom::Start(at))?;
+            file.write_all(block)?;
+            file.write_all(hash)
+        };
         write(&mut self.file).map_err(|e| EngineError::file("writing", &self.path, e))?;
         self.have += 1;
         self.share_if_complete()
     }
 
-    /// Reads the hint from its start, layer by layer.
+    /// Receives the missing blocks up to `end` from the server. Says whether there were any.
     ///
     /// # Errors
-    /// When the disk fails.
-    pub fn layers(&mut self) -> Result<Layers<'_>, EngineError> {
-        let io = |e| EngineError::file("reading", &self.path, e);
-        self.file.seek(SeekFrom::Start(HEADER)).map_err(io)?;
-        Ok(Layers {
-            reader: BufReader::with_capacity(1 << 20, &self.file),
-            path: &self.path,
-            blocks: &self.blocks,
-        })
+    /// When the connection or the disk fails, or a block does not match its hash. What came before it is kept.
+    pub fn receive(
+        &mut self,
+        end: usize,
+        channel: &mut Channel,
+        progress: &mut dyn Progress,
+    ) -> Result<bool, EngineError> {
+        if self.have >= end {
+            return Ok(false);
+        }
+        let total = self.bytes(0..self.blocks.len());
+        while self.have < end {
+            let bytes = channel.recv(self.blocks[self.have].bytes)?;
+            let mut hash = [0; 32];
+            channel.recv_into(&mut hash)?;
+            self.append(&bytes, &hash)?;
+            progress.hint(self.bytes(0..self.have), total);
+        }
+        Ok(true)
     }
-}
 
-fn intact(block_and_hash: &[u8]) -> bool {
-    let (block, hash) = block_and_hash.split_at(block_and_hash.len() - 32);
-    blake3::hash(block).as_bytes()[..] == *hash
-}
+    /// The blocks of `node`: none for a node without a hint.
+    pub fn of_node(&self, node: usize) -> Range<usize> {
+        self.blocks.partition_point(|b| b.node < node)..self.blocks.partition_point(|b| b.node <= node)
+    }
 
-/// A complete hint, read in order.
-pub struct Layers<'a> {
-    reader: BufReader<&'a File>,
-    path: &'a Path,
-    blocks: &'a [Block],
-}
-
-impl Layers<'_> {
-    /// The hint of the next layer, which must be that of `node`.
+    /// Reads the hint of `node`.
     ///
     /// # Errors
     /// When the disk fails or the content was changed.
     ///
     /// # Panics
-    /// When the layers are asked for in another order.
-    pub fn next(&mut self, node: usize) -> Result<Vec<u8>, EngineError> {
-        let mut layer = Vec::new();
-        while let Some((block, rest)) = self.blocks.split_first()
-            && block.node == node
-        {
+    /// When a block of it is missing.
+    pub fn layer(&mut self, node: usize) -> Result<Vec<u8>, EngineError> {
+        let range = self.of_node(node);
+        assert!(range.end <= self.have, "a layer is read when its blocks are there");
+        let at = self.position(range.start);
+        let io = |e| EngineError::file("reading", &self.path, e);
+        self.file.seek(SeekFrom::Start(at)).map_err(io)?;
+        let mut layer = Vec::with_capacity(self.bytes(range.clone()) as usize + 32);
+        for block in &self.blocks[range] {
             let start = layer.len();
             layer.resize(start + block.bytes + 32, 0);
-            self.reader
-                .read_exact(&mut layer[start..])
-                .map_err(|e| EngineError::file("reading", self.path, e))?;
+            self.file.read_exact(&mut layer[start..]).map_err(io)?;
             if !intact(&layer[start..]) {
                 return Err(EngineError::Hint(format!(
                     "{} is damaged; delete it and it will be fetched again",
@@ -215,9 +230,12 @@ impl Layers<'_> {
                 )));
             }
             layer.truncate(start + block.bytes);
-            self.blocks = rest;
         }
-        assert!(!layer.is_empty(), "layers are read in order");
         Ok(layer)
     }
+}
+
+fn intact(block_and_hash: &[u8]) -> bool {
+    let (block, hash) = block_and_hash.split_at(block_and_hash.len() - 32);
+    blake3::hash(block).as_bytes()[..] == *hash
 }

@@ -46,7 +46,9 @@ pub(crate) struct Accept {
 /// What the client wants next.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Prepare a query, then run it.
+    /// Send what is missing of the hint, and nothing else.
+    Hint,
+    /// Prepare a query, sending what is missing of each layer's hint on the way, then run it.
     Query,
     /// That was all.
     Leave,

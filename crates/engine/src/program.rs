@@ -29,6 +29,23 @@ pub(crate) struct Onlookers<'a> {
     pub watch: Watch<'a>,
 }
 
+/// A linear layer's part before the input, as one role does it.
+pub(crate) trait Prepare {
+    /// What that role keeps for the online part.
+    type Prepared;
+
+    /// Passes on what the client's hint lacks of this layer, from the server to the client. Says whether that was anything.
+    fn hint(
+        &mut self,
+        node: NodeId,
+        channel: &mut Channel,
+        progress: &mut dyn Progress,
+    ) -> Result<bool, EngineError>;
+
+    /// Prepares the layer for this query. Nothing passes.
+    fn prepare(&mut self, node: NodeId, layer: &Layer) -> Result<Self::Prepared, EngineError>;
+}
+
 /// A linear layer's online part, as one role does it.
 pub(crate) trait Linear {
     /// What that role prepared.
@@ -71,6 +88,8 @@ pub(crate) enum PreparedResult {
 pub(crate) struct Clock {
     /// All times count from here.
     origin: Instant,
+    /// Fetching or sending what the client's hint lacked.
+    pub hint: Vec<Spent>,
     preparing: Vec<Spent>,
     online: Vec<Spent>,
     /// Correlated OTs by node, both directions.
@@ -95,6 +114,7 @@ impl Clock {
     pub fn new(nodes: usize) -> Self {
         Self {
             origin: Instant::now(),
+            hint: vec![Spent::default(); nodes],
             preparing: vec![Spent::default(); nodes],
             online: vec![Spent::default(); nodes],
             cots: vec![0; nodes],
@@ -151,16 +171,17 @@ fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -
 }
 
 impl Program<'_> {
-    /// Prepares every node and the result. `linear` prepares a linear layer.
-    pub fn prepare<L>(
+    /// Prepares every node and the result. What the client lacks of a linear layer's hint travels when its turn comes, so that
+    /// the link carries the hint while both parties work on what comes between.
+    pub fn prepare<B: Prepare>(
         &self,
         channel: &mut Channel,
         party: &mut Party<Cots>,
         reveal: Reveal,
         clock: &mut Clock,
         progress: &mut dyn Progress,
-        linear: &mut dyn FnMut(NodeId, &Layer) -> Result<L, EngineError>,
-    ) -> Result<(Vec<PreparedStep<L>>, PreparedResult), EngineError> {
+        backend: &mut B,
+    ) -> Result<(Vec<PreparedStep<B::Prepared>>, PreparedResult), EngineError> {
         if party.role() == Role::Client {
             // In preparation the client sends nothing but what belongs to its COTs.
             party.promise(self.plan.nonlinear_cost().cots_from_client);
@@ -168,12 +189,20 @@ impl Program<'_> {
         let mut steps = Vec::with_capacity(self.plan.steps.len());
         for (id, (node, step)) in self.network.nodes.iter().zip(&self.plan.steps).enumerate() {
             progress.step(Phase::Preprocessing, id, self.network.nodes.len(), &node.name);
+            if step.layer.is_some() {
+                channel.enter(Phase::Client, "hint");
+                let (start, waited) = (Instant::now(), channel.waited());
+                let passed = backend.hint(id, channel, progress);
+                if passed.map_err(|e| e.in_layer(&node.name, "hint"))? {
+                    clock.hint[id] = clock.since(start, channel.waited() - waited);
+                }
+            }
             channel.enter(Phase::Preprocessing, &label(id, &node.name));
             let (start, waited) = (Instant::now(), channel.waited());
             let before = party.used();
-            let mut prepare = || -> Result<PreparedStep<L>, EngineError> {
+            let mut prepare = || -> Result<PreparedStep<B::Prepared>, EngineError> {
                 let op = match (&step.layer, &step.nonlinear) {
-                    (Some(layer), _) => PreparedOp::Linear(linear(id, layer)?),
+                    (Some(layer), _) => PreparedOp::Linear(backend.prepare(id, layer)?),
                     (_, Some(Nonlinear::Relu(params))) => {
                         PreparedOp::Relu(Relu::prepare(party, channel, step.values, *params)?)
                     }

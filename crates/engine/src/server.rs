@@ -1,6 +1,8 @@
 //! The server: it holds a model, and answers queries.
 
+use std::iter::{Peekable, Skip};
 use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::jaguar::{ServerLayer, ServerPrepared};
@@ -11,12 +13,13 @@ use jaguar_ring::prg::os_random;
 use jaguar_ring::product::WideNtt;
 use jaguar_rlwe::{PublicSeed, Ring};
 use jaguar_wire::{Channel, Phase, Traffic};
+use zeroize::Zeroizing;
 
 use crate::EngineError;
 use crate::bundle::{Bundle, ModelId};
-use crate::hint::blocks;
+use crate::hint::{Block, blocks};
 use crate::message::{Accept, Hello, MAX_MESSAGE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Clock, Linear, Onlookers, PreparedResult, Program, Watch};
+use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch};
 use crate::report::{NoProgress, Progress, peak_kib};
 
 /// A model that is ready to serve any number of clients.
@@ -76,7 +79,8 @@ impl Service {
         Ok(Self { bundle, plan, layers, ring, public, p1, reveal })
     }
 
-    /// Computes the a half of every layer now; else each is computed when the first client without a hint comes.
+    /// Computes the a half of every layer now, also while clients are served; else each is computed when the first client
+    /// without a hint needs it.
     pub fn prepare_model(&self, progress: &mut dyn Progress) {
         let total = self.layers.len();
         for (i, layer) in self.layers.iter().enumerate() {
@@ -154,26 +158,26 @@ impl Service {
             ));
         }
 
-        // 2. Client: the hint, from where the client's copy ends; base OTs.
-        channel.enter(Phase::Client, "hint");
-        let hint_key = self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest());
-        for block in blocks(&self.plan).into_iter().skip(accept.have_blocks as usize) {
-            let layer = self.layers[block.node].as_ref().expect("blocks are of linear layers");
-            let bytes = layer.hint(&self.ring, &self.public, &self.p1, &hint_key, block.responses);
-            let hash = blake3::hash(&bytes);
-            channel.send(&bytes)?;
-            channel.send(hash.as_bytes())?;
-        }
+        // 2. Client: base OTs.
         channel.enter(Phase::Client, "base OTs");
         let mut party = Party::new(Role::Server, Cots::setup(channel, Role::Server)?);
 
-        // 3. Queries.
+        // 3. Queries. The first sends what the client's copy of the hint lacks.
+        let mut hint = HintStream {
+            service: self,
+            key: self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest()),
+            missing: blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable(),
+        };
         loop {
             channel.enter(Phase::Preprocessing, "query keys");
             channel.take_stats();
             match channel.recv_message("request", MAX_MESSAGE)? {
                 Request::Leave => return Ok(()),
-                Request::Query => self.query(channel, &mut party, &hint_key, observe, watch)?,
+                Request::Hint => {
+                    channel.enter(Phase::Client, "hint");
+                    hint.send_through(usize::MAX, channel)?;
+                }
+                Request::Query => self.query(channel, &mut party, &mut hint, observe, watch)?,
             }
         }
     }
@@ -182,7 +186,7 @@ impl Service {
         &self,
         channel: &mut Channel,
         party: &mut Party<Cots>,
-        hint_key: &[u8; 32],
+        hint: &mut HintStream<'_>,
         observe: &mut dyn FnMut(&Served),
         watch: Watch<'_>,
     ) -> Result<(), EngineError> {
@@ -196,17 +200,9 @@ impl Service {
         let p0 = self.ring.prepare_wide(&p0);
         let mask_seed = os_random();
         channel.send(&mask_seed)?;
-        let (steps, result) = program.prepare(
-            channel,
-            party,
-            self.reveal,
-            &mut clock,
-            &mut NoProgress,
-            &mut |node: NodeId, _: &Layer| {
-                let server = self.layers[node].as_ref().expect("the plan's layers have weights");
-                Ok(server.prepare(&self.ring, hint_key, &p0, &mask_seed))
-            },
-        )?;
+        let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
+        let (steps, result) =
+            program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, &mut linear)?;
         let preparing = start.elapsed();
 
         // 2. Online. The client's input is all its own: the server's share of it is zero.
@@ -241,6 +237,57 @@ impl Service {
             traffic: channel.total(),
         });
         Ok(())
+    }
+}
+
+/// What one client's copy of the hint lacks, to be sent in order, each block once.
+struct HintStream<'a> {
+    service: &'a Service,
+    key: Zeroizing<[u8; 32]>,
+    missing: Peekable<Skip<IntoIter<Block>>>,
+}
+
+impl HintStream<'_> {
+    /// Computes and sends what is missing of the nodes up to `node`, without waiting for anything. Says whether there was any.
+    fn send_through(&mut self, node: NodeId, channel: &mut Channel) -> Result<bool, EngineError> {
+        let Service { layers, ring, public, p1, .. } = self.service;
+        let mut any = false;
+        while let Some(block) = self.missing.next_if(|b| b.node <= node) {
+            let layer = layers[block.node].as_ref().expect("blocks are of linear layers");
+            let bytes = layer.hint(ring, public, p1, &self.key, block.responses);
+            let hash = blake3::hash(&bytes);
+            channel.send_ahead(&bytes)?;
+            channel.send_ahead(hash.as_bytes())?;
+            // It travels while the next is computed.
+            channel.flush()?;
+            any = true;
+        }
+        Ok(any)
+    }
+}
+
+struct ServerPreparing<'a, 'b> {
+    hint: &'a mut HintStream<'b>,
+    p0: &'a WideNtt,
+    mask_seed: &'a [u8; 32],
+}
+
+impl Prepare for ServerPreparing<'_, '_> {
+    type Prepared = ServerPrepared;
+
+    fn hint(
+        &mut self,
+        node: NodeId,
+        channel: &mut Channel,
+        _: &mut dyn Progress,
+    ) -> Result<bool, EngineError> {
+        self.hint.send_through(node, channel)
+    }
+
+    fn prepare(&mut self, node: NodeId, _: &Layer) -> Result<ServerPrepared, EngineError> {
+        let Service { layers, ring, .. } = self.hint.service;
+        let server = layers[node].as_ref().expect("the plan's layers have weights");
+        Ok(server.prepare(ring, &self.hint.key, self.p0, self.mask_seed))
     }
 }
 

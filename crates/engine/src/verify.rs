@@ -69,8 +69,7 @@ pub fn verify(
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready =
-                connect(client_end, &Limits::default())?.prepare_client(cache, &mut NoProgress)?;
+            let mut ready = connect(client_end, &Limits::default())?.prepare_client(cache)?;
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;

@@ -118,7 +118,7 @@ fn measure(args: &Args, path: &Path, cache: &Path) -> Result<Measured> {
         let client = || -> Result<Vec<Report>> {
             let tcp = Tcp::connect(address.as_str(), Options::default())?;
             let connected = connect(link::channel(tcp, args.link), &Limits::default())?;
-            let mut ready = connected.prepare_client(cache, &mut NoProgress)?;
+            let mut ready = connected.prepare_client(cache)?;
             let mut reports = Vec::new();
             for query in 0..=args.repeats {
                 let input = random_input(ready.network(), u64::from(query));
