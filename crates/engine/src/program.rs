@@ -84,6 +84,9 @@ pub(crate) enum PreparedResult {
     Label(Box<Argmax>),
 }
 
+/// What was prepared for a whole plan.
+pub(crate) type PreparedPlan<L> = (Vec<PreparedStep<L>>, PreparedResult);
+
 /// Time by node: wall, and waiting for the peer.
 pub(crate) struct Clock {
     /// All times count from here.
@@ -181,7 +184,7 @@ impl Program<'_> {
         clock: &mut Clock,
         progress: &mut dyn Progress,
         backend: &mut B,
-    ) -> Result<(Vec<PreparedStep<B::Prepared>>, PreparedResult), EngineError> {
+    ) -> Result<PreparedPlan<B::Prepared>, EngineError> {
         if party.role() == Role::Client {
             // In preparation the client sends nothing but what belongs to its COTs.
             party.promise(self.plan.nonlinear_cost().cots_from_client);
