@@ -8,6 +8,7 @@ mod npy;
 mod picture;
 mod predict;
 mod progress;
+mod protocol;
 mod serve;
 mod table;
 mod verify;

@@ -7,7 +7,7 @@ use jaguar_linear::{cheetah, jaguar};
 #[derive(Clone, Debug)]
 pub enum Layer {
     /// Phase sharing: shares come out at the activations' width, truncated.
-    Jaguar(jaguar::Layer),
+    Jaguar(Box<jaguar::Layer>),
     /// The baseline: shares of the whole product.
     Cheetah(Box<cheetah::Layer>),
 }

@@ -281,6 +281,24 @@ impl Plan {
         self.layers().filter_map(Layer::jaguar)
     }
 
+    /// One of Cheetah's layers for each ring that they use, by number of primes: each ring has a key of its own.
+    pub fn cheetah_rings(&self) -> Vec<&cheetah_layer::Layer> {
+        let mut rings: Vec<&cheetah_layer::Layer> = Vec::new();
+        for layer in self.layers().filter_map(Layer::cheetah) {
+            if rings.iter().all(|other| other.limbs() != layer.limbs()) {
+                rings.push(layer);
+            }
+        }
+        rings.sort_by_key(|layer| layer.limbs());
+        rings
+    }
+
+    /// Bytes from the client to the server and back in all linear layers, online.
+    pub fn linear_bytes(&self) -> (usize, usize) {
+        let both = self.layers().map(|l| (l.upload_bytes(), l.response_bytes()));
+        both.fold((0, 0), |(up, down), (u, d)| (up + u, down + d))
+    }
+
     /// Bytes of the whole hint; Cheetah has none.
     pub fn hint_bytes(&self) -> usize {
         self.hinted().map(jaguar_layer::Layer::hint_bytes).sum()
@@ -349,7 +367,7 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
                         jaguar_layer::Layer::new(params, layout, id, n, network.weight_bits, opened[id])
                     })
                     .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
-                Some(Layer::Jaguar(layer))
+                Some(Layer::Jaguar(Box::new(layer)))
             }
             _ => None,
         };

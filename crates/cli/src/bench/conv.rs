@@ -433,27 +433,27 @@ fn cheetah(
     let layer = cheetah::Layer::new(&conv.spec(), conv.in_shape(), CHEETAH_BITS, WEIGHT_BITS, windows)?;
     let (server, weights) = timed(|| cheetah::ServerLayer::new(layer.clone(), &data.weights));
     let [x_client, x_server] = data.shares(CHEETAH_BITS);
-    let mut query = cheetah::Query::fresh(&layer);
-    let key = cheetah::Key::new(&layer, &query.key());
+    let mut secret = cheetah::Secret::fresh(&layer);
+    let key = cheetah::Key::new(&layer, &secret.key());
     let mut prg = Prg::from_os();
     let mut runs = Vec::new();
     for run in 0..=repeats {
         let (mut to_server, mut to_client) = memory_pair();
         let (sent, encrypt) = timed(|| {
-            query.encrypt(&layer, &x_client).send(&mut to_server)?;
+            secret.prepare(&layer).encrypt(&layer, &x_client).send(&mut to_server)?;
             to_server.flush()
         });
         sent?;
         let (share, server) = timed(|| {
             let upload = cheetah::Upload::receive(&layer, &mut to_client)?;
-            let (response, share) = server.evaluate(&key, &upload, &x_server, &mut prg);
+            let (response, share) = server.evaluate(server.prepare(&mut prg), &key, &upload, &x_server);
             response.send(&layer, &mut to_client)?;
             to_client.flush().map(|()| share)
         });
         let share = share?;
         let (client_share, decrypt) = timed(|| {
             let response = cheetah::Response::receive(&layer, &mut to_server)?;
-            Ok::<_, jaguar_wire::WireError>(query.decrypt(&layer, &response))
+            Ok::<_, jaguar_wire::WireError>(secret.decrypt(&layer, &response))
         });
         let client_share = client_share?;
         if run == 0 {

@@ -10,8 +10,9 @@ use zeroize::Zeroizing;
 
 use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes};
 
-/// The client's secret of one query, for layers of one number of limbs. Neither copied, printed nor stored.
-pub struct Query {
+/// The client's secret, for layers of one number of limbs: one for any number of queries. Neither copied,
+/// printed nor stored.
+pub struct Secret {
     rns: Rns,
     multiplier: Multiplier,
     /// s for products modulo q, and for those modulo a power of two.
@@ -20,7 +21,14 @@ pub struct Query {
     prg: Prg,
 }
 
-impl Query {
+/// What the client keeps of one layer for one query: `e − a·s` for every ciphertext. Used once.
+pub struct ClientPrepared {
+    /// The a halves come from it.
+    seed: [u8; 32],
+    zeros: Vec<RnsPoly>,
+}
+
+impl Secret {
     /// A fresh secret from the operating system's randomness, for layers of as many limbs as `layer` has.
     pub fn fresh(layer: &Layer) -> Self {
         Self::from_prg(layer, Prg::from_os())
@@ -50,35 +58,33 @@ impl Query {
     pub fn key(&mut self) -> PublicKey {
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let p1 = self.rns.transform(p1(&self.rns, &seed));
-        let p0 = encrypt(&self.rns, &self.s, &p1, &mut Prg::new(*noise), |_| {});
-        PublicKey { seed, p0 }
+        let p0 = self.encrypt_zero(&p1, &mut Prg::new(*noise));
+        PublicKey { seed, p0: pack_poly(&self.rns, &p0) }
     }
 
-    /// Step 2: encrypts the client's input share `x` (`[C, H, W]`, modulo 2^l).
+    /// Step 2, before the input: encryptions of zero for one query of `layer`, other ones at every call.
     ///
     /// # Panics
-    /// When `x` has not the layer's input shape, or the secret is one for another number of limbs.
-    pub fn encrypt(&mut self, layer: &Layer, x: &[u64]) -> Upload {
+    /// When the secret is one for another number of limbs.
+    pub fn prepare(&mut self, layer: &Layer) -> ClientPrepared {
         self.check(layer);
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
-        let layout = &layer.layout;
-        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let mut b = vec![0; layout.ciphertexts() * poly_bytes(&layer.rns)];
-        b.par_chunks_mut(poly_bytes(&layer.rns)).enumerate().for_each_init(
-            || Zeroizing::new(vec![0; layer.rns.n()]),
-            |values, (i, bytes)| {
-                let a = layer.rns.transform(layer.a(&seed, i));
-                let mut noise = Prg::derive(&noise, "cheetah b noise", &[i as u64]);
-                values.fill(0);
-                let (tile, block) = (i / layout.in_blocks(), i % layout.in_blocks());
-                layout.write_inputs(&layout.tiles()[tile], block, x, values);
-                let b = encrypt(&layer.rns, &self.s, &a, &mut noise, |b| {
-                    layer.rns.add_scaled(b, values, layer.share_bits);
-                });
-                bytes.copy_from_slice(&b);
-            },
-        );
-        Upload { seed, b }
+        let zero = |i: usize| {
+            let a = layer.rns.transform(layer.a(&seed, i));
+            self.encrypt_zero(&a, &mut Prg::derive(&noise, "cheetah b noise", &[i as u64]))
+        };
+        let zeros = (0..layer.layout.ciphertexts()).into_par_iter().map(zero).collect();
+        ClientPrepared { seed, zeros }
+    }
+
+    /// `e − a·s`.
+    fn encrypt_zero(&self, a: &RnsNtt, noise: &mut Prg) -> RnsPoly {
+        let mut b = self.rns.multiply(a, &self.s);
+        self.rns.negate(&mut b);
+        let mut e = Zeroizing::new(vec![0i8; self.rns.n()]);
+        sample::noise(noise, &mut e);
+        self.rns.add_small(&mut b, &e);
+        b
     }
 
     /// Step 5: the client's output share, `[C, H, W]` modulo 2^l.
@@ -130,19 +136,32 @@ impl Query {
     }
 }
 
-/// `e − a·s` plus what `message` adds, packed.
-fn encrypt(
-    rns: &Rns,
-    s: &RnsSmall,
-    a: &RnsNtt,
-    noise: &mut Prg,
-    message: impl FnOnce(&mut RnsPoly),
-) -> Vec<u8> {
-    let mut b = rns.multiply(a, s);
-    rns.negate(&mut b);
-    let mut e = Zeroizing::new(vec![0i8; rns.n()]);
-    sample::noise(noise, &mut e);
-    rns.add_small(&mut b, &e);
-    message(&mut b);
-    pack::pack(&rns.to_words(&b), LIMB_BITS)
+impl ClientPrepared {
+    /// Step 2: encrypts the client's input share `x` (`[C, H, W]`, modulo 2^l).
+    ///
+    /// # Panics
+    /// When this was prepared for another layer, or `x` has not its input shape.
+    pub fn encrypt(self, layer: &Layer, x: &[u64]) -> Upload {
+        let (layout, rns) = (&layer.layout, &layer.rns);
+        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(self.zeros.len(), layout.ciphertexts(), "prepared for another layer");
+        let mut b = vec![0; layout.ciphertexts() * poly_bytes(rns)];
+        let ciphertexts = b.par_chunks_mut(poly_bytes(rns)).zip(self.zeros);
+        ciphertexts.enumerate().for_each_init(
+            || Zeroizing::new(vec![0; rns.n()]),
+            |values, (i, (bytes, mut b))| {
+                values.fill(0);
+                let (tile, block) = (i / layout.in_blocks(), i % layout.in_blocks());
+                layout.write_inputs(&layout.tiles()[tile], block, x, values);
+                rns.add_scaled(&mut b, values, layer.share_bits);
+                bytes.copy_from_slice(&pack_poly(rns, &b));
+            },
+        );
+        Upload { seed: self.seed, b }
+    }
+}
+
+/// A polynomial for the wire, [`poly_bytes`] of it.
+fn pack_poly(rns: &Rns, poly: &RnsPoly) -> Vec<u8> {
+    pack::pack(&rns.to_words(poly), LIMB_BITS)
 }

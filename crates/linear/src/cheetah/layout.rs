@@ -87,7 +87,8 @@ impl Layout {
         let pick = |i: usize, yes: usize, no: usize| if thin[i] { yes } else { no };
         let subsample = [0, 1].map(|i| pick(i, spec.stride[i], 1));
         let stride = [0, 1].map(|i| pick(i, 1, spec.stride[i]));
-        let mut best: Option<(Cost, Self)> = None;
+        // With the outputs of a tile, and without the tiles: there may be many.
+        let mut best: Option<(Cost, Self, [usize; 2])> = None;
         for height in parts(oh) {
             for width in parts(ow) {
                 let window = [height, width];
@@ -105,7 +106,7 @@ impl Layout {
                         }
                         Windows::OneOutput => count,
                     };
-                    if best.as_ref().is_some_and(|((least, _), _)| size > *least) {
+                    if best.as_ref().is_some_and(|(least, ..)| size > least.0) {
                         continue;
                     }
                     let layout = Self {
@@ -116,18 +117,19 @@ impl Layout {
                         subsample,
                         stride,
                         window,
-                        tiles: tiles([oh, ow], [height, width]),
+                        tiles: Vec::new(),
                         channels,
                         outs,
                     };
-                    let cost = (size, layout.products());
-                    if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                        best = Some((cost, layout));
+                    let cost = (size, count * layout.products_per_tile());
+                    if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                        best = Some((cost, layout, [height, width]));
                     }
                 }
             }
         }
-        best.map(|(_, layout)| layout)
+        let (_, layout, tile) = best?;
+        Some(Self { tiles: tiles([oh, ow], tile), ..layout })
     }
 
     /// N.
@@ -192,7 +194,14 @@ impl Layout {
 
     /// Products of a ciphertext with a polynomial of weights.
     pub fn products(&self) -> usize {
-        self.tiles.len() * (0..self.out_blocks()).map(|block| self.inputs_of(block).len()).sum::<usize>()
+        self.tiles.len() * self.products_per_tile()
+    }
+
+    fn products_per_tile(&self) -> usize {
+        if self.spec.groups == 1 {
+            return self.out_blocks() * self.in_blocks();
+        }
+        (0..self.out_blocks()).map(|block| self.inputs_of(block).len()).sum()
     }
 
     /// How many weights an output polynomial adds up at most.

@@ -6,27 +6,30 @@
 //! product of primes of 30 bits, two wherever the noise allows and three elsewhere ([`Layer::new`] chooses);
 //! ternary secrets, noise of variance 10.5.
 //!
-//! 1. Client, once per query and number of limbs: a fresh secret s, and a *key* `p0 = e − p1·s` with p1 from
-//!    a seed ([`Query::key`]).
-//! 2. Client: `b = e − a·s + round(q·x/2^l)` for every block of a window, a from a seed ([`Query::encrypt`]).
+//! 1. Client, once per session and number of limbs: a fresh secret s, and a *key* `p0 = e − p1·s` with p1 from
+//!    a seed ([`Secret::key`]).
+//! 2. Client: `b = e − a·s + round(q·x/2^l)` for every block of a window, a from a seed: all but the last term
+//!    before the input ([`Secret::prepare`]), the rest with it ([`ClientPrepared::encrypt`]).
 //! 3. Server: adds its share to b, transforms both halves, adds up their products with the transformed
 //!    weights ([`ServerLayer::evaluate`]).
-//! 4. Server: adds a fresh encryption of zero `(p0·u, p1·u + e1)`, transforms back, switches both halves to a
+//! 4. Server: adds a fresh encryption of zero `(p0·u, p1·u + e1)`, u and e1 sampled before the input
+//!    ([`ServerLayer::prepare`]), transforms back, switches both halves to a
 //!    power of two (`A` modulo `2^(l+10)` whole, `B` modulo `2^(l+5)` at the outputs only), masks B with a
 //!    uniform R. Its share is `−(R >> 5) + bias`.
-//! 5. Client: its share is `(2^5·B + 2^4 + A·s mod 2^(l+10)) >> 10` ([`Query::decrypt`]).
+//! 5. Client: its share is `(2^5·B + 2^4 + A·s mod 2^(l+10)) >> 10` ([`Secret::decrypt`]).
 //!
 //! **Error.** The shares add up to one of the two integers next to `m + ε`, where ε is the noise in units of
-//! the last place; no layer is accepted whose ε has a standard deviation above a tenth at worst-case weights.
-//! So the result is m, or off by 1 with a probability of about `E|ε|` (8 % at worst; under 2 % where A's
-//! rounding is most of ε).
+//! the last place. [`Layer::new`] accepts no layer whose ε has a standard deviation above a tenth at worst-case
+//! weights: the result is m, or off by 1 with a probability of about `E|ε|` (8 % at worst; under 2 % where A's
+//! rounding is most of ε). [`Layer::with_noise`] accepts what its caller says: products that are truncated by f
+//! bits bear an ε far below `2^f`.
 //!
 //! **Who learns what.** The client sees B, which R makes uniform, and A, which is pseudorandom by RLWE in the
 //! server's u (fresh for every response) and then rounded: nothing of the weights, of the noise of its own
 //! ciphertexts, or of m. R is uniform in all of `Z_(2^(l+5))`, the ring that B lives in, so no noise needs to
 //! be flooded. The server sees RLWE ciphertexts.
 //!
-//! **Bytes and rounds.** Up: 32 bytes and 30·N·limbs bits once per query; then 32 bytes and 30·N·limbs bits a
+//! **Bytes and rounds.** Up: 32 bytes and 30·N·limbs bits once per session; then 32 bytes and 30·N·limbs bits a
 //! ciphertext, `windows·⌈C/C_w⌉` of them. Down: `(l+10)·N` bits a response, `windows·⌈M/M_w⌉` of them, and `l+5` bits an
 //! output. The numbers of ciphertexts and of values are the paper's formulas; a word has fewer bits than the
 //! paper's (109 up). One round.
@@ -46,9 +49,9 @@ use jaguar_wire::{Channel, WireError, pack};
 
 use crate::layout::Tile;
 
-pub use client::Query;
+pub use client::{ClientPrepared, Secret};
 pub use layout::{Layout, Windows};
-pub use server::{Key, ServerLayer};
+pub use server::{Key, ServerLayer, ServerPrepared};
 
 /// N.
 const RING_DIM: usize = 4096;
@@ -243,7 +246,7 @@ impl Layer {
         self.noise_ulps
     }
 
-    /// Bytes of the client's key, once per query and number of limbs.
+    /// Bytes of the client's key, once per session and number of limbs.
     pub fn key_bytes(&self) -> usize {
         32 + poly_bytes(&self.rns)
     }
@@ -325,7 +328,7 @@ fn unpack_poly(rns: &Rns, bytes: &[u8]) -> RnsPoly {
     rns.from_words(&pack::unpack(bytes, rns.n() * rns.limbs(), LIMB_BITS))
 }
 
-/// The client's public key of one query: the server makes encryptions of zero with it.
+/// The client's public key: the server makes encryptions of zero with it.
 pub struct PublicKey {
     seed: [u8; 32],
     /// p0, packed: residues `[limb][n]`.

@@ -2,7 +2,7 @@
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
+use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSmall, RnsSum};
 use jaguar_ring::sample;
 use jaguar_wire::pack;
 use rayon::prelude::*;
@@ -33,9 +33,24 @@ pub struct Key {
     p1: RnsNtt,
 }
 
-/// Where one response goes.
+/// What the server keeps of one layer for one query. Used once.
+pub struct ServerPrepared {
+    /// The masks R come from it.
+    seed: Zeroizing<[u8; 32]>,
+    /// By response.
+    zeros: Vec<Zero>,
+}
+
+/// What makes an encryption of zero.
+struct Zero {
+    u: RnsSmall,
+    e1: Zeroizing<Vec<i8>>,
+}
+
+/// Where one response goes, and its encryption of zero.
 struct Place<'a> {
     number: usize,
+    zero: Zero,
     a: &'a mut [u8],
     b: &'a mut [u64],
     /// `−(R >> 5)`, in B's order.
@@ -46,7 +61,6 @@ struct Place<'a> {
 struct Scratch {
     sums: Vec<[RnsSum; 2]>,
     polys: [RnsPoly; 2],
-    small: Zeroizing<Vec<i8>>,
     words: Zeroizing<Vec<u64>>,
 }
 
@@ -56,7 +70,6 @@ impl Scratch {
         Self {
             sums: Vec::new(),
             polys: [layer.rns.zero(), layer.rns.zero()],
-            small: Zeroizing::new(vec![0; n]),
             words: Zeroizing::new(vec![0; n]),
         }
     }
@@ -119,27 +132,51 @@ impl ServerLayer {
         self.panels.iter().map(|panel| panel.weights.bytes()).sum()
     }
 
+    /// Step 4, before the input: the randomness of one query, out of `prg`, anew for every call.
+    pub fn prepare(&self, prg: &mut Prg) -> ServerPrepared {
+        let (rns, n) = (&self.layer.rns, self.layer.rns.n());
+        let mut seed = Zeroizing::new([0; 32]);
+        prg.fill(&mut seed[..]);
+        let zero = |number: usize| {
+            let mut prg = Prg::derive(&seed, "cheetah zero", &[number as u64]);
+            let mut small = Zeroizing::new(vec![0; n]);
+            sample::ternary(&mut prg, &mut small);
+            let u = rns.prepare_small(&small);
+            // b's part needs no noise of its own, R covers it.
+            sample::noise(&mut prg, &mut small);
+            Zero { u, e1: small }
+        };
+        let zeros = (0..self.layer.layout.responses()).into_par_iter().map(zero).collect();
+        ServerPrepared { seed, zeros }
+    }
+
     /// Steps 3 and 4: the answer to the client, and the server's output share (`[C, H, W]` modulo 2^l). `x`
-    /// is its input share, of the same ring; `prg` makes the masks and the encryptions of zero, anew for
-    /// every call.
+    /// is its input share, of the same ring.
     ///
     /// # Panics
-    /// When `x` has not the layer's input shape, or key or upload are those of another layer.
-    pub fn evaluate(&self, key: &Key, upload: &Upload, x: &[u64], prg: &mut Prg) -> (Response, Vec<u64>) {
+    /// When `x` has not the layer's input shape, or key, upload or what was prepared are another layer's.
+    pub fn evaluate(
+        &self,
+        prepared: ServerPrepared,
+        key: &Key,
+        upload: &Upload,
+        x: &[u64],
+    ) -> (Response, Vec<u64>) {
         let layer = &self.layer;
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(prepared.zeros.len(), layout.responses(), "prepared for another layer");
         let inputs = self.inputs(upload, x);
-        let mut seed = Zeroizing::new([0; 32]);
-        prg.fill(&mut seed[..]);
+        let ServerPrepared { seed, zeros } = prepared;
 
         let mut response =
             Response { a: vec![0; layout.responses() * layer.a_bytes()], b: vec![0; layout.outputs()] };
         let mut masks = vec![0; layout.outputs()];
         let pieces = response.a.chunks_exact_mut(layer.a_bytes()).zip(cut(&mut response.b, layer.exported()));
-        let pieces = pieces.zip(cut(&mut masks, layer.exported())).enumerate();
-        let mut places: Vec<Option<Place>> =
-            pieces.map(|(number, ((a, b), shares))| Some(Place { number, a, b, shares })).collect();
+        let pieces = pieces.zip(cut(&mut masks, layer.exported())).zip(zeros).enumerate();
+        let mut places: Vec<Option<Place>> = pieces
+            .map(|(number, (((a, b), shares), zero))| Some(Place { number, zero, a, b, shares }))
+            .collect();
         // By panel, its responses in the order of the sums: window by window.
         let (blocks, tiles) = (layout.out_blocks(), layout.tiles().len());
         let work: Vec<(&Panel, Vec<Place>)> = self
@@ -219,25 +256,21 @@ impl ServerLayer {
         let layer = &self.layer;
         let (rns, layout) = (&layer.rns, &layer.layout);
         let (a_bits, b_bits) = (layer.a_bits(), layer.b_bits());
-        let Scratch { polys: [a, b], small, words, .. } = scratch;
-        let mut prg = Prg::derive(seed, "cheetah response", &[to.number as u64]);
+        let Scratch { polys: [a, b], words, .. } = scratch;
 
-        // A fresh encryption of zero; b's part needs no noise of its own, R covers it.
-        sample::ternary(&mut prg, small);
-        let u = rns.prepare_small(small);
+        // A fresh encryption of zero.
         let [sum_a, sum_b] = sums;
-        rns.add_product(sum_a, &key.p1, &u);
-        rns.add_product(sum_b, &key.p0, &u);
+        rns.add_product(sum_a, &key.p1, &to.zero.u);
+        rns.add_product(sum_b, &key.p0, &to.zero.u);
         rns.invert_into(sum_a, a);
         rns.invert_into(sum_b, b);
-        sample::noise(&mut prg, small);
-        rns.add_small(a, small);
+        rns.add_small(a, &to.zero.e1);
         rns.switch_into(a, a_bits, words);
         to.a.copy_from_slice(&pack::pack(words, a_bits));
 
         // B = b + R, and the server's share of what R hides.
         rns.switch_into(b, b_bits, words);
-        prg.fill_words(to.shares, b_bits);
+        Prg::derive(seed, "cheetah R", &[to.number as u64]).fill_words(to.shares, b_bits);
         let mask = (1u64 << b_bits) - 1;
         let (tile, block) = layer.place(to.number);
         let mut masked = to.b.iter_mut().zip(to.shares);

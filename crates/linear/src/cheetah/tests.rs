@@ -65,17 +65,17 @@ impl Case {
             let server = s.spawn(|| {
                 let key = Key::new(layer, &PublicKey::receive(layer, &mut to_client).unwrap());
                 let upload = Upload::receive(layer, &mut to_client).unwrap();
-                let mut prg = Prg::derive(&[5; 32], "server", &[query]);
-                let (response, share) = self.server.evaluate(&key, &upload, &x_server, &mut prg);
+                let prepared = self.server.prepare(&mut Prg::derive(&[5; 32], "server", &[query]));
+                let (response, share) = self.server.evaluate(prepared, &key, &upload, &x_server);
                 response.send(layer, &mut to_client).unwrap();
                 to_client.flush().unwrap();
                 share
             });
-            let mut query = Query::from_prg(layer, Prg::derive(&[1; 32], "client", &[query]));
-            query.key().send(&mut to_server).unwrap();
-            query.encrypt(layer, &x_client).send(&mut to_server).unwrap();
+            let mut secret = Secret::from_prg(layer, Prg::derive(&[1; 32], "client", &[query]));
+            secret.key().send(&mut to_server).unwrap();
+            secret.prepare(layer).encrypt(layer, &x_client).send(&mut to_server).unwrap();
             let response = Response::receive(layer, &mut to_server).unwrap();
-            (query.decrypt(layer, &response), server.join().unwrap(), to_server.total())
+            (secret.decrypt(layer, &response), server.join().unwrap(), to_server.total())
         });
         assert_eq!(traffic.sent as usize, layer.key_bytes() + layer.upload_bytes());
         assert_eq!((traffic.received as usize, traffic.rounds), (layer.response_bytes(), 1));
@@ -224,6 +224,39 @@ fn fewest_bytes() {
     }
 }
 
+/// With noise allowed that a truncation hides, two primes do: the products are
+/// off by that noise, no more.
+#[test]
+fn noise_below_a_truncation() {
+    let spec = spec(64, 3, 1, 1, 1);
+    let plan = |most| Layer::with_noise(&spec, [64, 7, 7], 40, 14, Windows::FewestBytes, most);
+    let (strict, layer) = (plan(Layer::MAX_NOISE).unwrap(), plan(16.0).unwrap());
+    assert_eq!((strict.limbs(), layer.limbs()), (3, 2));
+    assert!(layer.upload_bytes() < strict.upload_bytes());
+    assert!(layer.noise_ulps() > 1.0 && layer.noise_ulps() <= 16.0);
+    let case = Case::new(layer.clone(), 16, 14, 3, true);
+    let (client, server) = case.run(1);
+    let exact = linear_exact(&spec, [64, 7, 7], &case.weights, &case.x);
+    let errors = exact.iter().zip(client.iter().zip(&server)).map(|(&m, (c, s))| {
+        let error = c.wrapping_add(*s).wrapping_sub(m as u64) << 24;
+        (error as i64 >> 24) as f64
+    });
+    let square = errors.map(|e| {
+        assert!(e.abs() <= 1.0 + 8.0 * layer.noise_ulps(), "{e}");
+        e * e
+    });
+    // All weights are as large as they may be: the noise is what was foretold.
+    let sigma = (square.sum::<f64>() / exact.len() as f64).sqrt();
+    assert!((0.8..1.25).contains(&(sigma / layer.noise_ulps())), "{sigma} {}", layer.noise_ulps());
+}
+
+/// A layer of a few bytes whose windows are tens of thousands is planned at once.
+#[test]
+fn endless_windows_are_counted_at_once() {
+    let layer = Layer::new(&spec(1, 60, 1, 0, 1), [1, 1083, 1083], 37, 12, Windows::FewestBytes).unwrap();
+    assert!(layer.layout.ciphertexts() > 40_000);
+}
+
 #[test]
 fn what_cannot_run_is_refused() {
     let new = |spec: &Linear, shape, share_bits, weight_bits| {
@@ -251,12 +284,15 @@ fn the_client_sees_uniform_words() {
     case.x.fill(0);
     case.server = ServerLayer::new(layer.clone(), &case.weights);
     let (x_client, x_server) = case.shares();
-    let mut query = Query::fresh(&layer);
-    let key = Key::new(&layer, &query.key());
-    let upload = query.encrypt(&layer, &x_client);
+    let mut secret = Secret::fresh(&layer);
+    let key = Key::new(&layer, &secret.key());
+    let upload = secret.prepare(&layer).encrypt(&layer, &x_client);
     let mut prg = Prg::new([3; 32]);
-    let (first, _) = case.server.evaluate(&key, &upload, &x_server, &mut prg);
-    let (second, _) = case.server.evaluate(&key, &upload, &x_server, &mut prg);
+    let mut answer = || {
+        let prepared = case.server.prepare(&mut prg);
+        case.server.evaluate(prepared, &key, &upload, &x_server).0
+    };
+    let (first, second) = (answer(), answer());
     let unpacked = |r: &Response| pack::unpack(&r.a, layer.layout.responses() * 4096, layer.a_bits());
     let (first_a, second_a) = (unpacked(&first), unpacked(&second));
     let a: Vec<&[u64]> = first_a.chunks(4096).chain(second_a.chunks(4096)).collect();
@@ -278,12 +314,13 @@ fn the_client_sees_uniform_words() {
 #[test]
 fn nothing_repeats_between_uploads() {
     let layer = Layer::new(&spec(1, 1, 1, 0, 1), [1, 8, 8], 37, 12, Windows::FewestBytes).unwrap();
-    let mut query = Query::fresh(&layer);
-    let (first, second) = (query.encrypt(&layer, &[5; 64]), query.encrypt(&layer, &[5; 64]));
+    let mut secret = Secret::fresh(&layer);
+    let mut upload = || secret.prepare(&layer).encrypt(&layer, &[5; 64]);
+    let (first, second) = (upload(), upload());
     assert_ne!(first.seed, second.seed);
     // Bytes of uniform residues agree once in 256: 120 of 30720, with a deviation of 11.
     assert!(first.b.iter().zip(&second.b).filter(|(x, y)| x == y).count() < 210);
-    assert_ne!(query.key().seed, query.key().seed);
+    assert_ne!(secret.key().seed, secret.key().seed);
 }
 
 /// Whatever a peer sends of the right length is taken as residues; the shares are garbage, and nothing
@@ -297,12 +334,13 @@ fn bytes_of_a_peer_never_panic() {
     hostile.flush().unwrap();
     let key = Key::new(&layer, &PublicKey::receive(&layer, &mut channel).unwrap());
     let upload = Upload::receive(&layer, &mut channel).unwrap();
-    let (response, share) = case.server.evaluate(&key, &upload, &vec![u64::MAX; 243], &mut Prg::new([1; 32]));
+    let prepared = case.server.prepare(&mut Prg::new([1; 32]));
+    let (response, share) = case.server.evaluate(prepared, &key, &upload, &vec![u64::MAX; 243]);
     assert!(share.iter().all(|&s| s < 1 << 37));
     assert_eq!((response.a.len(), response.b.len()), (layer.layout.responses() * 4096 * 47 / 8, 243));
     channel.send(&vec![0xff; layer.response_bytes()]).unwrap();
     channel.flush().unwrap();
     let response = Response::receive(&layer, &mut hostile).unwrap();
-    let share = Query::fresh(&layer).decrypt(&layer, &response);
+    let share = Secret::fresh(&layer).decrypt(&layer, &response);
     assert!(share.iter().all(|&s| s < 1 << 37));
 }
