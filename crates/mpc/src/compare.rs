@@ -14,7 +14,7 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 
 use crate::error::{check_count, check_range};
-use crate::evaluate::{Prepared, exchange};
+use crate::evaluate::{Corrections, Prepared, exchange};
 use crate::formula::Formula;
 use crate::party::Party;
 use crate::{Bits, MpcError, WIDEST};
@@ -30,8 +30,11 @@ pub(crate) fn compare(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Resu
     let role = prepared.role;
     // 1. The client sends its corrections. 2. The server answers with tables.
     let mut running = match role {
-        Role::Client => prepared.client_start(chan, x)?.take(chan)?,
-        Role::Server => prepared.server_serve(chan, x)?,
+        Role::Client => {
+            prepared.client_correct(chan, x)?;
+            prepared.client_take(chan, x)?
+        }
+        Role::Server => prepared.server_serve(&mut Corrections::Online, chan, x)?,
     };
     // 3. Both open the gates, level by level.
     for turn in 1..=running.levels_left() {

@@ -35,7 +35,7 @@ pub struct Cost {
     pub down: u64,
     /// How often the client waits for an answer in the run, when it starts with something unsent.
     pub client_rounds: u64,
-    /// The same for the server, on small batches: on big ones it answers while it still receives.
+    /// The same for the server.
     pub server_rounds: u64,
 }
 
@@ -152,10 +152,15 @@ fn tournament(levels: impl Iterator<Item = (usize, Vec<u32>)>, formula: &Formula
 
 /// [`crate::MaxPool`] on values mod 2^`bits` in digits of `digit`, for a shape that it accepts.
 pub fn maxpool(shape: &PoolShape, bits: u32, digit: u32) -> Cost {
-    tournament(
-        maxpool::level_counts(shape).into_iter().map(|count| (count, vec![bits])),
-        &ReluParams { digit, ..maxpool::relu_params(bits) }.formula(),
-    )
+    let formula = ReluParams { digit, ..maxpool::relu_params(bits) }.formula();
+    // The blocks of channels share their rounds.
+    let block =
+        |counts: Vec<usize>| tournament(counts.into_iter().map(|count| (count, vec![bits])), &formula);
+    maxpool::level_counts(shape).into_iter().map(block).fold(Cost::default(), |all, block| Cost {
+        client_rounds: all.client_rounds.max(block.client_rounds),
+        server_rounds: all.server_rounds.max(block.server_rounds),
+        ..all + block
+    })
 }
 
 /// [`crate::Argmax`] over `count` values mod 2^`bits` in digits of `digit`.

@@ -22,6 +22,8 @@
 //! with its openings of levels one and two, the server with two and three, and so on, so that a level costs
 //! one flight.
 
+use std::borrow::Cow;
+
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -152,38 +154,61 @@ impl Prepared {
         &self.planes[g * self.stride()..][..self.stride()]
     }
 
+    /// Bytes of the corrections.
+    pub(crate) fn correction_bytes(&self) -> usize {
+        plane_bytes(self.count, self.formula.corrections())
+    }
+
     /// Step 1 of the client: sends the corrections of all elements.
-    pub(crate) fn client_start(self, chan: &mut Channel, x: &[u64]) -> Result<ClientStarted, MpcError> {
-        let formula = &self.formula;
-        let wires = formula.circuit.wires();
-        let mut started = ClientStarted {
-            choices: Zeroizing::new(Vec::with_capacity(groups(self.count) * formula.corrections())),
-            wires: Zeroizing::new(vec![Lanes::ZERO; groups(self.count) * wires]),
-            prepared: self,
-        };
-        let this = &started.prepared;
+    pub(crate) fn client_correct(&self, chan: &mut Channel, x: &[u64]) -> Result<(), MpcError> {
         let mut bytes = Vec::new();
         for (g, x) in x.chunks(GROUP).enumerate() {
-            let own = Zeroizing::new(lanes::load(this.level, x, |x| this.formula.client_cell(x)));
-            let mut random = this.group(g).iter();
-            for digit in &this.formula.digits {
+            let own = Zeroizing::new(lanes::load(self.level, x, |x| self.formula.client_cell(x)));
+            let mut random = self.group(g).iter();
+            for digit in &self.formula.digits {
                 for choice in &own[digit.shift..][..digit.bits] {
                     let random = random.next().expect("a random choice for every bit");
                     write_lanes(&mut bytes, &(*choice ^ *random), x.len());
-                    started.choices.push(*choice);
                 }
-            }
-            if let Some((wire, plane)) = this.formula.local {
-                started.wires[g * wires + wire] = own[plane];
             }
             chan.send(&bytes)?;
             bytes.clear();
         }
-        Ok(started)
+        Ok(())
     }
 
-    /// Steps 1 and 2 of the server: receives corrections, answers with tables.
-    pub(crate) fn server_serve(self, chan: &mut Channel, x: &[u64]) -> Result<Running, MpcError> {
+    /// Step 2 of the client: picks its entries of the tables; `x` is what it corrected by.
+    pub(crate) fn client_take(self, chan: &mut Channel, x: &[u64]) -> Result<Running, MpcError> {
+        let formula = &self.formula;
+        let (wires, corrections) = (formula.circuit.wires(), formula.corrections());
+        let mut all = Zeroizing::new(vec![Lanes::ZERO; groups(self.count) * wires]);
+        let mut message = vec![Lanes::ZERO; formula.message_planes()];
+        let mut choices = Zeroizing::new(Vec::with_capacity(corrections));
+        for (g, x) in x.chunks(GROUP).enumerate() {
+            let bytes = chan.recv(message.len() * lanes::lane_bytes(x.len()))?;
+            let mut bytes = &bytes[..];
+            message.iter_mut().for_each(|lanes| *lanes = read_lanes(&mut bytes, x.len()));
+            let own = Zeroizing::new(lanes::load(self.level, x, |x| formula.client_cell(x)));
+            choices.clear();
+            formula.digits.iter().for_each(|d| choices.extend_from_slice(&own[d.shift..][..d.bits]));
+            let wires = &mut all[g * wires..][..wires];
+            let masks = &self.group(g)[corrections..];
+            let shares = &mut wires[..formula.looked_up()];
+            kernel::take(self.level, &formula.digits, &choices, masks, &message, shares);
+            if let Some((wire, plane)) = formula.local {
+                wires[wire] = own[plane];
+            }
+        }
+        Ok(Running::new(self, all))
+    }
+
+    /// Steps 1 and 2 of the server: takes the corrections, as they come from `corrected`, and answers with tables.
+    pub(crate) fn server_serve(
+        self,
+        corrected: &mut Corrections,
+        chan: &mut Channel,
+        x: &[u64],
+    ) -> Result<Running, MpcError> {
         let formula = &self.formula;
         let wires = formula.circuit.wires();
         let mut all = Zeroizing::new(vec![Lanes::ZERO; groups(self.count) * wires]);
@@ -191,7 +216,7 @@ impl Prepared {
         let mut message = vec![Lanes::ZERO; formula.message_planes()];
         let mut out = Vec::new();
         for (batch, x) in x.chunks(BATCH * GROUP).enumerate() {
-            let bytes = chan.recv(plane_bytes(x.len(), formula.corrections()))?;
+            let bytes = corrected.take(chan, plane_bytes(x.len(), formula.corrections()))?;
             let mut bytes = &bytes[..];
             for (g, x) in x.chunks(GROUP).enumerate() {
                 let g = batch * BATCH + g;
@@ -214,31 +239,24 @@ impl Prepared {
     }
 }
 
-/// The client between its corrections and the server's tables.
-pub(crate) struct ClientStarted {
-    prepared: Prepared,
-    choices: Zeroizing<Vec<Lanes>>,
-    wires: Zeroizing<Vec<Lanes>>,
+/// Where the server has the client's corrections from.
+pub(crate) enum Corrections {
+    /// They come now.
+    Online,
+    /// They came in preparation; so much of them has been used.
+    Early(Vec<u8>, usize),
 }
 
-impl ClientStarted {
-    /// Step 2 of the client: picks its entries.
-    pub(crate) fn take(mut self, chan: &mut Channel) -> Result<Running, MpcError> {
-        let this = &self.prepared;
-        let formula = &this.formula;
-        let (wires, corrections) = (formula.circuit.wires(), formula.corrections());
-        let mut message = vec![Lanes::ZERO; formula.message_planes()];
-        for g in 0..groups(this.count) {
-            let len = group_len(this.count, g);
-            let bytes = chan.recv(message.len() * lanes::lane_bytes(len))?;
-            let mut bytes = &bytes[..];
-            message.iter_mut().for_each(|lanes| *lanes = read_lanes(&mut bytes, len));
-            let choices = &self.choices[g * corrections..][..corrections];
-            let masks = &this.group(g)[corrections..];
-            let shares = &mut self.wires[g * wires..][..formula.looked_up()];
-            kernel::take(this.level, &formula.digits, choices, masks, &message, shares);
+impl Corrections {
+    /// The next `n` bytes.
+    pub(crate) fn take(&mut self, chan: &mut Channel, n: usize) -> Result<Cow<'_, [u8]>, MpcError> {
+        match self {
+            Self::Online => Ok(Cow::Owned(chan.recv(n)?)),
+            Self::Early(bytes, used) => {
+                *used += n;
+                Ok(Cow::Borrowed(&bytes[*used - n..*used]))
+            }
         }
-        Ok(Running::new(self.prepared, self.wires))
     }
 }
 
@@ -318,8 +336,16 @@ impl Running {
         self.done += 1;
     }
 
-    /// The shares of the results, after the last level.
-    pub(crate) fn results(mut self) -> Vec<Bits> {
+    pub(crate) fn role(&self) -> Role {
+        self.prepared.role
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.prepared.count
+    }
+
+    /// The shares of the results, once, after the last level.
+    pub(crate) fn results(&mut self) -> Vec<Bits> {
         assert_eq!(self.levels_left(), 0, "all levels are done");
         self.xors();
         let count = self.prepared.count;

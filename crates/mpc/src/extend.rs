@@ -16,12 +16,15 @@
 //! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
 //! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
 
+use std::iter;
+
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
+use crate::block::{self, Block, Flights};
 use crate::compare::{check_digit, compare};
-use crate::error::{check_count, check_range};
+use crate::error::check_range;
 use crate::evaluate::{self, exchange};
 use crate::formula::Formula;
 use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes};
@@ -254,18 +257,25 @@ impl ExtendParams {
 
 /// A prepared extension, for one run.
 pub struct Extend {
-    params: ExtendParams,
-    role: Role,
-    count: usize,
-    wrap: Wrap,
+    blocks: Vec<Block>,
 }
 
-/// Where the wrap comes from.
+/// A block of an extension.
+struct Extension {
+    params: ExtendParams,
+    role: Role,
+    wrap: Wrap,
+    /// This party's shares; the server's carry the offset.
+    x: Zeroizing<Vec<u64>>,
+    out: Zeroizing<Vec<u64>>,
+}
+
+/// Where the wrap comes from; taken when it is used.
 enum Wrap {
     /// From the top bits of the shares.
-    Tops(Prepared),
+    Tops(Option<Prepared>),
     /// From a comparison, converted.
-    Carry(Box<(evaluate::Prepared, bit::Prepared)>),
+    Carry(Option<Box<(evaluate::Prepared, bit::Prepared)>>),
 }
 
 impl Extend {
@@ -281,58 +291,107 @@ impl Extend {
     ) -> Result<Self, MpcError> {
         params.check()?;
         let (bits, out_bits) = (params.bits, params.out_bits);
-        let wrap = match params.range {
-            Range::Signed | Range::NonNegative => {
-                Wrap::Tops(Prepared::new(party, chan, count, 1, (bits, out_bits))?)
-            }
-            Range::Full { digit } => {
-                let formula = Formula::less(bits, digit);
-                let compare = evaluate::Prepared::new(party, chan, count, formula)?;
-                Wrap::Carry(Box::new((compare, bit::Prepared::new(party, chan, count, out_bits - bits)?)))
-            }
+        let ranges: Vec<std::ops::Range<usize>> = match params.range {
+            Range::Signed | Range::NonNegative => block::ranges(count).collect(),
+            // It goes through its flights at one go, so it is one block.
+            Range::Full { .. } => iter::once(0..count).filter(|all| !all.is_empty()).collect(),
         };
-        Ok(Self { params, role: party.role(), count, wrap })
+        let blocks = ranges
+            .into_iter()
+            .map(|range| {
+                let count = range.len();
+                let wrap = match params.range {
+                    Range::Signed | Range::NonNegative => {
+                        Wrap::Tops(Some(Prepared::new(party, chan, count, 1, (bits, out_bits))?))
+                    }
+                    Range::Full { digit } => {
+                        let formula = Formula::less(bits, digit);
+                        let compare = evaluate::Prepared::new(party, chan, count, formula)?;
+                        let convert = bit::Prepared::new(party, chan, count, out_bits - bits)?;
+                        Wrap::Carry(Some(Box::new((compare, convert))))
+                    }
+                };
+                let (x, out) = (Zeroizing::default(), Zeroizing::default());
+                let extension = Extension { params, role: party.role(), wrap, x, out };
+                Ok(Block::new(range.clone(), range, extension))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 
     /// This party's shares mod 2^out_bits. The client's last message may still be in the channel's buffer.
     ///
-    /// 1. The server sends its corrected choices.
-    /// 2. The client answers with the pads' corrections.
-    ///
-    /// For the full range: 1. both compare ¬x_c with x_s; 2. both open the result under a prepared bit.
-    ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        check_count("shares", x.len(), self.count)?;
-        let (bits, out_bits) = (self.params.bits, self.params.out_bits);
-        // The server's share carries the offset, and loses it again at the end.
+        block::run(self.blocks, chan, x)
+    }
+}
+
+impl Flights for Extension {
+    fn steps(&self) -> usize {
+        match self.wrap {
+            Wrap::Tops(_) => 2,
+            Wrap::Carry(_) => 1,
+        }
+    }
+
+    /// It begins with the server.
+    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<bool, MpcError> {
+        Ok(false)
+    }
+
+    fn start(&mut self, x: &[u64]) {
         let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
-        let mask = u64::MAX >> (64 - bits);
-        let x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect::<Vec<_>>());
-        let mut out = match self.wrap {
-            Wrap::Tops(prepared) => {
-                let mut out = match self.role {
-                    Role::Client => {
-                        // 1.
-                        let planes = prepared.client_recv(chan)?;
+        let mask = u64::MAX >> (64 - self.params.bits);
+        self.x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect());
+    }
+
+    /// 1. The server sends its corrected choices (its step 0).
+    /// 2. The client answers with the pads' corrections (step 1 of both).
+    ///
+    /// For the full range, in one step: 1. both compare ¬x_c with x_s; 2. both open the result under a prepared bit.
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        let candidates = &[&self.x[..]];
+        match &mut self.wrap {
+            Wrap::Tops(prepared) => match (self.role, step) {
+                (Role::Client, 0) => {}
+                (Role::Server, 0) => {
+                    // 1.
+                    prepared.as_ref().expect("runs once").server_send(chan, candidates)?;
+                }
+                (role, _) => {
+                    let prepared = prepared.take().expect("runs once");
+                    let mut out = match role {
+                        Role::Client => {
+                            // 1 and 2.
+                            let planes = prepared.client_recv(chan)?;
+                            prepared.client_answer(chan, &planes, candidates)?
+                        }
                         // 2.
-                        prepared.client_answer(chan, &planes, &[&x[..]])?
-                    }
-                    Role::Server => {
-                        // 1.
-                        prepared.server_send(chan, &[&x[..]])?;
-                        // 2.
-                        prepared.server_finish(chan, &[&x[..]])?
-                    }
-                };
-                std::mem::take(&mut *out[0])
+                        Role::Server => prepared.server_finish(chan, candidates)?,
+                    };
+                    self.out = out.swap_remove(0);
+                }
+            },
+            Wrap::Carry(prepared) => {
+                let prepared = prepared.take().expect("runs once");
+                self.out = Zeroizing::new(by_carry(*prepared, chan, &self.x, self.params.bits)?);
             }
-            Wrap::Carry(prepared) => by_carry(*prepared, chan, &x, bits)?,
-        };
-        let mask = u64::MAX >> (64 - out_bits);
-        out.iter_mut().for_each(|x| *x = x.wrapping_sub(offset) & mask);
-        Ok(out)
+        }
+        Ok(())
+    }
+
+    /// The server's share loses the offset again.
+    fn finish(&mut self) -> Vec<u64> {
+        let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
+        let mask = u64::MAX >> (64 - self.params.out_bits);
+        self.out.iter().map(|x| x.wrapping_sub(offset) & mask).collect()
     }
 }
 

@@ -31,6 +31,7 @@
 
 mod argmax;
 mod bit;
+mod block;
 mod compare;
 pub mod cost;
 mod error;
@@ -50,6 +51,7 @@ mod truncate;
 
 pub use argmax::Argmax;
 pub use bit::BitToArithmetic;
+pub use block::{Block, lead, order};
 pub use compare::{LessThan, NonNegative};
 pub use cost::Cost;
 pub use error::MpcError;

@@ -11,14 +11,17 @@
 //! with its first of the next. See [`crate::cost::maxpool`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use crate::error::check_count;
+use crate::block::{self, BLOCK_ELEMENTS, Block, Flights};
 use crate::party::Party;
 use crate::relu::{Relu, ReluParams};
+use crate::select::Layer;
 use crate::{MpcError, ring_mask};
 
 /// A max-pool's geometry. Everything is in places of the input.
@@ -128,18 +131,28 @@ fn schedule(shape: &PoolShape, [out_h, out_w]: [usize; 2]) -> Schedule {
     Schedule { levels, outputs }
 }
 
-/// Comparisons of every level, over all channels.
-pub(crate) fn level_counts(shape: &PoolShape) -> Vec<usize> {
+/// Comparisons of every level, block by block of channels.
+pub(crate) fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
     let Ok(output) = shape.output() else { return Vec::new() };
-    schedule(shape, output).levels.iter().map(|level| level.len() * shape.channels).collect()
+    let schedule = schedule(shape, output);
+    schedule
+        .blocks(shape.channels)
+        .map(|channels| schedule.levels.iter().map(|level| level.len() * channels.len()).collect())
+        .collect()
+}
+
+impl Schedule {
+    /// Channels by block: as many as keep the biggest level within a block's elements, at least one.
+    fn blocks(&self, channels: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let most = self.levels.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let each = (BLOCK_ELEMENTS / most).max(1);
+        (0..channels).step_by(each).map(move |at| at..channels.min(at + each))
+    }
 }
 
 /// A prepared max-pool, for one run.
 pub struct MaxPool {
-    shape: PoolShape,
-    bits: u32,
-    schedule: Schedule,
-    relus: Vec<Relu>,
+    blocks: Vec<Block>,
 }
 
 impl MaxPool {
@@ -156,13 +169,30 @@ impl MaxPool {
     ) -> Result<Self, MpcError> {
         let params = ReluParams { digit, ..relu_params(bits) };
         params.check()?;
-        let schedule = schedule(&shape, shape.output()?);
-        let relus = schedule
-            .levels
-            .iter()
-            .map(|level| Relu::prepare(party, chan, level.len() * shape.channels, params))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { shape, bits, schedule, relus })
+        let [height, width] = shape.output()?;
+        let schedule = Arc::new(schedule(&shape, [height, width]));
+        let (places, made) = (shape.size[0] * shape.size[1], height * width);
+        let blocks = schedule
+            .blocks(shape.channels)
+            .map(|channels| {
+                let levels = schedule
+                    .levels
+                    .iter()
+                    .map(|level| Relu::block(party, chan, level.len() * channels.len(), params))
+                    .collect::<Result<_, MpcError>>()?;
+                let schedule = Arc::clone(&schedule);
+                let inputs = channels.start * places..channels.end * places;
+                let outputs = channels.start * made..channels.end * made;
+                let values = Vec::new();
+                Ok(Block::new(inputs, outputs, Tournament { places, bits, schedule, levels, values }))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 
     /// This party's shares of the output, `[C, H', W']` mod 2^bits; `x` are its shares of `[C, H, W]`. The
@@ -171,20 +201,86 @@ impl MaxPool {
     /// # Errors
     /// When the count differs from the shape's, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        let channels = self.shape.channels;
-        let places = self.shape.size[0] * self.shape.size[1];
-        check_count("shares", x.len(), channels * places)?;
-        let mut values: Vec<_> = x.chunks(places).map(|x| ring_mask(x, self.bits)).collect();
-        for (level, relu) in self.schedule.levels.iter().zip(self.relus) {
-            let pairs = |v: &[u64]| level.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])).collect::<Vec<_>>();
-            let differences = Zeroizing::new(values.iter().flat_map(|v| pairs(v)).collect::<Vec<_>>());
-            let larger = Zeroizing::new(relu.run(chan, &differences)?);
-            for (v, larger) in values.iter_mut().zip(larger.chunks(level.len().max(1))) {
-                let new: Vec<u64> =
-                    level.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();
-                v.extend(ring_mask(&new, self.bits).iter());
+        block::run(self.blocks, chan, x)
+    }
+}
+
+/// A few channels of a max-pool: a level's last step is the next one's first.
+struct Tournament {
+    /// H·W.
+    places: usize,
+    bits: u32,
+    schedule: Arc<Schedule>,
+    levels: Vec<Layer>,
+    /// By channel: what is known so far, in the schedule's numbers.
+    values: Vec<Zeroizing<Vec<u64>>>,
+}
+
+impl Tournament {
+    /// a − b of a level's pairs, channel by channel.
+    fn differences(&self, level: usize) -> Zeroizing<Vec<u64>> {
+        let pairs = &self.schedule.levels[level];
+        let of =
+            |v: &Zeroizing<Vec<u64>>| pairs.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])).collect::<Vec<_>>();
+        Zeroizing::new(self.values.iter().flat_map(of).collect())
+    }
+
+    /// Appends the larger of every pair of a level.
+    fn advance(&mut self, level: usize) {
+        let pairs = &self.schedule.levels[level];
+        let larger = Zeroizing::new(self.levels[level].finish());
+        for (v, larger) in self.values.iter_mut().zip(larger.chunks(pairs.len().max(1))) {
+            let new: Vec<u64> = pairs.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();
+            v.extend(ring_mask(&new, self.bits).iter());
+        }
+    }
+
+    fn take(&mut self, x: &[u64]) {
+        self.values = x.chunks(self.places).map(|x| ring_mask(x, self.bits)).collect();
+    }
+}
+
+impl Flights for Tournament {
+    fn steps(&self) -> usize {
+        self.levels.iter().map(|level| level.steps() - 1).sum::<usize>() + 1
+    }
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError> {
+        if self.levels.is_empty() {
+            return Ok(false);
+        }
+        let differences = x.map(|x| {
+            self.take(x);
+            self.differences(0)
+        });
+        self.levels[0].correct(chan, differences.as_ref().map(|d| &d[..]))
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        self.take(x);
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        // All levels take as many steps.
+        let each = self.levels.first().map_or(1, |level| level.steps() - 1);
+        let level = step / each;
+        if step.is_multiple_of(each) {
+            if let Some(before) = level.checked_sub(1) {
+                self.levels[before].step(chan, each)?;
+                self.advance(before);
+            }
+            if level < self.levels.len() {
+                let differences = self.differences(level);
+                self.levels[level].start(&differences);
             }
         }
-        Ok(values.iter().flat_map(|v| self.schedule.outputs.iter().map(|&o| v[o])).collect())
+        match self.levels.get_mut(level) {
+            Some(level) => level.step(chan, step % each),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        self.values.iter().flat_map(|v| self.schedule.outputs.iter().map(|&o| v[o])).collect()
     }
 }

@@ -16,7 +16,7 @@ use jaguar_wire::{Channel, pack};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{check_count, check_range};
-use crate::evaluate::exchange;
+use crate::evaluate::{Corrections, exchange};
 use crate::kernel::{self, Level};
 use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes, read_lanes, write_lanes};
 use crate::party::{Pads, Party};
@@ -199,9 +199,15 @@ impl Prepared {
         Ok(())
     }
 
-    /// Receives the peer's corrections; this party's share of β·x.
-    pub(crate) fn recv_products(
+    /// Bytes of the corrections of every part.
+    pub(crate) fn correction_bytes(&self) -> usize {
+        self.parts.iter().map(|part| pack::packed_len(self.count, part.bits)).sum()
+    }
+
+    /// Takes the peer's corrections, as they come from `corrected`; this party's share of β·x.
+    pub(crate) fn products(
         &self,
+        corrected: &mut Corrections,
         chan: &mut Channel,
         p: usize,
         x: &[u64],
@@ -209,7 +215,8 @@ impl Prepared {
         let part = &self.parts[p];
         let mut products = Zeroizing::new(Vec::with_capacity(self.count));
         for (block, x) in x.chunks(BLOCK).enumerate() {
-            let mut w = chan.recv_packed(x.len(), part.bits)?;
+            let bytes = corrected.take(chan, pack::packed_len(x.len(), part.bits))?;
+            let mut w = pack::unpack(&bytes, x.len(), part.bits);
             for (g, (w, x)) in w.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
                 let g = block * (BLOCK / GROUP) + g;
                 part.product(self.level, w, x, g * GROUP, &self.beta[g]);
@@ -301,10 +308,10 @@ impl Mux {
         if self.role == Role::Client {
             prepared.send_corrections(chan, 0, x)?;
             chan.send(&mine)?;
-            products = prepared.recv_products(chan, 0, x)?;
+            products = prepared.products(&mut Corrections::Online, chan, 0, x)?;
             theirs = chan.recv(mine.len())?;
         } else {
-            products = prepared.recv_products(chan, 0, x)?;
+            products = prepared.products(&mut Corrections::Online, chan, 0, x)?;
             prepared.send_corrections(chan, 0, x)?;
             theirs = exchange(chan, self.role, 2, &mine, |_| Ok(()))?;
             chan.flush()?;

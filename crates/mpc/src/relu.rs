@@ -18,12 +18,13 @@
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 
+use crate::block::{self, Block};
 use crate::compare::check_digit;
-use crate::error::{check_count, check_range};
+use crate::error::check_range;
 use crate::formula::Formula;
 use crate::party::Party;
-use crate::select::{Select, Shape};
-use crate::{MpcError, WIDEST, ring_mask};
+use crate::select::{Layer, Select, Shape};
+use crate::{MpcError, WIDEST};
 
 /// What a ReLU does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,8 +98,7 @@ impl ReluParams {
 /// }
 /// ```
 pub struct Relu {
-    params: ReluParams,
-    select: Select,
+    blocks: Vec<Block>,
 }
 
 impl Relu {
@@ -113,8 +113,28 @@ impl Relu {
         params: ReluParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
+        let blocks = block::ranges(count)
+            .map(|range| {
+                let layer = Self::block(party, chan, range.len(), params)?;
+                Ok(Block::new(range.clone(), range, layer))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    pub(crate) fn block<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ReluParams,
+    ) -> Result<Layer, MpcError> {
         let select = Select::prepare(party, chan, count, params.formula(), &params.shape())?;
-        Ok(Self { params, select })
+        Ok(Layer::new(select, params.bits, Box::new(|mut selected| selected.values.swap_remove(0))))
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 
     /// This party's shares of max(x, 0) mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
@@ -124,12 +144,6 @@ impl Relu {
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        check_count("shares", x.len(), self.select.count())?;
-        if x.is_empty() {
-            return Ok(Vec::new());
-        }
-        let x = ring_mask(x, self.params.bits);
-        let mut selected = self.select.run(chan, &x, &[&x])?;
-        Ok(selected.values.swap_remove(0))
+        block::run(self.blocks, chan, x)
     }
 }

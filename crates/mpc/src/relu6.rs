@@ -17,12 +17,13 @@
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 
+use crate::block::{self, Block};
 use crate::compare::check_digit;
-use crate::error::{check_count, check_range};
+use crate::error::check_range;
 use crate::formula::Formula;
 use crate::party::Party;
-use crate::select::{Select, Shape};
-use crate::{MpcError, WIDEST, ring_mask};
+use crate::select::{Layer, Select, Selected, Shape};
+use crate::{MpcError, WIDEST};
 
 /// What a ReLU6 does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +71,7 @@ impl Relu6Params {
 
 /// A prepared batch of ReLU6s, for one run.
 pub struct Relu6 {
-    params: Relu6Params,
-    select: Select,
+    blocks: Vec<Block>,
 }
 
 impl Relu6 {
@@ -86,8 +86,27 @@ impl Relu6 {
         params: Relu6Params,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let select = Select::prepare(party, chan, count, params.formula(), &params.shape())?;
-        Ok(Self { params, select })
+        let join = move |selected: Selected| {
+            let mut y = selected.values.into_iter().next().expect("one part");
+            let clip = selected.second.expect("asked for");
+            let mask = u64::MAX >> (64 - params.out_bits);
+            for (y, clip) in y.iter_mut().zip(clip) {
+                *y = y.wrapping_add(clip << params.log2_six) & mask;
+            }
+            y
+        };
+        let blocks = block::ranges(count)
+            .map(|range| {
+                let select = Select::prepare(party, chan, range.len(), params.formula(), &params.shape())?;
+                Ok(Block::new(range.clone(), range, Layer::new(select, params.bits, Box::new(join))))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 
     /// This party's shares of the clipped values mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
@@ -96,18 +115,6 @@ impl Relu6 {
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        check_count("shares", x.len(), self.select.count())?;
-        if x.is_empty() {
-            return Ok(Vec::new());
-        }
-        let x = ring_mask(x, self.params.bits);
-        let mut selected = self.select.run(chan, &x, &[&x])?;
-        let mut y = selected.values.swap_remove(0);
-        let clip = selected.second.expect("asked for");
-        let mask = u64::MAX >> (64 - self.params.out_bits);
-        for (y, clip) in y.iter_mut().zip(clip) {
-            *y = y.wrapping_add(clip << self.params.log2_six) & mask;
-        }
-        Ok(y)
+        block::run(self.blocks, chan, x)
     }
 }

@@ -19,14 +19,15 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
+use crate::block::Flights;
 use crate::error::check_count;
-use crate::evaluate::{self, ClientStarted, Running, exchange};
+use crate::evaluate::{self, Corrections, Running};
 use crate::formula::Formula;
 use crate::kernel::Level;
-use crate::lanes::plane_bytes;
+use crate::lanes::{Lanes, plane_bytes};
 use crate::mux::{self, add_plane, choose, plane_to_bytes};
 use crate::party::Party;
-use crate::{Cost, MpcError, bit, cost, extend};
+use crate::{Cost, MpcError, bit, cost, extend, ring_mask};
 
 /// What follows the comparison.
 pub(crate) struct Shape {
@@ -56,6 +57,10 @@ pub(crate) struct Select {
     parts: usize,
     extend: Option<extend::Prepared>,
     second: Option<bit::Prepared>,
+    /// The server's: where flight 1 comes from.
+    corrections: Corrections,
+    /// The client's: flight 1 has been sent.
+    corrected: bool,
 }
 
 /// What preparation and run cost.
@@ -95,122 +100,328 @@ impl Select {
                 Some(bits) => Some(bit::Prepared::new(party, chan, count, bits)?),
                 None => None,
             },
+            corrections: Corrections::Online,
+            corrected: false,
         })
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// Steps of a run, as `block.rs` counts them. In step s the turns 2s − 1 and 2s end at the client, 2s − 1 and 2s + 1
+    /// have a half sent by each party, and so on: the table of this file's header, by twos.
+    pub(crate) fn steps(&self) -> usize {
+        self.turns() / 2 + 2
+    }
+
+    fn turns(&self) -> usize {
+        self.compare.formula.depth() + 1
     }
 
     /// Compares the shared `x` and multiplies every part of `values`.
     pub(crate) fn run(self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<Selected, MpcError> {
         check_count("shares", x.len(), self.count)?;
+        let mut run = self.start(x, values);
+        for step in 0..run.steps {
+            run.step(chan, step)?;
+        }
+        Ok(run.finish())
+    }
+
+    /// Flight 1 in preparation: the client, which knows its shares, sends it; the server receives and keeps it.
+    pub(crate) fn correct(
+        &mut self,
+        chan: &mut Channel,
+        x: Option<&[u64]>,
+        values: &[&[u64]],
+    ) -> Result<(), MpcError> {
+        match x {
+            Some(x) => {
+                self.send_corrections(chan, x, values)?;
+                self.corrected = true;
+            }
+            None => {
+                let bytes = chan.recv(self.compare.correction_bytes() + self.mux.correction_bytes())?;
+                self.corrections = Corrections::Early(bytes, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_corrections(&self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<(), MpcError> {
+        self.compare.client_correct(chan, x)?;
+        for (p, value) in values.iter().enumerate() {
+            self.mux.send_corrections(chan, p, value)?;
+        }
+        Ok(())
+    }
+
+    /// A run on these shares.
+    pub(crate) fn start(self, x: &[u64], values: &[&[u64]]) -> Run {
         assert!(values.len() == self.parts && values.iter().all(|v| v.len() == self.count), "one per part");
-        match self.role {
-            Role::Client => self.client(chan, x, values),
-            Role::Server => self.server(chan, x, values),
+        Run {
+            steps: self.steps(),
+            turns: self.turns(),
+            x: Zeroizing::new(x.to_vec()),
+            values: values.iter().map(|v| Zeroizing::new(v.to_vec())).collect(),
+            select: Some(self),
+            under_way: None,
+        }
+    }
+}
+
+/// A run, step by step.
+pub(crate) struct Run {
+    pub(crate) steps: usize,
+    turns: usize,
+    x: Zeroizing<Vec<u64>>,
+    values: Vec<Zeroizing<Vec<u64>>>,
+    /// Until the tables are served or taken.
+    select: Option<Select>,
+    /// From then on.
+    under_way: Option<Turns>,
+}
+
+impl Run {
+    /// The client: 1. corrections; 2. the server's tables, corrections and choices; 3. the turns.
+    fn client(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        let values: Vec<&[u64]> = self.values.iter().map(|v| &v[..]).collect();
+        if step == 0 {
+            // 1. Unless preparation did it.
+            let select = self.select.as_ref().expect("at the start");
+            return if select.corrected { Ok(()) } else { select.send_corrections(chan, &self.x, &values) };
+        }
+        let mut answer = None;
+        if step == 1 {
+            // 2.
+            let select = self.select.take().expect("the first step leaves it");
+            let running = select.compare.client_take(chan, &self.x)?;
+            let mut turns = Turns::new(select.level, running, select.mux, select.second);
+            for (p, value) in values.iter().enumerate() {
+                let products = turns.mux.products(&mut Corrections::Online, chan, p, value)?;
+                turns.candidates.push(turns.mux.candidates(p, value, products));
+            }
+            if let Some(extend) = select.extend {
+                answer = Some((extend.client_recv(chan)?, extend));
+            }
+            self.under_way = Some(turns);
+        }
+        // 3. The server's half of an even turn, this party's having gone out with the step before.
+        let turns = self.under_way.as_mut().expect("the second step makes it");
+        if step > 1 && 2 * step - 2 <= self.turns {
+            turns.receive(chan)?;
+        }
+        // An odd turn, the server's half first; the answer to the extension goes out with turn 1.
+        if 2 * step - 1 <= self.turns {
+            let mine = turns.open();
+            let theirs = chan.recv(mine.len())?;
+            if let Some((planes, extend)) = answer {
+                turns.extended = Some(extend.client_answer(chan, &planes, &turns.candidates[0])?);
+            }
+            chan.send(&mine)?;
+            turns.close(&theirs);
+        }
+        // This party's half of the even turn behind it.
+        if 2 * step <= self.turns {
+            chan.send(&turns.open())?;
+        }
+        Ok(())
+    }
+
+    /// The server: 1 and 2. takes the client's corrections, answers with tables, corrections and choices; 3. the turns.
+    fn server(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        if step == 0 {
+            // 1 and 2.
+            let mut select = self.select.take().expect("at the start");
+            let mut corrections = std::mem::replace(&mut select.corrections, Corrections::Online);
+            let running = select.compare.server_serve(&mut corrections, chan, &self.x)?;
+            let mut turns = Turns::new(select.level, running, select.mux, select.second);
+            for (p, value) in self.values.iter().enumerate() {
+                let products = turns.mux.products(&mut corrections, chan, p, value)?;
+                turns.candidates.push(turns.mux.candidates(p, value, products));
+            }
+            for (p, value) in self.values.iter().enumerate() {
+                turns.mux.send_corrections(chan, p, value)?;
+            }
+            if let Some(extend) = select.extend {
+                extend.server_send(chan, &turns.candidates[0])?;
+                turns.extend = Some(extend);
+            }
+            self.under_way = Some(turns);
+        }
+        let turns = self.under_way.as_mut().expect("the first step makes it");
+        if step > 0 {
+            // 3. The client's answer to the extension comes with its half of turn 1, whose other half went before.
+            if let Some(extend) = turns.extend.take() {
+                turns.extended = Some(extend.server_finish(chan, &turns.candidates[0])?);
+            }
+            if 2 * step - 1 <= self.turns {
+                turns.receive(chan)?;
+            }
+            // An even turn, the client's half first.
+            if 2 * step <= self.turns {
+                let mine = turns.open();
+                let theirs = chan.recv(mine.len())?;
+                chan.send(&mine)?;
+                turns.close(&theirs);
+            }
+        }
+        // This party's half of the odd turn behind it.
+        if 2 * step < self.turns {
+            chan.send(&turns.open())?;
+        }
+        Ok(())
+    }
+
+    /// See `block.rs`. The server's last message is flushed: it has nothing more to say by itself. The client's may wait
+    /// for what it sends next.
+    pub(crate) fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        match self.role() {
+            Role::Client => self.client(chan, step),
+            Role::Server => {
+                self.server(chan, step)?;
+                Ok(chan.flush()?)
+            }
         }
     }
 
-    fn client(self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<Selected, MpcError> {
-        // 1. Corrections of the digits, and of the multiplications.
-        let started: ClientStarted = self.compare.client_start(chan, x)?;
-        for (p, value) in values.iter().enumerate() {
-            self.mux.send_corrections(chan, p, value)?;
+    fn role(&self) -> Role {
+        match (&self.select, &self.under_way) {
+            (Some(select), _) => select.role,
+            (_, Some(turns)) => turns.running.role(),
+            _ => unreachable!("one of them is there"),
         }
-        // 2. The server's tables and corrections, and its choices in the extension.
-        let running = started.take(chan)?;
-        let mut candidates = Vec::new();
-        for (p, value) in values.iter().enumerate() {
-            let products = self.mux.recv_products(chan, p, value)?;
-            candidates.push(self.mux.candidates(p, value, products));
-        }
-        let planes = self.extend.as_ref().map(|extend| extend.client_recv(chan)).transpose()?;
-        // 3. The turns; the answer to the extension goes out with the first.
-        let extend = self.extend;
-        turns(chan, self.role, running, &self.mux, self.second, self.level, candidates, |chan, candidates| {
-            match (extend, planes) {
-                (Some(extend), Some(planes)) => extend.client_answer(chan, &planes, candidates).map(Some),
-                _ => Ok(None),
-            }
-        })
     }
 
-    fn server(self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<Selected, MpcError> {
-        // 1 and 2. Batch by batch: the client's corrections, the tables.
-        let running = self.compare.server_serve(chan, x)?;
-        let mut candidates = Vec::new();
-        for (p, value) in values.iter().enumerate() {
-            let products = self.mux.recv_products(chan, p, value)?;
-            candidates.push(self.mux.candidates(p, value, products));
-        }
-        for (p, value) in values.iter().enumerate() {
-            self.mux.send_corrections(chan, p, value)?;
-        }
-        if let Some(extend) = &self.extend {
-            extend.server_send(chan, &candidates[0])?;
-        }
-        // 3. The turns; the client's answer to the extension comes with its first half.
-        let extend = self.extend;
-        turns(chan, self.role, running, &self.mux, self.second, self.level, candidates, |chan, candidates| {
-            match extend {
-                Some(extend) => extend.server_finish(chan, candidates).map(Some),
-                None => Ok(None),
-            }
-        })
+    pub(crate) fn finish(&mut self) -> Selected {
+        self.under_way.take().expect("all steps are taken").finish()
     }
 }
 
 type Candidates = [Zeroizing<Vec<u64>>; 2];
 
 /// The gates' turns and the last one, which opens c = b ⊕ β; then every value is picked by its c.
-#[allow(clippy::too_many_arguments)] // the fields of a `Select` that outlive its first steps
-fn turns(
-    chan: &mut Channel,
-    role: Role,
-    mut running: Running,
-    mux: &mux::Prepared,
-    second: Option<bit::Prepared>,
+struct Turns {
     level: Level,
-    mut candidates: Vec<Candidates>,
-    extend: impl FnOnce(&mut Channel, &Candidates) -> Result<Option<Vec<Zeroizing<Vec<u64>>>>, MpcError>,
-) -> Result<Selected, MpcError> {
-    let count = candidates[0][0].len();
-    let mut extend = Some(extend);
-    let mut extended = None;
-    let first = &candidates[0];
-    let mut between = |chan: &mut Channel| {
-        if let Some(extend) = extend.take() {
-            extended = extend(chan, first)?;
+    running: Running,
+    mux: mux::Prepared,
+    second: Option<bit::Prepared>,
+    /// The server's, until the client's answer.
+    extend: Option<extend::Prepared>,
+    extended: Option<Vec<Zeroizing<Vec<u64>>>>,
+    candidates: Vec<Candidates>,
+    /// This party's shares of c, of every result: the opened ones, once the last turn is closed.
+    c: Vec<Vec<Lanes>>,
+    /// Bytes of what is opened and not yet closed.
+    opened: usize,
+}
+
+impl Turns {
+    fn new(level: Level, running: Running, mux: mux::Prepared, second: Option<bit::Prepared>) -> Self {
+        Self {
+            level,
+            running,
+            mux,
+            second,
+            extend: None,
+            extended: None,
+            candidates: Vec::new(),
+            c: Vec::new(),
+            opened: 0,
         }
+    }
+
+    /// This party's half of the next turn.
+    fn open(&mut self) -> Vec<u8> {
+        let mine = if self.running.levels_left() > 0 {
+            self.running.opening()
+        } else {
+            let results = self.running.results();
+            self.c.push(self.mux.opening(&results[0]));
+            self.c.extend(self.second.as_ref().map(|second| second.opening(&results[1])));
+            self.c.iter().flat_map(|c| plane_to_bytes(c, self.running.count())).collect()
+        };
+        self.opened = mine.len();
+        mine
+    }
+
+    /// Finishes the turn with the peer's half.
+    fn close(&mut self, mut theirs: &[u8]) {
+        if self.c.is_empty() {
+            self.running.close(theirs);
+        } else {
+            let count = self.running.count();
+            self.c.iter_mut().for_each(|c| add_plane(c, count, &mut theirs));
+        }
+    }
+
+    /// Receives the peer's half of a turn of which this party's was sent before.
+    fn receive(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let theirs = chan.recv(self.opened)?;
+        self.close(&theirs);
         Ok(())
-    };
-    let levels = running.levels_left();
-    for turn in 1..=levels {
-        let mine = running.opening();
-        let theirs = exchange(chan, role, turn, &mine, &mut between)?;
-        running.close(&theirs);
     }
-    let results = running.results();
-    let mut c = mux.opening(&results[0]);
-    let mut c2 = second.as_ref().map(|second| second.opening(&results[1]));
-    let mut mine = plane_to_bytes(&c, count);
-    mine.extend(c2.iter().flat_map(|c2| plane_to_bytes(c2, count)));
-    let theirs = exchange(chan, role, levels + 1, &mine, &mut between)?;
-    let mut theirs = &theirs[..];
-    add_plane(&mut c, count, &mut theirs);
-    if let Some(c2) = &mut c2 {
-        add_plane(c2, count, &mut theirs);
+
+    fn finish(mut self) -> Selected {
+        if let Some(extended) = self.extended {
+            self.candidates[0] =
+                extended.try_into().unwrap_or_else(|_| unreachable!("two candidates went in"));
+        }
+        let (level, c) = (self.level, &self.c);
+        Selected {
+            values: self.candidates.into_iter().map(|pair| choose(level, pair, &c[0])).collect(),
+            second: self.second.map(|second| second.finish(&c[1])),
+        }
     }
-    // The client's last half may wait for what it sends next; the server has nothing to send by itself.
-    if role == Role::Server {
-        chan.flush()?;
+}
+
+/// How a run's results become a layer's.
+pub(crate) type Join = Box<dyn Fn(Selected) -> Vec<u64> + Send>;
+
+/// A block of a layer that is one selection of its own value.
+pub(crate) struct Layer {
+    bits: u32,
+    steps: usize,
+    join: Join,
+    state: State,
+}
+
+enum State {
+    Prepared(Option<Box<Select>>),
+    Running(Box<Run>),
+}
+
+impl Layer {
+    /// Takes values mod 2^`bits`.
+    pub(crate) fn new(select: Select, bits: u32, join: Join) -> Self {
+        Self { bits, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
     }
-    if let Some(extended) = extended {
-        candidates[0] = extended.try_into().unwrap_or_else(|_| unreachable!("two candidates went in"));
+}
+
+impl Flights for Layer {
+    fn steps(&self) -> usize {
+        self.steps
     }
-    Ok(Selected {
-        values: candidates.into_iter().map(|pair| choose(level, pair, &c)).collect(),
-        second: second.zip(c2).map(|(second, c2)| second.finish(&c2)),
-    })
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError> {
+        let State::Prepared(Some(select)) = &mut self.state else { unreachable!("before the start") };
+        let x = x.map(|x| ring_mask(x, self.bits));
+        let x = x.as_ref().map(|x| &x[..]);
+        select.correct(chan, x, &[x.unwrap_or_default()])?;
+        Ok(true)
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        let State::Prepared(select) = &mut self.state else { unreachable!("starts once") };
+        let select = select.take().expect("starts once");
+        let x = ring_mask(x, self.bits);
+        self.state = State::Running(Box::new(select.start(&x, &[&x])));
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        let State::Running(run) = &mut self.state else { unreachable!("started") };
+        run.step(chan, step)
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        let State::Running(run) = &mut self.state else { unreachable!("started") };
+        (self.join)(run.finish())
+    }
 }

@@ -157,6 +157,15 @@ impl Channel {
         result
     }
 
+    /// Runs `f`, part of a conversation that goes alongside another and waits when that does: its messages begin no round of
+    /// their own.
+    pub fn alongside<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let turn = std::mem::take(&mut self.turn);
+        let result = f(self);
+        self.turn = turn;
+        result
+    }
+
     /// Hands everything buffered to the transport.
     ///
     /// # Errors

@@ -1,0 +1,223 @@
+//! Layers in blocks, so that two parties work and both directions of the link are busy at the same time.
+//!
+//! The elements of a layer (of a max-pool: its channels) do not depend on each other. So a layer is prepared and
+//! run as blocks of about [`BLOCK_ELEMENTS`], and each block's run is a row of *steps*:
+//!
+//! | step | client | server |
+//! |---|---|---|
+//! | 0 | sends | reads that, sends |
+//! | s | reads what the server sent in step s − 1, sends | reads that, sends |
+//!
+//! Some steps send nothing: an extension begins with the server, and an early correction
+//! ([`Block::correct`]) has sent the client's step 0 before.
+//!
+//! **Order.** [`order`] is the same for both parties and follows from public shapes. All blocks take step 0, then
+//! all of them step 1, and so on: while block j travels the peer works on the one before and this party on the next,
+//! and so many blocks of a batch take **as many flights as one alone**. Batches of more than [`WINDOW`] blocks take
+//! their later steps while the last blocks take their first: block j's step s + 1 comes next to block j +
+//! WINDOW's step s. So the results of the first blocks, and the next layer's ciphertexts made of them, go up while
+//! the tables of the last ones come down. For that the window must hold as much as the link does
+//! between question and answer: 2^17 elements are 1.6 MB of tables, more than the 1.25 MB of 62.5 MB/s and 20 ms. On a
+//! link that holds more, a batch of k windows takes up to k − 1 more round trips.
+//!
+//! **No deadlock.** Interleave both parties' steps as (client's step, server's step) along the common order. Whatever
+//! a step reads was sent in an earlier step of that row, so the earliest unfinished step can always be finished,
+//! provided that sending does not wait for the peer to read. Transports promise that up to a bound (TCP: 256 MiB a
+//! direction), and what may be under way is far less: behind step 0, which sends a few bytes an element, a party
+//! can be no more than a window ahead of the other.
+
+use std::ops::Range;
+
+use jaguar_wire::Channel;
+
+use crate::MpcError;
+use crate::error::check_count;
+
+/// Elements of a block: its tables, 200 KB, are one flush of the channel. A multiple of 512 (so that no block but
+/// the last ends inside a group) and of 8 (nor inside a byte).
+pub(crate) const BLOCK_ELEMENTS: usize = 1 << 14;
+
+/// How many blocks may wait for the peer's next message while further blocks begin.
+const WINDOW: usize = 8;
+
+/// A protocol on one block.
+pub(crate) trait Flights: Send {
+    /// How many steps both parties count.
+    fn steps(&self) -> usize;
+
+    /// Takes this party's shares, reduced to the protocol's ring where that matters.
+    fn start(&mut self, x: &[u64]);
+
+    /// Sends (client: its own, from its shares; server: receives) what the client can say in preparation. Returns
+    /// whether there is such a thing.
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError>;
+
+    /// Step number `step`, from 0.
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError>;
+
+    /// The results, after the last step.
+    fn finish(&mut self) -> Vec<u64>;
+}
+
+/// A prepared block of a layer, for one run.
+pub struct Block {
+    inputs: Range<usize>,
+    outputs: Range<usize>,
+    flights: Box<dyn Flights>,
+    done: usize,
+}
+
+impl Block {
+    pub(crate) fn new(inputs: Range<usize>, outputs: Range<usize>, flights: impl Flights + 'static) -> Self {
+        Self { inputs, outputs, flights: Box::new(flights), done: 0 }
+    }
+
+    /// Which of the layer's inputs it takes, as `[C, H, W]`.
+    pub fn inputs(&self) -> Range<usize> {
+        self.inputs.clone()
+    }
+
+    /// Which of the layer's outputs it makes, as `[C, H, W]`.
+    pub fn outputs(&self) -> Range<usize> {
+        self.outputs.clone()
+    }
+
+    /// How many steps it takes.
+    pub fn steps(&self) -> usize {
+        self.flights.steps()
+    }
+
+    /// In preparation, when the client's shares of the inputs are known already: the client gives them and sends what
+    /// depends on nothing else, the server gives `None` and receives it. Both must do so, or neither; the client must
+    /// start with the same shares. Saves that much of step 0; where there is nothing to send early, does nothing.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one or the connection fails.
+    pub fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
+        if let Some(x) = x {
+            check_count("shares", x.len(), self.inputs.len())?;
+        }
+        self.flights.correct(chan, x)?;
+        Ok(())
+    }
+
+    /// Gives the block this party's shares of its inputs. Before the first step.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one.
+    pub fn start(&mut self, x: &[u64]) -> Result<(), MpcError> {
+        check_count("shares", x.len(), self.inputs.len())?;
+        self.flights.start(x);
+        Ok(())
+    }
+
+    /// Takes the next step, in the [`order`] that both parties keep. What it sends may remain in the channel's buffer.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    pub fn step(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.flights.step(chan, self.done)?;
+        self.done += 1;
+        Ok(())
+    }
+
+    /// This party's shares of the outputs, once all steps are taken.
+    pub fn finish(mut self) -> Vec<u64> {
+        assert_eq!(self.done, self.steps(), "all steps are taken");
+        self.flights.finish()
+    }
+}
+
+/// Ranges of [`BLOCK_ELEMENTS`] that cover `count` elements.
+pub(crate) fn ranges(count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(BLOCK_ELEMENTS).map(move |at| at..count.min(at + BLOCK_ELEMENTS))
+}
+
+/// In which order both parties take the steps of blocks with so many each: `(block, step)`.
+pub fn order(steps: &[usize]) -> Vec<(usize, usize)> {
+    let mut order: Vec<_> =
+        steps.iter().enumerate().flat_map(|(j, &n)| (0..n).map(move |s| (j, s))).collect();
+    // In a tie a beginning comes first: it can be sent without waiting.
+    order.sort_by_key(|&(j, s)| (j + s * WINDOW.min(steps.len()), s));
+    order
+}
+
+/// The block whose waiting counts as rounds: one with the most steps. The others go alongside it.
+pub fn lead(steps: &[usize]) -> usize {
+    let most = steps.iter().max();
+    steps.iter().position(|s| Some(s) == most).unwrap_or(0)
+}
+
+/// Runs all blocks of a layer on `x`, its inputs. The client's last message may remain in the channel's buffer.
+pub(crate) fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+    check_count("shares", x.len(), blocks.last().map_or(0, |b| b.inputs.end))?;
+    let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
+    let lead = lead(&steps);
+    let order = order(&steps);
+    for (i, &(j, step)) in order.iter().enumerate() {
+        let block = &mut blocks[j];
+        if step == 0 {
+            block.start(&x[block.inputs.clone()])?;
+        }
+        if j == lead { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
+        if i + 1 < order.len() {
+            chan.flush()?;
+        }
+    }
+    let mut out = Vec::with_capacity(blocks.last().map_or(0, |b| b.outputs.end));
+    blocks.into_iter().for_each(|block| out.extend(block.finish()));
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_block_takes_its_steps_in_turn(steps in prop::collection::vec(1usize..8, 0..40)) {
+            let mut done = vec![0; steps.len()];
+            for (j, s) in order(&steps) {
+                prop_assert_eq!(done[j], s);
+                done[j] += 1;
+            }
+            prop_assert_eq!(done, steps);
+        }
+
+        /// The argument of the header, played: each party works along the order and blocks on what has not been sent.
+        /// The longest chain of messages that wait for each other is that of one block, up to a window.
+        #[test]
+        fn nobody_waits_for_ever_and_few_blocks_take_the_flights_of_one(count in 1usize..40, steps in 1usize..8) {
+            let order = order(&vec![steps; count]);
+            let (mut at, mut depth) = ([0, 0], [0usize, 0]);
+            let mut sent = vec![vec![[None::<usize>; 2]; steps]; count];
+            loop {
+                let before = at;
+                for me in [0, 1] {
+                    while let Some(&(j, s)) = order.get(at[me]) {
+                        let theirs = match (me, s) {
+                            (0, 0) => Some(0),
+                            (0, s) => sent[j][s - 1][1],
+                            _ => sent[j][s][0],
+                        };
+                        let Some(theirs) = theirs else { break };
+                        depth[me] = depth[me].max(theirs);
+                        sent[j][s][me] = Some(depth[me] + 1);
+                        at[me] += 1;
+                    }
+                }
+                if at == before {
+                    break;
+                }
+            }
+            prop_assert_eq!(at, [order.len(); 2]);
+            if count <= WINDOW {
+                prop_assert_eq!(depth, [2 * steps - 2, 2 * steps - 1]);
+            } else {
+                prop_assert!(depth[0] <= 2 * (steps - 1) * count.div_ceil(WINDOW));
+            }
+        }
+    }
+}
