@@ -15,6 +15,7 @@ use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
 use crate::bundle::ModelId;
+use crate::cheetah;
 use crate::hint::HintFile;
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost};
 use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
@@ -31,8 +32,10 @@ pub struct Limits {
     pub values: u64,
     /// Multiplications of all linear layers together, in plaintext, and additions of all pools.
     pub multiply_adds: u64,
-    /// Bytes of prepared material that one query holds.
+    /// Bytes of prepared material of nonlinear layers that one query holds.
     pub prepared_bytes: u64,
+    /// Bytes of ciphertexts, both ways, of one query.
+    pub ciphertext_bytes: u64,
 }
 
 /// Places of all windows of a max-pool, over one channel, rows and columns apart: its schedule lists them. (224 x 224 in
@@ -40,9 +43,16 @@ pub struct Limits {
 const MAX_POOL_PLACES: u64 = 1 << 23;
 
 impl Default for Limits {
-    /// 4 GiB, 2^28 values, 2^37 multiplications and 2 GiB (ResNet-50 has 0.2 GiB, 2^25, 2^32 and 0.3 GiB).
+    /// 4 GiB, 2^28 values, 2^37 multiplications, 2 GiB and 2 GiB (ResNet-50 has 0.2 GiB, 2^25, 2^32, 0.3 GiB and 47 MiB;
+    /// under Cheetah's protocol no hint, 0.7 GiB and 387 MiB).
     fn default() -> Self {
-        Self { hint_bytes: 4 << 30, values: 1 << 28, multiply_adds: 1 << 37, prepared_bytes: 2 << 30 }
+        Self {
+            hint_bytes: 4 << 30,
+            values: 1 << 28,
+            multiply_adds: 1 << 37,
+            prepared_bytes: 2 << 30,
+            ciphertext_bytes: 2 << 30,
+        }
     }
 }
 
@@ -115,11 +125,10 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
     }
-    if offer.choices.protocol != Protocol::Jaguar {
-        return Err(EngineError::PeerMisbehaved(format!("the protocol {}", offer.choices.protocol)));
-    }
     let plan = Plan::new(&network, offer.choices)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
+    let (up, down) = plan.linear_bytes();
+    within("bytes of ciphertexts", up as u64 + down as u64, limits.ciphertext_bytes)?;
     within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
     Ok((network, plan, offer.model, offer.reveal))
 }
@@ -152,46 +161,70 @@ impl Connected {
     /// When the connection or the disk fails, or the server refuses.
     pub fn prepare_client(mut self, cache: &Path) -> Result<Ready, EngineError> {
         match self.accept(cache) {
-            Ok((hint, party)) => {
-                let ring = Ring::new(self.plan.params);
-                let public = PublicSeed(self.model.0);
-                let p1 = public.p1(ring.params());
-                Ok(Ready { connected: self, hint, party, ring, public, p1 })
-            }
+            Ok((backend, party)) => Ok(Ready { connected: self, backend, party }),
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
     }
 
-    fn accept(&mut self, cache: &Path) -> Result<(HintFile, Party<Cots>), EngineError> {
-        let hint = HintFile::open(cache, self.model, &self.plan, os_random())?;
-        let channel = &mut self.channel;
-        channel.send_message(&Accept {
-            plan: self.plan.digest(),
-            nonce: hint.nonce(),
-            have_blocks: hint.have() as u32,
-        })?;
+    fn accept(&mut self, cache: &Path) -> Result<(Backend, Party<Cots>), EngineError> {
+        let Self { channel, plan, model, .. } = self;
+        let backend = match plan.choices.protocol {
+            Protocol::Jaguar => {
+                let hint = HintFile::open(cache, *model, plan, os_random())?;
+                channel.send_message(&Accept {
+                    plan: plan.digest(),
+                    nonce: hint.nonce(),
+                    have_blocks: hint.have() as u32,
+                })?;
+                let ring = Ring::new(plan.params);
+                let public = PublicSeed(model.0);
+                let p1 = public.p1(ring.params());
+                Backend::Jaguar(Box::new(Jaguar { hint, ring, public, p1 }))
+            }
+            Protocol::Cheetah => {
+                let nonce = os_random();
+                channel.send_message(&Accept { plan: plan.digest(), nonce, have_blocks: 0 })?;
+                Backend::Cheetah(cheetah::Client::new(plan, channel)?)
+            }
+        };
         channel.enter(Phase::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client)?;
-        Ok((hint, Party::new(Role::Client, cots)))
+        Ok((backend, Party::new(Role::Client, cots)))
     }
 }
 
-/// A client with everything that serves more than one query.
-pub struct Ready {
-    connected: Connected,
+/// What serves the linear layers of any number of queries.
+enum Backend {
+    Jaguar(Box<Jaguar>),
+    Cheetah(cheetah::Client),
+}
+
+struct Jaguar {
     hint: HintFile,
-    party: Party<Cots>,
     ring: Ring,
     public: PublicSeed,
     p1: Vec<u64>,
 }
 
+/// A client with everything that serves more than one query.
+pub struct Ready {
+    connected: Connected,
+    backend: Backend,
+    party: Party<Cots>,
+}
+
 /// A prepared query: everything that needs no input is done. It serves one input.
 pub struct Prepared {
     ready: Ready,
-    steps: Vec<PreparedStep<ClientPrepared>>,
+    steps: Steps,
     result: program::PreparedResult,
     clock: Clock,
+}
+
+/// What was prepared of every node, under either protocol.
+enum Steps {
+    Jaguar(Vec<PreparedStep<ClientPrepared>>),
+    Cheetah(Vec<PreparedStep<<cheetah::Client as Linear>::Prepared>>),
 }
 
 /// What the client learns.
@@ -214,9 +247,15 @@ impl Ready {
         &self.connected.plan
     }
 
-    /// How many bytes of the hint are there, and how many there will be.
+    /// How many bytes of the hint are there, and how many there will be: none under Cheetah's protocol.
     pub fn hint(&self) -> (u64, u64) {
-        (self.hint.bytes(0..self.hint.have()), self.hint.bytes(0..self.hint.blocks().len()))
+        match &self.backend {
+            Backend::Jaguar(jaguar) => {
+                let hint = &jaguar.hint;
+                (hint.bytes(0..hint.have()), hint.bytes(0..hint.blocks().len()))
+            }
+            Backend::Cheetah(_) => (0, 0),
+        }
     }
 
     /// Fetches all that is missing of the hint now, without a query.
@@ -224,7 +263,9 @@ impl Ready {
     /// # Errors
     /// When the connection or the disk fails, or a block arrives damaged. The session is over then; what came is kept.
     pub fn fetch_hint(mut self, progress: &mut dyn Progress) -> Result<Self, EngineError> {
-        let Self { connected: Connected { channel, .. }, hint, .. } = &mut self;
+        let Self { connected: Connected { channel, .. }, backend, .. } = &mut self;
+        let Backend::Jaguar(jaguar) = backend else { return Ok(self) };
+        let hint = &mut jaguar.hint;
         let mut fetch = || -> Result<(), EngineError> {
             channel.enter(Phase::Client, "hint");
             channel.send_message(&Request::Hint)?;
@@ -237,7 +278,9 @@ impl Ready {
         }
     }
 
-    /// Does all of the next query's work that needs no input, and fetches what is missing of the hint on the way. Secrets, masks and correlations are fresh.
+    /// Does all of the next query's work that needs no input, and fetches what is missing of the hint on the way. Secrets,
+    /// masks and correlations are fresh. (Under Cheetah's protocol the key is the session's, and the ciphertexts' a halves
+    /// and noise are fresh.)
     ///
     /// # Errors
     /// When the connection fails. The session is over then.
@@ -248,32 +291,41 @@ impl Ready {
         }
     }
 
-    #[allow(clippy::type_complexity)]
     fn prepare_steps(
         &mut self,
         progress: &mut dyn Progress,
-    ) -> Result<(Vec<PreparedStep<ClientPrepared>>, program::PreparedResult, Clock), EngineError> {
-        let Self {
-            connected: Connected { channel, network, plan, reveal, .. },
-            hint,
-            party,
-            ring,
-            public,
-            p1,
-        } = self;
+    ) -> Result<(Steps, program::PreparedResult, Clock), EngineError> {
+        let Self { connected: Connected { channel, network, plan, reveal, .. }, backend, party } = self;
         channel.enter(Phase::Preprocessing, "query keys");
         channel.send_message(&Request::Query)?;
-        let mut secret = QuerySecret::fresh(ring);
-        let p0 = secret.zero_key(ring, p1);
-        channel.send_packed(&p0, ring.params().modulus_bits())?;
-        let mut mask_seed = [0; 32];
-        channel.recv_into(&mut mask_seed)?;
-
         let mut clock = Clock::new(network.nodes.len());
         let program = program::Program { network, plan };
-        let mut linear = ClientPreparing { hint, ring, public, secret: &mut secret, mask_seed: &mask_seed };
-        let (steps, result) = program.prepare(channel, party, *reveal, &mut clock, progress, &mut linear)?;
-        Ok((steps, result, clock))
+        Ok(match backend {
+            Backend::Jaguar(jaguar) => {
+                let Jaguar { hint, ring, public, p1 } = &mut **jaguar;
+                let mut secret = QuerySecret::fresh(ring);
+                let p0 = secret.zero_key(ring, p1);
+                channel.send_packed(&p0, ring.params().modulus_bits())?;
+                let mut mask_seed = [0; 32];
+                channel.recv_into(&mut mask_seed)?;
+                let mut linear =
+                    ClientPreparing { hint, ring, public, secret: &mut secret, mask_seed: &mask_seed };
+                let (steps, result) =
+                    program.prepare(channel, party, *reveal, &mut clock, progress, &mut linear)?;
+                (Steps::Jaguar(steps), result, clock)
+            }
+            Backend::Cheetah(client) => {
+                let (steps, result) =
+                    program.prepare(channel, party, *reveal, &mut clock, progress, client)?;
+                (Steps::Cheetah(steps), result, clock)
+            }
+        })
+    }
+
+    /// For tests that break the protocol.
+    #[cfg(test)]
+    pub(crate) fn channel(&mut self) -> &mut Channel {
+        &mut self.connected.channel
     }
 
     /// Says good-bye.
@@ -386,13 +438,15 @@ impl Prepared {
         let start = Instant::now();
         let input: Vec<u64> = input.iter().map(|&v| v as u64).collect();
         let program = program::Program { network, plan };
-        let output = program.run(
-            channel,
-            std::mem::take(&mut self.steps),
-            input,
-            &mut ClientLinear,
-            program::Onlookers { clock: &mut self.clock, progress, watch },
-        )?;
+        let steps = std::mem::replace(&mut self.steps, Steps::Jaguar(Vec::new()));
+        let onlookers = program::Onlookers { clock: &mut self.clock, progress, watch };
+        let output = match (steps, &mut self.ready.backend) {
+            (Steps::Jaguar(steps), _) => program.run(channel, steps, input, &mut ClientLinear, onlookers)?,
+            (Steps::Cheetah(steps), Backend::Cheetah(client)) => {
+                program.run(channel, steps, input, client, onlookers)?
+            }
+            (Steps::Cheetah(_), Backend::Jaguar(_)) => unreachable!("prepared by this backend"),
+        };
         channel.enter(Phase::Online, "result");
         let bits = plan.steps.last().expect("a plan has steps").ring;
         let result = std::mem::replace(&mut self.result, program::PreparedResult::Logits);

@@ -8,7 +8,7 @@ use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::jaguar::{ServerLayer, ServerPrepared};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol};
+use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol, Step};
 use jaguar_ring::prg::os_random;
 use jaguar_ring::product::WideNtt;
 use jaguar_rlwe::{PublicSeed, Ring};
@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::EngineError;
 use crate::bundle::{Bundle, ModelId};
+use crate::cheetah;
 use crate::hint::{Block, blocks};
 use crate::message::{Accept, Hello, MAX_MESSAGE, Offer, Request, Reveal, ServerCost};
 use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch};
@@ -26,12 +27,23 @@ use crate::report::{NoProgress, Progress, peak_kib};
 pub struct Service {
     bundle: Bundle,
     plan: Plan,
+    weights: Weights,
+    reveal: Reveal,
+}
+
+/// The weights, as the protocol wants them.
+enum Weights {
+    Jaguar(Box<Jaguar>),
+    /// By node.
+    Cheetah(Vec<Option<jaguar_linear::cheetah::ServerLayer>>),
+}
+
+struct Jaguar {
     /// By node.
     layers: Vec<Option<ServerLayer>>,
     ring: Ring,
     public: PublicSeed,
     p1: WideNtt,
-    reveal: Reveal,
 }
 
 /// What one query cost the server.
@@ -46,17 +58,14 @@ pub struct Served {
 }
 
 impl Service {
-    /// Plans the bundle's network as `choices` say and packs its weights.
+    /// Plans the bundle's network as `choices` say and packs its weights. (Under Cheetah's protocol they are transformed,
+    /// which takes memory: gigabytes for ResNet-50.)
     ///
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
-        if choices.protocol != Protocol::Jaguar {
-            return Err(EngineError::Input(format!("the protocol {} has no session", choices.protocol)));
-        }
         let plan = Plan::new(network, choices)?;
-        let params = plan.params;
         let output_bits = plan.steps.last().map_or(0, |s| s.ring);
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
@@ -64,29 +73,33 @@ impl Service {
                  values), and the comparison takes {WIDEST}"
             )));
         }
-        let layers = plan
-            .steps
-            .iter()
-            .zip(&bundle.model.weights)
-            .map(|(step, weights)| {
-                let (layer, weights) = (step.layer.as_ref()?.jaguar()?, weights.as_ref()?);
-                Some(ServerLayer::new(layer.clone(), weights, network.weight_bits))
-            })
-            .collect();
-        let ring = Ring::new(params);
-        let public = PublicSeed(bundle.id().0);
-        let p1 = ring.prepare_wide(&public.p1(&params));
-        Ok(Self { bundle, plan, layers, ring, public, p1, reveal })
+        let weights = match plan.choices.protocol {
+            Protocol::Jaguar => {
+                let layers = plan.steps.iter().zip(&bundle.model.weights);
+                let pack = |(step, weights): (&Step, &Option<_>)| {
+                    let (layer, weights) = (step.layer.as_ref()?.jaguar()?, weights.as_ref()?);
+                    Some(ServerLayer::new(layer.clone(), weights, network.weight_bits))
+                };
+                let layers = layers.map(pack).collect();
+                let ring = Ring::new(plan.params);
+                let public = PublicSeed(bundle.id().0);
+                let p1 = ring.prepare_wide(&public.p1(&plan.params));
+                Weights::Jaguar(Box::new(Jaguar { layers, ring, public, p1 }))
+            }
+            Protocol::Cheetah => Weights::Cheetah(cheetah::transform(&plan, &bundle.model)),
+        };
+        Ok(Self { bundle, plan, weights, reveal })
     }
 
     /// Computes the a half of every layer now, also while clients are served; else each is computed when the first client
-    /// without a hint needs it.
+    /// without a hint needs it. (Under Cheetah's protocol there is nothing to do.)
     pub fn prepare_model(&self, progress: &mut dyn Progress) {
-        let total = self.layers.len();
-        for (i, layer) in self.layers.iter().enumerate() {
+        let Weights::Jaguar(jaguar) = &self.weights else { return };
+        let total = jaguar.layers.len();
+        for (i, layer) in jaguar.layers.iter().enumerate() {
             progress.step(Phase::Model, i, total, &self.network().nodes[i].name);
             if let Some(layer) = layer {
-                layer.prepare_model(&self.public);
+                layer.prepare_model(&jaguar.public);
             }
         }
     }
@@ -158,16 +171,21 @@ impl Service {
             ));
         }
 
-        // 2. Client: base OTs.
+        // 2. Client: Cheetah's key; base OTs. The first query sends what the client's copy of Jaguar's hint lacks.
+        let mut backend = match &self.weights {
+            Weights::Jaguar(jaguar) => Backend::Jaguar(HintStream {
+                jaguar,
+                key: self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest()),
+                missing: blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable(),
+            }),
+            Weights::Cheetah(layers) => {
+                Backend::Cheetah(Box::new(cheetah::Server::new(layers, &self.plan, channel)?))
+            }
+        };
         channel.enter(Phase::Client, "base OTs");
         let mut party = Party::new(Role::Server, Cots::setup(channel, Role::Server)?);
 
-        // 3. Queries. The first sends what the client's copy of the hint lacks.
-        let mut hint = HintStream {
-            service: self,
-            key: self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest()),
-            missing: blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable(),
-        };
+        // 3. Queries.
         loop {
             channel.enter(Phase::Preprocessing, "query keys");
             channel.take_stats();
@@ -175,9 +193,12 @@ impl Service {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
                     channel.enter(Phase::Client, "hint");
+                    let Backend::Jaguar(hint) = &mut backend else {
+                        return Err(EngineError::PeerMisbehaved("Cheetah's protocol has no hint".into()));
+                    };
                     hint.send_through(usize::MAX, channel)?;
                 }
-                Request::Query => self.query(channel, &mut party, &mut hint, observe, watch)?,
+                Request::Query => self.query(channel, &mut party, &mut backend, observe, watch)?,
             }
         }
     }
@@ -186,7 +207,7 @@ impl Service {
         &self,
         channel: &mut Channel,
         party: &mut Party<Cots>,
-        hint: &mut HintStream<'_>,
+        backend: &mut Backend<'_>,
         observe: &mut dyn FnMut(&Served),
         watch: Watch<'_>,
     ) -> Result<(), EngineError> {
@@ -194,27 +215,37 @@ impl Service {
         let network = self.network();
         let program = Program { network, plan: &self.plan };
         let mut clock = Clock::new(network.nodes.len());
-
-        // 1. Before the input.
-        let p0 = channel.recv_packed(self.ring.params().ring_dim(), self.ring.params().modulus_bits())?;
-        let p0 = self.ring.prepare_wide(&p0);
-        let mask_seed = os_random();
-        channel.send(&mask_seed)?;
-        let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
-        let (steps, result) =
-            program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, &mut linear)?;
-        let preparing = start.elapsed();
-
-        // 2. Online. The client's input is all its own: the server's share of it is zero.
+        // The client's input is all its own: the server's share of it is zero.
         let input = vec![0; network.nodes[0].shape.iter().product()];
-        let mut start = None;
-        let output = program.run(
-            channel,
-            steps,
-            input,
-            &mut ServerLinear { service: self, first: &mut start },
-            Onlookers { clock: &mut clock, progress: &mut NoProgress, watch },
-        )?;
+
+        // 1. Before the input. 2. Online.
+        let (preparing, start, output, result) = match backend {
+            Backend::Jaguar(hint) => {
+                let (layers, ring) = (&hint.jaguar.layers, &hint.jaguar.ring);
+                let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
+                let p0 = ring.prepare_wide(&p0);
+                let mask_seed = os_random();
+                channel.send(&mask_seed)?;
+                let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
+                let (steps, result) =
+                    program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, &mut linear)?;
+                let preparing = start.elapsed();
+                let mut linear = ServerLinear { layers, first: None };
+                let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
+                let output = program.run(channel, steps, input, &mut linear, onlookers)?;
+                (preparing, linear.first, output, result)
+            }
+            Backend::Cheetah(linear) => {
+                let linear = &mut **linear;
+                linear.first = None;
+                let (steps, result) =
+                    program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, linear)?;
+                let preparing = start.elapsed();
+                let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
+                let output = program.run(channel, steps, input, linear, onlookers)?;
+                (preparing, linear.first, output, result)
+            }
+        };
         channel.enter(Phase::Online, "result");
         match result {
             PreparedResult::Logits => {
@@ -233,16 +264,22 @@ impl Service {
         channel.flush()?;
         observe(&Served {
             preparing,
-            online: start.map_or(Duration::ZERO, |s: Instant| s.elapsed()),
+            online: start.map_or(Duration::ZERO, |s| s.elapsed()),
             traffic: channel.total(),
         });
         Ok(())
     }
 }
 
+/// What serves one session's linear layers.
+enum Backend<'a> {
+    Jaguar(HintStream<'a>),
+    Cheetah(Box<cheetah::Server<'a>>),
+}
+
 /// What one client's copy of the hint lacks, to be sent in order, each block once.
 struct HintStream<'a> {
-    service: &'a Service,
+    jaguar: &'a Jaguar,
     key: Zeroizing<[u8; 32]>,
     missing: Peekable<Skip<IntoIter<Block>>>,
 }
@@ -250,7 +287,7 @@ struct HintStream<'a> {
 impl HintStream<'_> {
     /// Computes and sends what is missing of the nodes up to `node`, without waiting for anything. Says whether there was any.
     fn send_through(&mut self, node: NodeId, channel: &mut Channel) -> Result<bool, EngineError> {
-        let Service { layers, ring, public, p1, .. } = self.service;
+        let Jaguar { layers, ring, public, p1 } = self.jaguar;
         let mut any = false;
         while let Some(block) = self.missing.next_if(|b| b.node <= node) {
             let layer = layers[block.node].as_ref().expect("blocks are of linear layers");
@@ -285,16 +322,17 @@ impl Prepare for ServerPreparing<'_, '_> {
     }
 
     fn prepare(&mut self, node: NodeId, _: &Layer) -> Result<ServerPrepared, EngineError> {
-        let Service { layers, ring, .. } = self.hint.service;
+        let Jaguar { layers, ring, .. } = self.hint.jaguar;
         let server = layers[node].as_ref().expect("the plan's layers have weights");
         Ok(server.prepare(ring, &self.hint.key, self.p0, self.mask_seed))
     }
 }
 
 struct ServerLinear<'a> {
-    service: &'a Service,
+    /// By node.
+    layers: &'a [Option<ServerLayer>],
     /// When the first input arrived.
-    first: &'a mut Option<Instant>,
+    first: Option<Instant>,
 }
 
 impl Linear for ServerLinear<'_> {
@@ -308,7 +346,7 @@ impl Linear for ServerLinear<'_> {
         channel: &mut Channel,
         x: &[u64],
     ) -> Result<Vec<u64>, EngineError> {
-        let server = self.service.layers[node].as_ref().expect("the plan's layers have weights");
+        let server = self.layers[node].as_ref().expect("the plan's layers have weights");
         let b = server.receive(channel)?;
         self.first.get_or_insert_with(Instant::now);
         Ok(server.run(prepared, b, x))

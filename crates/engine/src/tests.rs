@@ -1,5 +1,7 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
+mod cheetah;
+
 use std::thread;
 
 use jaguar_graph::network::{
@@ -77,6 +79,20 @@ impl Builder {
         pad: usize,
         groups: usize,
     ) -> usize {
+        self.conv_shifted(input, out, kernel, stride, pad, groups, 12)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn conv_shifted(
+        &mut self,
+        input: usize,
+        out: usize,
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+        groups: usize,
+        shift: u32,
+    ) -> usize {
         let [c, h, w] = self.network.nodes[input].shape;
         let spec = Linear {
             out_channels: out,
@@ -85,11 +101,11 @@ impl Builder {
             dilation: [1, 1],
             pads: [pad; 4],
             groups,
-            shift: 12,
+            shift,
         };
         let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
         let terms = c / groups * kernel * kernel;
-        let limit = (4096.0 * 1.5 / (terms as f64).sqrt()).min(2047.0);
+        let limit = (2f64.powi(shift as i32) * 1.5 / (terms as f64).sqrt()).min(2047.0);
         let shape = [out, size(h), size(w)];
         let mut random = |bound: f64| {
             let unit = (self.prg.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -256,8 +272,11 @@ fn what_is_reused_and_what_is_not() {
 /// party sends come twice (but for the greeting, and the hint, which the second connection does not fetch).
 #[test]
 fn no_message_repeats() {
-    let cache = Scratch::new("repeat");
-    let service = service(everything());
+    nothing_repeats(&service(everything()), &Scratch::new("repeat"));
+}
+
+/// `service` is one of `everything()`.
+fn nothing_repeats(service: &Service, cache: &Scratch) {
     let x = input(5, 3 * 17 * 15);
     let mut seen = std::collections::HashSet::new();
     for _connection in 0..2 {
@@ -480,24 +499,27 @@ fn local_failures_stay_local() {
     }
 }
 
+/// What a client says to a server that offers this network.
+fn greet(b: Builder, protocol: Protocol) -> Result<(), EngineError> {
+    let (client_end, mut server_end) = memory_pair();
+    let network = b.network;
+    network.validate().unwrap();
+    server_end.send_message(&crate::message::Hello { version: jaguar_plan::PROTOCOL_VERSION }).unwrap();
+    let offer = crate::message::Offer {
+        model: crate::bundle::ModelId([1; 32]),
+        choices: Choices::standard(&network, protocol),
+        reveal: Reveal::Logits,
+    };
+    server_end.send_message(&offer).unwrap();
+    server_end.send_message(&network).unwrap();
+    server_end.flush().unwrap();
+    connect(client_end, &Limits::default()).map(|_| ())
+}
+
 /// Networks that are sound but would cost their reader minutes or gigabytes, in a few hundred bytes.
 #[test]
 fn small_descriptions_of_endless_work_are_refused_at_once() {
-    let greet = |b: Builder| {
-        let (client_end, mut server_end) = memory_pair();
-        let network = b.network;
-        network.validate().unwrap();
-        server_end.send_message(&crate::message::Hello { version: jaguar_plan::PROTOCOL_VERSION }).unwrap();
-        let offer = crate::message::Offer {
-            model: crate::bundle::ModelId([1; 32]),
-            choices: Choices::standard(&network, Protocol::Jaguar),
-            reveal: Reveal::Logits,
-        };
-        server_end.send_message(&offer).unwrap();
-        server_end.send_message(&network).unwrap();
-        server_end.flush().unwrap();
-        connect(client_end, &Limits::default()).map(|_| ())
-    };
+    let greet = |b: Builder| greet(b, Protocol::Jaguar);
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };

@@ -2,16 +2,17 @@
 //!
 //! Both parties run in this process, over an in-memory connection and with the code that real sessions run; their shares of
 //! every value are put together and compared with what the reference makes of the *same* inputs. Nonlinear and local layers must
-//! agree exactly, linear ones within one unit of the last place and the noise that the plan states.
+//! agree exactly, linear ones within one unit of the last place and the noise that the plan states; where the protocol truncates
+//! later (Cheetah's), the unit is lost there ([`jaguar_plan::Step::error_ulps`]).
 
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
-use jaguar_graph::network::Op;
+use jaguar_graph::network::{Network, Op};
 use jaguar_graph::reference;
 use jaguar_mpc::reference::open;
-use jaguar_plan::Choices;
+use jaguar_plan::{Choices, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -98,31 +99,37 @@ pub fn verify(
 fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<LayerCheck> {
     let model = service.bundle_model();
     let (network, plan) = (&model.network, service.plan());
+    let scaled = with_excess(network, plan);
     let mut values: Vec<Vec<i64>> = Vec::new();
     let mut checks = Vec::new();
     for (id, node) in network.nodes.iter().enumerate() {
         let step = &plan.steps[id];
         let value: Vec<i64> =
             client[id].iter().zip(&server[id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
-        let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
         let bound = step.error_ulps();
-        let errors: Vec<f64> = match (&node.op, &model.weights[id]) {
+        // Inputs, and what comes of them, at one scale: the network's times 2^excess.
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        let inputs: Vec<Vec<i64>> = node
+            .inputs
+            .iter()
+            .map(|&i| values[i].iter().map(|v| v << (excess - plan.steps[i].excess)).collect())
+            .collect();
+        let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
+        let ulps = |v: i64, excess: u32| v as f64 / 2f64.powi(excess as i32);
+        let (exact, excess) = match (&node.op, &model.weights[id]) {
             (Op::Linear(spec), Some(weights)) => {
-                let ulp = 2f64.powi(spec.shift as i32);
-                reference::linear_exact(spec, network.nodes[node.inputs[0]].shape, weights, inputs[0])
-                    .iter()
-                    .zip(&value)
-                    .map(|(&m, &y)| y as f64 - m as f64 / ulp)
-                    .collect()
+                let shape = network.nodes[node.inputs[0]].shape;
+                (reference::linear_exact(spec, shape, weights, inputs[0]), spec.shift)
             }
-            (Op::Input, ..) => vec![0.0; value.len()],
-            _ => reference::apply_op(network, id, None, &inputs)
-                .expect("values have their nodes' shapes")
-                .iter()
-                .zip(&value)
-                .map(|(&want, &got)| (got - want) as f64)
-                .collect(),
+            (Op::Input, ..) => (value.clone(), 0),
+            _ => {
+                let exact = reference::apply_op(&scaled, id, None, &inputs);
+                (exact.expect("values have their nodes' shapes"), excess)
+            }
         };
+        let pairs = value.iter().zip(&exact);
+        let errors: Vec<f64> =
+            pairs.map(|(&got, &want)| ulps(got, step.excess) - ulps(want, excess)).collect();
         checks.push(LayerCheck {
             name: node.name.clone(),
             values: value.len(),
@@ -134,4 +141,16 @@ fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<L
         values.push(value);
     }
     checks
+}
+
+/// The network as it is for values with an excess: what is clipped is clipped at their scale.
+fn with_excess(network: &Network, plan: &Plan) -> Network {
+    let mut scaled = network.clone();
+    for node in &mut scaled.nodes {
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        if let Op::Relu6 { log2_six, .. } = &mut node.op {
+            *log2_six += excess;
+        }
+    }
+    scaled
 }

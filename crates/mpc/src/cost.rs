@@ -39,6 +39,18 @@ pub struct Cost {
     pub server_rounds: u64,
 }
 
+impl Cost {
+    /// One of [`relu`] or [`relu6`], then `next`, which the server begins ([`extend`] and [`truncate`] of values in a known
+    /// range do): where the last message of the first is the server's too, both come at once and the client waits once less.
+    pub fn then_server(self, next: Self) -> Self {
+        // Flights alternate and the client sends the first: it waits as often as the server if the server sends the last.
+        let together = self.client_rounds > 0 && self.client_rounds == self.server_rounds;
+        let mut all = self + next;
+        all.client_rounds -= u64::from(together && next.client_rounds > 0);
+        all
+    }
+}
+
 impl Add for Cost {
     type Output = Self;
 

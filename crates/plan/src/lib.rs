@@ -101,7 +101,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -210,9 +210,15 @@ impl Step {
             self.extension.as_ref().map_or(Ok(()), ExtendParams::check)
         };
         check().map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
-        self.cost = self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values))
-            + self.truncation.as_ref().map_or_else(Cost::default, |t| cost::truncate(self.values, t))
-            + self.extension.as_ref().map_or_else(Cost::default, |e| cost::extend(self.values, e));
+        let nonlinear = self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values));
+        let truncation =
+            self.truncation.as_ref().map_or_else(Cost::default, |t| cost::truncate(self.values, t));
+        let extension = self.extension.as_ref().map_or_else(Cost::default, |e| cost::extend(self.values, e));
+        self.cost = match &self.layer {
+            // The server begins a truncation of products along with its response.
+            Some(Layer::Cheetah(_)) => Cost { client_rounds: 0, ..truncation },
+            _ => nonlinear.then_server(truncation) + extension,
+        };
         Ok(self)
     }
 

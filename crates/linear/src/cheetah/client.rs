@@ -43,6 +43,11 @@ impl Secret {
         Self { s: rns.prepare_small(&s), s_binary: multiplier.prepare_small(&s), multiplier, rns, prg }
     }
 
+    /// The layers that it serves have so many primes.
+    pub fn limbs(&self) -> usize {
+        self.rns.limbs()
+    }
+
     fn seed(&mut self) -> [u8; 32] {
         let mut seed = [0; 32];
         self.prg.fill(&mut seed);

@@ -25,6 +25,7 @@ use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape};
 
+use super::{LayerError, MAX_WINDOWS};
 use crate::layout::Tile;
 
 /// How windows and blocks are chosen under `M_w·C_w·H_w·W_w <= N`.
@@ -71,7 +72,10 @@ pub struct Layout {
 type Cost = (usize, usize);
 
 impl Layout {
-    /// `None` if a single output needs more coefficients than the ring has.
+    /// The best choice.
+    ///
+    /// # Errors
+    /// When a single output needs more coefficients than the ring has, or there are too many windows.
     ///
     /// # Panics
     /// When the layer does not fit its input, which `Network::validate` excludes.
@@ -81,7 +85,7 @@ impl Layout {
         in_shape: Shape,
         sizes: Sizes,
         windows: Windows,
-    ) -> Option<Self> {
+    ) -> Result<Self, LayerError> {
         let [oh, ow] = spec.output_hw(in_shape).expect("a layer that fits its input");
         let thin = spec.kernel.map(|k| k == 1);
         let pick = |i: usize, yes: usize, no: usize| if thin[i] { yes } else { no };
@@ -128,8 +132,12 @@ impl Layout {
                 }
             }
         }
-        let (_, layout, tile) = best?;
-        Some(Self { tiles: tiles([oh, ow], tile), ..layout })
+        let (_, layout, [height, width]) = best.ok_or(LayerError::KernelTooLarge { ring_dim })?;
+        let count = oh.div_ceil(height) * ow.div_ceil(width);
+        if count > MAX_WINDOWS {
+            return Err(LayerError::Windows { windows: count });
+        }
+        Ok(Self { tiles: tiles([oh, ow], [height, width]), ..layout })
     }
 
     /// N.

@@ -70,6 +70,10 @@ const B_GUARD: u32 = 5;
 /// Share widths that the guards and the ring's switching leave room for.
 const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
 
+/// Windows of one layer: each takes its own ciphertexts, of 30 KiB and more. (The largest convolution of common
+/// networks has tens.)
+const MAX_WINDOWS: usize = 1 << 18;
+
 /// Why a layer cannot run in this backend.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,6 +83,12 @@ pub enum LayerError {
     KernelTooLarge {
         /// N.
         ring_dim: usize,
+    },
+    /// Too many pieces.
+    #[error("this layer falls into {windows} windows; at most {MAX_WINDOWS} are taken")]
+    Windows {
+        /// How many.
+        windows: usize,
     },
     /// Not a share width of this backend.
     #[error("shares of {share_bits} bits; this backend takes 8 to 48")]
@@ -212,8 +222,7 @@ impl Layer {
                 down: pack::packed_len(ring_dim, share_bits + A_GUARD),
                 max_outs,
             };
-            let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)
-                .ok_or(LayerError::KernelTooLarge { ring_dim })?;
+            let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)?;
             let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
             return Ok(Self { rns, layout, share_bits, noise_ulps });
         }

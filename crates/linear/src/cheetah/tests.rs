@@ -255,6 +255,8 @@ fn noise_below_a_truncation() {
 fn endless_windows_are_counted_at_once() {
     let layer = Layer::new(&spec(1, 60, 1, 0, 1), [1, 1083, 1083], 37, 12, Windows::FewestBytes).unwrap();
     assert!(layer.layout.ciphertexts() > 40_000);
+    let more = Layer::new(&spec(1, 64, 1, 0, 1), [1, 600, 600], 37, 12, Windows::FewestBytes);
+    assert!(matches!(more, Err(LayerError::Windows { windows: 288_369 })));
 }
 
 #[test]

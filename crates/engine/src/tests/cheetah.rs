@@ -1,0 +1,279 @@
+//! Sessions under Cheetah's protocol: the same operations, its bytes and rounds, what a peer may not do.
+
+use std::thread;
+
+use jaguar_graph::network::{Op, Window};
+use jaguar_mpc::{Range, cost};
+use jaguar_plan::{Choices, Layer, Nonlinear, Plan, PlanError, Protocol};
+use jaguar_wire::memory_pair;
+
+use super::{Builder, Scratch, everything, greet, input, nothing_repeats, root, session};
+use crate::EngineError;
+use crate::bundle::Bundle;
+use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::message::Request;
+use crate::report::{NoProgress, Report};
+use crate::server::Service;
+use crate::verify::verify;
+
+fn choices(bundle: &Bundle) -> Choices {
+    Choices::standard(&bundle.model.network, Protocol::Cheetah)
+}
+
+fn service(bundle: Bundle) -> Service {
+    let choices = choices(&bundle);
+    Service::new(bundle, choices, Reveal::Logits).unwrap()
+}
+
+/// A linear layer of each kind of successor: its products are truncated at once where anything needs them so, else after the
+/// ReLU behind a max-pool, a sum with what is truncated already, or a concatenation with products of another shift.
+fn deferred() -> Bundle {
+    let mut b = Builder::new([3, 12, 12]);
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    let stem = b.conv(0, 6, 3, 1, 1, 1);
+    let pool = b.add(Op::MaxPool(window), &[stem], [6, 6, 6]);
+    let relu = b.add(Op::Relu { ignored: 0 }, &[pool], [6, 6, 6]);
+    let branch = b.conv(relu, 6, 3, 1, 1, 1);
+    let other = b.conv_shifted(relu, 6, 1, 1, 0, 1, 10);
+    let sum = b.add(Op::Add, &[branch, relu], [6, 6, 6]);
+    let both = b.add(Op::Concat, &[sum, other], [12, 6, 6]);
+    let relu = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[both], [12, 6, 6]);
+    // Linear after linear, and a sum that a linear layer takes: at once.
+    let narrow = b.conv(relu, 4, 1, 1, 0, 1);
+    let wide = b.conv(narrow, 4, 1, 1, 0, 1);
+    let sum = b.add(Op::Add, &[narrow, wide], [4, 6, 6]);
+    let ignoring = b.add(Op::Relu { ignored: 4 }, &[sum], [4, 6, 6]);
+    b.conv(ignoring, 5, 6, 1, 0, 1);
+    b.bundle()
+}
+
+#[test]
+fn every_operation_agrees_with_the_reference_layer_by_layer() {
+    let cache = Scratch::new("cheetah-verify");
+    for (bundle, values) in [(everything as fn() -> Bundle, 3 * 17 * 15), (deferred, 3 * 12 * 12)] {
+        let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, values)).collect();
+        let plan = Plan::new(&bundle().model.network, choices(&bundle())).unwrap();
+        let checks = verify(bundle(), choices(&bundle()), Reveal::Logits, &inputs, &cache.0).unwrap();
+        assert_eq!(checks.len(), 3);
+        for check in &checks {
+            for (layer, step) in check.layers.iter().zip(&plan.steps) {
+                if matches!(step.nonlinear, Some(Nonlinear::Relu(params)) if params.ignored > 1) {
+                    continue;
+                }
+                assert_eq!(layer.wrong, 0, "{layer:?}");
+                // What is truncated is rounded, and only that.
+                assert_eq!(layer.max_ulps > 0.01, step.truncation.is_some(), "{layer:?}");
+                assert!(layer.bound_ulps < 1.01);
+            }
+        }
+    }
+}
+
+/// Where products are truncated, and what that is known of them.
+#[test]
+fn truncations_wait_for_the_relu_where_they_can() {
+    let bundle = deferred();
+    let plan = Plan::new(&bundle.model.network, choices(&bundle)).unwrap();
+    let truncations: Vec<_> =
+        plan.steps.iter().map(|s| (s.excess, s.truncation.map(|t| (t.shift, t.range)))).collect();
+    let (later, early) = (Some((12, Range::NonNegative)), Some((12, Range::Signed)));
+    let expected = [
+        (0, None), // input
+        (12, None),
+        (12, None),
+        (0, later),
+        (12, None),
+        (10, None),
+        (12, None), // the sum, its other operand scaled up
+        (12, None),
+        (0, later),
+        (0, early),
+        (12, None),
+        (12, None),
+        (0, later),
+        (0, early),
+    ];
+    // `narrow` is truncated for the linear layer behind it; the sum of it and of whole products waits.
+    assert_eq!(truncations, expected);
+    // n + f everywhere, and no ring changes.
+    assert!(plan.steps.iter().all(|s| (s.made, s.ring) == (28, 28) && s.extension.is_none()));
+    assert_eq!((plan.hint_bytes(), plan.hinted().count()), (0, 0));
+}
+
+fn queries(service: &Service, count: usize, x: &[i64], cache: &Scratch) -> Vec<Report> {
+    let (reports, served) = session(service, |channel| {
+        let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        assert_eq!(ready.hint(), (0, 0));
+        let mut reports = Vec::new();
+        for _ in 0..count {
+            ready = ready.fetch_hint(&mut NoProgress).unwrap();
+            let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+            let (_, report, next) = prepared.run(x, &mut NoProgress).unwrap();
+            reports.push(report);
+            ready = next;
+        }
+        ready.leave().unwrap();
+        reports
+    });
+    served.unwrap();
+    reports
+}
+
+/// Bytes and rounds of every layer are those of Cheetah's formulas, with the sizes of this ring: N = 4096, two primes of 30
+/// bits, l = 28. What the plan says is the same.
+#[test]
+fn bytes_and_rounds_are_the_formulas() {
+    let cache = Scratch::new("cheetah-bytes");
+    let service = service(everything());
+    let (network, plan) = (service.network(), service.plan());
+    let reports = queries(&service, 2, &input(5, 3 * 17 * 15), &cache);
+    let (ciphertext, l) = (4096 * 60 / 8, 28);
+    let packed = |count: usize, bits: usize| (count * bits).div_ceil(8) as u64;
+    for report in &reports {
+        for ((row, step), node) in report.rows.iter().zip(&plan.steps).zip(&network.nodes) {
+            let (mut up, mut down, mut rounds) = (0, 0, 0);
+            if let Some(Layer::Cheetah(layer)) = &step.layer {
+                let [in_channels, ..] = network.nodes[node.inputs[0]].shape;
+                let [out_channels, h, w] = node.shape;
+                // d windows of H_w x W_w; C_w and M_w channels a polynomial.
+                let layout = layer.layout();
+                let ((c_w, m_w), [h_w, w_w]) = (layout.blocks(), layout.window());
+                assert!(m_w * c_w * h_w * w_w <= 4096);
+                assert_eq!((layout.tiles().len(), layer.limbs()), (1, 2), "small maps: one window");
+                let (ciphertexts, responses) = (in_channels.div_ceil(c_w), out_channels.div_ceil(m_w));
+                assert_eq!((row.ciphertexts, row.responses), (ciphertexts, responses));
+                up += 32 + (ciphertexts * ciphertext) as u64;
+                down += packed(responses * 4096, l + 10) + packed(out_channels * h * w, l + 5);
+                rounds += 1;
+            }
+            let nonlinear = match &step.nonlinear {
+                None => cost::non_negative(0, 16, 4),
+                Some(Nonlinear::Relu(params)) => cost::relu(step.values, params),
+                Some(Nonlinear::Relu6(params)) => cost::relu6(step.values, params),
+                Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
+            };
+            up += nonlinear.up;
+            down += nonlinear.down;
+            rounds += nonlinear.client_rounds;
+            if let Some(truncation) = &step.truncation {
+                // One bit down (in words of 64), f bits up. The bits down come along with a response, or with the last message of a ReLU where
+                // that is the server's: at 28 bits it is (three levels of ANDs, four turns).
+                up += packed(step.values, truncation.shift as usize);
+                down += 8 * step.values.div_ceil(64) as u64;
+            }
+            let online = &row.online;
+            assert_eq!(
+                (online.bytes_up, online.bytes_down, online.rounds),
+                (up, down, rounds),
+                "{}",
+                row.name
+            );
+            let planned = |of: fn(&Layer) -> u64| step.layer.as_ref().map_or(0, of);
+            let planned = (
+                planned(|l| l.upload_bytes() as u64) + step.cost.up,
+                planned(|l| l.response_bytes() as u64) + step.cost.down,
+                planned(Layer::rounds) + step.cost.client_rounds,
+            );
+            assert_eq!((up, down, rounds), planned, "{}", row.name);
+            // Preparation of a linear layer sends nothing.
+            if step.layer.is_some() && step.truncation.is_none() {
+                let before = &row.preprocessing;
+                assert_eq!((before.bytes_up, before.bytes_down, before.rounds), (0, 0, 0), "{}", row.name);
+            }
+        }
+        // Beside the layers: "query" up; the server's share of the logits and its report down.
+        let sum = |f: fn(&crate::report::Row) -> u64| report.rows.iter().map(f).sum::<u64>();
+        assert_eq!(report.preprocessing.bytes_up - sum(|r| r.preprocessing.bytes_up), 5);
+        assert_eq!(report.online.bytes_up, sum(|r| r.online.bytes_up));
+        let rest = report.online.bytes_down - sum(|r| r.online.bytes_down) - packed(10, l);
+        assert!((4..400).contains(&rest), "a report of {rest} bytes");
+        assert_eq!(report.online.rounds, sum(|r| r.online.rounds) + 1);
+    }
+    // The key is the session's.
+    assert_eq!(reports[1].client.bytes_up + reports[1].client.bytes_down, 0);
+    let rings = plan.cheetah_rings();
+    assert_eq!(rings.iter().map(|l| l.key_bytes()).collect::<Vec<_>>(), [32 + ciphertext]);
+    let jaguars = super::service(everything());
+    let (without, served) = session(&jaguars, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+        let (_, report, ready) = prepared.run(&input(5, 3 * 17 * 15), &mut NoProgress).unwrap();
+        ready.leave().unwrap();
+        report.client.bytes_up
+    });
+    served.unwrap();
+    assert_eq!(reports[0].client.bytes_up, without + 32 + ciphertext as u64);
+}
+
+#[test]
+fn the_label_alone_is_revealed_on_request() {
+    let cache = Scratch::new("cheetah-label");
+    let inputs = vec![input(1, 3 * 12 * 12)];
+    let run = |reveal| verify(deferred(), choices(&deferred()), reveal, &inputs, &cache.0).unwrap();
+    let (Prediction::Logits(logits), Prediction::Label(label)) =
+        (run(Reveal::Logits)[0].prediction.clone(), run(Reveal::Label)[0].prediction.clone())
+    else {
+        panic!("each as asked");
+    };
+    // Two runs round differently: the label is one of those within a few ulps of the top.
+    assert!(logits[label] >= logits.iter().max().unwrap() - 8, "{label} of {logits:?}");
+}
+
+#[test]
+fn no_message_repeats() {
+    nothing_repeats(&service(everything()), &Scratch::new("cheetah-repeat"));
+}
+
+/// Networks that are sound but would cost a client hours or gigabytes, and choices that a plan cannot follow.
+#[test]
+fn endless_work_is_refused_at_once() {
+    // Small windows of a huge map: tens of gigabytes of ciphertexts.
+    let mut windows = Builder::new([1, 1024, 1024]);
+    windows.conv(0, 1, 61, 1, 0, 1);
+    let error = greet(windows, Protocol::Cheetah).unwrap_err();
+    assert!(error.to_string().contains("bytes of ciphertexts"), "{error}");
+    let mut kernel = Builder::new([1, 200, 200]);
+    kernel.conv(0, 1, 65, 1, 0, 1);
+    let error = greet(kernel, Protocol::Cheetah).unwrap_err();
+    assert!(matches!(error, EngineError::Plan(PlanError::CheetahLayer { .. })), "{error}");
+    // Products of more bits than are compared.
+    let mut wide = Builder::new([1, 4, 4]);
+    wide.conv_shifted(0, 1, 1, 1, 0, 1, 25);
+    let error = greet(wide, Protocol::Cheetah).unwrap_err();
+    assert!(matches!(error, EngineError::Plan(PlanError::Products { bits: 41, .. })), "{error}");
+    // A limit of the caller's.
+    let server = service(everything());
+    let limits = Limits { ciphertext_bytes: 100, ..Limits::default() };
+    let (result, _) = session(&server, |channel| connect(channel, &limits).map(|_| ()));
+    assert!(result.unwrap_err().to_string().contains("ciphertexts"));
+}
+
+/// A client that asks for a hint that there is none of, or sends garbage for keys and ciphertexts, gets an error or a useless
+/// answer, never a panic.
+#[test]
+fn a_client_that_breaks_the_protocol_is_told() {
+    let server = service(deferred());
+    let (_, served) = session(&server, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap();
+        let mut ready = ready.prepare_client(&Scratch::new("cheetah-hint").0).unwrap();
+        let channel = ready.channel();
+        channel.send_message(&Request::Hint).and_then(|()| channel.flush()).unwrap();
+        // Its answer is the reason.
+        assert!(channel.recv(1).unwrap_err().to_string().contains("no hint"));
+    });
+    assert!(matches!(root(&served.unwrap_err()), EngineError::PeerMisbehaved(_)));
+    // What a client sends of its key and its ciphertexts, all bits set.
+    let (client_end, server_end) = memory_pair();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(server_end, &mut |_| ()));
+        let mut ready = connect(client_end, &Limits::default())
+            .unwrap()
+            .prepare_client(&Scratch::new("cheetah-garbage").0)
+            .unwrap();
+        let channel = ready.channel();
+        channel.send_message(&Request::Query).unwrap();
+        channel.send(&vec![0xff; 1 << 20]).and_then(|()| channel.flush()).unwrap();
+        drop(ready);
+        assert!(serving.join().expect("no panic").is_err());
+    });
+}
