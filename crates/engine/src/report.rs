@@ -65,7 +65,7 @@ pub struct Row {
     pub operation: String,
     /// Input ciphertexts (b halves), of linear layers.
     pub ciphertexts: usize,
-    /// Responses: ring products on either side in preprocessing.
+    /// Responses: products modulo one prime, on either side, in preprocessing.
     pub responses: usize,
     /// Correlated OTs, both directions.
     pub cots: u64,

@@ -9,9 +9,9 @@ use jaguar_linear::jaguar::{ServerLayer, ServerPrepared};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol, Step};
-use jaguar_ring::prg::os_random;
+use jaguar_ring::prg::{Prg, os_random};
 use jaguar_ring::product::WideNtt;
-use jaguar_rlwe::{PublicSeed, Ring};
+use jaguar_rlwe::{PublicSeed, Ring, ZeroKey};
 use jaguar_wire::{Channel, Phase, Traffic};
 use zeroize::Zeroizing;
 
@@ -223,7 +223,7 @@ impl Service {
             Backend::Jaguar(hint) => {
                 let (layers, ring) = (&hint.jaguar.layers, &hint.jaguar.ring);
                 let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
-                let p0 = ring.prepare_wide(&p0);
+                let p0 = ZeroKey::new(ring, &p0, &mut Prg::from_os());
                 let mask_seed = os_random();
                 channel.send(&mask_seed)?;
                 let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
@@ -305,7 +305,7 @@ impl HintStream<'_> {
 
 struct ServerPreparing<'a, 'b> {
     hint: &'a mut HintStream<'b>,
-    p0: &'a WideNtt,
+    p0: &'a ZeroKey,
     mask_seed: &'a [u8; 32],
 }
 

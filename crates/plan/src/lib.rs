@@ -101,7 +101,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -310,7 +310,7 @@ impl Plan {
         self.hinted().map(jaguar_layer::Layer::hint_bytes).sum()
     }
 
-    /// Responses of all linear layers. Jaguar spends one ring product on each per query, on either side.
+    /// Responses of all linear layers. Jaguar spends a product modulo one prime on each per query, on either side.
     pub fn responses(&self) -> usize {
         self.layers().map(Layer::responses).sum()
     }

@@ -7,10 +7,12 @@
 //! | [`planes`] | k-bit words as planes of balanced 16-bit limbs, the form that the matrix product reads |
 //! | [`gemm`] | shift-and-add convolution of k-bit words with small weights, as an integer matrix product |
 //! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
+//! | [`product::prime`] | products modulo one prime, of operands that are rounded to it; the first coefficients only |
 //! | [`product::rns`] | polynomials modulo a product of two or three of these primes, kept in transformed form |
 //! | [`kernel`] | the instruction set that a kernel runs on, chosen once at run time |
 //!
-//! Everything here is exact: a result modulo `2^bits` is that residue, in `0..2^bits`, with no error term.
+//! Everything here is exact, [`product::prime`]'s rounding excepted: a result modulo `2^bits` is that residue, in
+//! `0..2^bits`, with no error term.
 //! Arithmetic takes the same time for all values of its operands; only shapes, widths and counts (all public)
 //! decide which instructions run. `unsafe` is confined to the module `simd` and to the type in [`gemm`] that shares
 //! the output between threads.

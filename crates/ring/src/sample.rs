@@ -14,6 +14,7 @@
 
 use crate::kernel::Kernel;
 use crate::prg::Prg;
+use crate::simd::{Line, wipe};
 use zeroize::Zeroize;
 
 /// Number of coins on each side of the binomial; also the largest magnitude of [`noise`].
@@ -22,40 +23,93 @@ pub const NOISE_ETA: u32 = 21;
 /// `3^5`: a byte below it holds five uniform ternary digits.
 const FIVE_DIGITS: u8 = 243;
 
+/// Bytes whose digits are taken together: their first digits, then their second ones, and so on.
+const BLOCK: usize = 512;
+
+/// Small coefficients of one polynomial. Secret: zeroised on drop, no `Debug`, not `Clone`.
+pub struct SmallPoly {
+    n: usize,
+    lines: Vec<Line>,
+}
+
+impl SmallPoly {
+    /// n zeros.
+    pub fn new(n: usize) -> SmallPoly {
+        SmallPoly { n, lines: vec![Line::ZERO; n.div_ceil(size_of::<Line>())] }
+    }
+
+    /// The coefficients.
+    pub fn coefficients(&self) -> &[i8] {
+        &bytemuck::cast_slice(&self.lines)[..self.n]
+    }
+
+    /// The coefficients, to be written.
+    pub fn coefficients_mut(&mut self) -> &mut [i8] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.n]
+    }
+}
+
+impl Drop for SmallPoly {
+    fn drop(&mut self) {
+        wipe(&mut self.lines);
+    }
+}
+
 /// Fills `out` with independent, exactly uniform values of {-1, 0, 1}.
 pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
-    let mut bytes = [0u8; 256];
-    let mut rest = out;
-    while !rest.is_empty() {
-        // About as many bytes as are still wanted, a twentieth more for those that will be rejected.
-        let wanted = (rest.len().div_ceil(5) * 17 / 16 + 2).min(bytes.len());
-        prg.fill(&mut bytes[..wanted]);
-        for &byte in &bytes[..wanted] {
-            if byte >= FIVE_DIGITS {
-                continue;
+    const MOST: usize = BLOCK * 17 / 16 + 2;
+    let (mut bytes, mut accepted) = ([0u8; MOST], [0u8; BLOCK + MOST]);
+    for block in out.chunks_mut(5 * BLOCK) {
+        let wanted = block.len().div_ceil(5);
+        let mut count = 0;
+        while count < wanted {
+            // As many bytes as are still wanted, a sixteenth more for those that will be rejected.
+            let bytes = &mut bytes[..(wanted - count) * 17 / 16 + 2];
+            prg.fill(bytes);
+            for &byte in &*bytes {
+                accepted[count] = byte;
+                count += usize::from(byte < FIVE_DIGITS);
             }
-            if rest.is_empty() {
-                break;
-            }
-            let count = rest.len().min(5);
-            let (digits, others) = rest.split_at_mut(count);
-            let mut value = u32::from(byte);
-            for digit in digits {
-                let quotient = third(value);
-                *digit = (value - 3 * quotient) as i8 - 1;
-                value = quotient;
-            }
-            rest = others;
+        }
+        for digits in block.chunks_mut(wanted) {
+            next_digit(Kernel::best(), &mut accepted[..wanted], digits);
         }
     }
-    bytes.zeroize();
+    for bytes in [&mut bytes[..], &mut accepted[..]] {
+        bytes.fill(0);
+        zeroize::optimization_barrier(bytes);
+    }
 }
 
 /// `value / 3` for `value < 256`, by a multiplication: divisions take time that depends on their operands.
-#[inline]
-fn third(value: u32) -> u32 {
+#[inline(always)]
+fn third(value: u16) -> u16 {
     (value * 171) >> 9
 }
+
+/// Takes the lowest ternary digit out of each value and writes it, minus one.
+fn next_digit_scalar(values: &mut [u8], digits: &mut [i8]) {
+    for (value, digit) in values.iter_mut().zip(digits) {
+        let quotient = third(u16::from(*value));
+        *digit = (u16::from(*value) - 3 * quotient) as i8 - 1;
+        *value = quotient as u8;
+    }
+}
+
+/// The same, which compilers turn into vectors.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn next_digit_lanes<S>(_: S, values: &mut [u8], digits: &mut [i8]) {
+    for (value, digit) in values.iter_mut().zip(digits) {
+        let quotient = third(u16::from(*value)) as u8;
+        *digit = value.wrapping_sub(quotient.wrapping_mul(3)).wrapping_sub(1) as i8;
+        *value = quotient;
+    }
+}
+
+crate::simd::multiversion!(
+    fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes, scalar next_digit_scalar
+);
 
 /// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side.
 pub fn noise(prg: &mut Prg, out: &mut [i8]) {
@@ -122,14 +176,24 @@ mod tests {
         for value in 0..256 {
             assert_eq!(third(value), value / 3);
         }
+        for kernel in Kernel::available() {
+            let mut values: Vec<u8> = (0..=255).collect();
+            for power in [1u32, 3, 9, 27, 81] {
+                let mut digits = vec![9i8; 256];
+                next_digit(kernel, &mut values, &mut digits);
+                for (value, digit) in digits.into_iter().enumerate() {
+                    assert_eq!(i32::from(digit), (value as u32 / power % 3) as i32 - 1, "{kernel:?}");
+                }
+            }
+        }
     }
 
     #[test]
     fn ternary_is_uniform_in_pairs() {
         let mut out = vec![0i8; COUNT];
         ternary(&mut Prg::new([1; 32]), &mut out);
-        // Neighbours at each distance up to the five digits of a byte: nine cells, eight degrees of freedom.
-        for distance in 1..=5 {
+        // Neighbours, and the digits of one byte: nine cells, eight degrees of freedom.
+        for distance in [1, 2, 3, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK] {
             let mut cells = [0.0; 9];
             for i in 0..COUNT - distance {
                 assert!((-1..=1).contains(&out[i]));

@@ -17,14 +17,16 @@
 //!
 //! Error: the sum is one of the two integers next to `m/2^f + ε`, the upper one with probability equal to the
 //! fraction, where ε is the noise in ulps. What the client sees, `B + A·s = Δ·m + e + R`, is uniform; A is
-//! pseudorandom by RLWE in the server's secret u. z0 needs no noise of its own: it is never seen, R covers it.
+//! pseudorandom by RLWE in the server's secret u. z0 needs no noise of its own: it is never seen, R covers it. For the
+//! same reason both products, A·s and p0·u, may be taken modulo a prime to which A and p0 are rounded ([`ZeroKey`]).
 //! (Local rounding: Boyle, Kohl, Scholl, EUROCRYPT 2019; 1-bit approximate re-sharing: Cheetah.)
 
 pub mod params;
 
 use jaguar_ring::prg::Prg;
+use jaguar_ring::product::prime::{PrimeRing, PrimeSmall, PrimeWide, Residues};
 use jaguar_ring::product::{Multiplier, SmallNtt, WideNtt};
-use jaguar_ring::sample;
+use jaguar_ring::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
 
 pub use params::{Estimate, ParameterError, Parameters};
@@ -70,19 +72,19 @@ impl Ring {
         self.multiplier.prepare_wide(x, self.params.modulus_bits())
     }
 
-    fn ternary(&self, prg: &mut Prg) -> SmallNtt {
-        let mut coefficients = Zeroizing::new(vec![0i8; self.params.ring_dim()]);
-        sample::ternary(prg, &mut coefficients);
-        self.multiplier.prepare_small(&coefficients)
+    fn ternary(&self, prg: &mut Prg) -> SmallPoly {
+        let mut small = SmallPoly::new(self.params.ring_dim());
+        sample::ternary(prg, small.coefficients_mut());
+        small
     }
 
     /// Adds `sign · noise` to every word.
     fn add_noise(&self, prg: &mut Prg, words: &mut [u64]) {
         if self.params.is_noisy() {
-            let mut e = Zeroizing::new(vec![0i8; words.len()]);
-            sample::noise(prg, &mut e);
+            let mut e = SmallPoly::new(words.len());
+            sample::noise(prg, e.coefficients_mut());
             let mask = self.params.mask();
-            for (w, &e) in words.iter_mut().zip(e.iter()) {
+            for (w, &e) in words.iter_mut().zip(e.coefficients()) {
                 *w = w.wrapping_add(i64::from(e) as u64) & mask;
             }
         }
@@ -91,6 +93,7 @@ impl Ring {
 
 /// The client's secret of one query. Lives for that query only: it is neither copied, printed nor stored.
 pub struct QuerySecret {
+    coefficients: SmallPoly,
     s: SmallNtt,
     noise: Prg,
 }
@@ -103,10 +106,11 @@ impl QuerySecret {
 
     /// A secret from given randomness (tests fix it).
     pub fn from_prg(ring: &Ring, prg: &mut Prg) -> Self {
-        let s = ring.ternary(prg);
+        let coefficients = ring.ternary(prg);
+        let s = ring.multiplier.prepare_small(coefficients.coefficients());
         let mut seed = Zeroizing::new([0; 32]);
         prg.fill(&mut seed[..]);
-        Self { s, noise: Prg::new(*seed) }
+        Self { coefficients, s, noise: Prg::new(*seed) }
     }
 
     /// `p0 = e - p1·s`: with it the server makes encryptions of zero for this query.
@@ -134,16 +138,58 @@ impl QuerySecret {
         b
     }
 
+    /// The secret, to be multiplied by responses that were rounded to the prime of `ring`.
+    pub fn for_responses(&self, ring: &PrimeRing) -> PrimeSmall {
+        let mut small = ring.small();
+        ring.small_into(self.coefficients.coefficients(), &mut small);
+        small
+    }
+
     /// `x·s mod 2^bits`, for words of `bits` bits (a response whose low bits were dropped has fewer than q).
     pub fn times(&self, ring: &Ring, x: &[u64], bits: u32, out: &mut [u64]) {
         ring.multiplier.multiply_into(x, bits, &self.s, out);
     }
 }
 
+/// A query's key for encryptions of zero, as the server computes with it: p0 rounded to a prime p of
+/// [`ZeroKey::BITS`] bits and transformed.
+///
+/// The rounding adds `(p0' - p0)·u` to z0, `q/p·sqrt(N/9)` of standard deviation. It is at random: the client knows p0, and
+/// u is the same in all of its queries. Of results that are opened to it, an error that p0 and u determine would be one
+/// linear equation in u a value; so this error's mean is zero whatever p0 and u are.
+pub struct ZeroKey {
+    ring: PrimeRing,
+    p0: PrimeWide,
+    modulus_bits: u32,
+}
+
+/// Where [`Rerandomiser::z0_into`] computes; for any number of calls.
+pub struct ZeroScratch {
+    u: PrimeSmall,
+    product: Residues,
+}
+
+impl ZeroKey {
+    /// Bits of p: as many as a lane can take.
+    pub const BITS: u32 = 30;
+
+    /// The key `p0` of one query; `prg` is the server's own, and fresh.
+    pub fn new(ring: &Ring, p0: &[u64], prg: &mut Prg) -> Self {
+        let modulus_bits = ring.params.modulus_bits();
+        let ring = PrimeRing::new(ring.params.ring_dim(), Self::BITS);
+        Self { p0: ring.round_at_random(p0, modulus_bits, prg), ring, modulus_bits }
+    }
+
+    /// Room to compute in.
+    pub fn scratch(&self) -> ZeroScratch {
+        ZeroScratch { u: self.ring.small(), product: self.ring.residues() }
+    }
+}
+
 /// The server's randomness of one response to one client: u and e1 of its zero-encryption. Made anew from the
 /// client's hint key whenever it is needed, never stored.
 pub struct Rerandomiser {
-    u: SmallNtt,
+    u: SmallPoly,
     noise: Prg,
 }
 
@@ -160,16 +206,18 @@ impl Rerandomiser {
     /// `A = a + p1·u + e1`: the hint of this response. Every call gives the same.
     pub fn hint(mut self, ring: &Ring, a: &[u64], p1: &WideNtt) -> Vec<u64> {
         let mut out = vec![0; a.len()];
-        ring.multiplier.multiply(p1, &self.u, &mut out);
+        let u = ring.multiplier.prepare_small(self.u.coefficients());
+        ring.multiplier.multiply(p1, &u, &mut out);
         ring.add_noise(&mut self.noise, &mut out);
         let mask = ring.params.mask();
         out.iter_mut().zip(a).for_each(|(o, &a)| *o = o.wrapping_add(a) & mask);
         out
     }
 
-    /// `z0 = p0·u` for one query's key.
-    pub fn z0(&self, ring: &Ring, p0: &WideNtt, out: &mut [u64]) {
-        ring.multiplier.multiply(p0, &self.u, out);
+    /// The first coefficients of `z0 = p0·u` for one query's key, as many as `out` has.
+    pub fn z0_into(&self, p0: &ZeroKey, scratch: &mut ZeroScratch, out: &mut [u64]) {
+        p0.ring.small_into(self.u.coefficients(), &mut scratch.u);
+        p0.ring.multiply_into(&p0.p0, &scratch.u, &mut scratch.product, p0.modulus_bits, out);
     }
 }
 

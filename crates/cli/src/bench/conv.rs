@@ -22,7 +22,7 @@ use jaguar_linear::layout::Layout;
 use jaguar_linear::published_insecure::{InsecurePublishedLayer, insecure_published_parameters};
 use jaguar_linear::{cheetah, jaguar};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring};
+use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::{memory_pair, pack};
 use serde::Serialize;
 
@@ -388,7 +388,7 @@ fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ours)>
         let responses = 0..layer.layout().responses();
         let (hint, hint_ms) = timed(|| server.hint(&ring, &public, &wide_p1, &hint_key, responses));
         let mut secret = QuerySecret::fresh(&ring);
-        let p0 = ring.prepare_wide(&secret.zero_key(&ring, &p1));
+        let p0 = ZeroKey::new(&ring, &secret.zero_key(&ring, &p1), &mut Prg::from_os());
         let (at_client, prepare_client) =
             timed(|| jaguar::prepare(&layer, &ring, &public, &hint, &mut secret, &mask_seed));
         let (at_server, prepare_server) = timed(|| server.prepare(&ring, &hint_key, &p0, &mask_seed));

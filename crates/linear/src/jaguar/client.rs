@@ -19,7 +19,8 @@ pub struct ClientPrepared {
 /// Prepares `layer` for one query.
 ///
 /// `hint` is the layer's part of the hint (`layer.hint_bytes()` bytes), `mask_seed` came from the server for
-/// this query. The work is one ring product per input ciphertext and one per response.
+/// this query. The work is one ring product for each input ciphertext, and for each response one modulo a single prime, of which the
+/// hint holds the transformed operand.
 ///
 /// # Panics
 /// When `hint` has another length.
@@ -54,21 +55,23 @@ pub fn prepare(
     );
 
     // 2. The output share: the phase B + A·s, rounded.
-    let mut output = layer.masks(mask_seed);
-    let plane = layout.out_shape()[1] * layout.out_shape()[2];
-    let dropped = layer.params.modulus_bits() - layer.hint_bits;
-    let channels: Vec<_> = output.chunks_mut(plane).collect();
-    let channel_count = channels.len();
-    channels.into_par_iter().enumerate().for_each_init(
-        || Zeroizing::new(vec![0u64; n]),
-        |product, (d, plane)| {
+    let [channels, h, w] = layout.out_shape();
+    let hint_ring = layer.hint_ring();
+    let small = secret.for_responses(&hint_ring);
+    let mut output = vec![0; layout.outputs()];
+    output.par_chunks_mut(h * w).enumerate().for_each_init(
+        || (hint_ring.residues(), Zeroizing::new(vec![0u64; n])),
+        |(response, product), (d, plane)| {
+            layer.masks(mask_seed, d, plane);
             for (t, tile) in layout.tiles().iter().enumerate() {
-                let at = (t * channel_count + d) * layer.hint_response_bytes();
-                let response = pack::unpack(&hint[at..at + layer.hint_response_bytes()], n, layer.hint_bits);
-                secret.times(ring, &response, layer.hint_bits, product);
+                let at = (t * channels + d) * layer.hint_response_bytes();
+                let packed = &hint[at..at + layer.hint_response_bytes()];
+                pack::unpack_u32_into(packed, layer.hint_bits, response.words_mut());
+                let product = &mut product[..layout.export_len(tile)];
+                hint_ring.multiply_received_into(response, &small, layer.params.modulus_bits(), product);
                 for (from, to, len) in layout.exports(tile) {
                     for (y, &p) in plane[to..to + len].iter_mut().zip(&product[from..from + len]) {
-                        *y = client_share(y.wrapping_add(p << dropped), &layer.params, layer.activation_bits);
+                        *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);
                     }
                 }
             }

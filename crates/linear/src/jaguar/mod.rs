@@ -7,7 +7,7 @@
 //! | when | server | client | wire |
 //! |---|---|---|---|
 //! | once per model | [`ServerLayer::prepare_model`]: Σ w·X^shift·a | | |
-//! | once per client | [`ServerLayer::hint`]: A = that + p1·u + e1 | keeps it | `hint_bits` of A, S→C |
+//! | once per client | [`ServerLayer::hint`]: A = that + p1·u + e1 | keeps it | A modulo a prime of `hint_bits`, transformed, S→C |
 //! | per query, before the input | [`ServerLayer::prepare`]: B − p0·u | [`prepare`]: e − a·s; its output share from A·s and B | p0 once per query, C→S |
 //! | online | [`ServerLayer::run`]: a plain integer convolution on b | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
 //!
@@ -18,7 +18,9 @@ mod server;
 
 use std::sync::Arc;
 
-use jaguar_rlwe::Parameters;
+use jaguar_ring::prg::Prg;
+use jaguar_ring::product::prime::{self, PrimeRing};
+use jaguar_rlwe::{Parameters, ZeroKey};
 
 use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
@@ -69,8 +71,8 @@ pub struct Layer {
     noise_ulps: f64,
 }
 
-/// The hint keeps this many bits below the last place of the output: rounding it costs
-/// `2^-HINT_GUARD · sqrt(2N/36)`, 0.01 ulp of standard deviation at N = 2048.
+/// The hint keeps this many bits below the last place of the output, as far as there is a prime for them: rounding it
+/// costs `2^-HINT_GUARD · sqrt(2N/36)`, 0.01 ulp of standard deviation at N = 2048.
 const HINT_GUARD: u32 = 10;
 
 /// How many bits of the a half are kept between its making and the clients' hints.
@@ -108,21 +110,25 @@ impl Layer {
         let norm = 2f64.powi(weight_bits as i32 - 1) * (layout.terms_per_output() as f64).sqrt();
         let ulp = 2f64.powi((k - n) as i32);
         let spread = |dropped: u32| if dropped == 0 { 0.0 } else { 2f64.powi(dropped as i32) / 12f64.sqrt() };
-        let (mut dropped, mut hint_dropped) = (0, 0);
+        let (least, most) = (*prime::BITS.start(), *prime::BITS.end());
+        let (mut dropped, mut hint_bits) = (0, most);
         if params.is_secure() {
-            hint_dropped = (k - n).saturating_sub(HINT_GUARD);
+            hint_bits = (n + HINT_GUARD).clamp(least, most);
             while !opened && spread(dropped + 1) * norm <= ulp / 2f64.powf(UPLOAD_GUARD) {
                 dropped += 1;
             }
         }
         let secret_norm = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
         let sigma = 10.5f64.sqrt();
+        // The unit of what is rounded to a prime, which is a little less than its power of two.
+        let unit = |bits: u32| 2f64.powi(k as i32) / f64::from(prime::prime_of(bits));
         let noise_ulps = [
             sigma * norm,                                        // Σ w·e
             spread(dropped) * norm,                              // b rounded
             sigma * secret_norm,                                 // e·u
             sigma * secret_norm,                                 // e1·s
-            spread(hint_dropped) * secret_norm,                  // A rounded
+            unit(hint_bits) / 12f64.sqrt() * secret_norm,        // A rounded
+            unit(ZeroKey::BITS) / 6f64.sqrt() * secret_norm,     // p0 rounded at random
             spread(k.saturating_sub(A_HALF_BITS)) * secret_norm, // the a half, as it is kept
         ]
         .iter()
@@ -139,7 +145,7 @@ impl Layer {
             layout,
             index,
             activation_bits,
-            hint_bits: k - hint_dropped,
+            hint_bits,
             upload_bits: k - dropped,
             inputs,
             noise_ulps,
@@ -223,12 +229,15 @@ impl Layer {
         self.params.modulus_bits() - self.upload_bits
     }
 
-    /// B: the masked phases' public part, one word per output `[C, H, W]`.
-    fn masks(&self, seed: &[u8; 32]) -> Vec<u64> {
-        let mut words = vec![0; self.layout.outputs()];
-        jaguar_ring::prg::Prg::derive(seed, "jaguar B", &[self.index as u64])
-            .fill_words(&mut words, self.params.modulus_bits());
-        words
+    /// Where the hint is rounded to, and multiplied by the secret.
+    fn hint_ring(&self) -> PrimeRing {
+        PrimeRing::new(self.params.ring_dim(), self.hint_bits)
+    }
+
+    /// B, the masked phases' public part, at the outputs `[H, W]` of one channel.
+    fn masks(&self, seed: &[u8; 32], channel: usize, out: &mut [u64]) {
+        Prg::derive(seed, "jaguar B", &[self.index as u64, channel as u64])
+            .fill_words(out, self.params.modulus_bits());
     }
 }
 

@@ -6,7 +6,7 @@ use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
-use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, server_share};
+use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 
@@ -103,8 +103,8 @@ impl ServerLayer {
         })
     }
 
-    /// The hint of responses `range` for the client whose hint key this is: the high bits of
-    /// `A = Σ w·X^shift·a + p1·u + e1`, packed. The same call gives the same bytes.
+    /// The hint of responses `range` for the client whose hint key this is: `A = Σ w·X^shift·a + p1·u + e1`, rounded to
+    /// a prime of `hint_bits`, transformed and packed. The same call gives the same bytes.
     ///
     /// # Panics
     /// When `range` reaches beyond the layer's responses.
@@ -120,34 +120,44 @@ impl ServerLayer {
         let (n, k) = (layout.ring_dim(), params.modulus_bits());
         let a_half = self.a_half(public);
         let up = k - A_HALF_BITS.min(k);
+        let hint_ring = self.layer.hint_ring();
         range
             .into_par_iter()
-            .flat_map_iter(|r| {
-                let a: Vec<u64> = a_half[r * n..(r + 1) * n].iter().map(|&w| u64::from(w) << up).collect();
-                let mut hint = Rerandomiser::new(ring, hint_key, *index, r).hint(ring, &a, p1);
-                hint.iter_mut().for_each(|w| *w = high_bits(*w, k, *hint_bits));
-                pack::pack(&hint, *hint_bits)
-            })
+            .map_init(
+                || hint_ring.residues(),
+                |rounded, r| {
+                    let a: Vec<u64> =
+                        a_half[r * n..(r + 1) * n].iter().map(|&w| u64::from(w) << up).collect();
+                    let hint = Rerandomiser::new(ring, hint_key, *index, r).hint(ring, &a, p1);
+                    hint_ring.round_into(&hint, k, rounded);
+                    let words: Vec<u64> = rounded.words().iter().map(|&w| u64::from(w)).collect();
+                    pack::pack(&words, *hint_bits)
+                },
+            )
+            .flatten_iter()
             .collect()
     }
 
-    /// Prepares the layer for one query: one ring product per response. `p0` is the client's key for it.
+    /// Prepares the layer for one query: for each response one product modulo a single prime. `p0` is the client's key
+    /// for the query.
     pub fn prepare(
         &self,
         ring: &Ring,
         hint_key: &[u8; 32],
-        p0: &WideNtt,
+        p0: &ZeroKey,
         mask_seed: &[u8; 32],
     ) -> ServerPrepared {
         let layer = &self.layer;
         let layout = &layer.layout;
-        let mut masks = layer.masks(mask_seed);
         let [channels, h, w] = layout.out_shape();
+        let mut masks = vec![0; layout.outputs()];
         masks.par_chunks_mut(h * w).enumerate().for_each_init(
-            || vec![0; layout.ring_dim()],
-            |z0, (d, plane)| {
+            || (p0.scratch(), vec![0; layout.ring_dim()]),
+            |(scratch, z0), (d, plane)| {
+                layer.masks(mask_seed, d, plane);
                 for (t, tile) in layout.tiles().iter().enumerate() {
-                    Rerandomiser::new(ring, hint_key, layer.index, t * channels + d).z0(ring, p0, z0);
+                    let z0 = &mut z0[..layout.export_len(tile)];
+                    Rerandomiser::new(ring, hint_key, layer.index, t * channels + d).z0_into(p0, scratch, z0);
                     for (from, to, len) in layout.exports(tile) {
                         for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
                             *r = r.wrapping_sub(z);

@@ -17,6 +17,7 @@
 //! Time and memory access depend on n, `bits`, the class of s (ternary or not) and the instruction set only.
 
 mod ntt;
+pub mod prime;
 pub mod rns;
 
 use crate::kernel::Kernel;
@@ -167,13 +168,7 @@ impl Multiplier {
     pub fn with_kernel(n: usize, kernel: Kernel) -> Multiplier {
         check_length(n);
         assert!(kernel.is_available(), "this processor has no {}", kernel.name());
-        // A transform works on pairs of vectors.
-        let (kernel, lanes) = match kernel {
-            Kernel::Avx512 if n >= 32 => (kernel, 16),
-            // AVX-512 includes AVX2, which can do the shortest length.
-            Kernel::Avx512 | Kernel::Avx2 => (Kernel::Avx2, 8),
-            Kernel::Scalar => (kernel, 1),
-        };
+        let (kernel, lanes) = lanes_of(kernel, n);
         let tables = AllTables {
             primes: PRIMES.map(|prime| Tables::new(n, prime, lanes)),
             two: Recombination::new(2),
@@ -284,6 +279,16 @@ impl Multiplier {
     fn check_small(&self, s: &SmallNtt, out: &[u64]) {
         assert_eq!((s.n, s.kernel), (self.n, self.kernel), "an operand prepared by another multiplier");
         assert_eq!(out.len(), self.n, "words of the product");
+    }
+}
+
+/// The kernel for transforms of length `n` where `kernel` is wanted, and its lanes. A transform works on pairs of vectors.
+fn lanes_of(kernel: Kernel, n: usize) -> (Kernel, usize) {
+    match kernel {
+        Kernel::Avx512 if n >= 32 => (kernel, 16),
+        // AVX-512 includes AVX2, which can do the shortest length.
+        Kernel::Avx512 | Kernel::Avx2 => (Kernel::Avx2, 8),
+        Kernel::Scalar => (kernel, 1),
     }
 }
 

@@ -214,9 +214,41 @@ pub(super) fn forward<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables) {
     }
 }
 
+/// Brings vectors from the order of the scalar transform into that of [`forward`]'s result.
+#[inline(always)]
+pub(super) fn zip_lanes<S: Simd>(simd: S, data: &mut [S::V]) {
+    if lane_stages::<S>() > 0 {
+        for pair in data.chunks_exact_mut(2) {
+            for _ in 0..lane_stages::<S>() {
+                (pair[0], pair[1]) = simd.zip(pair[0], pair[1]);
+            }
+        }
+    }
+}
+
+/// The inverse of [`zip_lanes`].
+#[inline(always)]
+pub(super) fn unzip_lanes<S: Simd>(simd: S, data: &mut [S::V]) {
+    if lane_stages::<S>() > 0 {
+        for pair in data.chunks_exact_mut(2) {
+            for _ in 0..lane_stages::<S>() {
+                (pair[0], pair[1]) = simd.unzip(pair[0], pair[1]);
+            }
+        }
+    }
+}
+
 /// Inverse of [`forward`] times n, in place: lanes below 2p in, below 2p out.
 #[inline(always)]
 pub(super) fn backward<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables) {
+    backward_first(simd, data, tables, data.len());
+}
+
+/// [`backward`] for the first `count` vectors; what it leaves in the others means nothing.
+///
+/// The last stages have long blocks, of which the wanted vectors are the beginning: there a stage costs additions only.
+#[inline(always)]
+pub(super) fn backward_first<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables, count: usize) {
     let (p, p2) = (simd.splat(tables.prime), simd.splat(2 * tables.prime));
     let butterfly = |x: S::V, y: S::V, value: S::V, quotient: S::V| -> (S::V, S::V) {
         let difference = simd.add(simd.sub(x, y), p2);
@@ -237,11 +269,16 @@ pub(super) fn backward<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables) {
     let mut half = 1;
     let mut blocks = data.len() / 2;
     while blocks >= 1 {
+        // Of a block of 2 * half, the first `count` are wanted: so many on the left, so many on the right.
+        let (lefts, rights) = (count.min(half), count.saturating_sub(half).min(half));
         for (block, root) in data.chunks_exact_mut(2 * half).zip(&tables.backward.blocks[blocks..]) {
             let (value, quotient) = (simd.splat(root.value), simd.splat(root.quotient));
             let (left, right) = block.split_at_mut(half);
-            for (x, y) in left.iter_mut().zip(right) {
+            for (x, y) in left[..rights].iter_mut().zip(&mut *right) {
                 (*x, *y) = butterfly(*x, *y, value, quotient);
+            }
+            for (x, y) in left[rights..lefts].iter_mut().zip(&right[rights..]) {
+                *x = reduce(simd, simd.add(*x, *y), p2);
             }
         }
         blocks /= 2;

@@ -78,6 +78,8 @@ pub(crate) trait Simd: Copy {
     fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
     fn and_words(self, a: Self::W, b: Self::W) -> Self::W;
     fn shl_words<const BITS: u32>(self, a: Self::W) -> Self::W;
+    /// Shifts lanes right by `count` bits, below 64.
+    fn shr_words(self, a: Self::W, count: u32) -> Self::W;
     /// Low and high halves of each 64-bit lane.
     fn split_words(self, a: Self::W) -> (Self::V, Self::V);
     /// Zero-extends each lane.

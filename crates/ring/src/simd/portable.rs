@@ -78,6 +78,10 @@ impl Simd for Portable {
         a << BITS
     }
     #[inline(always)]
+    fn shr_words(self, a: u64, count: u32) -> u64 {
+        a >> count
+    }
+    #[inline(always)]
     fn split_words(self, a: u64) -> (u32, u32) {
         (a as u32, (a >> 32) as u32)
     }

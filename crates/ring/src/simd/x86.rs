@@ -139,6 +139,10 @@ impl Simd for Avx2 {
             let count = _mm_cvtsi32_si128(BITS as i32);
             [_mm256_sll_epi64(a[0], count), _mm256_sll_epi64(a[1], count)]
         }}
+        fn shr_words(a: [__m256i; 2], count: u32) -> [__m256i; 2] {{
+            let count = _mm_cvtsi32_si128(count as i32);
+            [_mm256_srl_epi64(a[0], count), _mm256_srl_epi64(a[1], count)]
+        }}
         fn widen(a: __m256i) -> [__m256i; 2] {
             [
                 _mm256_cvtepu32_epi64(_mm256_castsi256_si128(a)),
@@ -256,6 +260,10 @@ impl Simd for Avx512 {
         fn shl_words[const BITS: u32](a: [__m512i; 2]) -> [__m512i; 2] {
             [_mm512_slli_epi64::<BITS>(a[0]), _mm512_slli_epi64::<BITS>(a[1])]
         }
+        fn shr_words(a: [__m512i; 2], count: u32) -> [__m512i; 2] {{
+            let count = _mm_cvtsi32_si128(count as i32);
+            [_mm512_srl_epi64(a[0], count), _mm512_srl_epi64(a[1], count)]
+        }}
         fn widen(a: __m512i) -> [__m512i; 2] {
             [
                 _mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)),
