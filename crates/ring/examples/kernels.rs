@@ -6,6 +6,7 @@
 //! in any case). Inputs are random. Repeats are timed one by one for the matrix products and in batches for what
 //! takes microseconds.
 
+use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm_with};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -161,6 +162,39 @@ fn product(rows: &mut Vec<Value>, repeats: usize, n: usize, bits: u32) {
     }
 }
 
+/// Products modulo one prime: a prepared operand times a small one, both sides; `count` coefficients come back.
+fn prime_product(rows: &mut Vec<Value>, repeats: usize, n: usize, count: usize) {
+    let mut prg = Prg::new([4; 32]);
+    let (mut x, mut s, mut out) = (vec![0; n], vec![0i8; n], vec![0; count]);
+    prg.fill_words(&mut x, WORD_BITS);
+    sample::ternary(&mut prg, &mut s);
+    let mut scalar = [0.0; 2];
+    for kernel in Kernel::available() {
+        let ring = PrimeRing::with_kernel(n, 26, kernel);
+        let (mut small, mut received) = (ring.small(), ring.residues());
+        let wide = ring.round_at_random(&x, WORD_BITS, &mut prg);
+        ring.round_into(&x, WORD_BITS, &mut received);
+        ring.small_into(&s, &mut small);
+        // What is left of a received operand is residues again: as good as any.
+        let received_time = time(repeats, 100, || {
+            ring.multiply_received_into(&mut received, &small, WORD_BITS, black_box(&mut out));
+        });
+        let both_time = time(repeats, 100, || {
+            ring.small_into(&s, &mut small);
+            ring.multiply_into(&wide, &small, &mut received, WORD_BITS, black_box(&mut out));
+        });
+        let times =
+            [("one prime, received operand", received_time), ("one prime, small side too", both_time)];
+        for ((what, time), scalar) in times.into_iter().zip(&mut scalar) {
+            if kernel == Kernel::Scalar {
+                *scalar = time.median;
+            }
+            let what = format!("{what}, n = {n}, first {count}");
+            report(rows, &what, kernel.name(), time.microseconds(), "us", Some(*scalar / time.median));
+        }
+    }
+}
+
 /// What has no kernel of its own: the AES crate chooses its instructions, the samplers are plain Rust.
 fn streams(rows: &mut Vec<Value>, repeats: usize) {
     let mut prg = Prg::new([3; 32]);
@@ -230,6 +264,9 @@ fn main() -> Result<(), String> {
             gemm(&mut rows, repeats, &shape);
         }
         product(&mut rows, repeats, 2048, 48);
+        for count in [64, 208, 2048] {
+            prime_product(&mut rows, repeats, 2048, count);
+        }
         product(&mut rows, repeats, 4096, 53);
         streams(&mut rows, repeats);
     });

@@ -1,0 +1,213 @@
+//! Measures the linear layers of ResNet-50 on one thread and on several, phase by phase, in one run.
+//!
+//! `cargo run --release -p jaguar-linear --example threads [-- --threads T --repeats R --json FILE]`
+//!
+//! Every distinct shape is run on a pool of one thread and on one of T (default 2) by turns, so that whatever else the
+//! machine does disturbs both alike; a figure is the median of R (default 5), and counts as often as the network has
+//! the shape. Weights and inputs are random.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use jaguar_graph::network::{Bias, Linear, Weights};
+use jaguar_linear::jaguar::{Layer, ServerLayer, prepare};
+use jaguar_linear::layout::Layout;
+use jaguar_ring::prg::Prg;
+use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_wire::memory_pair;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde_json::json;
+
+const WEIGHT_BITS: u32 = 12;
+const ACTIVATION_BITS: u32 = 16;
+const SHIFT: u32 = 12;
+
+const PHASES: [&str; 6] = [
+    "a half (once per model)",
+    "hint (once per client)",
+    "prepare, server",
+    "prepare, client",
+    "online, client",
+    "online, server",
+];
+
+/// A layer with square kernel and "same" padding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    size: usize,
+    channels_in: usize,
+    channels_out: usize,
+    kernel: usize,
+    stride: usize,
+}
+
+/// torchvision's ResNet-50, with how often each shape occurs.
+fn resnet50() -> Vec<(Shape, usize)> {
+    let mut all: Vec<(Shape, usize)> = Vec::new();
+    let mut add = |size, channels_in, channels_out, kernel, stride| {
+        let shape = Shape { size, channels_in, channels_out, kernel, stride };
+        match all.iter_mut().find(|(s, _)| *s == shape) {
+            Some((_, count)) => *count += 1,
+            None => all.push((shape, 1)),
+        }
+    };
+    add(224, 3, 64, 7, 2);
+    let (mut size, mut channels) = (56, 64);
+    for (stage, blocks) in [3, 4, 6, 3].into_iter().enumerate() {
+        let width = 64 << stage;
+        for block in 0..blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            add(size, channels, width, 1, 1);
+            add(size, width, width, 3, stride);
+            if block == 0 {
+                add(size, channels, 4 * width, 1, stride);
+            }
+            size /= stride;
+            channels = 4 * width;
+            add(size, width, channels, 1, 1);
+        }
+    }
+    add(1, 2048, 1000, 1, 1);
+    all
+}
+
+struct Options {
+    threads: usize,
+    repeats: usize,
+    json: Option<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { threads: 2, repeats: 5, json: None };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let value = args.next().ok_or(format!("{arg} needs a value"))?;
+        let number = || value.parse().ok().filter(|&n| n > 0).ok_or(format!("{arg} {value}: not a count"));
+        match arg.as_str() {
+            "--threads" => options.threads = number()?,
+            "--repeats" => options.repeats = number()?,
+            "--json" => options.json = Some(value),
+            _ => return Err(format!("unknown option {arg}; there are --threads, --repeats and --json")),
+        }
+    }
+    Ok(options)
+}
+
+/// A layer and what its phases need.
+struct Case {
+    layer: Layer,
+    weights: Weights,
+    ring: Ring,
+    x: Vec<u64>,
+}
+
+impl Case {
+    fn new(shape: &Shape) -> Result<Self, Box<dyn std::error::Error>> {
+        let spec = Linear {
+            out_channels: shape.channels_out,
+            kernel: [shape.kernel; 2],
+            stride: [shape.stride; 2],
+            dilation: [1, 1],
+            pads: [shape.kernel / 2; 4],
+            groups: 1,
+            shift: SHIFT,
+        };
+        let in_shape = [shape.channels_in, shape.size, shape.size];
+        let params = Parameters::DEFAULT;
+        let layout = Layout::new(params.ring_dim(), &spec, in_shape)?;
+        let layer = Layer::new(params, layout, 0, ACTIVATION_BITS, WEIGHT_BITS, false)?;
+        let mut prg = Prg::new([7; 32]);
+        let most = (1i64 << (WEIGHT_BITS - 1)) - 1;
+        let count = shape.channels_out * shape.channels_in * shape.kernel * shape.kernel;
+        let weights = (0..count).map(|_| ((prg.next_u64() % (2 * most as u64 + 1)) as i64 - most) as i16);
+        let weights =
+            Weights { weights: weights.collect(), bias: Bias::PerChannel(vec![0; shape.channels_out]) };
+        let mut x = vec![0; in_shape.iter().product()];
+        prg.fill_words(&mut x, layer.input_bits());
+        Ok(Self { layer, weights, ring: Ring::new(params), x })
+    }
+
+    /// Milliseconds of each phase.
+    fn run(&self) -> Result<[f64; PHASES.len()], Box<dyn std::error::Error>> {
+        let Self { layer, ring, .. } = self;
+        let public = PublicSeed([9; 32]);
+        let p1 = public.p1(ring.params());
+        let wide_p1 = ring.prepare_wide(&p1);
+        let (hint_key, mask_seed) = ([5; 32], [6; 32]);
+        let server = ServerLayer::new(layer.clone(), &self.weights, WEIGHT_BITS);
+        let mut secret = QuerySecret::fresh(ring);
+        let p0 = ZeroKey::new(ring, &secret.zero_key(ring, &p1), &mut Prg::from_os());
+        let (mut to_server, mut to_client) = memory_pair();
+
+        let ((), a_half) = timed(|| server.prepare_model(&public));
+        let responses = 0..layer.layout().responses();
+        let (hint, hint_ms) = timed(|| server.hint(ring, &public, &wide_p1, &hint_key, responses));
+        let (at_server, prepare_server) = timed(|| server.prepare(ring, &hint_key, &p0, &mask_seed));
+        let (at_client, prepare_client) =
+            timed(|| prepare(layer, ring, &public, &hint, &mut secret, &mask_seed));
+        let (sent, online_client) = timed(|| {
+            at_client.run(layer, &mut to_server, &self.x)?;
+            to_server.flush()
+        });
+        sent?;
+        let (share, online_server) = timed(|| {
+            Ok::<_, jaguar_wire::WireError>(server.run(at_server, server.receive(&mut to_client)?, &self.x))
+        });
+        black_box(share?);
+        Ok([a_half, hint_ms, prepare_server, prepare_client, online_client, online_server])
+    }
+}
+
+/// What `f` gives, and the milliseconds that it took.
+fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
+    let start = Instant::now();
+    let value = black_box(f());
+    (value, start.elapsed().as_secs_f64() * 1e3)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let options = options()?;
+    let pools = [1, options.threads].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build());
+    let [one, many] = pools;
+    let pools: [ThreadPool; 2] = [one?, many?];
+    // [pool][phase], milliseconds of the whole network.
+    let mut totals = [[0.0; PHASES.len()]; 2];
+    for (shape, count) in resnet50() {
+        let case = Case::new(&shape)?;
+        let mut runs = [Vec::new(), Vec::new()];
+        // The first run warms up.
+        for repeat in 0..=options.repeats {
+            for (pool, runs) in pools.iter().zip(&mut runs) {
+                let run = pool.install(|| case.run().map_err(|e| e.to_string()))?;
+                if repeat > 0 {
+                    runs.push(run);
+                }
+            }
+        }
+        for (runs, totals) in runs.iter().zip(&mut totals) {
+            for (phase, total) in totals.iter_mut().enumerate() {
+                *total += count as f64 * median(runs.iter().map(|run| run[phase]).collect());
+            }
+        }
+    }
+
+    println!("ResNet-50's linear layers, {ACTIVATION_BITS} activation bits; medians of {}", options.repeats);
+    println!("{:<26} {:>12} {:>12} {:>7}", "ms", "1 thread", format!("{} threads", options.threads), "ratio");
+    let mut rows = Vec::new();
+    let sum = |totals: &[f64]| totals.iter().sum::<f64>();
+    let named = PHASES.iter().enumerate().map(|(i, name)| (*name, totals[0][i], totals[1][i]));
+    for (name, one, many) in named.chain([("a query", sum(&totals[0][2..]), sum(&totals[1][2..]))]) {
+        println!("{name:<26} {one:>12.1} {many:>12.1} {:>7.2}", one / many);
+        rows.push(json!({ "phase": name, "one_ms": one, "many_ms": many, "ratio": one / many }));
+    }
+    if let Some(path) = options.json {
+        let report = json!({ "threads": options.threads, "repeats": options.repeats, "phases": rows });
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    Ok(())
+}
