@@ -11,7 +11,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test lint test-networks models torch-models toolchain
+.PHONY: help demo test lint test-networks bench models torch-models toolchain
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
@@ -19,6 +19,7 @@ help:
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
+	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
 	@echo 'make torch-models   export ResNet-18, ResNet-50, MobileNetV2 with random weights (downloads torch)'
 
 toolchain:
@@ -48,6 +49,14 @@ lint: toolchain
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }
 	$(CARGO) test --workspace --release --locked -- --ignored --nocapture --test-threads 1
+
+# Compiled networks for the benchmarks: `jaguar compile` makes them.
+BENCH_MODELS ?= $(wildcard $(JAGUAR_MODELS)/*.jaguar)
+
+bench: toolchain
+	$(CARGO) build --release --locked --package jaguar-cli
+	"$${CARGO_TARGET_DIR:-target}/release/jaguar" bench all --out docs/figures $(BENCH_MODELS)
+	$(PYTHON) tools/benchmark_tables.py
 
 $(VENV)/ready: tools/requirements.txt
 	$(PYTHON) -m venv $(VENV)

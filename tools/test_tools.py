@@ -2,6 +2,7 @@
 
 import collections
 import io
+import json
 import pickle
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import benchmark_tables
 import check_layers
 
 
@@ -42,6 +44,41 @@ class Layers(unittest.TestCase):
 
     def test_an_unknown_crate_is_found(self):
         self.assertEqual(len(self.violations(utils="")), 1)
+
+
+class BenchmarkTables(unittest.TestCase):
+    REPORT = {
+        "setting": {"command": "jaguar bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar",
+                    "threads": "one thread", "link": "none", "repeats": 3, "load_before": 1.25, "load_after": None},
+        "tables": [{"name": "both", "header": ["name", "kind", "seconds"], "numbers_from": 2, "notes": "A note.",
+                    "rows": [["a|b", "dense", "1.0"], ["c", "split", "2.0"]]}],
+    }
+
+    def fill(self, request: str, body: str = "stale\n") -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "x.json").write_text(json.dumps(self.REPORT))
+            page = f"before\n<!-- figures: {request} -->\n{body}<!-- end of figures -->\nafter\n"
+            return benchmark_tables.fill(page, Path(folder))
+
+    def test_a_table_replaces_what_was_there_and_again_is_the_same(self):
+        page = self.fill("x both")
+        self.assertTrue(page.startswith("before\n<!-- figures: x both -->\n\n`jaguar bench x`; a machine, 2 hardware threads, scalar;"))
+        self.assertIn("load 1.2 to ?.\n\n| name | kind | seconds |\n|---|---|---:|\n| a\\|b | dense | 1.0 |\n| c | split | 2.0 |\n\nA note.\n", page)
+        self.assertTrue(page.endswith("<!-- end of figures -->\nafter\n"))
+        self.assertNotIn("stale", page)
+        body = page.split("-->\n", 1)[1].split("<!-- end", 1)[0]
+        self.assertEqual(self.fill("x both", body), page)
+
+    def test_columns_and_rows_are_chosen(self):
+        page = self.fill("x both [seconds; name] (split)")
+        self.assertIn("| seconds | name |\n|---:|---|\n| 2.0 | c |\n", page)
+        self.assertNotIn("a\\|b", page)
+
+    def test_what_is_not_there_is_named(self):
+        for request, named in (("y both", "y.json"), ("x other", "other"), ("x both [speed]", "speed"), ("x both (none)", "none")):
+            with self.assertRaises(benchmark_tables.Missing) as caught:
+                self.fill(request)
+            self.assertIn(named, str(caught.exception))
 
 
 try:

@@ -1,12 +1,11 @@
 //! Slower links than the real one, to measure on.
 
 use clap::ValueEnum;
-use jaguar_wire::Channel;
 use jaguar_wire::double::{Link, Shaped};
-use jaguar_wire::tcp::Tcp;
+use jaguar_wire::{Channel, Transport};
 
 /// A link to imitate. Each side shapes what it sends: give both the same.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
     /// 384 MB/s, 0.3 ms round trip (the LAN of the Jaguar paper).
     Lan,
@@ -14,11 +13,28 @@ pub enum Shape {
     Wan,
 }
 
-/// A channel over `tcp`, shaped if asked for.
-pub fn channel(tcp: Tcp, shape: Option<Shape>) -> Channel {
+impl Shape {
+    /// What it delays by.
+    pub fn link(self) -> Link {
+        match self {
+            Self::Lan => Link::LAN,
+            Self::Wan => Link::WAN,
+        }
+    }
+
+    /// The name of the option's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lan => "lan",
+            Self::Wan => "wan",
+        }
+    }
+}
+
+/// A channel over `transport`, shaped if asked for.
+pub fn channel(transport: impl Transport + 'static, shape: Option<Shape>) -> Channel {
     match shape {
-        None => Channel::new(tcp),
-        Some(Shape::Lan) => Channel::new(Shaped::new(tcp, Link::LAN)),
-        Some(Shape::Wan) => Channel::new(Shaped::new(tcp, Link::WAN)),
+        None => Channel::new(transport),
+        Some(shape) => Channel::new(Shaped::new(transport, shape.link())),
     }
 }

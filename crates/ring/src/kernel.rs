@@ -18,16 +18,25 @@ pub enum Kernel {
     Avx512,
 }
 
+/// What [`Kernel::best`] found, or [`Kernel::limit`] set.
+static BEST: OnceLock<Kernel> = OnceLock::new();
+
 impl Kernel {
     /// All kernels, slowest first.
     pub const ALL: [Kernel; 3] = [Kernel::Scalar, Kernel::Avx2, Kernel::Avx512];
 
-    /// The fastest kernel of this processor.
+    /// The fastest kernel of this processor, unless the process was limited to another.
     pub fn best() -> Kernel {
-        static BEST: OnceLock<Kernel> = OnceLock::new();
         *BEST.get_or_init(|| {
             Kernel::ALL.into_iter().rev().find(|kernel| kernel.is_available()).unwrap_or(Kernel::Scalar)
         })
+    }
+
+    /// Makes this the kernel that the whole process uses, for measurements that compare instruction sets. Says whether it could:
+    /// not if the processor cannot run it, nor after something was computed.
+    #[must_use]
+    pub fn limit(self) -> bool {
+        self.is_available() && BEST.set(self).is_ok()
     }
 
     /// Whether this processor can run the kernel.
@@ -66,5 +75,12 @@ mod tests {
     fn best_is_the_last_available() {
         assert_eq!(Kernel::available().last(), Some(Kernel::best()));
         assert_eq!(Kernel::available().next(), Some(Kernel::Scalar));
+    }
+
+    #[test]
+    fn a_choice_that_was_made_stays() {
+        let best = Kernel::best();
+        assert!(!Kernel::Scalar.limit());
+        assert_eq!(Kernel::best(), best);
     }
 }

@@ -1,0 +1,292 @@
+//! One network under one protocol: a session with several queries, and its figures.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::Result;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::{Limits, Reveal, connect};
+use jaguar_engine::report::{Cost, NoProgress, Report, Row, Span};
+use jaguar_engine::server::Service;
+use jaguar_graph::network::{Network, Op};
+use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_ring::Kernel;
+use jaguar_wire::tcp::{Listener, Options, Tcp};
+
+use super::{ByKind, Kind, Phase, Run};
+use crate::bench::limits::{Limit, Peaks};
+use crate::bench::statistics::median;
+use crate::link::{self, Shape};
+
+/// What is to be run.
+pub struct Session<'a> {
+    pub path: &'a Path,
+    pub protocol: Protocol,
+    pub link: Option<Shape>,
+    pub repeats: u32,
+}
+
+impl Session<'_> {
+    /// Measures it on `threads` threads.
+    ///
+    /// # Errors
+    /// When the session fails.
+    pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Run> {
+        let bundle = Bundle::read(self.path)?;
+        let choices = Choices::standard(&bundle.model.network, self.protocol);
+        let service = Service::new(bundle, choices, Reveal::Logits)?;
+        let reports = self.reports(&service)?;
+        let (network, plan) = (service.network(), service.plan());
+        let [preprocessing, online] = phases(network, &reports[1..]);
+        let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
+        let limited = |phase: Phase, computing: f64| Phase {
+            limit: Limit::new(computing, self.link, phase.bytes_up, phase.bytes_down, phase.rounds),
+            ..phase
+        };
+        Ok(Run {
+            network: network.name.clone(),
+            protocol: self.protocol.to_string(),
+            kernel: Kernel::best().name().into(),
+            hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
+            preprocessing: limited(preprocessing, least[0]),
+            online: limited(online, least[1]),
+        })
+    }
+
+    /// The report of every query; the first one has warmed up.
+    fn reports(&self, service: &Service) -> Result<Vec<Report>> {
+        let cache = std::env::temp_dir().join(format!("jaguar-bench-{}", std::process::id()));
+        let listener = Listener::bind("127.0.0.1:0")?;
+        let address = listener.address()?.to_string();
+        let reports = thread::scope(|scope| -> Result<Vec<Report>> {
+            let server = scope.spawn(|| -> Result<()> {
+                let tcp = listener.accept()?.greet(Options::default())?;
+                Ok(service.serve(link::channel(tcp, self.link), &mut |_| ())?)
+            });
+            let client = || -> Result<Vec<Report>> {
+                let tcp = Tcp::connect(address.as_str(), Options::default())?;
+                let connected = connect(link::channel(tcp, self.link), &Limits::default())?;
+                let mut ready = connected.prepare_client(&cache)?;
+                let mut reports = Vec::new();
+                for query in 0..=self.repeats {
+                    let input = random_input(ready.network(), u64::from(query));
+                    let prepared = ready.prepare_query(&mut NoProgress)?;
+                    let (_, report, next) = prepared.run(&input, &mut NoProgress)?;
+                    ready = next;
+                    reports.push(report);
+                }
+                ready.leave()?;
+                Ok(reports)
+            };
+            let reports = client();
+            let served = server.join().expect("the server's thread does not panic");
+            let reports = reports?;
+            served?;
+            Ok(reports)
+        });
+        let _ = std::fs::remove_dir_all(&cache);
+        reports
+    }
+}
+
+/// Any integers within an eighth of the activation range; no randomness that matters.
+fn random_input(network: &Network, query: u64) -> Vec<i64> {
+    let bound = 1i64 << (network.activation_bits - 4);
+    let count: usize = network.nodes[0].shape.iter().product();
+    (0..count as u64)
+        .map(|i| {
+            let mixed = (i ^ query << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((mixed >> 40) as i64) % (2 * bound) - bound
+        })
+        .collect()
+}
+
+fn kind(op: &Op) -> Kind {
+    match op {
+        Op::Linear(_) => Kind::Linear,
+        Op::Relu { .. } | Op::Relu6 { .. } => Kind::Relu,
+        Op::MaxPool(_) => Kind::MaxPool,
+        _ => Kind::Rest,
+    }
+}
+
+/// Least seconds on one core, of both parties together: before the input, and online.
+fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
+    let [mut before, mut online] = [0.0; 2];
+    for (node, step) in network.nodes.iter().zip(&plan.steps) {
+        if let Op::Linear(spec) = &node.op {
+            let multiply_adds = spec.multiply_adds(network.nodes[node.inputs[0]].shape);
+            online += peaks.online(multiply_adds.expect("a network's layers fit their inputs"));
+        }
+        if let Some(layer) = step.layer.as_ref().and_then(|layer| layer.jaguar()) {
+            before += peaks.preparing(layer.layout()).iter().sum::<f64>();
+        }
+        before += peaks.nonlinear_preparing(&step.cost).iter().sum::<f64>();
+        online += peaks.nonlinear_online(&step.cost).iter().sum::<f64>();
+    }
+    [before, online]
+}
+
+/// Both phases, without their limits. Bytes and rounds are the same in each query.
+fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
+    let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> (&Cost, &Span)| {
+        let total = all(&reports[0]);
+        let mut kinds: Vec<ByKind> =
+            Kind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
+        // Keys, the result and the server's report belong to no node.
+        let bytes: u64 = kinds.iter().map(|k| k.bytes).sum();
+        let rounds: u64 = kinds.iter().map(|k| k.rounds).sum();
+        let walls: f64 = kinds.iter().map(|k| k.wall_seconds).sum();
+        let seconds = median(reports.iter().map(seconds));
+        let rest = kinds.last_mut().expect("there are kinds");
+        rest.bytes += (total.bytes_up + total.bytes_down).saturating_sub(bytes);
+        rest.rounds += total.rounds.saturating_sub(rounds);
+        rest.wall_seconds += (seconds - walls).max(0.0);
+        Phase {
+            seconds,
+            bytes_up: total.bytes_up,
+            bytes_down: total.bytes_down,
+            rounds: total.rounds,
+            limit: Limit::default(),
+            kinds,
+        }
+    };
+    [
+        of(
+            |r| r.preprocessing_seconds,
+            |r| &r.preprocessing,
+            |row| (&row.preprocessing, &row.preprocessing_span),
+        ),
+        of(|r| r.online_seconds, |r| &r.online, |row| (&row.online, &row.online_span)),
+    ]
+}
+
+impl ByKind {
+    fn of(kind: Kind, network: &Network, reports: &[Report], of_row: fn(&Row) -> (&Cost, &Span)) -> Self {
+        let rows = |report: &'_ Report| -> Vec<(Cost, Span)> {
+            let nodes = network.nodes.iter().zip(&report.rows);
+            let nodes = nodes.filter(|(node, _)| self::kind(&node.op) == kind);
+            nodes.map(|(_, row)| of_row(row)).map(|(cost, span)| (*cost, *span)).collect()
+        };
+        let sum = |of: fn(&(Cost, Span)) -> f64| median(reports.iter().map(|r| rows(r).iter().map(of).sum()));
+        let first = rows(&reports[0]);
+        Self {
+            kind,
+            wall_seconds: sum(|(_, span)| span.length),
+            client_seconds: sum(|(cost, _)| cost.client_seconds),
+            server_seconds: sum(|(cost, _)| cost.server_seconds),
+            bytes: first.iter().map(|(cost, _)| cost.bytes_up + cost.bytes_down).sum(),
+            rounds: first.iter().map(|(cost, _)| cost.rounds).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::limits::tests::PEAKS;
+    use jaguar_graph::network::{
+        Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Resize, Weights, Window,
+    };
+
+    /// A convolution, a max-pool, a ReLU, and a convolution.
+    fn small() -> Bundle {
+        let conv = |out_channels: usize, kernel: usize| {
+            Op::Linear(Linear {
+                out_channels,
+                kernel: [kernel; 2],
+                stride: [1; 2],
+                dilation: [1; 2],
+                pads: [kernel / 2; 4],
+                groups: 1,
+                shift: 12,
+            })
+        };
+        let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
+        let ops = [
+            ("input", Op::Input, [3, 8, 8]),
+            ("first", conv(4, 3), [4, 8, 8]),
+            ("pool", pool, [4, 4, 4]),
+            ("relu", Op::Relu { ignored: 0 }, [4, 4, 4]),
+            ("last", conv(5, 1), [5, 4, 4]),
+        ];
+        let nodes = ops.into_iter().enumerate().map(|(id, (name, op, shape))| {
+            let inputs = if id == 0 { vec![] } else { vec![id - 1] };
+            Node { name: name.into(), op, inputs, shape }
+        });
+        let network = Network {
+            name: "resnet18-like".into(),
+            activation_bits: 16,
+            weight_bits: 12,
+            nodes: nodes.collect(),
+            input: InputSpec {
+                scale: 1.0,
+                image: ImageSpec { resize: Resize::Exact, bgr: false, mean: vec![], factor: vec![] },
+                affine: vec![],
+                channels_last: false,
+            },
+            output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+        };
+        let weights = |count: usize, out: usize| {
+            Some(Weights { weights: vec![100; count], bias: Bias::PerChannel(vec![7; out]) })
+        };
+        let weights = vec![None, weights(108, 4), None, None, weights(20, 5)];
+        Bundle::new(Model { network, weights, scales: vec![1.0; 5] }).unwrap()
+    }
+
+    #[test]
+    fn both_protocols_stand_side_by_side() {
+        let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
+        small().write(&path).unwrap();
+        let runs = [Protocol::Jaguar, Protocol::Cheetah]
+            .map(|protocol| Session { path: &path, protocol, link: None, repeats: 1 }.measure(&PEAKS, 1));
+        std::fs::remove_file(&path).unwrap();
+        let runs = runs.map(Result::unwrap);
+        assert!(runs[0].mib() < runs[1].mib() && runs[0].hint_mib > runs[1].hint_mib);
+        let tables = super::super::tables::all(&runs, None);
+        assert_eq!(tables.iter().map(|t| t.name).collect::<Vec<_>>(), ["networks", "kinds", "goals"]);
+        // MiB of a query and of the hint; how many times faster and smaller than Cheetah.
+        assert_eq!(tables[2].rows.len(), 4);
+        assert!(
+            tables[2].rows[3][0].contains("fewer bytes")
+                && tables[2].rows[3][2].parse::<f64>().unwrap() > 1.0
+        );
+    }
+
+    #[test]
+    fn what_the_kinds_took_is_what_the_phase_took() {
+        let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
+        small().write(&path).unwrap();
+        let session = Session { path: &path, protocol: Protocol::Jaguar, link: Some(Shape::Lan), repeats: 2 };
+        let run = session.measure(&PEAKS, 1);
+        std::fs::remove_file(&path).unwrap();
+        let run = run.unwrap();
+        for phase in [&run.preprocessing, &run.online] {
+            assert_eq!(phase.kinds.iter().map(|k| k.bytes).sum::<u64>(), phase.bytes_up + phase.bytes_down);
+            assert_eq!(phase.kinds.iter().map(|k| k.rounds).sum::<u64>(), phase.rounds);
+            assert!(phase.limit.seconds() > 0.0);
+        }
+        // Online, each kind sends something; before the input the linear layers send nothing.
+        assert!(run.online.kinds.iter().all(|k| k.bytes > 0));
+        assert_eq!(run.preprocessing.kinds[0].bytes, 0);
+        // 8·8·4·27 multiply-adds and 4·4·5·4, and what the nonlinear layers read.
+        assert!(run.online.limit.computing > (6912.0 + 320.0) / PEAKS.multiply_adds_per_second);
+
+        // Tables and plot hold ours, and the paper's six for this network.
+        let scalar = Run { kernel: "scalar".into(), ..run.clone() };
+        let runs = [run, scalar];
+        for (link, published) in [(None, 0), (Some(Shape::Lan), 6)] {
+            let tables = super::super::tables::all(&runs, link);
+            assert_eq!(
+                tables.iter().map(|t| t.name).collect::<Vec<_>>(),
+                ["networks", "kinds", "kernels", "goals"]
+            );
+            assert_eq!(tables[0].rows.len(), 2 + 6);
+            assert_eq!(tables[2].rows.len(), 1);
+            for table in &tables {
+                assert!(table.rows.iter().all(|row| row.len() == table.header.len()), "{}", table.name);
+            }
+            assert_eq!(super::super::tables::plot(&runs, link).rows.len(), 2 + published);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Puts the tables of recorded benchmarks into a page.
+
+    tools/benchmark_tables.py [--check] [--figures FOLDER] [PAGE]
+
+A page asks for a table of FOLDER/conv.json, which `jaguar bench conv --json` wrote, by a comment, optionally for some of its columns
+and for the rows that contain a text:
+
+    <!-- figures: conv groups -->
+    <!-- figures: conv groups [group; cases] (dense) -->
+
+What stands between it and the comment `<!-- end of figures -->` is replaced: by the command with its conditions, and the table as it was
+recorded. So page and figures cannot differ; `--check` says whether they do, and changes nothing.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+REGION = re.compile(
+    r"(?P<open><!-- figures: (?P<file>[\w-]+) (?P<table>[\w-]+)(?: \[(?P<columns>[^\]]*)\])?(?: \((?P<rows>[^)]*)\))? -->\n)"
+    r"(?P<body>.*?)"
+    r"(?P<close><!-- end of figures -->)",
+    re.DOTALL,
+)
+
+
+class Missing(Exception):
+    """What a page asks for is not recorded."""
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def caption(setting: dict) -> str:
+    """The command and its conditions, as `jaguar bench` prints them."""
+    load = [f"{setting[key]:.1f}" if setting[key] is not None else "?" for key in ("load_before", "load_after")]
+    parts = [
+        f"`{setting['command']}`",
+        f"{setting['machine']}, {setting['hardware_threads']} hardware threads, {setting['kernel']}",
+        setting["threads"],
+        setting["link"],
+        f"medians of {setting['repeats']}",
+        f"load {load[0]} to {load[1]}",
+    ]
+    return "; ".join(parts) + "."
+
+
+def markdown(report: dict, name: str, columns: str | None, rows: str | None) -> str:
+    """One table of a report."""
+    found = [table for table in report["tables"] if table["name"] == name]
+    if not found:
+        raise Missing(f"there is no table '{name}', only {', '.join(t['name'] for t in report['tables'])}")
+    table = found[0]
+    header = table["header"]
+    chosen = list(range(len(header)))
+    if columns is not None:
+        wanted = [column.strip() for column in columns.split(";")]
+        unknown = [column for column in wanted if column not in header]
+        if unknown:
+            raise Missing(f"table '{name}' has no column '{unknown[0]}', only {'; '.join(header)}")
+        chosen = [header.index(column) for column in wanted]
+    lines = [row for row in table["rows"] if rows is None or any(rows in text for text in row)]
+    if not lines:
+        raise Missing(f"no row of table '{name}' contains '{rows}'")
+    head = "| " + " | ".join(cell(header[i]) for i in chosen) + " |"
+    rule = "|" + "|".join("---:" if i >= table["numbers_from"] else "---" for i in chosen) + "|"
+    body = ["| " + " | ".join(cell(row[i]) for i in chosen) + " |" for row in lines]
+    text = caption(report["setting"]) + "\n\n" + "\n".join([head, rule, *body]) + "\n"
+    return text + (f"\n{table['notes']}\n" if table["notes"] else "")
+
+
+def fill(page: str, figures: Path) -> str:
+    """The page with every table that it asks for."""
+
+    def region(match: re.Match) -> str:
+        path = figures / f"{match['file']}.json"
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise Missing(f"{path} is not recorded") from None
+        table = markdown(report, match["table"], match["columns"], match["rows"])
+        return f"{match['open']}\n{table}\n{match['close']}"
+
+    return REGION.sub(region, page)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", nargs="?", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs/figures")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    page = args.page.read_text(encoding="utf-8")
+    try:
+        filled = fill(page, args.figures)
+    except Missing as error:
+        print(f"{args.page}: {error}", file=sys.stderr)
+        return 1
+    if args.check:
+        if filled != page:
+            print(f"{args.page} does not show what {args.figures} holds: run tools/benchmark_tables.py", file=sys.stderr)
+        return int(filled != page)
+    args.page.write_text(filled, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
