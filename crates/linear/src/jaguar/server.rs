@@ -121,21 +121,20 @@ impl ServerLayer {
         let a_half = self.a_half(public);
         let up = k - A_HALF_BITS.min(k);
         let hint_ring = self.layer.hint_ring();
-        range
-            .into_par_iter()
-            .map_init(
-                || hint_ring.residues(),
-                |rounded, r| {
-                    let a: Vec<u64> =
-                        a_half[r * n..(r + 1) * n].iter().map(|&w| u64::from(w) << up).collect();
-                    let hint = Rerandomiser::new(ring, hint_key, *index, r).hint(ring, &a, p1);
-                    hint_ring.round_into(&hint, k, rounded);
-                    let words: Vec<u64> = rounded.words().iter().map(|&w| u64::from(w)).collect();
-                    pack::pack(&words, *hint_bits)
-                },
-            )
-            .flatten_iter()
-            .collect()
+        let mut packed = vec![0; range.len() * self.layer.hint_response_bytes()];
+        packed.par_chunks_mut(self.layer.hint_response_bytes()).zip(range).for_each_init(
+            || (vec![0u64; n], hint_ring.residues()),
+            |(words, rounded), (packed, r)| {
+                for (word, &kept) in words.iter_mut().zip(&a_half[r * n..(r + 1) * n]) {
+                    *word = u64::from(kept) << up;
+                }
+                let hint = Rerandomiser::new(ring, hint_key, *index, r).hint(ring, words, p1);
+                hint_ring.round_into(&hint, k, rounded);
+                words.iter_mut().zip(rounded.words()).for_each(|(word, &r)| *word = u64::from(r));
+                packed.copy_from_slice(&pack::pack(words, *hint_bits));
+            },
+        );
+        packed
     }
 
     /// Prepares the layer for one query: for each response one product modulo a single prime. `p0` is the client's key
