@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
     let model = format!("{} ({})", connected.network().name, connected.model());
     let mut bars = Bars::new(args.json);
     if !args.json {
-        crate::say!("model {model} at {}", args.server);
+        crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
     }
     let mut ready = connected.prepare_client(&cache)?;
     let (origin, mut events) = (Instant::now(), Vec::new());

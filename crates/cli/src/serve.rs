@@ -12,11 +12,12 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
-use jaguar_plan::{Choices, Protocol};
+use jaguar_plan::Choices;
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
 use crate::link;
 use crate::progress::Bars;
+use crate::protocol::Protocol;
 use crate::table::bytes;
 
 /// Prints a line; the server goes on when nobody reads it.
@@ -33,6 +34,9 @@ pub struct Args {
     /// Address and port to listen on.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
+    /// The protocol; clients follow.
+    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
+    protocol: Protocol,
     /// What clients get to know.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
@@ -63,13 +67,14 @@ pub fn run(args: &Args) -> Result<()> {
         Shown::Label => Reveal::Label,
     };
     let listener = Listener::bind(args.listen.as_str())?;
-    let choices = Choices::standard(&bundle.model.network, Protocol::Jaguar);
+    let choices = Choices::standard(&bundle.model.network, args.protocol.into());
     let service = Arc::new(Service::new(bundle, choices, reveal)?);
     let mut bars = Bars::new(false);
     service.prepare_model(&mut bars);
     bars.finish();
     let address = listener.address()?;
-    log!("{} (model {}) listening on {address}", service.network().name, service.model());
+    let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
+    log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
     if !address.ip().is_loopback() {
         eprintln!(
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"

@@ -8,9 +8,10 @@ use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::{Choices, Protocol};
+use jaguar_plan::Choices;
 
 use crate::picture;
+use crate::protocol::Protocol;
 use crate::table::{plain, trimmed};
 
 #[derive(clap::Args)]
@@ -20,6 +21,9 @@ pub struct Args {
     /// Images, .npy tensors, or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
+    /// The protocol.
+    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
+    protocol: Protocol,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -42,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let choices = Choices::standard(&bundle.model.network, Protocol::Jaguar);
+    let choices = Choices::standard(&bundle.model.network, args.protocol.into());
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
     let checks = checks?;

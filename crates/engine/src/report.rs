@@ -91,6 +91,8 @@ pub struct Span {
 /// The cost of one query (and of what came before it on this connection).
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// What was run.
+    pub protocol: String,
     /// By node.
     pub rows: Vec<Row>,
     /// Handshake.
@@ -126,6 +128,7 @@ impl Report {
             Cost::of_traffic(&all)
         };
         let mut report = Self {
+            protocol: plan.choices.protocol.to_string(),
             rows: Vec::new(),
             model: sum(Phase::Model),
             client: sum(Phase::Client),

@@ -1,9 +1,11 @@
 //! The `jaguar` command as its users run it: server and client are two processes that share a socket.
 //!
+//! - [`cheetah`]: the baseline, told to the server only.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
+mod cheetah;
 mod failures;
 mod interruptions;
 mod predictions;

@@ -67,7 +67,7 @@ pub fn number(answer: &Value, path: &str) -> u64 {
     answer.pointer(&pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {answer}"))
 }
 
-fn logits(answer: &Value) -> Vec<i64> {
+pub fn logits(answer: &Value) -> Vec<i64> {
     let logits = answer["logits"].as_array().expect("logits");
     logits.iter().map(|l| l.as_i64().expect("integers")).collect()
 }
@@ -84,7 +84,7 @@ fn logits_are_the_references() {
     let answers = it.ask("cache", &[&photo, &drawing, &tensor]);
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model));
+    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Protocol::Jaguar));
     let pixels = |path: &str| {
         let picture = image::open(path).unwrap().into_rgb8();
         let (width, height) = (picture.width() as usize, picture.height() as usize);

@@ -159,24 +159,25 @@ pub fn tensor() -> (Vec<u8>, Vec<f32>) {
 /// How far a private run's output may be from the reference's, in units of the last place, for a network of
 /// the operations above. A linear layer rounds either way where the reference rounds to nearest (less than
 /// 1.5 ulp between them, and eight standard deviations of noise), and passes on what its input is off by,
-/// times the largest `Σ|w| / 2^f`; the other layers are exact and stretch nothing, but sums add up.
-pub fn worst_error(model: &Model) -> f64 {
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))
+/// times the largest `Σ|w| / 2^f`; the other layers are exact, but for what they truncate, and stretch nothing,
+/// but sums add up.
+pub fn worst_error(model: &Model, protocol: Protocol) -> f64 {
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, protocol))
         .expect("the network was compiled");
     let mut errors: Vec<f64> = Vec::new();
     for (id, node) in model.network.nodes.iter().enumerate() {
         let largest = node.inputs.iter().map(|&i| errors[i]).fold(0.0, f64::max);
+        let own = plan.steps[id].error_ulps();
         errors.push(match &node.op {
             Op::Linear(spec) => {
                 let weights = &model.weights[id].as_ref().expect("a linear layer has weights").weights;
                 let rows = weights.chunks_exact(weights.len() / spec.out_channels);
                 let sums = rows.map(|row| row.iter().map(|w| f64::from(w.unsigned_abs())).sum::<f64>());
                 let gain = sums.fold(0.0, f64::max) / 2f64.powi(spec.shift as i32);
-                let noise = plan.steps[id].layer.as_ref().expect("a planned layer").noise_ulps();
-                largest * gain + 1.5 + 8.0 * noise
+                largest * gain + 0.5 + own
             }
             Op::SumPool { .. } => largest * node.op.scale_gain() as f64,
-            Op::Input | Op::Relu { .. } | Op::MaxPool(_) | Op::Rearrange(_) => largest,
+            Op::Input | Op::Relu { .. } | Op::MaxPool(_) | Op::Rearrange(_) => largest + own,
             other => panic!("{} is not expected in the tiny network", other.name()),
         });
     }

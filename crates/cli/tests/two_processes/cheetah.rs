@@ -1,0 +1,68 @@
+//! The baseline between two processes: `serve --protocol cheetah`, and clients that follow.
+
+use std::path::Path;
+
+use jaguar_engine::bundle::Bundle;
+use jaguar_graph::reference;
+use jaguar_plan::{Choices, Plan, Protocol};
+
+use crate::predictions::{Deployment, logits, number, photo};
+use crate::process::{Process, Scratch, jaguar};
+use crate::{WATCHDOG, tiny};
+
+/// The client is not told the protocol: it follows the offer. Logits, label and cost are those of the plan.
+#[test]
+fn clients_follow_the_servers_protocol() {
+    let it = Deployment::new("cheetah", &["--protocol", "cheetah"]);
+    let tensor = it.folder.path("tensor.npy");
+    let (file, values) = tiny::tensor();
+    std::fs::write(&tensor, file).unwrap();
+    let answers = it.ask("cache", &[&tensor, &tensor]);
+
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let network = &bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, Protocol::Cheetah)).unwrap();
+    let run =
+        reference::run(&bundle.model, &network.input.quantise(&values, network.activation_bits)).unwrap();
+    let bound = tiny::worst_error(&bundle.model, Protocol::Cheetah);
+    let want = run.output();
+    let span = want.iter().max().unwrap() - want.iter().min().unwrap();
+    assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
+    for answer in &answers {
+        for (got, want) in logits(answer).iter().zip(want) {
+            assert!((got - want).abs() as f64 <= bound, "{got} and {want} differ by more than {bound}");
+        }
+        assert_eq!(answer["cost"]["protocol"], "cheetah");
+        let rows = answer["cost"]["rows"].as_array().unwrap();
+        for (row, step) in rows.iter().zip(&plan.steps) {
+            let layer = step.layer.as_ref();
+            let (up, down) = layer.map_or((0, 0), |l| (l.upload_bytes() as u64, l.response_bytes() as u64));
+            let rounds = layer.map_or(0, jaguar_plan::Layer::rounds) + step.cost.client_rounds;
+            assert_eq!(number(row, "online/bytes_up"), up + step.cost.up, "{row}");
+            assert_eq!(number(row, "online/bytes_down"), down + step.cost.down, "{row}");
+            assert_eq!(number(row, "online/rounds"), rounds, "{row}");
+        }
+    }
+    // Keys and base OTs are the session's, and there is no hint to keep.
+    assert_eq!(number(&answers[1], "cost/client/bytes_up"), 0);
+    assert!(!Path::new(&it.folder.path("cache")).join("hints").exists());
+    // People are told.
+    let mut predict =
+        jaguar(&["predict", "--server", &it.server.address, "--cache", &it.folder.path("cache")]);
+    predict.arg(&tensor);
+    let told = Process::start(predict).finish(WATCHDOG).succeeded();
+    assert!(told.contains("protocol cheetah"), "{told}");
+}
+
+#[test]
+fn verify_and_inspect_know_it() {
+    let folder = Scratch::new("cheetah-verify");
+    let model = tiny::compile(&folder);
+    let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
+    let checked = run(&["verify", "--protocol", "cheetah", &model, &photo()]);
+    assert!(checked.contains("same class: 1/1"), "{checked}");
+    let shown = run(&["inspect", "--protocol", "cheetah", &model]);
+    for part in ["protocol cheetah", "N = 4096", "2 primes", "/2^", "once per session: a key of 30.0 KiB"] {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+}
