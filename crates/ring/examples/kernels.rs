@@ -7,7 +7,9 @@
 //! takes microseconds.
 
 use jaguar_ring::product::prime::PrimeRing;
-use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm_with};
+use jaguar_ring::{
+    Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
+};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::Instant;
@@ -127,6 +129,66 @@ fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
             scalar = rate.median;
         }
         report(rows, name, kernel.name(), rate, "Gmac/s", Some(rate.median / scalar));
+    }
+}
+
+/// Maps packed into one row of 2048, each seen through `shifts` shifts.
+struct Packed {
+    name: &'static str,
+    lanes: usize,
+    rows: usize,
+    shifts: usize,
+    outs: usize,
+    word_bits: u32,
+}
+
+/// Multiply-adds are those of the same product as a matrix product over terms.
+fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
+    const N: usize = 2048;
+    let Packed { name, lanes, rows: row_count, shifts, outs, word_bits } = *shape;
+    let mut prg = Prg::new([4; 32]);
+    let mut words = vec![vec![0; N]; row_count];
+    words.iter_mut().for_each(|row| prg.fill_words(row, word_bits));
+    let term = |row: usize, slot: usize, shift: usize| Term {
+        row: row as u32,
+        offset: (slot * lanes + shift) as u32,
+    };
+    let terms: Vec<Term> = (0..row_count)
+        .flat_map(|row| (0..N / lanes).map(move |slot| (row, slot)))
+        .flat_map(|(row, slot)| (0..shifts).map(move |shift| term(row, slot, shift)))
+        .collect();
+    let most = (1i16 << (WEIGHT_BITS - 1)) - 1;
+    let weights: Vec<i16> =
+        (0..outs * terms.len()).map(|_| (prg.next_u64() % (2 * most as u64 + 1)) as i16 - most).collect();
+    let packed = PackedWeights::new(outs, terms.len(), WEIGHT_BITS, &weights);
+    let mut out = vec![0u32; outs * N];
+    let work = (outs * terms.len() * N) as f64;
+    let mut scalar = 0.0;
+    for kernel in Kernel::available() {
+        let repeats = if kernel == Kernel::Scalar { repeats.min(3) } else { repeats };
+        let plan = Spectral::with_lanes(N, word_bits, row_count, &terms, WEIGHT_BITS, lanes, kernel);
+        let plan = plan.expect("a product that six primes cover");
+        let ordered = plan.weights(&packed);
+        let transformed = plan.rows(|row, to| to.copy_from_slice(&words[row]));
+        let multiply = time(repeats, 1, || {
+            plan.multiply(&transformed, &ordered, black_box(&mut out), |words, out| {
+                out.iter_mut().zip(words).for_each(|(out, &word)| *out = (word >> 16) as u32);
+            });
+        });
+        let prepare = time(repeats, 1, || {
+            drop(black_box(plan.rows(|row, to| to.copy_from_slice(&words[row]))));
+        });
+        let order = time(repeats, 1, || drop(black_box(plan.weights(&packed))));
+        if kernel == Kernel::Scalar {
+            scalar = multiply.median;
+        }
+        let per_output = Time { median: multiply.median / outs as f64, best: multiply.best / outs as f64 };
+        let what = |part: &str| format!("{name}: {part}");
+        let gain = Some(scalar / multiply.median);
+        report(rows, &what("product"), kernel.name(), multiply.rate(work), "Gmac/s", gain);
+        report(rows, &what("an output"), kernel.name(), per_output.microseconds(), "us", gain);
+        report(rows, &what("all rows"), kernel.name(), prepare.microseconds(), "us", None);
+        report(rows, &what("weights' order"), kernel.name(), order.microseconds(), "us", None);
     }
 }
 
@@ -262,6 +324,50 @@ fn main() -> Result<(), String> {
             Shape { name: "9 terms -> 1 output, 2048 positions", terms: 9, outs: 1, len: 2048, batch: 1000 },
         ] {
             gemm(&mut rows, repeats, &shape);
+        }
+        for shape in [
+            Packed {
+                name: "7x7 3x3 512>512",
+                lanes: 64,
+                rows: 16,
+                shifts: 9,
+                outs: 512,
+                word_bits: WORD_BITS,
+            },
+            Packed {
+                name: "7x7 1x1 512>512",
+                lanes: 64,
+                rows: 16,
+                shifts: 1,
+                outs: 512,
+                word_bits: WORD_BITS,
+            },
+            Packed {
+                name: "14x14 1x1 256>256",
+                lanes: 256,
+                rows: 32,
+                shifts: 1,
+                outs: 256,
+                word_bits: WORD_BITS,
+            },
+            Packed {
+                name: "7x7 1x1 512>512, 54 bits",
+                lanes: 64,
+                rows: 16,
+                shifts: 1,
+                outs: 512,
+                word_bits: 54,
+            },
+            Packed {
+                name: "1x1 2048>1000",
+                lanes: 32,
+                rows: 1,
+                shifts: 32,
+                outs: 1000,
+                word_bits: WORD_BITS,
+            },
+        ] {
+            spectral(&mut rows, repeats, &shape);
         }
         product(&mut rows, repeats, 2048, 48);
         for count in [64, 208, 2048] {

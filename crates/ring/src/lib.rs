@@ -6,6 +6,7 @@
 //! | [`sample`] | uniform ternary and centred binomial coefficients |
 //! | [`planes`] | k-bit words as planes of balanced 16-bit limbs, the form that the matrix product reads |
 //! | [`gemm`] | shift-and-add convolution of k-bit words with small weights, as an integer matrix product |
+//! | [`spectral`] | the same over whole ring elements, by a transform over the channels of packed ciphertexts |
 //! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
 //! | [`product::prime`] | products modulo one prime, of operands that are rounded to it; the first coefficients only |
 //! | [`product::rns`] | polynomials modulo a product of two or three of these primes, kept in transformed form |
@@ -24,12 +25,14 @@ pub mod prg;
 pub mod product;
 pub mod sample;
 mod simd;
+pub mod spectral;
 
 pub use gemm::{PackedWeights, Term, spa_gemm, spa_gemm_with};
 pub use kernel::Kernel;
 pub use planes::LimbPlanes;
 pub use prg::{Prg, derive_seed, os_random};
 pub use product::{Multiplier, SmallNtt, WideNtt};
+pub use spectral::{Spectral, SpectralRows, SpectralWeights};
 
 /// The mask that reduces a word modulo `2^bits`.
 ///

@@ -64,14 +64,13 @@ impl LimbPlanes {
         self.row_mut(row).set(words);
     }
 
-    /// Stores `[words, -words]` as row `row`, so that multiplications by powers of X modulo `X^n + 1`, n being
-    /// `row_len / 2`, are straight reads: for `offset` in `0..=n`, entry `offset + j` is coefficient j of
-    /// `X^(-offset) * words`. As `X^n = -1`, `offset = n - t` reads `-X^t * words`.
+    /// Stores the first `row_len` of `[words, -words]` as row `row`, so that multiplications by powers of X modulo `X^n + 1`,
+    /// n being the number of words, are straight reads: entry `offset + j` is coefficient j of `X^(-offset) * words`, as far
+    /// as the row goes; up to `offset = n` where it is 2n long. As `X^n = -1`, `offset = n - t` reads `-X^t * words`.
     ///
     /// # Panics
-    /// If there is no such row or `words` is not `row_len / 2` long.
+    /// If there is no such row or `words` is less than `row_len / 2` long.
     pub fn set_row_negacyclic(&mut self, row: usize, words: &[u64]) {
-        assert_eq!(2 * words.len(), self.row_len, "words of half a row");
         self.row_mut(row).set_negacyclic(words);
     }
 
@@ -122,11 +121,11 @@ impl RowMut<'_> {
 
     /// As [`LimbPlanes::set_row_negacyclic`].
     pub fn set_negacyclic(&mut self, words: &[u64]) {
-        assert_eq!(2 * words.len(), self.row_len, "words of half a row");
+        assert!(2 * words.len() >= self.row_len, "words of at least half a row");
         for (limb, plane) in self.row.chunks_exact_mut(self.row_len).enumerate() {
-            let (positive, negative) = plane.split_at_mut(words.len());
-            split(Kernel::best(), words, limb, 1, positive);
-            split(Kernel::best(), words, limb, -1, negative);
+            let (positive, negative) = plane.split_at_mut(words.len().min(self.row_len));
+            split(Kernel::best(), &words[..positive.len()], limb, 1, positive);
+            split(Kernel::best(), &words[..negative.len()], limb, -1, negative);
         }
     }
 }
@@ -219,6 +218,13 @@ mod tests {
                 prop_assert_eq!(sum(&planes, i).rem_euclid(modulus), word.rem_euclid(modulus));
                 prop_assert_eq!(sum(&extended, i).rem_euclid(modulus), word.rem_euclid(modulus));
                 prop_assert_eq!(sum(&extended, n + i).rem_euclid(modulus), (-word).rem_euclid(modulus));
+            }
+            for len in [1, n / 2 + 1, n + n / 2] {
+                let mut part = LimbPlanes::new(bits, 1, len);
+                part.set_row_negacyclic(0, &words);
+                for limb in 0..part.limbs() {
+                    prop_assert_eq!(part.plane(0, limb), &extended.plane(1, limb)[..len]);
+                }
             }
             let mut back = vec![0; n];
             planes.words(1, 0, &mut back);

@@ -42,7 +42,7 @@ pub struct Term {
 }
 
 /// Outputs whose weights stand side by side.
-const TILE: usize = 8;
+pub(crate) const TILE: usize = 8;
 /// Positions that are packed at once, and those of a parallel task: a multiple of two vectors of any kernel.
 const BLOCK: usize = 64;
 /// Multiply-adds below which a product is not worth spreading over threads.
@@ -104,6 +104,12 @@ impl PackedWeights {
 
     fn pairs(&self) -> usize {
         self.terms.div_ceil(2)
+    }
+
+    /// For 8 outputs at a time, the weights of term `t`, each in the lower half of a word.
+    pub(crate) fn of_term(&self, t: usize) -> impl Iterator<Item = [u32; TILE]> {
+        let tiles = self.tiles.iter().skip(t / 2).step_by(self.pairs().max(1));
+        tiles.map(move |tile| tile.map(|both| (both >> (16 * (t as u32 % 2))) & 0xffff))
     }
 
     /// The weight of output `d` and term `t`.

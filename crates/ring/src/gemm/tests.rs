@@ -102,6 +102,10 @@ fn check(case: &Case) {
         planes.set_row(i, row);
     }
     let packed = PackedWeights::new(outs, term_count, weight_bits, &weights);
+    for t in 0..term_count {
+        let of_term: Vec<u32> = packed.of_term(t).flatten().collect();
+        assert!((0..outs).all(|d| of_term[d] == u32::from(weights[d * term_count + t] as u16)));
+    }
     for d in 0..outs {
         for t in 0..term_count {
             assert_eq!(packed.weight(d, t), weights[d * term_count + t]);

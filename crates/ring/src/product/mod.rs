@@ -16,7 +16,7 @@
 //!
 //! Time and memory access depend on n, `bits`, the class of s (ternary or not) and the instruction set only.
 
-mod ntt;
+pub(crate) mod ntt;
 pub mod prime;
 pub mod rns;
 

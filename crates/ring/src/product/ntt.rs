@@ -85,7 +85,7 @@ pub(super) struct Tables {
 }
 
 /// `base^exponent` modulo `prime`.
-pub(super) fn power(base: u64, mut exponent: u64, prime: u32) -> u64 {
+pub(crate) fn power(base: u64, mut exponent: u64, prime: u32) -> u64 {
     let prime = u64::from(prime);
     let (mut square, mut result) = (base % prime, 1);
     while exponent > 0 {
@@ -98,12 +98,12 @@ pub(super) fn power(base: u64, mut exponent: u64, prime: u32) -> u64 {
     result
 }
 
-pub(super) fn invert(value: u64, prime: u32) -> u64 {
+pub(crate) fn invert(value: u64, prime: u32) -> u64 {
     power(value, u64::from(prime) - 2, prime)
 }
 
 /// A primitive root of unity of order `order`, a power of two that divides `prime - 1`.
-fn root_of_unity(order: usize, prime: u32) -> u64 {
+pub(crate) fn root_of_unity(order: usize, prime: u32) -> u64 {
     let exponent = u64::from(prime - 1) / order as u64;
     let minus_one = u64::from(prime - 1);
     // Half of all residues are no squares, and the power of one of those has the full order.

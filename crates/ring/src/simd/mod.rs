@@ -97,8 +97,8 @@ pub(crate) trait Simd: Copy {
     fn reduce_high(self, a: Self::W, modulus: Self::W) -> Self::W;
 }
 
-/// What the limb-plane matrix product needs besides: pairs of signed 16-bit numbers in a 32-bit lane.
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+/// What the matrix products need besides: pairs of signed 16-bit numbers in a 32-bit lane.
 pub(crate) trait Dot: Simd {
     /// `acc + low(a)*low(b) + high(a)*high(b)` per lane, modulo `2^32`. Exact unless all four halves are `-2^15`.
     fn dot(self, acc: Self::V, a: Self::V, b: Self::V) -> Self::V;
@@ -109,6 +109,28 @@ pub(crate) trait Dot: Simd {
     fn widen_signed(self, a: Self::V) -> Self::W;
     /// Lanes `(a_i, b_i)` for `i` in `0..LANES` and in `LANES..2*LANES`; panics if `a` or `b` is shorter.
     fn pair_up(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V);
+}
+
+/// The same vectors as `2 * LANES` lanes of 16 bits, each 32-bit lane being two of them, the lower one first (so that memory
+/// holds them in order on the little-endian processors that all targets of this crate are). All wrap.
+pub(crate) trait Lanes16: Dot {
+    fn add16(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller of two unsigned lanes.
+    fn min16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The low 16 bits of each product.
+    fn mul_lo16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The high 16 bits of each unsigned product.
+    fn mul_hi16(self, a: Self::V, b: Self::V) -> Self::V;
+    fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Shifts signed 32-bit lanes right by 28.
+    fn shr28_signed(self, a: Self::V) -> Self::V;
+    /// Shifts 32-bit lanes left by 16.
+    fn shl16(self, a: Self::V) -> Self::V;
+    /// The high halves of the 32-bit lanes of `a`, then those of `b`.
+    fn pack_high(self, a: Self::V, b: Self::V) -> Self::V;
+    /// 64-bit lanes with these halves: the inverse of [`split_words`](Simd::split_words).
+    fn join_words(self, low: Self::V, high: Self::V) -> Self::W;
 }
 
 /// Defines `fn name(kernel: Kernel, args...)` which runs `generic(token, args...)`, compiled for that instruction set,

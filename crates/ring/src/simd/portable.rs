@@ -1,6 +1,6 @@
 //! One lane in plain Rust: the reference for the vector types and the kernel of processors without them.
 
-use super::{Line, Simd, words, words_mut};
+use super::{Dot, Lanes16, Line, Simd, words, words_mut};
 
 /// The token of the scalar twin.
 #[derive(Clone, Copy)]
@@ -109,5 +109,84 @@ impl Simd for Portable {
     fn reduce_high(self, a: u64, modulus: u64) -> u64 {
         let high = self.min((a >> 32) as u32, ((a >> 32) as u32).wrapping_sub((modulus >> 32) as u32));
         (a & 0xffff_ffff) | (high as u64) << 32
+    }
+}
+
+/// Both 16-bit halves of a lane by themselves.
+#[inline(always)]
+fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+    u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+}
+
+impl Dot for Portable {
+    #[inline(always)]
+    fn dot(self, acc: u32, a: u32, b: u32) -> u32 {
+        let low = i32::from(a as i16) * i32::from(b as i16);
+        let high = ((a as i32) >> 16) * ((b as i32) >> 16);
+        acc.wrapping_add(low as u32).wrapping_add(high as u32)
+    }
+    #[inline(always)]
+    fn shr16_signed(self, a: u32) -> u32 {
+        ((a as i32) >> 16) as u32
+    }
+    #[inline(always)]
+    fn and(self, a: u32, b: u32) -> u32 {
+        a & b
+    }
+    #[inline(always)]
+    fn widen_signed(self, a: u32) -> u64 {
+        a as i32 as i64 as u64
+    }
+    #[inline(always)]
+    fn pair_up(self, a: &[i16], b: &[i16]) -> (u32, u32) {
+        let pair = |i: usize| u32::from(a[i] as u16) | u32::from(b[i] as u16) << 16;
+        (pair(0), pair(1))
+    }
+}
+
+impl Lanes16 for Portable {
+    #[inline(always)]
+    fn add16(self, a: u32, b: u32) -> u32 {
+        halves(a, b, u16::wrapping_add)
+    }
+    #[inline(always)]
+    fn sub16(self, a: u32, b: u32) -> u32 {
+        halves(a, b, u16::wrapping_sub)
+    }
+    #[inline(always)]
+    fn min16(self, a: u32, b: u32) -> u32 {
+        halves(a, b, |a, b| {
+            // By a mask, as `min`: lanes hold secrets.
+            let less = ((u32::from(a).wrapping_sub(u32::from(b))) >> 16) as u16;
+            b ^ ((a ^ b) & less)
+        })
+    }
+    #[inline(always)]
+    fn mul_lo16(self, a: u32, b: u32) -> u32 {
+        halves(a, b, u16::wrapping_mul)
+    }
+    #[inline(always)]
+    fn mul_hi16(self, a: u32, b: u32) -> u32 {
+        halves(a, b, |a, b| ((u32::from(a) * u32::from(b)) >> 16) as u16)
+    }
+    #[inline(always)]
+    fn xor(self, a: u32, b: u32) -> u32 {
+        a ^ b
+    }
+    #[inline(always)]
+    fn shr28_signed(self, a: u32) -> u32 {
+        ((a as i32) >> 28) as u32
+    }
+    #[inline(always)]
+    fn shl16(self, a: u32) -> u32 {
+        a << 16
+    }
+    #[inline(always)]
+    fn pack_high(self, a: u32, b: u32) -> u32 {
+        a >> 16 | (b & 0xffff_0000)
+    }
+    #[inline(always)]
+    fn join_words(self, low: u32, high: u32) -> u64 {
+        u64::from(low) | u64::from(high) << 32
     }
 }

@@ -34,7 +34,7 @@ fn words_of<S: Simd>(simd: S, value: S::W) -> Vec<u64> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn matches_the_single_lane<S: Dot>(simd: S) {
+fn matches_the_single_lane<S: Lanes16>(simd: S) {
     let one = Portable;
     for round in 0..64 {
         let (a_lines, b_lines) = (test_lines(&format!("a{round}")), test_lines(&format!("b{round}")));
@@ -52,6 +52,19 @@ fn matches_the_single_lane<S: Dot>(simd: S) {
         assert_eq!(lanes_of(simd, simd.and(av, bv)), each(&|a, b| a & b));
         assert_eq!(lanes_of(simd, simd.shr16_signed(av)), each(&|a, _| ((a as i32) >> 16) as u32));
         assert_eq!(lanes_of(simd, simd.splat(a[3])), vec![a[3]; S::LANES]);
+
+        assert_eq!(lanes_of(simd, simd.add16(av, bv)), each(&|a, b| one.add16(a, b)));
+        assert_eq!(lanes_of(simd, simd.sub16(av, bv)), each(&|a, b| one.sub16(a, b)));
+        assert_eq!(lanes_of(simd, simd.min16(av, bv)), each(&|a, b| one.min16(a, b)));
+        assert_eq!(lanes_of(simd, simd.mul_lo16(av, bv)), each(&|a, b| one.mul_lo16(a, b)));
+        assert_eq!(lanes_of(simd, simd.mul_hi16(av, bv)), each(&|a, b| one.mul_hi16(a, b)));
+        assert_eq!(lanes_of(simd, simd.xor(av, bv)), each(&|a, b| a ^ b));
+        assert_eq!(lanes_of(simd, simd.shr28_signed(av)), each(&|a, _| ((a as i32) >> 28) as u32));
+        assert_eq!(lanes_of(simd, simd.shl16(av)), each(&|a, _| a << 16));
+        let high: Vec<u32> = [a, b].concat().chunks(2).map(|pair| one.pack_high(pair[0], pair[1])).collect();
+        assert_eq!(lanes_of(simd, simd.pack_high(av, bv)), high);
+        let joined: Vec<u64> = a.iter().zip(b).map(|(&a, &b)| one.join_words(a, b)).collect();
+        assert_eq!(words_of(simd, simd.join_words(av, bv)), joined);
 
         let (x, y) = simd.zip(av, bv);
         let zipped: Vec<u32> = a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect();
@@ -148,4 +161,31 @@ fn wipe_clears() {
     let mut lines = test_lines("wipe");
     wipe(&mut lines);
     assert!(words(&lines).iter().all(|&word| word == 0));
+}
+
+/// The single lane's 16-bit halves against arithmetic on them, and its dot product.
+#[test]
+fn the_single_lane_has_two_halves() {
+    let one = Portable;
+    let edges = [0u16, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 12289];
+    for low in edges {
+        for high in edges {
+            for other in edges {
+                let a = u32::from(low) | u32::from(high) << 16;
+                let b = u32::from(other) | u32::from(low) << 16;
+                let each =
+                    |f: &dyn Fn(u16, u16) -> u16| u32::from(f(low, other)) | u32::from(f(high, low)) << 16;
+                assert_eq!(one.add16(a, b), each(&u16::wrapping_add));
+                assert_eq!(one.sub16(a, b), each(&u16::wrapping_sub));
+                assert_eq!(one.min16(a, b), each(&std::cmp::min));
+                assert_eq!(one.mul_lo16(a, b), each(&u16::wrapping_mul));
+                assert_eq!(one.mul_hi16(a, b), each(&|x, y| ((u32::from(x) * u32::from(y)) >> 16) as u16));
+                let dot = i64::from(low as i16) * i64::from(other as i16)
+                    + i64::from(high as i16) * i64::from(low as i16)
+                    + i64::from(a);
+                assert_eq!(one.dot(a, a, b), dot as u32);
+                assert_eq!(one.pack_high(a, b), a >> 16 | (b >> 16) << 16);
+            }
+        }
+    }
 }

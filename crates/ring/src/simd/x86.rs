@@ -1,6 +1,6 @@
 //! AVX2 and AVX-512 behind [`Simd`] and [`Dot`]: the only place that names an intrinsic.
 
-use super::{Dot, Line, Simd};
+use super::{Dot, Lanes16, Line, Simd};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
@@ -59,6 +59,17 @@ const ZIP_HIGH: [u32; 16] = lanes16([8, 24], 1);
 /// Even and odd lanes of two vectors.
 const EVEN: [u32; 16] = lanes16([0, 2], 4);
 const ODD: [u32; 16] = lanes16([1, 3], 4);
+
+/// The upper halves of the 32-bit lanes of two vectors.
+const HIGH_HALVES: [u16; 32] = {
+    let mut index = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        index[i] = 2 * i as u16 + 1;
+        i += 1;
+    }
+    index
+};
 
 const fn lanes32(start: u16) -> [u16; 32] {
     let mut index = [0; 32];
@@ -198,6 +209,29 @@ impl Dot for Avx2 {
     }
 }
 
+impl Lanes16 for Avx2 {
+    intrinsics! {
+        fn add16(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
+        fn sub16(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi16(a, b) }
+        fn min16(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epu16(a, b) }
+        fn mul_lo16(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
+        fn mul_hi16(a: __m256i, b: __m256i) -> __m256i { _mm256_mulhi_epu16(a, b) }
+        fn xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
+        fn shr28_signed(a: __m256i) -> __m256i { _mm256_srai_epi32::<28>(a) }
+        fn shl16(a: __m256i) -> __m256i { _mm256_slli_epi32::<16>(a) }
+        fn pack_high(a: __m256i, b: __m256i) -> __m256i {{
+            // Within halves of vectors first; their quarters are then 0, 2, 1, 3.
+            let packed = _mm256_packus_epi32(_mm256_srli_epi32::<16>(a), _mm256_srli_epi32::<16>(b));
+            _mm256_permute4x64_epi64::<0xD8>(packed)
+        }}
+    }
+
+    #[inline(always)]
+    fn join_words(self, low: __m256i, high: __m256i) -> [__m256i; 2] {
+        self.zip(low, high).into()
+    }
+}
+
 impl Simd for Avx512 {
     type V = __m512i;
     type W = [__m512i; 2];
@@ -321,5 +355,26 @@ impl Dot for Avx512 {
                 _mm512_permutex2var_epi16(a, std::mem::transmute::<[u16; 32], __m512i>(PAIR_HIGH), b),
             )
         }
+    }
+}
+
+impl Lanes16 for Avx512 {
+    intrinsics! {
+        fn add16(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi16(a, b) }
+        fn sub16(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi16(a, b) }
+        fn min16(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epu16(a, b) }
+        fn mul_lo16(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi16(a, b) }
+        fn mul_hi16(a: __m512i, b: __m512i) -> __m512i { _mm512_mulhi_epu16(a, b) }
+        fn xor(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+        fn shr28_signed(a: __m512i) -> __m512i { _mm512_srai_epi32::<28>(a) }
+        fn shl16(a: __m512i) -> __m512i { _mm512_slli_epi32::<16>(a) }
+        fn pack_high(a: __m512i, b: __m512i) -> __m512i {
+            _mm512_permutex2var_epi16(a, std::mem::transmute::<[u16; 32], __m512i>(HIGH_HALVES), b)
+        }
+    }
+
+    #[inline(always)]
+    fn join_words(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
+        self.zip(low, high).into()
     }
 }

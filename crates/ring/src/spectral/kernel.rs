@@ -1,0 +1,391 @@
+//! The product for any vector type: transforms of rows and weights, the products at each frequency, and the way back.
+
+use super::transform::{
+    Factor, PRIMES, Tables, backward, both, centre, forward, lift, montgomery, mul_factor, pair, reduce,
+};
+use super::{BLOCK, Spectral};
+use crate::product::ntt::invert;
+use crate::simd::{Lanes16, Line, Portable, multiversion, words};
+
+/// Pairs of terms between two reductions: `2 * 12 * h^2 + 2^28 + 2^15 < 2^31` with `h = 7680` the largest residue.
+const PAIRS: usize = 12;
+/// Pairs whose sum needs no reduction at all before Montgomery's: `2 * 9 * h^2 <= 2^30`.
+const FEW_PAIRS: usize = 9;
+
+/// Constants of the way back.
+pub(super) struct Recombination {
+    /// By prime: `2^16 / M * p / P` modulo p, which the transformed weights carry.
+    scales: Vec<Factor>,
+    /// Where the estimate of v and each limb begin: with residues z = y - h, what the h add up to.
+    estimate_start: u32,
+    /// By pair of primes: `2^28 / p`.
+    estimates: [u32; 3],
+    /// By limb and pair of primes: limbs of the `P/p`.
+    limbs: [[u32; 3]; 4],
+    /// By limb: minus that of the product of all primes, and that of the sum of `h P/p`.
+    ends: [u32; 4],
+}
+
+/// Limb `limb` of `word`, balanced.
+fn limb(word: u64, limb: u32) -> i16 {
+    ((word.wrapping_add(0x8000_8000_8000_8000) >> (16 * limb)) as u16 ^ 0x8000) as i16
+}
+
+impl Recombination {
+    pub(super) fn new(primes: usize, frequencies: usize) -> Recombination {
+        let primes = &PRIMES[..primes];
+        let product: u128 = primes.iter().map(|&p| u128::from(p)).product();
+        // A prime that is not there has constants of zero.
+        let prime = |i: usize| primes.get(i).copied();
+        let cofactor = |i: usize| prime(i).map_or(0, |p| product / u128::from(p));
+        let estimate = |i: usize| prime(i).map_or(0, |p| ((1u32 << 29) / u32::from(p)).div_ceil(2) as i16);
+        let scale = |i: usize| {
+            let p = primes[i];
+            let of = (cofactor(i) % u128::from(p)) as u64 * frequencies as u64;
+            Factor::new((1 << 16) % u64::from(p) * invert(of % u64::from(p), u32::from(p)), p)
+        };
+        let halves = |i: usize| prime(i).map_or(0, |p| p / 2);
+        let offset = (0..6).map(|i| cofactor(i) * u128::from(halves(i))).sum::<u128>() as u64;
+        let start: u32 = (0..6).map(|i| u32::from(halves(i)) * estimate(i) as u32).sum();
+        let each_pair = |of: &dyn Fn(usize) -> i16| [0, 2, 4].map(|i| pair(of(i), of(i + 1)));
+        Recombination {
+            scales: (0..primes.len()).map(scale).collect(),
+            estimate_start: start,
+            estimates: each_pair(&estimate),
+            limbs: [0, 1, 2, 3].map(|l| each_pair(&|i| limb(cofactor(i) as u64, l))),
+            ends: [0, 1, 2, 3].map(|l| pair(limb((product as u64).wrapping_neg(), l), limb(offset, l))),
+        }
+    }
+}
+
+/// Memory of one thread.
+pub(super) struct Scratch {
+    /// One prime's transformed weights: `[frequency][pair of taps]`, a line each.
+    weights: Vec<Line>,
+    /// The weights of one pair of taps, by power of Y and then by frequency.
+    column: Vec<Line>,
+    /// Residues of 16 outputs: `[output][prime][n]`.
+    residues: Vec<Line>,
+    /// The last output.
+    pub(super) words: Vec<u64>,
+}
+
+impl Scratch {
+    pub(super) fn new(plan: &Spectral) -> Scratch {
+        Scratch {
+            weights: vec![Line::ZERO; plan.frequencies * plan.pairs()],
+            column: vec![Line::ZERO; plan.frequencies],
+            residues: vec![Line::ZERO; BLOCK * plan.primes() * plan.n / 32],
+            words: vec![0; plan.n],
+        }
+    }
+}
+
+/// One row: residues of the words, transformed, centred, extended.
+#[inline(always)]
+fn transform_row_generic<S: Lanes16>(
+    simd: S,
+    plan: &Spectral,
+    row: &[u64],
+    scratch: &mut [Line],
+    out: &mut [Line],
+) {
+    let vectors = plan.n / S::LANES;
+    let (limbs, residues) = scratch.split_at_mut(plan.n / 8);
+    let (limbs, residues) = (simd.view_mut(limbs), simd.view_mut(residues));
+    // Words u = x + half in 0..2^bits; the limbs of x as pairs of 16-bit lanes, balanced as in `planes`.
+    let half = 1u64 << (plan.bits - 1);
+    let (to_half, mask) = (simd.splat_word(half), simd.splat_word(crate::mask(plan.bits)));
+    let balance = simd.splat_word(0x8000_8000_8000_8000u64.wrapping_sub(half));
+    let flip = simd.splat(0x8000_8000);
+    for (v, words) in row.chunks_exact(S::LANES).enumerate() {
+        let u = simd.and_words(simd.add_words(simd.load_words(words), to_half), mask);
+        let (low, high) = simd.split_words(simd.add_words(u, balance));
+        (limbs[v], limbs[vectors + v]) = (simd.xor(low, flip), simd.xor(high, flip));
+    }
+    let (low, high) = limbs.split_at(vectors);
+    let part = plan.lanes / (2 * S::LANES);
+    let extension = plan.extension / (2 * S::LANES);
+    let out = simd.view_mut(out);
+    let primes = out.chunks_exact_mut(plan.frequencies * (part + extension));
+    for (tables, out) in plan.tables.iter().zip(primes) {
+        let p = simd.splat(both(tables.prime));
+        let constants = (simd.splat(tables.limbs[0]), simd.splat(tables.limbs[1]));
+        for (residue, (low, high)) in residues.iter_mut().zip(low.chunks_exact(2).zip(high.chunks_exact(2))) {
+            let first = residue_of(simd, low[0], high[0], constants, tables);
+            let second = residue_of(simd, low[1], high[1], constants, tables);
+            *residue = lift(simd, simd.pack_high(first, second), tables.prime);
+        }
+        forward(simd, residues, plan.frequencies, &tables.roots, tables.prime);
+        let frequencies = residues.chunks_exact(part).zip(out.chunks_exact_mut(part + extension));
+        for ((lanes, out), &turn) in frequencies.zip(&tables.turns) {
+            let (own, repeated) = out.split_at_mut(part);
+            for (out, &x) in own.iter_mut().zip(lanes) {
+                *out = centre(simd, x, tables.prime);
+            }
+            for (out, &x) in repeated.iter_mut().zip(lanes) {
+                *out = centre(simd, mul_factor(simd, x, turn, p), tables.prime);
+            }
+        }
+    }
+}
+
+/// Residues of words by their limbs, as [`montgomery`] gives them: a sum of four products of at most `2^15 * 7680`.
+#[inline(always)]
+fn residue_of<S: Lanes16>(
+    simd: S,
+    low: S::V,
+    high: S::V,
+    (first, second): (S::V, S::V),
+    tables: &Tables,
+) -> S::V {
+    montgomery(simd, simd.dot(simd.dot(simd.splat(0), low, first), high, second), tables)
+}
+
+/// Interleaves the taps of every pair at one frequency, whose part of row r begins at line `first + r * row_lines`.
+#[inline(always)]
+fn pack_panel_generic<S: Lanes16>(
+    simd: S,
+    plan: &Spectral,
+    rows: &[Line],
+    first: usize,
+    row_lines: usize,
+    part: usize,
+    panel: &mut [Line],
+) {
+    let pairs = plan.pairs();
+    let panel = simd.view_mut(panel);
+    let lanes = |tap: usize| -> &[i16] {
+        // Where the last pair has one tap only, its second weight is zero and any lanes do.
+        let tap = plan.taps[tap.min(plan.taps.len() - 1)];
+        let lanes: &[i16] = bytemuck::cast_slice(&rows[first + tap.row * row_lines..][..part]);
+        &lanes[tap.shift..][..plan.lanes]
+    };
+    for pair in 0..pairs {
+        let (a, b) = (lanes(2 * pair), lanes(2 * pair + 1));
+        for (group, at) in (0..plan.lanes).step_by(2 * S::LANES).enumerate() {
+            let (low, high) = simd.pair_up(&a[at..], &b[at..]);
+            let place = 2 * (group * pairs + pair);
+            (panel[place], panel[place + 1]) = (low, high);
+        }
+    }
+}
+
+/// Residues of up to 16 outputs.
+#[inline(always)]
+fn block_generic<S: Lanes16>(
+    simd: S,
+    plan: &Spectral,
+    panels: &[Line],
+    weights: &[Line],
+    outs: usize,
+    scratch: &mut Scratch,
+) {
+    let (m, pairs, panel_lines) = (plan.frequencies, plan.pairs(), plan.panel_lines());
+    for (index, tables) in plan.tables.iter().enumerate() {
+        let scale = plan.recombination.scales[index];
+        transform_weights(simd, tables, scale, m, weights, &mut scratch.column, &mut scratch.weights);
+        for t in 0..m {
+            let panel = simd.view(&panels[(index * m + t) * panel_lines..][..panel_lines]);
+            let weights = &scratch.weights[t * pairs..][..pairs];
+            let residues = simd.view_mut(&mut scratch.residues);
+            let groups = plan.lanes / (2 * S::LANES);
+            for (group, panel) in panel.chunks_exact(2 * pairs).enumerate() {
+                // Output d's residues here are `step` vectors behind those of output d - 1.
+                let step = plan.tables.len() * m * groups;
+                let mut first = 0;
+                while first < outs {
+                    let to = &mut residues[first * step + (index * m + t) * groups + group..];
+                    // 16 sums of 32 registers with AVX-512, 8 of 16 with AVX2.
+                    first += if S::LANES == 16 {
+                        tile::<S, 8>(simd, tables, panel, weights, first, to, step)
+                    } else {
+                        tile::<S, 4>(simd, tables, panel, weights, first, to, step)
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// One prime's weights at all frequencies, centred.
+#[inline(always)]
+fn transform_weights<S: Lanes16>(
+    simd: S,
+    tables: &Tables,
+    scale: Factor,
+    m: usize,
+    weights: &[Line],
+    column: &mut [Line],
+    out: &mut [Line],
+) {
+    let (p, p2) = (simd.splat(both(tables.prime)), simd.splat(both(2 * tables.prime)));
+    let pairs = weights.len() / m;
+    let per_line = Line::WORDS / S::LANES;
+    let column = simd.view_mut(column);
+    let out = simd.view_mut(out);
+    for (pair, weights) in weights.chunks_exact(m).enumerate() {
+        for (x, &w) in column.iter_mut().zip(simd.view(weights)) {
+            // |w| < 2^14 < 2p.
+            *x = simd.add16(w, p2);
+        }
+        forward(simd, column, m, &tables.inverse_roots, tables.prime);
+        for (t, x) in column.chunks_exact(per_line).enumerate() {
+            let to = &mut out[(t * pairs + pair) * per_line..][..per_line];
+            for (to, &x) in to.iter_mut().zip(x) {
+                *to = centre(simd, mul_factor(simd, x, scale, p), tables.prime);
+            }
+        }
+    }
+}
+
+/// Outputs `first..first + D` at `2 * LANES` lanes of one frequency, to every `step`-th vector of `to`. Returns D.
+#[inline(always)]
+fn tile<S: Lanes16, const D: usize>(
+    simd: S,
+    tables: &Tables,
+    panel: &[S::V],
+    weights: &[Line],
+    first: usize,
+    to: &mut [S::V],
+    step: usize,
+) -> usize {
+    let few = weights.len() <= FEW_PAIRS;
+    let mut sums = [[simd.splat(0); 2]; D];
+    for (panel, weights) in panel.chunks(2 * PAIRS).zip(weights.chunks(PAIRS)) {
+        for (data, weights) in panel.chunks_exact(2).zip(weights) {
+            let weights: &[u32; D] = weights.0[first..].first_chunk().expect("a tile within a line");
+            for (sums, &weight) in sums.iter_mut().zip(weights) {
+                let weight = simd.splat(weight);
+                sums[0] = simd.dot(sums[0], data[0], weight);
+                sums[1] = simd.dot(sums[1], data[1], weight);
+            }
+        }
+        if !few {
+            for sums in &mut sums {
+                sums[0] = fold(simd, sums[0], tables);
+                sums[1] = fold(simd, sums[1], tables);
+            }
+        }
+    }
+    for (sums, to) in sums.iter().zip(to.iter_mut().step_by(step)) {
+        let packed = simd.pack_high(montgomery(simd, sums[0], tables), montgomery(simd, sums[1], tables));
+        *to = lift(simd, packed, tables.prime);
+    }
+    D
+}
+
+/// The same residue, of at most `2^28 + 2^15` in magnitude: the signed low half plus `2^16 mod p` times what is above it.
+#[inline(always)]
+fn fold<S: Lanes16>(simd: S, sum: S::V, tables: &Tables) -> S::V {
+    let carry = simd.splat(0x8000);
+    let halves = simd.xor(simd.add(sum, carry), carry);
+    simd.dot(simd.splat(0), halves, simd.splat(tables.fold))
+}
+
+/// The words of output `d` of the last block.
+#[inline(always)]
+fn recombine_generic<S: Lanes16>(simd: S, plan: &Spectral, d: usize, scratch: &mut Scratch) {
+    let (n, count) = (plan.n, plan.tables.len());
+    let constants = &plan.recombination;
+    let residues = &mut scratch.residues[d * count * n / 32..][..count * n / 32];
+    for (tables, residues) in plan.tables.iter().zip(residues.chunks_exact_mut(n / 32)) {
+        let residues = simd.view_mut(residues);
+        backward(simd, residues, plan.frequencies, &tables.inverse_roots, tables.prime);
+        let (p, h) = (simd.splat(both(tables.prime)), simd.splat(both(tables.prime / 2)));
+        for y in residues {
+            *y = simd.sub16(reduce(simd, *y, p), h);
+        }
+    }
+    let residues: &[i16] = bytemuck::cast_slice(words(residues));
+    let mask = simd.splat_word(crate::mask(plan.bits));
+    let used = count.div_ceil(2);
+    for (v, out) in scratch.words.chunks_exact_mut(2 * S::LANES).enumerate() {
+        let mut low = [simd.splat(0); 3];
+        let mut high = low;
+        for i in 0..used {
+            // Where the last pair has one prime only, the constants of the second are zero and any residues do.
+            let (first, second) = (2 * i, (2 * i + 1).min(count - 1));
+            let at = 2 * S::LANES * v;
+            (low[i], high[i]) = simd.pair_up(&residues[first * n + at..], &residues[second * n + at..]);
+        }
+        let (first, second) = out.split_at_mut(S::LANES);
+        simd.store_words(first, simd.and_words(word(simd, constants, &low), mask));
+        simd.store_words(second, simd.and_words(word(simd, constants, &high), mask));
+    }
+}
+
+/// The words with these residues, in pairs of primes.
+#[inline(always)]
+fn word<S: Lanes16>(simd: S, constants: &Recombination, residues: &[S::V; 3]) -> S::W {
+    // v, rounded: in units of 2^-28 it lies within 2^-12 of an integer plus x/P, and that is below 1/2 - 2^-11.
+    let start = simd.splat(constants.estimate_start + (1 << 27));
+    let estimate = sum(simd, start, residues, &constants.estimates);
+    let quotient = simd.add(simd.shr28_signed(estimate), simd.splat(0x1_0000));
+    let s0 = limb_sum(simd, constants, 0, residues, quotient);
+    let s1 = simd.add(limb_sum(simd, constants, 1, residues, quotient), simd.shr16_signed(s0));
+    let s2 = simd.add(limb_sum(simd, constants, 2, residues, quotient), simd.shr16_signed(s1));
+    let s3 = simd.add(limb_sum(simd, constants, 3, residues, quotient), simd.shr16_signed(s2));
+    simd.join_words(join(simd, s0, s1), join(simd, s2, s3))
+}
+
+/// `start` and the products of residues and constants, all in pairs.
+#[inline(always)]
+fn sum<S: Lanes16>(simd: S, start: S::V, residues: &[S::V; 3], pairs: &[u32; 3]) -> S::V {
+    let sum = simd.dot(start, residues[0], simd.splat(pairs[0]));
+    let sum = simd.dot(sum, residues[1], simd.splat(pairs[1]));
+    simd.dot(sum, residues[2], simd.splat(pairs[2]))
+}
+
+/// Limb l of the words before carries, below `6 * 2^28 + 2^18` in magnitude.
+#[inline(always)]
+fn limb_sum<S: Lanes16>(
+    simd: S,
+    constants: &Recombination,
+    l: usize,
+    residues: &[S::V; 3],
+    quotient: S::V,
+) -> S::V {
+    let sum = sum(simd, simd.splat(0), residues, &constants.limbs[l]);
+    simd.dot(sum, quotient, simd.splat(constants.ends[l]))
+}
+
+/// 32 bits of two limbs.
+#[inline(always)]
+fn join<S: Lanes16>(simd: S, low: S::V, high: S::V) -> S::V {
+    simd.xor(simd.and(low, simd.splat(0xffff)), simd.shl16(high))
+}
+
+multiversion!(
+    pub(super) fn transform_row(plan: &Spectral, row: &[u64], scratch: &mut [Line], out: &mut [Line]) = transform_row_generic,
+    scalar |plan, row, scratch, out| transform_row_generic(Portable, plan, row, scratch, out)
+);
+multiversion!(
+    pub(super) fn pack_panel(
+        plan: &Spectral,
+        rows: &[Line],
+        first: usize,
+        row_lines: usize,
+        part: usize,
+        panel: &mut [Line],
+    ) = pack_panel_generic,
+    scalar |plan, rows, first, row_lines, part, panel| {
+        pack_panel_generic(Portable, plan, rows, first, row_lines, part, panel)
+    }
+);
+multiversion!(
+    pub(super) fn block(
+        plan: &Spectral,
+        panels: &[Line],
+        weights: &[Line],
+        outs: usize,
+        scratch: &mut Scratch,
+    ) = block_generic,
+    scalar |plan, panels, weights, outs, scratch| {
+        block_generic(Portable, plan, panels, weights, outs, scratch)
+    }
+);
+multiversion!(
+    pub(super) fn recombine(plan: &Spectral, d: usize, scratch: &mut Scratch) = recombine_generic,
+    scalar |plan, d, scratch| recombine_generic(Portable, plan, d, scratch)
+);
