@@ -26,6 +26,7 @@ use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
+pub(crate) use server::gemm_terms;
 pub use server::{ServerLayer, ServerPrepared, Upload};
 
 /// Why a layer cannot run in this backend.

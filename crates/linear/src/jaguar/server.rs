@@ -6,11 +6,13 @@ use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
+use jaguar_ring::spectral::{Spectral, SpectralWeights};
 use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 
 use super::{A_HALF_BITS, Layer};
+use crate::layout::Layout;
 
 /// One linear layer with its weights.
 pub struct ServerLayer {
@@ -22,6 +24,8 @@ pub struct ServerLayer {
     reach: usize,
     /// Σ w·X^shift·a of every response, its high 32 bits.
     a_half: OnceLock<Vec<u32>>,
+    /// Whether [`Spectral`] may be used.
+    may_transform: bool,
 }
 
 /// What the server keeps of one layer for one query. Used once: `run` consumes it.
@@ -34,6 +38,15 @@ pub struct ServerPrepared {
 pub struct Upload(Vec<u64>);
 
 impl ServerLayer {
+    /// As [`new`](Self::new), but the a half is always computed from limb planes: what it is tested against and measured
+    /// against.
+    ///
+    /// # Panics
+    /// As `new`.
+    pub fn from_limbs(layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
+        Self { may_transform: false, ..Self::new(layer, weights, weight_bits) }
+    }
+
     /// Packs the weights for the kernels.
     ///
     /// # Panics
@@ -49,7 +62,14 @@ impl ServerLayer {
             .map(|w| PackedWeights::new(outs, terms, weight_bits, w))
             .collect();
         let reach = (0..groups).flat_map(|g| layout.terms(g)).map(|(_, shift)| shift).max().unwrap_or(0);
-        Self { reach, weights: packed, bias: weights.bias.clone(), a_half: OnceLock::new(), layer }
+        Self {
+            reach,
+            weights: packed,
+            bias: weights.bias.clone(),
+            a_half: OnceLock::new(),
+            may_transform: true,
+            layer,
+        }
     }
 
     /// What both parties know of the layer.
@@ -64,12 +84,7 @@ impl ServerLayer {
         let outs = layout.out_shape()[0] / layout.spec().groups;
         let mut out = vec![0; layout.out_shape()[0] * len];
         let one_group = |(g, out): (usize, &mut [u64])| {
-            let terms: Vec<Term> = layout
-                .terms(g)
-                .into_iter()
-                .map(|(row, offset)| Term { row: row as u32, offset: offset as u32 })
-                .collect();
-            spa_gemm(planes, &terms, &self.weights[g], len, out, len);
+            spa_gemm(planes, &gemm_terms(layout, g), &self.weights[g], len, out, len);
         };
         if self.weights.len() == 1 {
             one_group((0, &mut out));
@@ -84,23 +99,54 @@ impl ServerLayer {
         self.a_half(public);
     }
 
-    fn a_half(&self, public: &PublicSeed) -> &[u32] {
+    /// Computed by the limb planes' matrix product, or by way of a transform over the maps of packed ciphertexts where that is
+    /// faster ([`Spectral::best`]); both give the same bits.
+    pub(super) fn a_half(&self, public: &PublicSeed) -> &[u32] {
         self.a_half.get_or_init(|| {
             let Layer { layout, params, index, .. } = &self.layer;
             let (n, k, per_tile) = (layout.ring_dim(), params.modulus_bits(), layout.ciphertexts_per_tile());
-            let mut kept = Vec::with_capacity(layout.responses() * n);
-            for t in 0..layout.tiles().len() {
-                let mut planes = LimbPlanes::new(k, per_tile, 2 * n);
-                let mut a = vec![0; n];
-                for i in 0..per_tile {
-                    public.a(params, *index, t * per_tile + i, &mut a);
-                    planes.set_row_negacyclic(i, &a);
+            let keep = |words: &[u64], out: &mut [u32]| {
+                for (out, &w) in out.iter_mut().zip(words) {
+                    *out = high_bits(w, k, A_HALF_BITS.min(k)) as u32;
                 }
-                let full = self.convolve(&planes, n);
-                kept.extend(full.iter().map(|&w| high_bits(w, k, A_HALF_BITS.min(k)) as u32));
+            };
+            let spectral = self.spectral();
+            let mut kept = vec![0; layout.responses() * n];
+            let tiles = kept.chunks_exact_mut(layout.out_shape()[0] * n);
+            for (t, kept) in tiles.enumerate() {
+                let a = |i: usize, words: &mut [u64]| public.a(params, *index, t * per_tile + i, words);
+                if let Some((plan, weights)) = &spectral {
+                    plan.multiply(&plan.rows(a), weights, kept, keep);
+                } else {
+                    let mut planes = LimbPlanes::new(k, per_tile, n + self.reach);
+                    planes.rows_mut().enumerate().par_bridge().for_each_init(
+                        || vec![0; n],
+                        |words, (i, mut row)| {
+                            a(i, words);
+                            row.set_negacyclic(words);
+                        },
+                    );
+                    keep(&self.convolve(&planes, n), kept);
+                }
             }
             kept
         })
+    }
+
+    /// How the a half is transformed, with the weights ordered for it, if that is faster. A grouped layer has as many small
+    /// products as groups, in which no two terms fall together.
+    pub(super) fn spectral(&self) -> Option<(Spectral, SpectralWeights)> {
+        let Layer { layout, params, .. } = &self.layer;
+        let [weights] = &self.weights[..] else { return None };
+        if !self.may_transform {
+            return None;
+        }
+        let (n, k, outs) = (layout.ring_dim(), params.modulus_bits(), weights.outs());
+        let terms = gemm_terms(layout, 0);
+        let plan =
+            Spectral::best(n, k, layout.ciphertexts_per_tile(), &terms, outs, weights.weight_bits(), n)?;
+        let weights = plan.weights(weights);
+        Some((plan, weights))
     }
 
     /// The hint of responses `range` for the client whose hint key this is: `A = Σ w·X^shift·a + p1·u + e1`, rounded to
@@ -239,6 +285,12 @@ impl ServerLayer {
         }
         phases
     }
+}
+
+/// The terms of a group's outputs, as kernels take them.
+pub(crate) fn gemm_terms(layout: &Layout, group: usize) -> Vec<Term> {
+    let terms = layout.terms(group).into_iter();
+    terms.map(|(row, offset)| Term { row: row as u32, offset: offset as u32 }).collect()
 }
 
 /// The `keep` highest of k bits, rounded.

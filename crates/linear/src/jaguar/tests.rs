@@ -233,6 +233,30 @@ fn other_secure_parameters_work_too() {
     }
 }
 
+/// Both ways to the a half give the same bits; the first four layers go by frequencies.
+#[test]
+fn the_a_half_is_the_same_from_limbs_and_from_frequencies() {
+    let public = PublicSeed([9; 32]);
+    for (i, (spec, shape)) in [
+        (spec(20, [3, 3], 1, 1, 1), [70, 7, 7]),
+        (spec(33, [3, 3], 2, 1, 1), [20, 14, 14]),
+        (spec(97, [1, 1], 1, 0, 1), [64, 14, 14]),
+        (spec(10, [1, 1], 1, 0, 1), [3000, 1, 1]),
+        (spec(6, [1, 1], 1, 0, 1), [8, 56, 56]),
+        (spec(24, [3, 3], 1, 1, 24), [24, 14, 14]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let case = Case::new(Parameters::DEFAULT, spec, shape, 16, 1, i % 2 == 0).unwrap();
+        let transformed = ServerLayer::new(case.layer.clone(), &case.weights, WEIGHT_BITS);
+        let plain = ServerLayer::from_limbs(case.layer.clone(), &case.weights, WEIGHT_BITS);
+        assert_eq!(transformed.spectral().is_some(), i < 4, "layer {i}");
+        assert!(plain.spectral().is_none());
+        assert!(transformed.a_half(&public) == plain.a_half(&public), "layer {i}");
+    }
+}
+
 #[test]
 fn a_layer_that_the_ring_cannot_hold_is_refused() {
     let layout = |shift| Layout::new(2048, &Linear { shift, ..spec(2, [1, 1], 1, 0, 1) }, [4, 4, 4]).unwrap();
