@@ -11,7 +11,7 @@ use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_linear::jaguar::{Layer, ServerLayer};
 use jaguar_linear::layout::Layout;
 use jaguar_ring::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring};
+use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::memory_pair;
 use serde_json::json;
 
@@ -89,7 +89,8 @@ fn measure(case: &Case, ring: &Ring, repeats: usize) -> [f64; 3] {
     let weights = (0..count).map(|_| (prg.next_u64() % 4095) as i16 - 2047).collect();
     let weights = Weights { weights, bias: Bias::PerChannel(vec![0; case.spec.out_channels]) };
     let public = PublicSeed([9; 32]);
-    let p0 = ring.prepare_wide(&QuerySecret::from_prg(ring, &mut prg).zero_key(ring, &public.p1(&params)));
+    let p0 = QuerySecret::from_prg(ring, &mut prg).zero_key(ring, &public.p1(&params));
+    let p0 = ZeroKey::new(ring, &p0, &mut prg);
     let mut x = vec![0; case.shape.iter().product()];
     prg.fill_words(&mut x, layer.input_bits());
     let (uploads, upload_bits) = layer.upload();

@@ -96,6 +96,32 @@ impl Layout {
     /// # Panics
     /// When the layer does not fit its input, which `Network::validate` excludes.
     pub fn new(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
+        Self::arrange(ring_dim, spec, in_shape, false)
+    }
+
+    /// As [`new`](Self::new), but with rows a power of two apart where that takes no more ciphertexts: the rows of a kernel
+    /// then fall together in [`jaguar_ring::spectral`]. More coefficients are read, since rows share fewer zeros.
+    ///
+    /// # Errors
+    /// As `new`.
+    ///
+    /// # Panics
+    /// As `new`.
+    pub fn aligned(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
+        let tight = Self::arrange(ring_dim, spec, in_shape, false)?;
+        match Self::arrange(ring_dim, spec, in_shape, true) {
+            Ok(aligned)
+                if tight.reach[0] > 0
+                    && aligned.tiles.len() <= tight.tiles.len()
+                    && aligned.slots >= tight.slots =>
+            {
+                Ok(aligned)
+            }
+            _ => Ok(tight),
+        }
+    }
+
+    fn arrange(ring_dim: usize, spec: &Linear, in_shape: Shape, aligned: bool) -> Result<Self, LayoutError> {
         let [_, h, w] = in_shape;
         let [top, left, bottom, right] = spec.pads;
         let out = |axis: usize, size: usize, pads: usize| {
@@ -129,14 +155,10 @@ impl Layout {
         let dense = spec.stride == [1, 1] && reach != [0, 0];
         // Columns of zeros that a row may share with the next, rows that a slot may share with the next.
         let shared_columns = if dense { left.min(right) } else { 0 };
-        let slot_with_shared_rows = if dense && bottom <= top {
-            Some((top + h) * (plane[1] + reach[1] - shared_columns))
-        } else {
-            None
-        };
+        let shared_rows = (dense && bottom <= top).then_some(top + h);
 
         let (tiles, row_stride, need) =
-            tile(ring_dim, plane, reach, shared_columns, slot_with_shared_rows).ok_or(
+            tile(ring_dim, plane, reach, shared_columns, shared_rows, aligned).ok_or(
                 LayoutError::KernelTooLarge { reach: reach[0] * (1 + reach[1]) + reach[1] + 1, ring_dim },
             )?;
         let fit = ring_dim / need;
@@ -312,22 +334,24 @@ pub struct Contents {
     pub data: Vec<(u32, u32)>,
 }
 
-/// Cuts `plane` into as few tiles as the ring allows. Returns them with the row stride and the coefficients that a
-/// map needs.
+/// Cuts `plane` into as few tiles as the ring allows; where a map is one tile, slots may share zero rows down to `shared_rows` rows
+/// a slot. Returns them with the row stride (a power of two if `aligned`) and the coefficients that a map needs.
 fn tile(
     ring_dim: usize,
     plane: [usize; 2],
     reach: [usize; 2],
     shared_columns: usize,
-    slot_with_shared_rows: Option<usize>,
+    shared_rows: Option<usize>,
+    aligned: bool,
 ) -> Option<(Vec<Tile>, usize, usize)> {
     let [oh, ow] = plane;
     let footprint = |th: usize, tw: usize| {
         let stride = tw + reach[1] - if tw == ow { shared_columns } else { 0 };
+        let stride = if aligned { stride.next_power_of_two() } else { stride };
         let full = (th + reach[0] - 1) * stride + tw + reach[1];
-        let need = match slot_with_shared_rows {
+        let need = match shared_rows {
             // Where the padding is deeper than the kernel reaches, there are outputs beyond the shared rows.
-            Some(shared) if th == oh && tw == ow => shared.min(full).max((th - 1) * stride + tw),
+            Some(rows) if th == oh && tw == ow => (rows * stride).min(full).max((th - 1) * stride + tw),
             _ => full,
         };
         (stride, need)

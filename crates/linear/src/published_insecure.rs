@@ -21,8 +21,12 @@ use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
+use jaguar_ring::spectral::{Spectral, SpectralWeights};
 use jaguar_rlwe::{Parameters, QuerySecret, Ring};
+use rayon::prelude::*;
 
+use crate::inputs::Inputs;
+use crate::jaguar::gemm_terms;
 use crate::layout::{Layout, LayoutError};
 
 /// The published parameters: 126 bits by today's estimates.
@@ -31,11 +35,25 @@ pub fn insecure_published_parameters() -> Parameters {
 }
 
 /// A layer in the published form.
+#[derive(Clone)]
 pub struct InsecurePublishedLayer {
     params: Parameters,
     layout: Layout,
+    inputs: Inputs,
     /// ℓ: bits of the plaintext modulus.
     plaintext_bits: u32,
+}
+
+/// The same with the server's weights, in the order in which its products read them.
+pub struct InsecurePublishedServer {
+    layer: InsecurePublishedLayer,
+    bias: Bias,
+    /// The largest shift of a term.
+    reach: usize,
+    /// By group.
+    products: Vec<(Vec<Term>, PackedWeights)>,
+    /// How either half is computed where a transform over the packed maps is faster than the limb planes.
+    spectral: [Option<(Spectral, SpectralWeights)>; 2],
 }
 
 /// What the client sends.
@@ -45,9 +63,10 @@ pub struct Upload {
 }
 
 /// What the server sends back.
+#[derive(Default)]
 pub struct Export {
-    /// By response: a shifted down by f, N words modulo 2^(54-f).
-    a: Vec<Vec<u64>>,
+    /// a shifted down by f, `[response][N]` words modulo 2^(54-f).
+    a: Vec<u64>,
     /// b shifted down by f and masked, at the outputs `[C, H, W]`.
     b: Vec<u64>,
 }
@@ -63,7 +82,8 @@ impl InsecurePublishedLayer {
         in_shape: Shape,
         plaintext_bits: u32,
     ) -> Result<Self, LayoutError> {
-        Ok(Self { layout: Layout::new(params.ring_dim(), spec, in_shape)?, params, plaintext_bits })
+        let layout = Layout::aligned(params.ring_dim(), spec, in_shape)?;
+        Ok(Self { inputs: Inputs::new(&layout), layout, params, plaintext_bits })
     }
 
     fn shift(&self) -> u32 {
@@ -87,88 +107,25 @@ impl InsecurePublishedLayer {
     /// Step 1, client.
     pub fn encrypt(&self, ring: &Ring, secret: &QuerySecret, x: &[u64], prg: &mut Prg) -> Upload {
         let mut ciphertexts = Vec::new();
-        for tile in self.layout.tiles() {
-            for i in 0..self.layout.ciphertexts_per_tile() {
-                let mut a = vec![0; self.params.ring_dim()];
-                prg.fill_words(&mut a, self.params.modulus_bits());
-                let mut b = secret.encrypt_zero(ring, &a, prg);
-                for &(at, from) in &self.layout.contents(tile, i).data {
-                    let word = &mut b[at as usize];
-                    *word = word.wrapping_add(x[from as usize] << self.delta_bits()) & self.params.mask();
-                }
-                ciphertexts.push([a, b]);
-            }
+        for i in 0..self.layout.ciphertexts() {
+            let mut a = vec![0; self.params.ring_dim()];
+            prg.fill_words(&mut a, self.params.modulus_bits());
+            let mut b = secret.encrypt_zero(ring, &a, prg);
+            self.add_inputs(i, x, &mut b);
+            ciphertexts.push([a, b]);
         }
         Upload { ciphertexts }
     }
 
-    /// Steps 2 and 3, server: the export and the server's share modulo 2^(ℓ-f). `x` is the server's share of the input.
-    pub fn evaluate(
-        &self,
-        weights: &Weights,
-        weight_bits: u32,
-        upload: &Upload,
-        x: &[u64],
-        prg: &mut Prg,
-    ) -> (Export, Vec<u64>) {
-        let layout = &self.layout;
-        let [channels, h, w] = layout.out_shape();
-        let (groups, terms) = (layout.spec().groups, layout.terms_per_output());
-        let (k, n) = (self.params.modulus_bits(), layout.ring_dim());
-        let outs = channels / groups;
-        let mut share = vec![0; layout.outputs()];
-        prg.fill_words(&mut share, self.plaintext_bits - self.shift());
-        let mut export = Export { a: Vec::new(), b: vec![0; layout.outputs()] };
-        for (t, tile) in layout.tiles().iter().enumerate() {
-            let per_tile = layout.ciphertexts_per_tile();
-            let mut halves = [LimbPlanes::new(k, per_tile, 2 * n), LimbPlanes::new(k, per_tile, 2 * n)];
-            for i in 0..per_tile {
-                let [a, b] = &upload.ciphertexts[t * per_tile + i];
-                let mut b = b.clone();
-                for &(at, from) in &layout.contents(tile, i).data {
-                    let word = &mut b[at as usize];
-                    *word = word.wrapping_add(x[from as usize] << self.delta_bits()) & self.params.mask();
-                }
-                halves[0].set_row_negacyclic(i, a);
-                halves[1].set_row_negacyclic(i, &b);
-            }
-            for group in 0..groups {
-                let packed = PackedWeights::new(
-                    outs,
-                    terms,
-                    weight_bits,
-                    &weights.weights[group * outs * terms..(group + 1) * outs * terms],
-                );
-                let terms: Vec<Term> = layout
-                    .terms(group)
-                    .into_iter()
-                    .map(|(row, offset)| Term { row: row as u32, offset: offset as u32 })
-                    .collect();
-                let [a, b] = halves.each_ref().map(|planes| {
-                    let mut out = vec![0; outs * n];
-                    spa_gemm(planes, &terms, &packed, n, &mut out, n);
-                    out
-                });
-                for d in 0..outs {
-                    let channel = group * outs + d;
-                    export.a.push(a[d * n..(d + 1) * n].iter().map(|v| v >> self.shift()).collect());
-                    for (from, to, len) in layout.exports(tile) {
-                        for j in 0..len {
-                            let to = channel * h * w + to + j;
-                            let bias = match &weights.bias {
-                                Bias::PerChannel(b) => b[channel],
-                                Bias::PerElement(b) => b[to],
-                            };
-                            let phase = b[d * n + from + j].wrapping_add((bias as u64) << self.delta_bits());
-                            export.b[to] = ((phase & self.params.mask()) >> self.shift())
-                                .wrapping_sub(share[to] << self.delta_bits())
-                                & self.exported_mask();
-                        }
-                    }
-                }
+    /// Adds Δ·x to the b half of ciphertext `index`; words are modulo 2^64 afterwards.
+    fn add_inputs(&self, index: usize, x: &[u64], b: &mut [u64]) {
+        let input = self.inputs.ciphertext(index);
+        for run in &input.pattern.data {
+            let x = x[input.first_value + run.from as usize..].iter().step_by(self.inputs.step());
+            for (word, &x) in b[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
+                *word = word.wrapping_add(x << self.delta_bits());
             }
         }
-        (export, share)
     }
 
     /// Step 4, client, up to the rounding: the masked products modulo 2^ℓ, `[C, H, W]`. Their low f bits are not masked.
@@ -178,7 +135,7 @@ impl InsecurePublishedLayer {
         let step = self.delta_bits() - self.shift();
         let mut out = export.b.clone();
         let mut product = vec![0; self.params.ring_dim()];
-        for (r, a) in export.a.iter().enumerate() {
+        for (r, a) in export.a.chunks_exact(self.params.ring_dim()).enumerate() {
             secret.times(ring, a, bits, &mut product);
             let (t, d) = (r / channels, r % channels);
             for (from, to, len) in self.layout.exports(&self.layout.tiles()[t]) {
@@ -196,6 +153,123 @@ impl InsecurePublishedLayer {
     /// Step 4, client: its share modulo 2^(ℓ-f).
     pub fn decode(&self, ring: &Ring, secret: &QuerySecret, export: &Export) -> Vec<u64> {
         self.masked_products(ring, secret, export).iter().map(|m| m >> self.shift()).collect()
+    }
+}
+
+impl InsecurePublishedServer {
+    /// Orders the weights.
+    ///
+    /// # Panics
+    /// When the weights are not the layer's (`Model::validate` excludes it).
+    pub fn new(layer: InsecurePublishedLayer, weights: &Weights, weight_bits: u32) -> Self {
+        let layout = &layer.layout;
+        let (n, k, groups) = (layout.ring_dim(), layer.params.modulus_bits(), layout.spec().groups);
+        let (outs, count) = (layout.out_shape()[0] / groups, layout.terms_per_output());
+        assert_eq!(weights.weights.len(), groups * outs * count, "weights of another layer");
+        let products: Vec<_> = weights
+            .weights
+            .chunks_exact(outs * count)
+            .enumerate()
+            .map(|(g, w)| (gemm_terms(layout, g), PackedWeights::new(outs, count, weight_bits, w)))
+            .collect();
+        let shifts = products.iter().flat_map(|(terms, _)| terms.iter().map(|term| term.offset));
+        let reach = shifts.max().unwrap_or(0) as usize;
+        // All of a, but only as much of b as is exported.
+        let lengths = [n, layout.tiles().iter().map(|tile| layout.export_len(tile)).max().unwrap_or(n)];
+        let spectral = lengths.map(|len| {
+            let [(terms, weights)] = &products[..] else { return None };
+            let plan = Spectral::best(n, k, layout.ciphertexts_per_tile(), terms, outs, weight_bits, len)?;
+            let weights = plan.weights(weights);
+            Some((plan, weights))
+        });
+        Self { bias: weights.bias.clone(), reach, products, spectral, layer }
+    }
+
+    /// For every output channel of a tile the first `len` words of Σ w·X^shift·row: `finish(words, out)` for each, with its
+    /// part of `out`. `fill(i, words)` writes row i, whose bits above q mean nothing.
+    fn convolve(
+        &self,
+        spectral: Option<&(Spectral, SpectralWeights)>,
+        len: usize,
+        fill: impl Fn(usize, &mut [u64]) + Sync,
+        out: &mut [u64],
+        finish: impl Fn(&[u64], &mut [u64]) + Sync,
+    ) {
+        if let Some((plan, weights)) = spectral {
+            plan.multiply(&plan.rows(fill), weights, out, |words, out| finish(&words[..len], out));
+            return;
+        }
+        let layout = &self.layer.layout;
+        let (n, k) = (layout.ring_dim(), self.layer.params.modulus_bits());
+        let mut planes = LimbPlanes::new(k, layout.ciphertexts_per_tile(), self.reach + len);
+        let rows: Vec<_> = planes.rows_mut().enumerate().collect();
+        rows.into_par_iter().for_each_init(
+            || vec![0; n],
+            |words, (i, mut row)| {
+                fill(i, words);
+                row.set_negacyclic(words);
+            },
+        );
+        let outs = layout.out_shape()[0] / self.products.len();
+        let each = out.len() / layout.out_shape()[0];
+        out.par_chunks_mut(outs * each).zip(&self.products).for_each_init(
+            || vec![0; outs * len],
+            |words, (out, (terms, weights))| {
+                spa_gemm(&planes, terms, weights, len, words, len);
+                words.chunks_exact(len).zip(out.chunks_exact_mut(each)).for_each(|(w, out)| finish(w, out));
+            },
+        );
+    }
+
+    /// Steps 2 and 3, server: writes the export, whose memory is used again, and returns the server's share modulo
+    /// 2^(ℓ-f). `x` is the server's share of the input.
+    pub fn evaluate(&self, upload: &Upload, x: &[u64], prg: &mut Prg, export: &mut Export) -> Vec<u64> {
+        let layer = &self.layer;
+        let layout = &layer.layout;
+        let [channels, h, w] = layout.out_shape();
+        let (n, shift, delta) = (layout.ring_dim(), layer.shift(), layer.delta_bits());
+        let per_tile = layout.ciphertexts_per_tile();
+        let mut share = vec![0; layout.outputs()];
+        prg.fill_words(&mut share, layer.plaintext_bits - shift);
+        export.a.resize(layout.responses() * n, 0);
+        export.b.resize(layout.outputs(), 0);
+        let tiles = export.a.chunks_exact_mut(channels * n);
+        for (t, (tile, a)) in layout.tiles().iter().zip(tiles).enumerate() {
+            let ciphertexts = &upload.ciphertexts[t * per_tile..][..per_tile];
+            self.convolve(
+                self.spectral[0].as_ref(),
+                n,
+                |i, words| words.copy_from_slice(&ciphertexts[i][0]),
+                a,
+                |words, out| out.iter_mut().zip(words).for_each(|(out, &w)| *out = w >> shift),
+            );
+            let len = layout.export_len(tile);
+            let mut b = vec![0; channels * len];
+            self.convolve(
+                self.spectral[1].as_ref(),
+                len,
+                |i, words| {
+                    words.copy_from_slice(&ciphertexts[i][1]);
+                    layer.add_inputs(t * per_tile + i, x, words);
+                },
+                &mut b,
+                |words, out| out.copy_from_slice(words),
+            );
+            for (d, b) in b.chunks_exact(len).enumerate() {
+                for (from, to, len) in layout.exports(tile) {
+                    for (i, &phase) in (d * h * w + to..).zip(&b[from..from + len]) {
+                        let bias = match &self.bias {
+                            Bias::PerChannel(b) => b[d],
+                            Bias::PerElement(b) => b[i],
+                        };
+                        let phase = phase.wrapping_add((bias as u64) << delta) & layer.params.mask();
+                        export.b[i] =
+                            (phase >> shift).wrapping_sub(share[i] << delta) & layer.exported_mask();
+                    }
+                }
+            }
+        }
+        share
     }
 }
 
@@ -242,6 +316,8 @@ mod tests {
             (pointwise(8), [64, 28, 28]),
             (Linear { kernel: [3, 3], pads: [1; 4], ..pointwise(4) }, [3, 56, 56]),
             (Linear { kernel: [3, 3], pads: [1; 4], stride: [2, 2], groups: 6, ..pointwise(6) }, [6, 20, 20]),
+            (Linear { kernel: [3, 3], pads: [1; 4], ..pointwise(20) }, [64, 7, 7]),
+            (Linear { kernel: [3, 3], pads: [1; 4], stride: [2, 2], ..pointwise(40) }, [40, 14, 14]),
         ] {
             let layer = InsecurePublishedLayer::new(params, &spec, shape, ELL).unwrap();
             let count = spec.out_channels * layer.layout.terms_per_output();
@@ -256,7 +332,11 @@ mod tests {
                 .collect();
             let secret = QuerySecret::from_prg(&ring, &mut prg);
             let upload = layer.encrypt(&ring, &secret, &client_x, &mut prg);
-            let (export, server) = layer.evaluate(&weights, 12, &upload, &server_x, &mut prg);
+            let mut export = Export::default();
+            let at_server = InsecurePublishedServer::new(layer.clone(), &weights, 12);
+            // The second time into the memory of the first.
+            at_server.evaluate(&upload, &vec![0; server_x.len()], &mut prg, &mut export);
+            let server = at_server.evaluate(&upload, &server_x, &mut prg, &mut export);
             let client = layer.decode(&ring, &secret, &export);
             let mask = (1u64 << (ELL - F)) - 1;
             for (i, m) in linear_exact(&spec, shape, &weights, &x).into_iter().enumerate() {
@@ -331,7 +411,9 @@ mod tests {
         let secret = QuerySecret::from_prg(&ring, &mut prg);
         let shares: Vec<u64> = x.iter().map(|&v| v as u64 & ((1 << ELL) - 1)).collect();
         let upload = layer.encrypt(&ring, &secret, &shares, &mut prg);
-        let (export, _) = layer.evaluate(&weights, 12, &upload, &vec![0; x.len()], &mut prg);
+        let mut export = Export::default();
+        let at_server = InsecurePublishedServer::new(layer.clone(), &weights, 12);
+        at_server.evaluate(&upload, &vec![0; x.len()], &mut prg, &mut export);
         let seen = layer.masked_products(&ring, &secret, &export);
         let low: Vec<u64> = seen.iter().map(|m| m & ((1 << F) - 1)).collect();
         assert_eq!(hits(&attack(&x, shape, &low, F)), 64, "the published export gives every weight");

@@ -4,7 +4,9 @@ use anyhow::{Result, ensure};
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_linear::layout::Layout;
-use jaguar_linear::published_insecure::{InsecurePublishedLayer, insecure_published_parameters};
+use jaguar_linear::published_insecure::{
+    Export, InsecurePublishedLayer, InsecurePublishedServer, insecure_published_parameters,
+};
 use jaguar_linear::{cheetah, jaguar};
 use jaguar_ring::prg::Prg;
 use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
@@ -114,10 +116,12 @@ pub fn published(conv: &Conv, data: &Data, repeats: u32) -> Result<f64> {
     let mut prg = Prg::from_os();
     let [client, server] = data.shares(PUBLISHED_BITS);
     let upload = layer.encrypt(&ring, &secret, &client, &mut prg);
-    let (export, share) = layer.evaluate(&data.weights, WEIGHT_BITS, &upload, &server, &mut prg);
+    let at_server = InsecurePublishedServer::new(layer.clone(), &data.weights, WEIGHT_BITS);
+    let mut export = Export::default();
+    let share = at_server.evaluate(&upload, &server, &mut prg, &mut export);
     // Exact by theorem 1 in every layer here.
     data.check([&layer.decode(&ring, &secret, &export), &share], SHIFT, PUBLISHED_BITS - SHIFT, &[0])?;
-    let run = |_| timed(|| layer.evaluate(&data.weights, WEIGHT_BITS, &upload, &server, &mut prg)).1;
+    let run = |_| timed(|| at_server.evaluate(&upload, &server, &mut prg, &mut export)).1;
     Ok(median((0..repeats).map(run)))
 }
 
