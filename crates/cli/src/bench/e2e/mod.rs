@@ -152,11 +152,10 @@ pub fn run(args: &Args) -> Result<()> {
     let peaks = Peaks::measure()?;
     let mut runs = Vec::new();
     for path in &args.models {
-        for &protocol in args.protocol.all() {
-            eprintln!("{} ({protocol}) ...", path.display());
-            let what = session::Session { path, protocol, link: args.link, repeats: args.repeats };
-            runs.push(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
-        }
+        eprintln!("{} ...", path.display());
+        let protocols = args.protocol.all();
+        let what = session::Session { path, protocols, link: args.link, repeats: args.repeats };
+        runs.extend(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
     }
     if args.both_kernels && Kernel::best() != Kernel::Scalar {
         runs.extend(without_vectors(args)?);

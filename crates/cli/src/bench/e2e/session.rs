@@ -1,11 +1,11 @@
-//! One network under one protocol: a session with several queries, and its figures.
+//! One network, under one protocol or several: sessions with several queries, and their figures.
 
 use std::path::Path;
 use std::thread;
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
-use jaguar_engine::client::{Limits, Reveal, connect};
+use jaguar_engine::client::{Limits, Ready, Reveal, connect};
 use jaguar_engine::report::{Cost, NoProgress, Report, Row, Span};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
@@ -21,67 +21,92 @@ use crate::link::{self, Shape};
 /// What is to be run.
 pub struct Session<'a> {
     pub path: &'a Path,
-    pub protocol: Protocol,
+    /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
+    pub protocols: &'a [Protocol],
     pub link: Option<Shape>,
     pub repeats: u32,
 }
 
 impl Session<'_> {
-    /// Measures it on `threads` threads.
+    /// Measures it on `threads` threads: a run for each protocol.
     ///
     /// # Errors
-    /// When the session fails.
-    pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Run> {
-        let bundle = Bundle::read(self.path)?;
-        let choices = Choices::standard(&bundle.model.network, self.protocol);
-        let service = Service::new(bundle, choices, Reveal::Logits)?;
-        let reports = self.reports(&service)?;
-        let (network, plan) = (service.network(), service.plan());
-        let [preprocessing, online] = phases(network, &reports[1..]);
-        let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
-        let limited = |phase: Phase, computing: f64| Phase {
-            limit: Limit::new(computing, self.link, phase.bytes_up, phase.bytes_down, phase.rounds),
-            ..phase
+    /// When a session fails.
+    pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
+        let services = self.protocols.iter().map(|&protocol| {
+            let bundle = Bundle::read(self.path)?;
+            let choices = Choices::standard(&bundle.model.network, protocol);
+            Ok(Service::new(bundle, choices, Reveal::Logits)?)
+        });
+        let services = services.collect::<Result<Vec<_>>>()?;
+        let reports = self.reports(&services)?;
+        let run = |(service, reports): (&Service, &Vec<Report>)| {
+            let (network, plan) = (service.network(), service.plan());
+            let [preprocessing, online] = phases(network, &reports[1..]);
+            let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
+            let limited = |phase: Phase, computing: f64| Phase {
+                limit: Limit::new(computing, self.link, phase.bytes_up, phase.bytes_down, phase.rounds),
+                ..phase
+            };
+            Run {
+                network: network.name.clone(),
+                protocol: plan.choices.protocol.to_string(),
+                kernel: Kernel::best().name().into(),
+                hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
+                preprocessing: limited(preprocessing, least[0]),
+                online: limited(online, least[1]),
+            }
         };
-        Ok(Run {
-            network: network.name.clone(),
-            protocol: self.protocol.to_string(),
-            kernel: Kernel::best().name().into(),
-            hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
-            preprocessing: limited(preprocessing, least[0]),
-            online: limited(online, least[1]),
-        })
+        Ok(services.iter().zip(&reports).map(run).collect())
     }
 
-    /// The report of every query; the first one has warmed up.
-    fn reports(&self, service: &Service) -> Result<Vec<Report>> {
+    /// The reports of every query, by service; the first one has warmed up.
+    fn reports(&self, services: &[Service]) -> Result<Vec<Vec<Report>>> {
         let cache = std::env::temp_dir().join(format!("jaguar-bench-{}", std::process::id()));
-        let listener = Listener::bind("127.0.0.1:0")?;
-        let address = listener.address()?.to_string();
-        let reports = thread::scope(|scope| -> Result<Vec<Report>> {
-            let server = scope.spawn(|| -> Result<()> {
+        let listeners =
+            services.iter().map(|_| Listener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+        let reports = thread::scope(|scope| -> Result<Vec<Vec<Report>>> {
+            let serve = |(service, listener): (&Service, &Listener)| -> Result<()> {
                 let tcp = listener.accept()?.greet(Options::default())?;
                 Ok(service.serve(link::channel(tcp, self.link), &mut |_| ())?)
-            });
-            let client = || -> Result<Vec<Report>> {
-                let tcp = Tcp::connect(address.as_str(), Options::default())?;
-                let connected = connect(link::channel(tcp, self.link), &Limits::default())?;
-                let mut ready = connected.prepare_client(&cache)?;
-                let mut reports = Vec::new();
-                for query in 0..=self.repeats {
-                    let input = random_input(ready.network(), u64::from(query));
-                    let prepared = ready.prepare_query(&mut NoProgress)?;
-                    let (_, report, next) = prepared.run(&input, &mut NoProgress)?;
-                    ready = next;
-                    reports.push(report);
+            };
+            let both = services.iter().zip(&listeners);
+            let servers: Vec<_> = both.map(|both| scope.spawn(move || serve(both))).collect();
+            let client = || -> Result<Vec<Vec<Report>>> {
+                let connect_to = |listener: &Listener| -> Result<Tcp> {
+                    Ok(Tcp::connect(listener.address()?, Options::default())?)
+                };
+                // All before any is used: a server that nobody calls would wait for ever.
+                let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
+                let mut clients = Vec::new();
+                for tcp in connections {
+                    let connected = connect(link::channel(tcp?, self.link), &Limits::default())?;
+                    clients.push((connected.prepare_client(&cache)?, Vec::new()));
                 }
-                ready.leave()?;
-                Ok(reports)
+                for query in 0..=self.repeats {
+                    let mut next = Vec::new();
+                    for (ready, mut reports) in clients {
+                        let input = random_input(ready.network(), u64::from(query));
+                        let prepared = ready.prepare_query(&mut NoProgress)?;
+                        let (_, report, ready) = prepared.run(&input, &mut NoProgress)?;
+                        reports.push(report);
+                        next.push((ready, reports));
+                    }
+                    clients = next;
+                }
+                let leave = |(ready, reports): (Ready, Vec<Report>)| {
+                    ready.leave()?;
+                    Ok(reports)
+                };
+                clients.into_iter().map(leave).collect()
             };
             let reports = client();
-            let served = server.join().expect("the server's thread does not panic");
+            let served: Vec<Result<()>> = servers
+                .into_iter()
+                .map(|server| server.join().expect("the server's thread does not panic"))
+                .collect();
             let reports = reports?;
-            served?;
+            served.into_iter().collect::<Result<Vec<()>>>()?;
             Ok(reports)
         });
         let _ = std::fs::remove_dir_all(&cache);
@@ -238,29 +263,36 @@ mod tests {
     fn both_protocols_stand_side_by_side() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let runs = [Protocol::Jaguar, Protocol::Cheetah]
-            .map(|protocol| Session { path: &path, protocol, link: None, repeats: 1 }.measure(&PEAKS, 1));
+        let protocols = &[Protocol::Jaguar, Protocol::Cheetah];
+        let runs = Session { path: &path, protocols, link: None, repeats: 1 }.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
-        let runs = runs.map(Result::unwrap);
-        assert!(runs[0].mib() < runs[1].mib() && runs[0].hint_mib > runs[1].hint_mib);
+        let runs = runs.unwrap();
+        assert_eq!(runs.iter().map(|r| r.protocol.as_str()).collect::<Vec<_>>(), ["jaguar", "cheetah"]);
+        assert!(runs[0].mib() < runs[1].mib());
+        // Cheetah has no hint, and a round for each of the linear layers.
+        assert!(runs[0].hint_mib > 0.0 && runs[1].hint_mib == 0.0);
+        assert_eq!((runs[0].online.kinds[0].rounds, runs[1].online.kinds[0].rounds), (0, 2));
         let tables = super::super::tables::all(&runs, None);
-        assert_eq!(tables.iter().map(|t| t.name).collect::<Vec<_>>(), ["networks", "kinds", "goals"]);
-        // MiB of a query and of the hint; how many times faster and smaller than Cheetah.
-        assert_eq!(tables[2].rows.len(), 4);
-        assert!(
-            tables[2].rows[3][0].contains("fewer bytes")
-                && tables[2].rows[3][2].parse::<f64>().unwrap() > 1.0
+        assert_eq!(
+            tables.iter().map(|t| t.name).collect::<Vec<_>>(),
+            ["networks", "kinds", "versus", "goals"]
         );
+        assert_eq!((tables[2].rows.len(), tables[2].rows[0].len()), (1, tables[2].header.len()));
+        // MiB of a query and of the hint; how many times faster and smaller than Cheetah.
+        let goals = &tables[3].rows;
+        assert_eq!(goals.len(), 4);
+        assert!(goals[3][0].contains("fewer bytes") && goals[3][2].parse::<f64>().unwrap() > 1.0);
     }
 
     #[test]
     fn what_the_kinds_took_is_what_the_phase_took() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let session = Session { path: &path, protocol: Protocol::Jaguar, link: Some(Shape::Lan), repeats: 2 };
-        let run = session.measure(&PEAKS, 1);
+        let protocols = &[Protocol::Jaguar];
+        let session = Session { path: &path, protocols, link: Some(Shape::Lan), repeats: 2 };
+        let runs = session.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
-        let run = run.unwrap();
+        let run = runs.unwrap().remove(0);
         for phase in [&run.preprocessing, &run.online] {
             assert_eq!(phase.kinds.iter().map(|k| k.bytes).sum::<u64>(), phase.bytes_up + phase.bytes_down);
             assert_eq!(phase.kinds.iter().map(|k| k.rounds).sum::<u64>(), phase.rounds);

@@ -9,6 +9,10 @@ use crate::link::Shape;
 
 pub fn all(runs: &[Run], link: Option<Shape>) -> Vec<Table> {
     let mut tables = vec![networks(runs, link), kinds(runs)];
+    let versus = versus(runs);
+    if !versus.rows.is_empty() {
+        tables.push(versus);
+    }
     if runs.iter().any(|run| run.kernel != runs[0].kernel) {
         tables.push(kernels(runs, link));
     }
@@ -220,6 +224,45 @@ fn kinds(runs: &[Run]) -> Table {
         numbers_from: 4,
         rows,
         notes: "Seconds: the client's, waiting included. Rest: sums, average pools, keys, the result.".into(),
+    }
+}
+
+/// The baseline and ours, measured by turns.
+fn versus(runs: &[Run]) -> Table {
+    let mut rows = Vec::new();
+    for ours in runs.iter().filter(|run| run.protocol == "jaguar") {
+        let same = |run: &&Run| {
+            run.network == ours.network && run.protocol == "cheetah" && run.kernel == ours.kernel
+        };
+        let Some(cheetah) = runs.iter().find(same) else { continue };
+        let times = |of: fn(&Run) -> f64| format!("{:.2}", of(cheetah) / of(ours));
+        rows.push(vec![
+            ours.network.clone(),
+            ours.kernel.clone(),
+            times(|run| run.preprocessing.seconds),
+            times(|run| run.online.seconds),
+            times(Run::seconds),
+            times(|run| run.online.mib()),
+            times(Run::mib),
+            times(|run| (run.preprocessing.rounds + run.online.rounds) as f64),
+        ]);
+    }
+    Table {
+        name: "versus",
+        title: "Cheetah here / ours: how many times more it takes".into(),
+        header: vec![
+            "network",
+            "kernel",
+            "before the input",
+            "online",
+            "query",
+            "MiB online",
+            "MiB",
+            "rounds",
+        ],
+        numbers_from: 2,
+        rows,
+        notes: "One run, query by query in turn; the hint, which Cheetah has not, is there.".into(),
     }
 }
 
