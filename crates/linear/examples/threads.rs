@@ -3,8 +3,8 @@
 //! `cargo run --release -p jaguar-linear --example threads [-- --threads T --repeats R --json FILE]`
 //!
 //! Every distinct shape is run on a pool of one thread and on one of T (default 2) by turns, so that whatever else the
-//! machine does disturbs both alike; a figure is the median of R (default 5), and counts as often as the network has
-//! the shape. Weights and inputs are random.
+//! machine does disturbs both alike; a figure is the median of R (default 5), beside it the least (what the machine does when nobody disturbs it), and
+//! counts as often as the network has the shape. Weights and inputs are random.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -165,9 +165,11 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     (value, start.elapsed().as_secs_f64() * 1e3)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The median of some times, and the least.
+fn summary(times: impl Iterator<Item = f64>) -> [f64; 2] {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    [times[times.len() / 2], times[0]]
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -175,8 +177,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pools = [1, options.threads].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build());
     let [one, many] = pools;
     let pools: [ThreadPool; 2] = [one?, many?];
-    // [pool][phase], milliseconds of the whole network.
-    let mut totals = [[0.0; PHASES.len()]; 2];
+    // [phase][median or least][pool], milliseconds of the whole network.
+    let mut totals = [[[0.0; 2]; 2]; PHASES.len()];
     for (shape, count) in resnet50() {
         let case = Case::new(&shape)?;
         let mut runs = [Vec::new(), Vec::new()];
@@ -189,24 +191,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
         }
-        for (runs, totals) in runs.iter().zip(&mut totals) {
-            for (phase, total) in totals.iter_mut().enumerate() {
-                *total += count as f64 * median(runs.iter().map(|run| run[phase]).collect());
+        for (pool, runs) in runs.iter().enumerate() {
+            for (phase, totals) in totals.iter_mut().enumerate() {
+                let times = summary(runs.iter().map(|run| run[phase]));
+                totals.iter_mut().zip(times).for_each(|(total, time)| total[pool] += count as f64 * time);
             }
         }
     }
+    let query = std::array::from_fn(|figure| {
+        std::array::from_fn(|pool| totals[2..].iter().map(|phase| phase[figure][pool]).sum())
+    });
 
-    println!("ResNet-50's linear layers, {ACTIVATION_BITS} activation bits; medians of {}", options.repeats);
-    println!("{:<26} {:>12} {:>12} {:>7}", "ms", "1 thread", format!("{} threads", options.threads), "ratio");
+    let Options { threads, repeats, .. } = options;
+    println!(
+        "ResNet-50's linear layers, {ACTIVATION_BITS} activation bits; medians of {repeats} (and the least)"
+    );
+    println!("{:<26} {:>20} {:>20} {:>14}", "ms", "1 thread", format!("{threads} threads"), "ratio");
     let mut rows = Vec::new();
-    let sum = |totals: &[f64]| totals.iter().sum::<f64>();
-    let named = PHASES.iter().enumerate().map(|(i, name)| (*name, totals[0][i], totals[1][i]));
-    for (name, one, many) in named.chain([("a query", sum(&totals[0][2..]), sum(&totals[1][2..]))]) {
-        println!("{name:<26} {one:>12.1} {many:>12.1} {:>7.2}", one / many);
-        rows.push(json!({ "phase": name, "one_ms": one, "many_ms": many, "ratio": one / many }));
+    for (name, [median, least]) in PHASES.iter().zip(totals).chain([(&"a query", query)]) {
+        let both = |pool: usize| format!("{:.1} ({:.1})", median[pool], least[pool]);
+        let ratio = format!("{:.2} ({:.2})", median[0] / median[1], least[0] / least[1]);
+        println!("{name:<26} {:>20} {:>20} {ratio:>14}", both(0), both(1));
+        rows.push(json!({
+            "phase": name,
+            "one_ms": median[0], "many_ms": median[1], "ratio": median[0] / median[1],
+            "one_least_ms": least[0], "many_least_ms": least[1], "ratio_of_least": least[0] / least[1],
+        }));
     }
     if let Some(path) = options.json {
-        let report = json!({ "threads": options.threads, "repeats": options.repeats, "phases": rows });
+        let report = json!({ "threads": threads, "repeats": repeats, "phases": rows });
         std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     Ok(())
