@@ -367,12 +367,27 @@ impl Prepare for ClientPreparing<'_> {
         let hint = self.hint.layer(node)?;
         Ok(prepare(jaguars(layer), self.ring, self.public, &hint, self.secret, self.mask_seed))
     }
+
+    fn output(prepared: &ClientPrepared) -> Option<&[u64]> {
+        Some(&prepared.output)
+    }
 }
 
 struct ClientLinear;
 
 impl Linear for ClientLinear {
     type Prepared = ClientPrepared;
+
+    fn pass(
+        &mut self,
+        _node: NodeId,
+        layer: &Layer,
+        prepared: &mut ClientPrepared,
+        channel: &mut Channel,
+        x: &[u64],
+    ) -> Result<(), EngineError> {
+        Ok(prepared.send(jaguars(layer), channel, x)?)
+    }
 
     fn run(
         &mut self,

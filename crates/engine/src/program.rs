@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
-use jaguar_mpc::{Argmax, Extend, MaxPool, Party, Relu, Relu6, Truncate};
+use jaguar_mpc::{Argmax, Block, Extend, MaxPool, Party, Relu, Relu6, Truncate, lead, order};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{DIGIT, Layer, Nonlinear, Plan};
 use jaguar_wire::{Channel, Phase};
@@ -44,6 +44,11 @@ pub(crate) trait Prepare {
 
     /// Prepares the layer for this query. Nothing passes.
     fn prepare(&mut self, node: NodeId, layer: &Layer) -> Result<Self::Prepared, EngineError>;
+
+    /// The client's share of the layer's output, where this role is the client and knows it before the input.
+    fn output(_prepared: &Self::Prepared) -> Option<&[u64]> {
+        None
+    }
 }
 
 /// A linear layer's online part, as one role does it.
@@ -51,7 +56,20 @@ pub(crate) trait Linear {
     /// What that role prepared.
     type Prepared;
 
-    /// Makes this party's share of the output of node `node` from its share of the input.
+    /// Passes what can be passed already of node `node`'s input, of which this party's share begins with `x`. That may be
+    /// nothing.
+    fn pass(
+        &mut self,
+        _node: NodeId,
+        _layer: &Layer,
+        _prepared: &mut Self::Prepared,
+        _channel: &mut Channel,
+        _x: &[u64],
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Passes the rest, and makes this party's share of the output of node `node` from its share of the input.
     fn run(
         &mut self,
         node: NodeId,
@@ -73,9 +91,7 @@ enum PreparedOp<L> {
     /// Input, sums, moves.
     Local,
     Linear(L),
-    Relu(Relu),
-    Relu6(Relu6),
-    MaxPool(MaxPool),
+    Nonlinear(Vec<Block>),
 }
 
 /// What was prepared for the result.
@@ -127,6 +143,18 @@ impl Clock {
     /// What began at `start` and ends now.
     fn since(&self, start: Instant, waited: Duration) -> Spent {
         Spent { start: start - self.origin, wall: start.elapsed(), waited }
+    }
+
+    /// Adds what began at `start` and ends now to a node's time. Its work may come in pieces, with other nodes' in between.
+    fn add(&mut self, phase: Phase, node: NodeId, start: Instant, waited: Duration) {
+        let Spent { start, wall, waited } = self.since(start, waited);
+        let spent = if phase == Phase::Preprocessing { &mut self.preparing } else { &mut self.online };
+        let spent = &mut spent[node];
+        if spent.wall.is_zero() {
+            spent.start = start;
+        }
+        spent.wall += wall;
+        spent.waited += waited;
     }
 
     pub fn of(&self, phase: Phase) -> &[Spent] {
@@ -206,14 +234,15 @@ impl Program<'_> {
             let mut prepare = || -> Result<PreparedStep<B::Prepared>, EngineError> {
                 let op = match (&step.layer, &step.nonlinear) {
                     (Some(layer), _) => PreparedOp::Linear(backend.prepare(id, layer)?),
-                    (_, Some(Nonlinear::Relu(params))) => {
-                        PreparedOp::Relu(Relu::prepare(party, channel, step.values, *params)?)
-                    }
-                    (_, Some(Nonlinear::Relu6(params))) => {
-                        PreparedOp::Relu6(Relu6::prepare(party, channel, step.values, *params)?)
-                    }
+                    (_, Some(Nonlinear::Relu(params))) => PreparedOp::Nonlinear(
+                        Relu::prepare(party, channel, step.values, *params)?.into_blocks(),
+                    ),
+                    (_, Some(Nonlinear::Relu6(params))) => PreparedOp::Nonlinear(
+                        Relu6::prepare(party, channel, step.values, *params)?.into_blocks(),
+                    ),
                     (_, Some(Nonlinear::MaxPool { shape, bits, digit })) => {
-                        PreparedOp::MaxPool(MaxPool::prepare(party, channel, *shape, *bits, *digit)?)
+                        let pool = MaxPool::prepare(party, channel, *shape, *bits, *digit)?;
+                        PreparedOp::Nonlinear(pool.into_blocks())
                     }
                     (None, None) => PreparedOp::Local,
                 };
@@ -242,12 +271,58 @@ impl Program<'_> {
                 PreparedResult::Label(Box::new(Argmax::prepare(party, channel, count, bits, DIGIT)?))
             }
         };
+        // All that the client promised has been drawn: it may send something else.
+        self.correct::<B>(channel, party.role(), &mut steps, clock)?;
         // The peer needs the last of it now; the input may be long in coming.
         channel.flush()?;
         Ok((steps, result))
     }
 
+    /// What the client can send of nonlinear layers before the input is known, where it knows its share of their operand (the
+    /// plan's `early`).
+    fn correct<B: Prepare>(
+        &self,
+        channel: &mut Channel,
+        role: Role,
+        steps: &mut [PreparedStep<B::Prepared>],
+        clock: &mut Clock,
+    ) -> Result<(), EngineError> {
+        for (id, node) in self.network.nodes.iter().enumerate().filter(|&(id, _)| self.plan.steps[id].early) {
+            channel.enter(Phase::Preprocessing, &label(id, &node.name));
+            let (start, waited) = (Instant::now(), channel.waited());
+            let (before, from_here) = steps.split_at_mut(id);
+            let output = |of: NodeId| match &before[of].op {
+                PreparedOp::Linear(linear) => B::output(linear).expect("the client knows it"),
+                _ => unreachable!("the plan asks for shares of linear layers only"),
+            };
+            let operand = node.inputs[0];
+            let made;
+            let share = match (role, &before[operand].op) {
+                (Role::Server, _) => None,
+                (_, PreparedOp::Linear(_)) => Some(output(operand)),
+                _ => {
+                    let inputs = &self.network.nodes[operand].inputs;
+                    made = local(self.network, self.plan, operand, |i| output(inputs[i]));
+                    Some(&made[..])
+                }
+            };
+            if let PreparedOp::Nonlinear(blocks) = &mut from_here[0].op {
+                for block in blocks {
+                    let sent = block.correct(channel, share.map(|share| &share[block.inputs()]));
+                    sent.map_err(|e| EngineError::from(e).in_layer(&node.name, "preparing"))?;
+                }
+            }
+            clock.add(Phase::Preprocessing, id, start, channel.waited() - waited);
+        }
+        Ok(())
+    }
+
     /// Runs the plan on this party's share of the input; returns its share of the output, in the last step's ring.
+    ///
+    /// Everything that waits for no answer is done first: local operations, linear layers. What needs answers, the nonlinear
+    /// layers that are ready then, makes up a *wave*: their blocks go through their steps together, so that tensors which do not
+    /// depend on each other share their rounds, and linear layers behind them get their ciphertexts block by block. Then the
+    /// next wave. All of it follows from the public network, so both parties do it in the same order.
     pub fn run<B: Linear>(
         &self,
         channel: &mut Channel,
@@ -256,56 +331,220 @@ impl Program<'_> {
         backend: &mut B,
         onlookers: Onlookers<'_>,
     ) -> Result<Vec<u64>, EngineError> {
-        let Onlookers { clock, progress, watch } = onlookers;
         let nodes = &self.network.nodes;
-        let mut uses = vec![0usize; nodes.len()];
-        nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| uses[i] += 1);
-        let mut values: Vec<Option<Vec<u64>>> = vec![None; nodes.len()];
-        let mut input = Some(input);
-        for (id, (node, prepared)) in nodes.iter().zip(steps).enumerate() {
-            let step = &self.plan.steps[id];
-            progress.step(Phase::Online, id, nodes.len(), &node.name);
-            channel.enter(Phase::Online, &label(id, &node.name));
-            let (start, waited) = (Instant::now(), channel.waited());
-            let compute = || -> Result<Vec<u64>, EngineError> {
-                let arg =
-                    |i: usize| values[node.inputs[i]].as_deref().expect("computed before its consumers");
-                let made = match prepared.op {
-                    PreparedOp::Linear(linear) => {
-                        let layer = step.layer.as_ref().expect("planned");
-                        backend.run(id, layer, linear, channel, &reduce(arg(0), layer.input_bits()))?
-                    }
-                    PreparedOp::Relu(relu) => relu.run(channel, arg(0))?,
-                    PreparedOp::Relu6(relu6) => relu6.run(channel, arg(0))?,
-                    PreparedOp::MaxPool(pool) => pool.run(channel, arg(0))?,
-                    PreparedOp::Local => {
-                        let value = match &node.op {
-                            Op::Input => input.take().expect("one input"),
-                            _ => local(self.network, self.plan, id, |i| arg(i)),
-                        };
-                        reduce(&value, step.made)
-                    }
+        let mut consumers = vec![Vec::new(); nodes.len()];
+        for (id, node) in nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|&i| consumers[i].push(id));
+        }
+        let mut walk = Walk {
+            program: self,
+            channel,
+            backend,
+            onlookers,
+            steps: steps.into_iter().map(Some).collect(),
+            uses: consumers.iter().map(Vec::len).collect(),
+            consumers,
+            values: vec![None; nodes.len()],
+            input: Some(input),
+            wave: Vec::new(),
+        };
+        let mut todo: Vec<NodeId> = (0..nodes.len()).collect();
+        loop {
+            walk.begin(&mut todo)?;
+            if walk.wave.is_empty() {
+                break;
+            }
+            walk.run_wave()?;
+        }
+        Ok(walk.values.pop().flatten().expect("a valid network has an output"))
+    }
+}
+
+/// A nonlinear layer, or what follows a layer, in a wave.
+struct Job {
+    node: NodeId,
+    blocks: Vec<Block>,
+    /// What it works on; if none, the value of the node's input.
+    operand: Option<Vec<u64>>,
+    /// The outputs of the blocks that are through, from the first on.
+    made: Vec<u64>,
+    truncation: Option<Truncate>,
+    extension: Option<Extend>,
+}
+
+/// One role's run.
+struct Walk<'a, 'o, B: Linear> {
+    program: &'a Program<'a>,
+    channel: &'a mut Channel,
+    backend: &'a mut B,
+    onlookers: Onlookers<'o>,
+    /// Until they begin.
+    steps: Vec<Option<PreparedStep<B::Prepared>>>,
+    /// From when they are made until their last consumer has begun.
+    values: Vec<Option<Vec<u64>>>,
+    /// Consumers that have not begun.
+    uses: Vec<usize>,
+    consumers: Vec<Vec<NodeId>>,
+    input: Option<Vec<u64>>,
+    wave: Vec<Job>,
+}
+
+impl<B: Linear> Walk<'_, '_, B> {
+    /// Does `work` on a node's account.
+    fn on<T>(
+        &mut self,
+        node: NodeId,
+        work: impl FnOnce(&mut Self) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let name = &self.program.network.nodes[node].name;
+        self.channel.enter(Phase::Online, &label(node, name));
+        let (start, waited) = (Instant::now(), self.channel.waited());
+        let result = work(self).map_err(|e| e.in_layer(name, "online"))?;
+        let waited = self.channel.waited() - waited;
+        self.onlookers.clock.add(Phase::Online, node, start, waited);
+        Ok(result)
+    }
+
+    /// Begins every node whose inputs are there; leaves in `todo` the others.
+    fn begin(&mut self, todo: &mut Vec<NodeId>) -> Result<(), EngineError> {
+        let nodes = &self.program.network.nodes;
+        for id in std::mem::take(todo) {
+            if nodes[id].inputs.iter().any(|&i| self.values[i].is_none()) {
+                todo.push(id);
+                continue;
+            }
+            self.onlookers.progress.step(Phase::Online, id, nodes.len(), &nodes[id].name);
+            let PreparedStep { op, truncation, extension } = self.steps[id].take().expect("begins once");
+            if let PreparedOp::Nonlinear(blocks) = op {
+                let (operand, made) = (None, Vec::new());
+                self.wave.push(Job { node: id, blocks, operand, made, truncation, extension });
+                continue;
+            }
+            let made = self.on(id, |walk| walk.compute(id, op))?;
+            self.follow(id, made, truncation, extension)?;
+            self.release(id);
+        }
+        Ok(())
+    }
+
+    /// A linear layer or a local operation.
+    fn compute(&mut self, id: NodeId, op: PreparedOp<B::Prepared>) -> Result<Vec<u64>, EngineError> {
+        let Program { network, plan } = *self.program;
+        let arg = |i: usize| {
+            self.values[network.nodes[id].inputs[i]].as_deref().expect("computed before its consumers")
+        };
+        match op {
+            PreparedOp::Linear(linear) => {
+                let layer = plan.steps[id].layer.as_ref().expect("planned");
+                self.backend.run(id, layer, linear, self.channel, &reduce(arg(0), layer.input_bits()))
+            }
+            PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
+            PreparedOp::Local => {
+                let value = match &network.nodes[id].op {
+                    Op::Input => self.input.take().expect("one input"),
+                    _ => local(network, plan, id, arg),
                 };
-                let made = match prepared.truncation {
-                    Some(truncation) => truncation.run(channel, &made)?,
-                    None => made,
-                };
-                Ok(match prepared.extension {
-                    Some(extension) => extension.run(channel, &made)?,
-                    None => made,
-                })
-            };
-            let value = compute().map_err(|e| e.in_layer(&node.name, "online"))?;
-            watch(id, &value);
-            values[id] = Some(value);
-            for &i in &node.inputs {
-                uses[i] -= 1;
-                if uses[i] == 0 {
-                    values[i] = None;
+                Ok(reduce(&value, plan.steps[id].made))
+            }
+        }
+    }
+
+    /// What comes behind a node's operation; the node's value, if that is nothing (more).
+    fn follow(
+        &mut self,
+        node: NodeId,
+        made: Vec<u64>,
+        truncation: Option<Truncate>,
+        extension: Option<Extend>,
+    ) -> Result<(), EngineError> {
+        let made = match truncation {
+            Some(truncation) => self.on(node, |walk| Ok(truncation.run(walk.channel, &made)?))?,
+            None => made,
+        };
+        if let Some(extension) = extension {
+            self.wave.push(Job {
+                node,
+                blocks: extension.into_blocks(),
+                operand: Some(made),
+                made: Vec::new(),
+                truncation: None,
+                extension: None,
+            });
+        } else {
+            (self.onlookers.watch)(node, &made);
+            self.values[node] = Some(made);
+        }
+        Ok(())
+    }
+
+    /// Forgets a node's inputs, if it was their last consumer.
+    fn release(&mut self, node: NodeId) {
+        for &i in &self.program.network.nodes[node].inputs {
+            self.uses[i] -= 1;
+            if self.uses[i] == 0 {
+                self.values[i] = None;
+            }
+        }
+    }
+
+    /// Takes all steps of all blocks of the wave.
+    fn run_wave(&mut self) -> Result<(), EngineError> {
+        let mut jobs = std::mem::take(&mut self.wave);
+        let mut blocks: Vec<(usize, Option<Block>)> = Vec::new();
+        for (j, job) in jobs.iter_mut().enumerate() {
+            blocks.extend(job.blocks.drain(..).map(|block| (j, Some(block))));
+        }
+        let steps: Vec<usize> =
+            blocks.iter().map(|(_, block)| block.as_ref().map_or(0, Block::steps)).collect();
+        let (lead, order) = (lead(&steps), order(&steps));
+        for (i, &(b, step)) in order.iter().enumerate() {
+            let (j, block) = &mut blocks[b];
+            let job = &mut jobs[*j];
+            self.on(job.node, |walk| {
+                let one = block.as_mut().expect("until its last step");
+                if step == 0 {
+                    let operand = job
+                        .operand
+                        .as_ref()
+                        .or_else(|| walk.values[walk.program.network.nodes[job.node].inputs[0]].as_ref());
+                    one.start(&operand.expect("computed before its consumers")[one.inputs()])?;
+                }
+                if b == lead { one.step(walk.channel) } else { walk.channel.alongside(|c| one.step(c)) }?;
+                Ok(())
+            })?;
+            if step + 1 == steps[b] {
+                // A layer's blocks have equally many steps, so they come through in order.
+                job.made.extend(block.take().expect("until its last step").finish());
+                if job.truncation.is_none() && job.extension.is_none() {
+                    self.pass(job.node, &job.made)?;
                 }
             }
-            clock.online[id] = clock.since(start, channel.waited() - waited);
+            if i + 1 < order.len() {
+                // It travels, and the peer works on it, while this party goes on.
+                self.channel.flush()?;
+            }
         }
-        Ok(values.pop().flatten().expect("a valid network has an output"))
+        for job in jobs {
+            let first = job.operand.is_none();
+            self.follow(job.node, job.made, job.truncation, job.extension)?;
+            if first {
+                self.release(job.node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on the ciphertexts of linear layers behind `node` that can be made of the first values of its output, `made`.
+    fn pass(&mut self, node: NodeId, made: &[u64]) -> Result<(), EngineError> {
+        for i in 0..self.consumers[node].len() {
+            let id = self.consumers[node][i];
+            let Some(layer) = self.program.plan.steps[id].layer.as_ref() else { continue };
+            let mut step = self.steps[id].take();
+            if let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut step {
+                self.on(id, |walk| walk.backend.pass(id, layer, linear, walk.channel, made))?;
+            }
+            self.steps[id] = step;
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
 use jaguar_graph::network::{Network, NodeId};
-use jaguar_linear::jaguar::{ServerLayer, ServerPrepared};
+use jaguar_linear::jaguar::{ServerLayer, ServerPrepared, Upload};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol, Step};
@@ -310,7 +310,7 @@ struct ServerPreparing<'a, 'b> {
 }
 
 impl Prepare for ServerPreparing<'_, '_> {
-    type Prepared = ServerPrepared;
+    type Prepared = (ServerPrepared, Upload);
 
     fn hint(
         &mut self,
@@ -321,10 +321,10 @@ impl Prepare for ServerPreparing<'_, '_> {
         self.hint.send_through(node, channel)
     }
 
-    fn prepare(&mut self, node: NodeId, _: &Layer) -> Result<ServerPrepared, EngineError> {
+    fn prepare(&mut self, node: NodeId, _: &Layer) -> Result<Self::Prepared, EngineError> {
         let Jaguar { layers, ring, .. } = self.hint.jaguar;
         let server = layers[node].as_ref().expect("the plan's layers have weights");
-        Ok(server.prepare(ring, &self.hint.key, self.p0, self.mask_seed))
+        Ok((server.prepare(ring, &self.hint.key, self.p0, self.mask_seed), Upload::default()))
     }
 }
 
@@ -336,19 +336,32 @@ struct ServerLinear<'a> {
 }
 
 impl Linear for ServerLinear<'_> {
-    type Prepared = ServerPrepared;
+    type Prepared = (ServerPrepared, Upload);
+
+    fn pass(
+        &mut self,
+        node: NodeId,
+        _: &Layer,
+        (_, upload): &mut Self::Prepared,
+        channel: &mut Channel,
+        x: &[u64],
+    ) -> Result<(), EngineError> {
+        let server = self.layers[node].as_ref().expect("the plan's layers have weights");
+        // It follows the client's last message of a block, which was waited for already.
+        Ok(channel.alongside(|channel| server.receive_ready(upload, channel, x.len()))?)
+    }
 
     fn run(
         &mut self,
         node: NodeId,
         _: &Layer,
-        prepared: ServerPrepared,
+        (prepared, mut upload): Self::Prepared,
         channel: &mut Channel,
         x: &[u64],
     ) -> Result<Vec<u64>, EngineError> {
         let server = self.layers[node].as_ref().expect("the plan's layers have weights");
-        let b = server.receive(channel)?;
+        server.receive_ready(&mut upload, channel, x.len())?;
         self.first.get_or_insert_with(Instant::now);
-        Ok(server.run(prepared, b, x))
+        Ok(server.run(prepared, upload, x))
     }
 }

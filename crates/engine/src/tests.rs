@@ -255,9 +255,13 @@ fn what_is_reused_and_what_is_not() {
         served.unwrap();
         fetched.push(reports[0].client.bytes_down);
         assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client phase");
-        // The linear layers' online bytes are what the plan says.
+        // Online bytes are what the plan says.
         for report in &reports {
             for (row, step) in report.rows.iter().zip(&service.plan().steps) {
+                if step.layer.is_none() {
+                    let bytes = (row.online.bytes_up, row.online.bytes_down);
+                    assert_eq!(bytes, (step.cost.up, step.cost.down), "{}", row.name);
+                }
                 if let (Some(layer), false) = (&step.layer, step.extension.is_some()) {
                     assert_eq!(row.online.bytes_up, layer.upload_bytes() as u64, "{}", row.name);
                     assert_eq!((row.online.bytes_down, row.online.rounds), (0, 0), "{}", row.name);
@@ -266,6 +270,36 @@ fn what_is_reused_and_what_is_not() {
         }
     }
     assert_eq!(fetched[0] - fetched[1], hint, "the second connection needs no hint");
+}
+
+/// Of the network with every operation, the first pool and three activations work on what the client knows in preparation, and
+/// the last but one activation does not wait for the one beside it.
+#[test]
+fn corrections_go_early_and_branches_share_their_rounds() {
+    let cache = Scratch::new("rounds");
+    let service = service(everything());
+    let steps = &service.plan().steps;
+    let names = &service.network().nodes;
+    let early: Vec<&str> =
+        names.iter().zip(steps).filter(|(_, s)| s.early).map(|(n, _)| n.name.as_str()).collect();
+    assert_eq!(early, ["node2", "node5", "node9", "node12", "node17", "node21"]);
+    let ((first, second), served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let run = |ready: crate::client::Ready| {
+            let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+            let (_, report, ready) = prepared.run(&input(5, 3 * 17 * 15), &mut NoProgress).unwrap();
+            (report, ready)
+        };
+        let (first, ready) = run(ready);
+        let (second, ready) = run(ready);
+        ready.leave().unwrap();
+        (first, second)
+    });
+    served.unwrap();
+    // One more for the result; the shorter of the branches' activations goes alongside.
+    let beside = steps[12].cost.client_rounds.min(steps[17].cost.client_rounds);
+    let want = service.plan().nonlinear_cost().client_rounds - beside + 1;
+    assert_eq!((first.online.rounds, second.online.rounds), (want, want));
 }
 
 /// Secrets, masks and correlations serve one query: of four queries with one input, on two connections, no 16 bytes that either

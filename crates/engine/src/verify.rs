@@ -5,6 +5,7 @@
 //! agree exactly, linear ones within one unit of the last place and the noise that the plan states; where the protocol truncates
 //! later (Cheetah's), the unit is lost there ([`jaguar_plan::Step::error_ulps`]).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -49,6 +50,9 @@ pub struct Check {
     pub prediction: Prediction,
 }
 
+/// One party's shares of every node's value.
+type Shares = BTreeMap<usize, Vec<u64>>;
+
 /// Runs every input privately and compares. `cache` holds the hint between calls.
 ///
 /// # Errors
@@ -62,11 +66,11 @@ pub fn verify(
 ) -> Result<Vec<Check>, EngineError> {
     let service = Service::new(bundle, choices, reveal)?;
     let (client_end, server_end) = memory_pair();
-    let server_shares = Mutex::new(Vec::<Vec<u64>>::new());
+    let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
         let server = scope.spawn(|| {
-            service.serve_watched(server_end, &mut |_| (), &mut |_, share| {
-                server_shares.lock().expect("no panic holds it").push(share.to_vec());
+            service.serve_watched(server_end, &mut |_| (), &mut |node, share| {
+                server_shares.lock().expect("no panic holds it").insert(node, share.to_vec());
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
@@ -74,10 +78,10 @@ pub fn verify(
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;
-                let mut client_shares: Vec<Vec<u64>> = Vec::new();
+                let mut client_shares = Shares::new();
                 let (prediction, _, next) =
-                    prepared.run_watched(input, &mut NoProgress, &mut |_, share| {
-                        client_shares.push(share.to_vec());
+                    prepared.run_watched(input, &mut NoProgress, &mut |node, share| {
+                        client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;
                 // The result comes after the server's last share.
@@ -96,7 +100,7 @@ pub fn verify(
     })
 }
 
-fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<LayerCheck> {
+fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerCheck> {
     let model = service.bundle_model();
     let (network, plan) = (&model.network, service.plan());
     let scaled = with_excess(network, plan);
@@ -105,7 +109,7 @@ fn compare(service: &Service, client: &[Vec<u64>], server: &[Vec<u64>]) -> Vec<L
     for (id, node) in network.nodes.iter().enumerate() {
         let step = &plan.steps[id];
         let value: Vec<i64> =
-            client[id].iter().zip(&server[id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
+            client[&id].iter().zip(&server[&id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
         let bound = step.error_ulps();
         // Inputs, and what comes of them, at one scale: the network's times 2^excess.
         let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);

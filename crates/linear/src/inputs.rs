@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use jaguar_wire::pack;
+
 use crate::layout::{Contents, Layout};
 
 /// A row of input values.
@@ -72,8 +74,21 @@ pub struct Inputs {
     patterns: Vec<Pattern>,
     /// For each ciphertext: its pattern, and the first value of its first channel.
     ciphertexts: Vec<(u32, u32)>,
+    /// In the order in which they are sent.
+    uploads: Vec<Upload>,
     step: usize,
     count: usize,
+}
+
+/// One input ciphertext on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Which ciphertext it is.
+    pub index: usize,
+    /// Where its part of b begins.
+    pub start: usize,
+    /// It can be made of so many first values of the input tensor.
+    pub needs: usize,
 }
 
 impl Inputs {
@@ -93,8 +108,34 @@ impl Inputs {
                 ciphertexts.push((pattern, first_value));
             }
         }
-        let count = ciphertexts.iter().map(|&(p, _)| patterns[p as usize].count).sum();
-        Self { patterns, ciphertexts, step, count }
+        let mut this = Self { patterns, ciphertexts, uploads: Vec::new(), step, count: 0 };
+        for index in 0..this.ciphertexts.len() {
+            let Input { pattern, first_value } = this.ciphertext(index);
+            let end = |run: &Run| first_value + run.from as usize + (run.len as usize - 1) * step + 1;
+            let (needs, count) = (pattern.data.iter().map(end).max().unwrap_or(0), pattern.count);
+            this.uploads.push(Upload { index, start: this.count, needs });
+            this.count += count;
+        }
+        this.uploads.sort_by_key(|upload| upload.needs);
+        this
+    }
+
+    /// The ciphertexts in the order in which they are sent: as their inputs become known, from the first channel on.
+    pub fn uploads(&self) -> &[Upload] {
+        &self.uploads
+    }
+
+    /// How many of the first uploads can be made of `values` first values of the input tensor.
+    pub fn ready(&self, values: usize) -> usize {
+        self.uploads.partition_point(|upload| upload.needs <= values)
+    }
+
+    /// Bytes of all of them, in words of `bits` bits: each is packed by itself.
+    pub fn upload_bytes(&self, bits: u32) -> usize {
+        self.ciphertexts
+            .iter()
+            .map(|&(pattern, _)| pack::packed_len(self.patterns[pattern as usize].count, bits))
+            .sum()
     }
 
     /// Ciphertext `index`.
@@ -175,6 +216,21 @@ mod tests {
                     start += read.len();
                 }
                 prop_assert_eq!(start, inputs.count());
+                // Every ciphertext is sent once, as soon as what it holds is known.
+                let mut seen = vec![false; layout.ciphertexts()];
+                let mut needed = 0;
+                for upload in inputs.uploads() {
+                    prop_assert!(!std::mem::replace(&mut seen[upload.index], true));
+                    let per_tile = layout.ciphertexts_per_tile();
+                    let (tile, i) = (upload.index / per_tile, upload.index % per_tile);
+                    let contents = layout.contents(&layout.tiles()[tile], i);
+                    let last = contents.data.iter().map(|&(_, from)| from as usize + 1).max().unwrap_or(0);
+                    prop_assert_eq!(upload.needs, last);
+                    prop_assert!(last >= needed);
+                    needed = last;
+                }
+                prop_assert!(seen.iter().all(|&s| s));
+                prop_assert_eq!(inputs.ready(channels * h * w), layout.ciphertexts());
             }
         }
     }

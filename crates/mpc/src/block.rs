@@ -48,9 +48,8 @@ pub(crate) trait Flights: Send {
     /// Takes this party's shares, reduced to the protocol's ring where that matters.
     fn start(&mut self, x: &[u64]);
 
-    /// Sends (client: its own, from its shares; server: receives) what the client can say in preparation. Returns
-    /// whether there is such a thing.
-    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError>;
+    /// Sends (the client, of its shares `x`) or receives (the server) what the client can say in preparation, if anything.
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError>;
 
     /// Step number `step`, from 0.
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError>;
@@ -97,8 +96,7 @@ impl Block {
         if let Some(x) = x {
             check_count("shares", x.len(), self.inputs.len())?;
         }
-        self.flights.correct(chan, x)?;
-        Ok(())
+        self.flights.correct(chan, x)
     }
 
     /// Gives the block this party's shares of its inputs. Before the first step.

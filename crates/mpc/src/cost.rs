@@ -27,7 +27,9 @@ pub struct Cost {
     pub client_memory: u64,
     /// Bytes that the server keeps between preparation and run.
     pub server_memory: u64,
-    /// Bytes from the server to the client in preparation. None go the other way.
+    /// Bytes from the client to the server in preparation: early corrections only.
+    pub prepare_up: u64,
+    /// Bytes from the server to the client in preparation.
     pub prepare_down: u64,
     /// Bytes from the client to the server in the run.
     pub up: u64,
@@ -61,11 +63,26 @@ impl Add for Cost {
             cots_from_client: self.cots_from_client + other.cots_from_client,
             client_memory: self.client_memory + other.client_memory,
             server_memory: self.server_memory + other.server_memory,
+            prepare_up: self.prepare_up + other.prepare_up,
             prepare_down: self.prepare_down + other.prepare_down,
             up: self.up + other.up,
             down: self.down + other.down,
             client_rounds: self.client_rounds + other.client_rounds,
             server_rounds: self.server_rounds + other.server_rounds,
+        }
+    }
+}
+
+impl Cost {
+    /// The same with `bytes` of corrections sent in preparation ([`crate::Block::correct`]), which the server keeps until the
+    /// run.
+    #[must_use]
+    pub fn with_early(self, bytes: u64) -> Self {
+        Self {
+            prepare_up: self.prepare_up + bytes,
+            up: self.up - bytes,
+            server_memory: self.server_memory + bytes,
+            ..self
         }
     }
 }
@@ -109,6 +126,23 @@ pub fn non_negative(count: usize, bits: u32, digit: u32) -> Cost {
 /// [`crate::Relu`].
 pub fn relu(count: usize, params: &ReluParams) -> Cost {
     select::cost(count, &params.formula(), &params.shape())
+}
+
+/// What of [`relu`]'s bytes can be sent early.
+pub fn relu_correction(count: usize, params: &ReluParams) -> u64 {
+    select::correction_bytes(count, &params.formula(), &params.shape()) as u64
+}
+
+/// What of [`relu6`]'s bytes can be sent early.
+pub fn relu6_correction(count: usize, params: &Relu6Params) -> u64 {
+    select::correction_bytes(count, &params.formula(), &params.shape()) as u64
+}
+
+/// What of [`maxpool`]'s bytes can be sent early: the first level's.
+pub fn maxpool_correction(shape: &PoolShape, bits: u32, digit: u32) -> u64 {
+    let params = ReluParams { digit, ..maxpool::relu_params(bits) };
+    let first = |block: Vec<usize>| block.first().map_or(0, |&count| relu_correction(count, &params));
+    maxpool::level_counts(shape).into_iter().map(first).sum()
 }
 
 /// [`crate::Relu6`].

@@ -154,11 +154,6 @@ impl Prepared {
         &self.planes[g * self.stride()..][..self.stride()]
     }
 
-    /// Bytes of the corrections.
-    pub(crate) fn correction_bytes(&self) -> usize {
-        plane_bytes(self.count, self.formula.corrections())
-    }
-
     /// Step 1 of the client: sends the corrections of all elements.
     pub(crate) fn client_correct(&self, chan: &mut Channel, x: &[u64]) -> Result<(), MpcError> {
         let mut bytes = Vec::new();

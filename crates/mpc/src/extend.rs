@@ -342,8 +342,8 @@ impl Flights for Extension {
     }
 
     /// It begins with the server.
-    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<bool, MpcError> {
-        Ok(false)
+    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<(), MpcError> {
+        Ok(())
     }
 
     fn start(&mut self, x: &[u64]) {

@@ -245,9 +245,10 @@ impl Flights for Tournament {
         self.levels.iter().map(|level| level.steps() - 1).sum::<usize>() + 1
     }
 
-    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError> {
+    /// That of the first level.
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
         if self.levels.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let differences = x.map(|x| {
             self.take(x);

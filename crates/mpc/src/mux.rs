@@ -199,11 +199,6 @@ impl Prepared {
         Ok(())
     }
 
-    /// Bytes of the corrections of every part.
-    pub(crate) fn correction_bytes(&self) -> usize {
-        self.parts.iter().map(|part| pack::packed_len(self.count, part.bits)).sum()
-    }
-
     /// Takes the peer's corrections, as they come from `corrected`; this party's share of β·x.
     pub(crate) fn products(
         &self,

@@ -16,7 +16,7 @@
 //! = 1; the right one is in the extension's range) are ready before.
 
 use jaguar_ot::{CotSource, Role};
-use jaguar_wire::Channel;
+use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use crate::block::Flights;
@@ -57,6 +57,7 @@ pub(crate) struct Select {
     parts: usize,
     extend: Option<extend::Prepared>,
     second: Option<bit::Prepared>,
+    correction_bytes: usize,
     /// The server's: where flight 1 comes from.
     corrections: Corrections,
     /// The client's: flight 1 has been sent.
@@ -77,6 +78,12 @@ pub(crate) fn cost(count: usize, formula: &Formula, shape: &Shape) -> Cost {
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
 
+/// Bytes of flight 1.
+pub(crate) fn correction_bytes(count: usize, formula: &Formula, shape: &Shape) -> usize {
+    let values: usize = shape.parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
+    plane_bytes(count, formula.corrections()) + values
+}
+
 impl Select {
     pub(crate) fn prepare<S: CotSource>(
         party: &mut Party<S>,
@@ -85,6 +92,7 @@ impl Select {
         formula: Formula,
         shape: &Shape,
     ) -> Result<Self, MpcError> {
+        let correction_bytes = correction_bytes(count, &formula, shape);
         Ok(Self {
             role: party.role(),
             level: party.level,
@@ -100,6 +108,7 @@ impl Select {
                 Some(bits) => Some(bit::Prepared::new(party, chan, count, bits)?),
                 None => None,
             },
+            correction_bytes,
             corrections: Corrections::Online,
             corrected: false,
         })
@@ -138,7 +147,7 @@ impl Select {
                 self.corrected = true;
             }
             None => {
-                let bytes = chan.recv(self.compare.correction_bytes() + self.mux.correction_bytes())?;
+                let bytes = chan.recv(self.correction_bytes)?;
                 self.corrections = Corrections::Early(bytes, 0);
             }
         }
@@ -400,12 +409,11 @@ impl Flights for Layer {
         self.steps
     }
 
-    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<bool, MpcError> {
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
         let State::Prepared(Some(select)) = &mut self.state else { unreachable!("before the start") };
         let x = x.map(|x| ring_mask(x, self.bits));
         let x = x.as_ref().map(|x| &x[..]);
-        select.correct(chan, x, &[x.unwrap_or_default()])?;
-        Ok(true)
+        select.correct(chan, x, &[x.unwrap_or_default()])
     }
 
     fn start(&mut self, x: &[u64]) {

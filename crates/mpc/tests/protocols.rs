@@ -19,8 +19,10 @@ fn assert_cost(seen: [Seen; 2], want: Cost, small: bool) {
     let [client, server] = seen;
     assert_eq!((client.cots.0, client.cots.1), (want.cots_from_client, want.cots_from_server), "COTs");
     assert_eq!((server.cots.0, server.cots.1), (want.cots_from_server, want.cots_from_client), "COTs");
-    assert_eq!((client.prepared.sent, client.prepared.received), (0, want.prepare_down), "preparation");
-    assert_eq!(server.prepared.sent, want.prepare_down, "preparation");
+    let prepared = (client.prepared.sent, client.prepared.received);
+    assert_eq!(prepared, (want.prepare_up, want.prepare_down), "preparation, client");
+    let prepared = (server.prepared.sent, server.prepared.received);
+    assert_eq!(prepared, (want.prepare_down, want.prepare_up), "preparation, server");
     assert_eq!((client.online.sent, client.online.received), (want.up, want.down), "online, client");
     assert_eq!((server.online.sent, server.online.received), (want.down, want.up), "online, server");
     assert_eq!(client.online.rounds, want.client_rounds, "rounds of the client");
@@ -213,6 +215,78 @@ fn layers_of_many_blocks() {
     let shape = |channels, size| PoolShape { channels, size, kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
     maxpool(shape(70, [40, 40]), 16, 4, 1);
     maxpool(shape(3, [200, 220]), 16, 3, 2);
+}
+
+/// Prepares blocks and corrects them early, then runs them in their order; results mod 2^out.
+fn corrected_early(
+    shares: &[Vec<u64>; 2],
+    out: u32,
+    want: Cost,
+    prepare: impl Fn(&mut common::TestParty, &mut jaguar_wire::Channel) -> Result<Vec<Block>, MpcError> + Sync,
+) -> Vec<i64> {
+    on_shares(
+        shares,
+        out,
+        want,
+        |party, chan| {
+            let mut blocks = prepare(party, chan)?;
+            let known = (party.role() == Role::Client).then_some(&shares[0]);
+            for block in &mut blocks {
+                block.correct(chan, known.map(|x| &x[block.inputs()]))?;
+            }
+            Ok(blocks)
+        },
+        |mut blocks, chan, x| {
+            let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
+            let first = lead(&steps);
+            for (j, step) in order(&steps) {
+                let block = &mut blocks[j];
+                if step == 0 {
+                    block.start(&x[block.inputs()])?;
+                }
+                if j == first { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
+                chan.flush()?;
+            }
+            Ok(blocks.into_iter().flat_map(Block::finish).collect())
+        },
+    )
+}
+
+#[test]
+fn corrections_may_go_early() {
+    for count in [1, 700, (1 << 14) + 300] {
+        let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 15)).collect();
+        let shares = share(&values, 16, 6);
+        let params = ReluParams { out_bits: 30, ignored: 1, ..ReluParams::new(16) };
+        let all = cost::relu(count, &params);
+        let cost = all.with_early(cost::relu_correction(count, &params));
+        assert!(cost.up < all.up && cost.up + cost.prepare_up == all.up);
+        let got = corrected_early(&shares, 30, early_rounds(cost), |party, chan| {
+            Ok(Relu::prepare(party, chan, count, params)?.into_blocks())
+        });
+        assert_eq!(got, values.iter().map(|&x| reference::relu(x)).collect::<Vec<_>>());
+
+        let params = Relu6Params { out_bits: 24, ..Relu6Params::new(16, 11) };
+        let cost = cost::relu6(count, &params).with_early(cost::relu6_correction(count, &params));
+        let got = corrected_early(&shares, 24, early_rounds(cost), |party, chan| {
+            Ok(Relu6::prepare(party, chan, count, params)?.into_blocks())
+        });
+        assert_eq!(got, values.iter().map(|&x| reference::relu6(x, 11)).collect::<Vec<_>>());
+    }
+    // Of a max-pool, the first level's.
+    let shape =
+        PoolShape { channels: 20, size: [31, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
+    let values: Vec<i64> = words(7, 20 * 31 * 30).iter().map(|&w| signed(w, 14)).collect();
+    let cost = cost::maxpool(&shape, 16, 4).with_early(cost::maxpool_correction(&shape, 16, 4));
+    let got = corrected_early(&share(&values, 16, 8), 16, early_rounds(cost), |party, chan| {
+        Ok(MaxPool::prepare(party, chan, shape, 16, 4)?.into_blocks())
+    });
+    assert_eq!(got, reference::maxpool(&values, &shape));
+}
+
+/// The server begins by itself, so it waits once less than it would; the client as often.
+fn early_rounds(cost: Cost) -> Cost {
+    Cost { server_rounds: cost.server_rounds - 1, ..cost }
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
             nonlinear,
             truncation,
             extension: None,
+            early: false,
             values: node.shape.iter().product(),
             cost: Cost::default(),
         };

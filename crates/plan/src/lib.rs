@@ -101,7 +101,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -121,6 +121,9 @@ pub struct Step {
     /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes (Jaguar's
     /// only).
     pub extension: Option<ExtendParams>,
+    /// The client knows its share of a nonlinear layer's operand before the input, so it can correct early
+    /// ([`jaguar_mpc::Block::correct`]): the operand is a linear layer's output, or locally made of nothing else.
+    pub early: bool,
     /// How many values the operation makes.
     pub values: usize,
     /// COTs, bytes and rounds of the nonlinear part and of what follows.
@@ -191,13 +194,16 @@ impl Nonlinear {
         }
     }
 
-    /// COTs, bytes and rounds on `values` values.
-    fn cost(&self, values: usize) -> Cost {
-        match self {
-            Self::Relu(params) => cost::relu(values, params),
-            Self::Relu6(params) => cost::relu6(values, params),
-            Self::MaxPool { shape, bits, digit } => cost::maxpool(shape, *bits, *digit),
-        }
+    /// COTs, bytes and rounds on `values` values; with `early`, corrections go out in preparation.
+    fn cost(&self, values: usize, early: bool) -> Cost {
+        let (cost, correction) = match self {
+            Self::Relu(params) => (cost::relu(values, params), cost::relu_correction(values, params)),
+            Self::Relu6(params) => (cost::relu6(values, params), cost::relu6_correction(values, params)),
+            Self::MaxPool { shape, bits, digit } => {
+                (cost::maxpool(shape, *bits, *digit), cost::maxpool_correction(shape, *bits, *digit))
+            }
+        };
+        if early { cost.with_early(correction) } else { cost }
     }
 }
 
@@ -210,7 +216,8 @@ impl Step {
             self.extension.as_ref().map_or(Ok(()), ExtendParams::check)
         };
         check().map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
-        let nonlinear = self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values));
+        let nonlinear =
+            self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values, self.early));
         let truncation =
             self.truncation.as_ref().map_or_else(Cost::default, |t| cost::truncate(self.values, t));
         let extension = self.extension.as_ref().map_or_else(Cost::default, |e| cost::extend(self.values, e));
@@ -393,12 +400,23 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
             nonlinear,
             truncation: None,
             extension,
+            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
             values: node.shape.iter().product(),
             cost: Cost::default(),
         };
         steps.push(step.finish(node)?);
     }
     Ok(steps)
+}
+
+/// Whether the client knows its share of node `id`'s value before the input: a linear layer's output as it is, or what is
+/// locally made of nothing else.
+fn known_early(network: &Network, steps: &[Step], id: NodeId) -> bool {
+    let linear = |i: NodeId| steps[i].layer.is_some() && steps[i].extension.is_none();
+    let step = &steps[id];
+    let local = step.layer.is_none() && step.nonlinear.is_none() && step.extension.is_none();
+    let inputs = &network.nodes[id].inputs;
+    linear(id) || local && !inputs.is_empty() && inputs.iter().all(|&i| linear(i))
 }
 
 /// Whether shares of `node`'s value may be modulo 2^ring.
@@ -465,6 +483,7 @@ fn digest(linear: &[u8; 32], choices: &Choices, steps: &[Step]) -> [u8; 32] {
         hasher.update(&step.made.to_le_bytes());
         hasher.update(&step.ring.to_le_bytes());
         hasher.update(&step.excess.to_le_bytes());
+        hasher.update(&[u8::from(step.early)]);
         hasher.update(&step.truncation.map_or(0, |t| t.shift).to_le_bytes());
     }
     *hasher.finalize().as_bytes()

@@ -7,11 +7,14 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::Layer;
+use crate::inputs::Upload;
 
 /// What the client keeps of one layer for one query. Used once: `run` consumes it.
 pub struct ClientPrepared {
     /// e − a·s at the coefficients that are sent, in their order.
     zeros: Zeroizing<Vec<u64>>,
+    /// How many ciphertexts have been sent.
+    sent: usize,
     /// The client's share of the layer's output, `[C, H, W]` modulo 2^n. Known before the input is.
     pub output: Vec<u64>,
 }
@@ -77,26 +80,23 @@ pub fn prepare(
             }
         },
     );
-    ClientPrepared { zeros, output }
+    ClientPrepared { zeros, sent: 0, output }
 }
 
 impl ClientPrepared {
-    /// Sends the encryption of the client's input share (`[C, H, W]`, modulo 2^(n+f)). The client's output share is
-    /// [`ClientPrepared::output`]; nothing comes back.
+    /// Sends every ciphertext of the client's input share that was not sent yet and can be made of `x`, the first values of the
+    /// share (`[C, H, W]`, modulo 2^(n+f) or more).
     ///
     /// # Errors
     /// When the connection is gone.
-    ///
-    /// # Panics
-    /// When `x` has not the layer's input shape.
-    pub fn run(self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<Vec<u64>, WireError> {
-        assert_eq!(x.len(), layer.layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let mut b = self.zeros;
+    pub fn send(&mut self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<(), WireError> {
         let (delta, mask) = (layer.delta_bits(), layer.params.mask());
         let (dropped, half) = (layer.dropped(), (1u64 << layer.dropped()) >> 1);
         let (inputs, step) = (&layer.inputs, layer.inputs.step());
-        inputs.split_mut(&mut b).into_par_iter().enumerate().for_each(|(i, b)| {
-            let input = inputs.ciphertext(i);
+        let ready = inputs.ready(x.len()).max(self.sent);
+        let encrypt = |upload: &Upload| {
+            let input = inputs.ciphertext(upload.index);
+            let mut b = Zeroizing::new(self.zeros[upload.start..][..input.pattern.count].to_vec());
             for run in &input.pattern.data {
                 let words = &mut b[run.rank as usize..][..run.len as usize];
                 for (w, &x) in
@@ -106,8 +106,24 @@ impl ClientPrepared {
                 }
             }
             b.iter_mut().for_each(|w| *w = (w.wrapping_add(half) & mask) >> dropped);
-        });
-        channel.send_packed(&b, layer.upload_bits)?;
+            pack::pack(&b, layer.upload_bits)
+        };
+        let packed: Vec<Vec<u8>> = inputs.uploads()[self.sent..ready].par_iter().map(encrypt).collect();
+        self.sent = ready;
+        packed.iter().try_for_each(|bytes| channel.send(bytes))
+    }
+
+    /// Sends what was not sent yet of the encryption of the client's input share (`[C, H, W]`, modulo 2^(n+f)). The client's
+    /// output share is [`ClientPrepared::output`]; nothing comes back.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    ///
+    /// # Panics
+    /// When `x` has not the layer's input shape.
+    pub fn run(mut self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<Vec<u64>, WireError> {
+        assert_eq!(x.len(), layer.layout.in_shape().iter().product::<usize>(), "input of another shape");
+        self.send(layer, channel, x)?;
         Ok(self.output)
     }
 }

@@ -11,7 +11,8 @@
 //! | per query, before the input | [`ServerLayer::prepare`]: B − p0·u | [`prepare`]: e − a·s; its output share from A·s and B | p0 once per query, C→S |
 //! | online | [`ServerLayer::run`]: a plain integer convolution on b | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
 //!
-//! Rounds: none of its own; one message from the client to the server.
+//! Rounds: none of its own; messages from the client to the server, a ciphertext each, as the client's shares of their
+//! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
 
 mod client;
 mod server;
@@ -185,7 +186,7 @@ impl Layer {
 
     /// Bytes of b per query.
     pub fn upload_bytes(&self) -> usize {
-        jaguar_wire::pack::packed_len(self.inputs.count(), self.upload_bits)
+        self.inputs.upload_bytes(self.upload_bits)
     }
 
     /// Bytes of one response's part of the hint; the whole is `layout().responses()` times this.

@@ -35,7 +35,12 @@ pub struct ServerPrepared {
 }
 
 /// What the client sent of one layer: b at the coefficients that are read.
-pub struct Upload(Vec<u64>);
+#[derive(Default)]
+pub struct Upload {
+    words: Vec<u64>,
+    /// How many ciphertexts of it are there.
+    received: usize,
+}
 
 impl ServerLayer {
     /// As [`new`](Self::new), but the a half is always computed from limb planes: what it is tested against and measured
@@ -219,14 +224,38 @@ impl ServerLayer {
     /// # Errors
     /// When the connection fails.
     pub fn receive(&self, channel: &mut Channel) -> Result<Upload, WireError> {
-        Ok(Upload(channel.recv_packed(self.layer.inputs.count(), self.layer.upload_bits)?))
+        let mut upload = Upload::default();
+        self.receive_ready(&mut upload, channel, usize::MAX)?;
+        Ok(upload)
+    }
+
+    /// Receives as much of the client's b as it sends when it knows the first `values` of its input share, and has not sent
+    /// before.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn receive_ready(
+        &self,
+        upload: &mut Upload,
+        channel: &mut Channel,
+        values: usize,
+    ) -> Result<(), WireError> {
+        let (inputs, bits) = (&self.layer.inputs, self.layer.upload_bits);
+        upload.words.resize(inputs.count(), 0);
+        let ready = inputs.ready(values).max(upload.received);
+        for one in &inputs.uploads()[upload.received..ready] {
+            let count = inputs.ciphertext(one.index).pattern.count;
+            upload.words[one.start..one.start + count].copy_from_slice(&channel.recv_packed(count, bits)?);
+        }
+        upload.received = ready;
+        Ok(())
     }
 
     /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b, convolves, and returns the
     /// server's output share modulo 2^n.
     ///
     /// # Panics
-    /// When `x` has not the layer's input shape.
+    /// When `x` has not the layer's input shape, or b is not complete.
     pub fn run(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> Vec<u64> {
         let (mut phases, layer) = (prepared.masks, &self.layer);
         let layout = &layer.layout;
@@ -234,7 +263,8 @@ impl ServerLayer {
         let [_, h, w] = layout.out_shape();
         let (n, k, delta) = (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits());
         let (inputs, dropped) = (&layer.inputs, layer.dropped());
-        let mut b = b.0;
+        assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
+        let mut b = b.words;
         let mut parts = inputs.split_mut(&mut b).into_iter().enumerate();
 
         // R = B − z0 − conv(b) − Δ·bias

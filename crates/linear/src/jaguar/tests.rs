@@ -76,15 +76,24 @@ impl Case {
         let x_server: Vec<u64> =
             self.x.iter().zip(&x_client).map(|(&x, &c)| (x as u64).wrapping_sub(c) & modulus).collect();
 
+        // Ciphertexts go out as their values become known, however little or much that is at a time.
+        let count = x_client.len();
+        let pieces = [0, count / 3, count / 2 + query as usize % 2, count];
         let (mut to_server, mut to_client) = memory_pair();
         let (client_out, server_out, sent) = thread::scope(|s| {
             let server = s.spawn(|| {
                 let p0 = ZeroKey::new(ring, &p0, &mut Prg::derive(&[4; 32], "rounding", &[query]));
                 let prepared = server.prepare(ring, &hint_key, &p0, &mask_seed);
-                let b = server.receive(&mut to_client).unwrap();
+                let mut b = Upload::default();
+                for values in pieces {
+                    server.receive_ready(&mut b, &mut to_client, values).unwrap();
+                }
                 server.run(prepared, b, &x_server)
             });
-            let prepared = prepare(layer, ring, &public, &hint, &mut secret, &mask_seed);
+            let mut prepared = prepare(layer, ring, &public, &hint, &mut secret, &mask_seed);
+            for values in pieces {
+                prepared.send(layer, &mut to_server, &x_client[..values]).unwrap();
+            }
             let out = prepared.run(layer, &mut to_server, &x_client).unwrap();
             to_server.flush().unwrap();
             (out, server.join().unwrap(), to_server.total())
