@@ -114,8 +114,8 @@ impl Select {
         })
     }
 
-    /// Steps of a run, as `block.rs` counts them. In step s the turns 2s − 1 and 2s end at the client, 2s − 1 and 2s + 1
-    /// have a half sent by each party, and so on: the table of this file's header, by twos.
+    /// Steps of a run, as `block.rs` counts them: in step s the client sends flight 2s + 1, the server reads it and sends
+    /// flight 2s + 2.
     pub(crate) fn steps(&self) -> usize {
         self.turns() / 2 + 2
     }
