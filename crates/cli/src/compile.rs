@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::agreement::agreement;
+use jaguar_graph::agreement::{Agreement, agreement, private_agreement};
+use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{ImageSpec, Op, Resize};
-use jaguar_graph::quantise::{self, calibrate};
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_graph::network::{ImageSpec, Model, Op, Resize, Shape};
+use jaguar_graph::quantise::{self, Report, calibrate, narrowest};
+use jaguar_graph::signs;
+use jaguar_mpc::cost;
+use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
 
 use crate::picture;
-use crate::table::{bytes, plain, trimmed};
+use crate::table::{bytes, count, plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -45,9 +48,20 @@ pub struct Args {
     /// Then divided by this.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Bits of activations: 8 to 24.
-    #[arg(long, default_value_t = 16)]
-    activation_bits: u32,
+    /// Bits of activations: 8 to 24, or `auto` for the fewest from 12 to 16 that keep --accuracy-bound.
+    #[arg(long, default_value = "16", value_parser = parse_width)]
+    activation_bits: Width,
+    /// `reduced` lets the signs of activations leave out low bits where calibration finds that --accuracy-bound is kept: small
+    /// positive values may become zero, and a query costs less. What it does to the results is printed.
+    #[arg(long, value_enum, default_value_t = Signs::Exact)]
+    signs: Signs,
+    /// For `--signs reduced` and `--activation-bits auto`: by how much logits may change, in percent of their spread over the classes,
+    /// on every calibration input; its class must stay the same. Each of the two may use all of it.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    accuracy_bound: f64,
+    /// Inputs that have no part in calibration; the agreement is reported for them too.
+    #[arg(long, num_args = 1..)]
+    test: Vec<PathBuf>,
     /// Bits of weights: 2 to 16.
     #[arg(long, default_value_t = 14)]
     weight_bits: u32,
@@ -63,6 +77,31 @@ pub struct Args {
     /// Print the range, scale and shift of every layer.
     #[arg(short, long)]
     verbose: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Width {
+    Bits(u32),
+    Auto,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Signs {
+    Exact,
+    Reduced,
+}
+
+/// What `--activation-bits auto` tries.
+const WIDTHS: std::ops::RangeInclusive<u32> = 12..=16;
+
+/// Of the imitated private runs that are reported; other than those of any search.
+const SEED: u64 = 0x5eed;
+
+fn parse_width(text: &str) -> Result<Width, String> {
+    if text == "auto" {
+        return Ok(Width::Auto);
+    }
+    text.parse().map(Width::Bits).map_err(|_| "`auto` or a number of bits".into())
 }
 
 fn parse_resize(text: &str) -> Result<Resize, String> {
@@ -116,29 +155,36 @@ pub fn run(args: &Args) -> Result<()> {
         "{} label names for {classes} classes",
         labels.len()
     );
+    ensure!(
+        args.accuracy_bound.is_finite() && args.accuracy_bound > 0.0,
+        "--accuracy-bound must be more than 0 percent"
+    );
+    let bound = args.accuracy_bound / 100.0;
     let files = picture::collect(&args.calibrate)?;
-    let images = files
-        .iter()
-        .map(|path| {
-            picture::open(path)?
-                .tensor(&image, shape, graph.channels_last)
-                .with_context(|| path.display().to_string())
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let images = tensors(&files, &image, shape, graph.channels_last)?;
+    let tested = match args.test.as_slice() {
+        [] => Vec::new(),
+        test => tensors(&picture::collect(test)?, &image, shape, graph.channels_last)?,
+    };
     if images.len() < 10 {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
     }
 
     let options = quantise::Options {
-        activation_bits: args.activation_bits,
+        activation_bits: match args.activation_bits {
+            Width::Bits(bits) => bits,
+            Width::Auto => *WIDTHS.end(),
+        },
         weight_bits: args.weight_bits,
         headroom: args.headroom,
         image,
         labels,
         ..quantise::Options::default()
     };
-    let (model, report) = calibrate(&graph, &images, &options)?;
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))?;
+    let (mut model, report) = match args.activation_bits {
+        Width::Bits(_) => calibrate(&graph, &images, &options)?,
+        Width::Auto => fewest_bits(&graph, &images, &options, bound)?,
+    };
     let check = agreement(&graph, &model, &images)?;
 
     if args.verbose {
@@ -163,9 +209,14 @@ pub fn run(args: &Args) -> Result<()> {
         bail!(
             "{} values leave the range of {} bits on the calibration inputs themselves; raise --activation-bits or --headroom",
             check.overflows,
-            args.activation_bits
+            model.network.activation_bits
         );
     }
+    let reduced = args.signs == Signs::Reduced;
+    if reduced {
+        reduce_signs(&mut model, &images, &files, bound)?;
+    }
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))?;
     let bundle = Bundle::new(model)?;
     bundle.write(&args.output)?;
 
@@ -177,15 +228,18 @@ pub fn run(args: &Args) -> Result<()> {
         network.nodes.len() - 1,
         shape
     );
-    crate::say!(
-        "agreement with the float model on {} calibration inputs: same class {}/{}, logits off by {:.4} on average and {:.4} at most (largest logit {:.2})",
-        check.images,
-        check.same_class,
-        check.images,
-        check.mean_error,
-        check.max_error,
-        check.largest_logit
-    );
+    say_agreement("with the float model", "calibration", &check);
+    let of_test = if tested.is_empty() { None } else { Some(agreement(&graph, &bundle.model, &tested)?) };
+    if let Some(of_test) = &of_test {
+        say_agreement("with the float model", "test", of_test);
+    }
+    if reduced {
+        let with = "of imitated private runs, reduced-precision signs included, with the float model";
+        say_agreement(with, "calibration", &private_agreement(&graph, &bundle.model, &images, SEED)?);
+        if !tested.is_empty() {
+            say_agreement(with, "test", &private_agreement(&graph, &bundle.model, &tested, SEED)?);
+        }
+    }
     crate::say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(plan.hint_bytes() as u64),
@@ -197,5 +251,130 @@ pub fn run(args: &Args) -> Result<()> {
         bytes(std::fs::metadata(&args.output).map_or(0, |m| m.len())),
         bundle.id()
     );
+    Ok(())
+}
+
+fn tensors(files: &[PathBuf], image: &ImageSpec, shape: Shape, channels_last: bool) -> Result<Vec<Vec<f32>>> {
+    let open = |path: &PathBuf| {
+        picture::open(path)?.tensor(image, shape, channels_last).with_context(|| path.display().to_string())
+    };
+    files.iter().map(open).collect()
+}
+
+fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
+    crate::say!(
+        "agreement {what} on {} {inputs} inputs: same class {}/{}, logits off by {:.4} on average and {:.4} at most (largest logit {:.2}; {:.2} % of their spread)",
+        found.images,
+        found.same_class,
+        found.images,
+        found.mean_error,
+        found.max_error,
+        found.largest_logit,
+        100.0 * found.worst_relative_error
+    );
+}
+
+/// `--activation-bits auto`.
+fn fewest_bits(
+    graph: &Graph,
+    images: &[Vec<f32>],
+    options: &quantise::Options,
+    bound: f64,
+) -> Result<(Model, Report)> {
+    let mut tried = |bits: u32, found: Option<&Agreement>| match found {
+        None => crate::say!("{bits} activation bits: too few for this network's scales"),
+        Some(found) => crate::say!(
+            "{bits} activation bits: same class {}/{}, logits off by up to {:.2} % of their spread",
+            found.same_class,
+            found.images,
+            100.0 * found.worst_relative_error
+        ),
+    };
+    let chosen = narrowest(graph, images, options, WIDTHS, bound, &mut tried)?;
+    if !chosen.kept {
+        eprintln!("warning: no width keeps the bound of {} %; the widest is taken", 100.0 * bound);
+    }
+    Ok((chosen.model, chosen.report))
+}
+
+/// COTs and bytes per query of a plan's step if its sign leaves out so many bits.
+fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
+    let step = &plan.steps[node];
+    // One bit is left out even of exact signs.
+    let ignored = ignored.max(1);
+    let cost = match step.nonlinear {
+        Some(Nonlinear::Relu(params)) => {
+            cost::relu(step.values, &jaguar_mpc::ReluParams { ignored, ..params })
+        }
+        Some(Nonlinear::Relu6(params)) => {
+            cost::relu6(step.values, &jaguar_mpc::Relu6Params { ignored, ..params })
+        }
+        _ => step.cost,
+    };
+    (cost.cots_from_client + cost.cots_from_server, cost.up + cost.down + cost.prepare_down)
+}
+
+/// `--signs reduced`: chooses, writes the choice into the model, and says what it is and does.
+fn reduce_signs(model: &mut Model, images: &[Vec<f32>], files: &[PathBuf], bound: f64) -> Result<()> {
+    let network = &model.network;
+    let plan = Plan::new(network, Choices::standard(network, Protocol::Jaguar))?;
+    let inputs: Vec<Vec<i64>> =
+        images.iter().map(|x| network.input.quantise(x, network.activation_bits)).collect();
+    let options = signs::Options { bound, ..signs::Options::default() };
+    let start = std::time::Instant::now();
+    let mut bars = crate::progress::Search::new();
+    let price = |node, ignored| sign_cost(&plan, node, ignored).0;
+    let report = signs::choose(model, &inputs, &price, &options, &mut |stage| bars.stage(stage))?;
+    bars.finish();
+    signs::apply(model, &report);
+
+    let mut table = plain(&["layer", "bits left out", "error alone", "COTs", "saved", "bytes", "saved"], 1);
+    let mut all = [0u64; 4];
+    for layer in &report.layers {
+        let (before, after) = (sign_cost(&plan, layer.node, 1), sign_cost(&plan, layer.node, layer.ignored));
+        let row = [before.0, before.0 - after.0, before.1, before.1 - after.1];
+        all.iter_mut().zip(row).for_each(|(all, n)| *all += n);
+        table.add_row([
+            model.network.nodes[layer.node].name.clone(),
+            if layer.ignored > 1 { layer.ignored.to_string() } else { "-".into() },
+            format!("{:.3} %", 100.0 * layer.alone),
+            count(row[0]),
+            count(row[1]),
+            bytes(row[2]),
+            bytes(row[3]),
+        ]);
+    }
+    let [cots, cots_saved, sent, sent_saved] = all;
+    table.add_row([
+        "all".to_owned(),
+        String::new(),
+        String::new(),
+        count(cots),
+        count(cots_saved),
+        bytes(sent),
+        bytes(sent_saved),
+    ]);
+    crate::say!("{}", trimmed(&table));
+    let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+    crate::say!(
+        "reduced-precision signs in {} of {} layers ({:.0} s): {:.0} % fewer COTs and {:.0} % fewer bytes there; in {} imitated runs the class was that of exact signs, and logits differed by at most {:.2} % of their spread (bound {} %)",
+        model.network.reduced_signs(),
+        report.layers.len(),
+        start.elapsed().as_secs_f64(),
+        percent(cots_saved, cots),
+        percent(sent_saved, sent),
+        report.runs,
+        100.0 * report.worst_error,
+        100.0 * bound
+    );
+    match report.limited_by {
+        Some((input, Some(error))) => crate::say!(
+            "more bits would go beyond the bound on {}: {:.2} %",
+            files[input].display(),
+            100.0 * error
+        ),
+        Some((input, None)) => crate::say!("more bits would change the class of {}", files[input].display()),
+        None => {}
+    }
     Ok(())
 }

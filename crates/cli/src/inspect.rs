@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
-use jaguar_engine::report::describe;
+use jaguar_engine::report::{caveat, describe};
+use jaguar_graph::network::{Network, Op};
 use jaguar_linear::cheetah;
+use jaguar_mpc::Cost;
 use jaguar_plan::{Choices, Layer, Plan};
 use jaguar_rlwe::Estimate;
 
@@ -19,6 +21,17 @@ pub struct Args {
     /// The protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
     protocol: Protocol,
+}
+
+/// What the network would be had nobody asked for reduced-precision signs.
+fn with_exact_signs(network: &Network) -> Network {
+    let mut network = network.clone();
+    for node in &mut network.nodes {
+        if let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op {
+            *ignored = 0;
+        }
+    }
+    network
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -113,6 +126,17 @@ pub fn run(args: &Args) -> Result<()> {
         count(nonlinear.cots_from_client + nonlinear.cots_from_server),
         nonlinear.client_rounds,
     );
+    if let Some(caveat) = caveat(network) {
+        let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
+        let exact = exact.nonlinear_cost();
+        let sent = |c: &Cost| c.up + c.down + c.prepare_down;
+        crate::say!(
+            "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
+            bytes(sent(&exact)),
+            bytes(sent(&nonlinear)),
+            count(exact.cots_from_client + exact.cots_from_server),
+        );
+    }
     Ok(())
 }
 

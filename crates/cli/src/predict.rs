@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, Prediction, connect};
 use jaguar_engine::files::default_cache;
-use jaguar_engine::report::Report;
+use jaguar_engine::report::{Report, caveat};
 use jaguar_graph::network::{Network, softmax};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
@@ -55,6 +55,8 @@ struct Answer<'a> {
     logits: Option<&'a [i64]>,
     logit_scale: f64,
     label: usize,
+    /// How many layers have signs of reduced precision.
+    reduced_signs: usize,
     cost: &'a Report,
 }
 
@@ -166,6 +168,7 @@ fn show(
             logits,
             logit_scale: network.output.scale,
             label,
+            reduced_signs: network.reduced_signs(),
             cost: report,
         };
         crate::say!("{}", serde_json::to_string(&answer)?);
@@ -177,6 +180,9 @@ fn show(
     }
     for (rank, c) in top.iter().enumerate() {
         crate::say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+    }
+    if let Some(caveat) = caveat(network) {
+        crate::say!("  ({caveat})");
     }
     crate::say!("\n{}", table::costs(report));
     crate::say!(

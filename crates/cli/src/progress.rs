@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use jaguar_engine::report::Progress;
+use jaguar_graph::signs::Stage;
 use jaguar_wire::Phase;
 
 /// Shows the phase, the layer, and how far it is.
@@ -43,14 +44,52 @@ impl Bars {
                 Kind::Layers(Phase::Online) => ("predicting", "{pos}/{len} {msg}"),
                 Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
             };
-            let style = ProgressStyle::with_template(&format!("{title} [{{bar:30}}] {count} ({{elapsed}})"))
-                .expect("a well-formed template")
-                .progress_chars("=> ");
-            let bar = ProgressBar::new(total).with_style(style);
-            bar.enable_steady_tick(Duration::from_millis(200));
-            self.bar = Some((bar, kind));
+            self.bar = Some((bar(title, count, total), kind));
         }
         self.bar.as_ref().map(|(bar, _)| bar)
+    }
+}
+
+fn bar(title: &str, count: &str, total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(&format!("{title} [{{bar:30}}] {count} ({{elapsed}})"))
+        .expect("a well-formed template")
+        .progress_chars("=> ");
+    let bar = ProgressBar::new(total).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// The search for the bits that signs may leave out.
+pub struct Search {
+    bar: Option<(ProgressBar, usize)>,
+}
+
+impl Search {
+    /// Shows nothing yet.
+    pub fn new() -> Self {
+        Self { bar: None }
+    }
+
+    /// Shows how far it is.
+    pub fn stage(&mut self, stage: Stage) {
+        let (number, title, done, of) = match stage {
+            Stage::Layers(done, of) => (0, "measuring layers ".to_owned(), done, of),
+            Stage::Check(number, done, of) => (number, format!("checking choice {number}"), done, of),
+        };
+        if self.bar.as_ref().is_none_or(|(_, n)| *n != number) {
+            self.finish();
+            self.bar = Some((bar(&title, "{pos}/{len}", of as u64), number));
+        }
+        if let Some((bar, _)) = &self.bar {
+            bar.set_position(done as u64);
+        }
+    }
+
+    /// Removes the bar, so that other output may follow.
+    pub fn finish(&mut self) {
+        if let Some((bar, _)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
     }
 }
 

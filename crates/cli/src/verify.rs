@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
+use jaguar_engine::report::caveat;
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
@@ -47,11 +48,13 @@ pub fn run(args: &Args) -> Result<()> {
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
     let choices = Choices::standard(&bundle.model.network, args.protocol.into());
+    let caveat = caveat(&bundle.model.network);
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
     let checks = checks?;
 
-    let mut table = plain(&["layer", "values", "largest error", "mean error", "bound", "outside"], 1);
+    let mut table =
+        plain(&["layer", "values", "largest error", "mean error", "bound", "outside", "reduced"], 1);
     let (mut wrong, mut same) = (0, 0);
     for (i, node) in checks[0].layers.iter().enumerate() {
         let all = || checks.iter().map(|c| &c.layers[i]);
@@ -64,10 +67,14 @@ pub fn run(args: &Args) -> Result<()> {
             format!("{:+.4}", all().map(|l| l.mean_ulps).sum::<f64>() / checks.len() as f64),
             format!("{:.3}", node.bound_ulps),
             outside.to_string(),
+            all().map(|l| l.reduced).sum::<usize>().to_string(),
         ]);
     }
     crate::say!("{}", trimmed(&table));
     crate::say!("(errors in units of the last place, against the reference on the same inputs of the layer)");
+    if let Some(caveat) = &caveat {
+        crate::say!("{caveat}; 'reduced' counts the values to which that happened");
+    }
     for ((file, check), &want) in files.iter().zip(&checks).zip(&expected) {
         let got = match &check.prediction {
             Prediction::Logits(l) => argmax(l),

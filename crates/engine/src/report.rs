@@ -186,8 +186,21 @@ pub fn describe(op: &Op) -> String {
         }
         Op::MaxPool(w) => format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
         Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
+        Op::Relu { ignored } | Op::Relu6 { ignored, .. } if *ignored > 1 => {
+            format!("{} without {ignored} bits", op.name().to_lowercase())
+        }
         other => other.name().to_lowercase(),
     }
+}
+
+/// What a person must know of a network whose signs are not exact; nothing of others.
+pub fn caveat(network: &Network) -> Option<String> {
+    let all = network.nodes.iter().filter(|n| matches!(n.op, Op::Relu { .. } | Op::Relu6 { .. })).count();
+    let most = network.nodes.iter().filter_map(|n| n.op.reduced()).max()?;
+    Some(format!(
+        "reduced-precision signs in {} of {all} activation layers, up to {most} low bits left out: small positive values may become zero there",
+        network.reduced_signs()
+    ))
 }
 
 /// The most memory that this process ever held, in KiB (0 where the system does not say).

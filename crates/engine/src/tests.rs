@@ -200,6 +200,30 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
     assert!(checks[0].layers.iter().any(|l| l.max_ulps > 0.5));
 }
 
+/// Signs of reduced precision in every activation, eight bits left out: `verify` knows what each of them must make of its shares,
+/// and what it made is not what an exact sign would.
+#[test]
+fn signs_of_reduced_precision_agree_with_their_shares() {
+    let bundle = || {
+        let mut model = everything().model;
+        for node in &mut model.network.nodes {
+            if let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op {
+                *ignored = 8;
+            }
+        }
+        Bundle::new(model).unwrap()
+    };
+    let cache = Scratch::new("verify-reduced");
+    let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
+    let checks = verify(bundle(), standard(&bundle()), Reveal::Logits, &inputs, &cache.0).unwrap();
+    let layers = || checks.iter().flat_map(|c| &c.layers);
+    assert!(layers().all(|l| l.wrong == 0), "{checks:?}");
+    assert!(layers().map(|l| l.reduced).sum::<usize>() > 10, "{checks:?}");
+    // The same layers with exact signs have nothing to forgive.
+    let exact = verify(everything(), standard(&everything()), Reveal::Logits, &inputs, &cache.0).unwrap();
+    assert!(exact.iter().flat_map(|c| &c.layers).all(|l| l.wrong == 0 && l.reduced == 0));
+}
+
 #[test]
 fn the_label_alone_is_revealed_on_request() {
     let cache = Scratch::new("label");

@@ -4,6 +4,8 @@
 //! every value are put together and compared with what the reference makes of the *same* inputs. Nonlinear and local layers must
 //! agree exactly, linear ones within one unit of the last place and the noise that the plan states; where the protocol truncates
 //! later (Cheetah's), the unit is lost there ([`jaguar_plan::Step::error_ulps`]).
+//! What a sign of reduced precision makes of a value depends on its shares, which are known here too: those layers must agree exactly
+//! as well.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,6 +41,8 @@ pub struct LayerCheck {
     pub bound_ulps: f64,
     /// How many values exceed it.
     pub wrong: usize,
+    /// How many values differ from those of an exact sign because theirs is of reduced precision, as it may.
+    pub reduced: usize,
 }
 
 /// One input's check.
@@ -120,6 +124,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
             .collect();
         let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
         let ulps = |v: i64, excess: u32| v as f64 / 2f64.powi(excess as i32);
+        let mut reduced = 0;
         let (exact, excess) = match (&node.op, &model.weights[id]) {
             (Op::Linear(spec), Some(weights)) => {
                 let shape = network.nodes[node.inputs[0]].shape;
@@ -127,8 +132,14 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
             }
             (Op::Input, ..) => (value.clone(), 0),
             _ => {
-                let exact = reference::apply_op(&scaled, id, None, &inputs);
-                (exact.expect("values have their nodes' shapes"), excess)
+                let mut exact =
+                    reference::apply_op(&scaled, id, None, &inputs).expect("values have their nodes' shapes");
+                if node.op.reduced().is_some() {
+                    let made = by_sign(&scaled.nodes[id].op, inputs[0], &client[&node.inputs[0]], excess);
+                    reduced = made.iter().zip(&exact).filter(|(made, exact)| made != exact).count();
+                    exact = made;
+                }
+                (exact, excess)
             }
         };
         let pairs = value.iter().zip(&exact);
@@ -141,6 +152,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
             mean_ulps: errors.iter().sum::<f64>() / errors.len().max(1) as f64,
             bound_ulps: bound,
             wrong: errors.iter().filter(|e| e.abs() > bound).count(),
+            reduced,
         });
         values.push(value);
     }
@@ -157,4 +169,19 @@ fn with_excess(network: &Network, plan: &Plan) -> Network {
         }
     }
     scaled
+}
+
+/// What the activation `op` with its sign of reduced precision makes of `x` whose share at the client is `share`: all of them, and
+/// the clip, the network's times 2^excess.
+fn by_sign(op: &Op, x: &[i64], share: &[u64], excess: u32) -> Vec<i64> {
+    let pairs = x.iter().zip(share);
+    match *op {
+        Op::Relu { ignored } => {
+            pairs.map(|(&x, &c)| reference::relu_ignoring(x, ignored + excess, c)).collect()
+        }
+        Op::Relu6 { log2_six, ignored } => {
+            pairs.map(|(&x, &c)| reference::relu6_ignoring(x, log2_six, ignored + excess, c)).collect()
+        }
+        _ => x.to_vec(),
+    }
 }

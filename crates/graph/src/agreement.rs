@@ -2,7 +2,21 @@
 
 use crate::float::Graph;
 use crate::network::{Model, argmax};
-use crate::reference::{self, ReferenceError};
+use crate::reference::{self, Draws, ReferenceError};
+
+/// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the root of the
+/// mean square of the difference over the standard deviation of `want`. What all logits have in common, which says nothing of
+/// classes, is left out of both; only a single logit is taken as it is.
+pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
+    let squares = |values: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<f64> = values.collect();
+        let mean = if values.len() > 1 { values.iter().sum::<f64>() / values.len() as f64 } else { 0.0 };
+        values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>()
+    };
+    let difference = squares(&mut got.iter().zip(want).map(|(a, b)| a - b));
+    // Equal logits are right whatever they are.
+    if difference == 0.0 { 0.0 } else { (difference / squares(&mut want.iter().copied())).sqrt() }
+}
 
 /// The comparison over all images.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +31,8 @@ pub struct Agreement {
     pub mean_error: f64,
     /// The largest absolute float logit, to judge the errors by.
     pub largest_logit: f64,
+    /// [`logit_error`] of the image for which it is largest.
+    pub worst_relative_error: f64,
     /// Elements out of the integer network's range, over all images and nodes: must be 0 for a private run to
     /// be right.
     pub overflows: usize,
@@ -26,11 +42,33 @@ pub struct Agreement {
     pub classes: Vec<(usize, usize)>,
 }
 
-/// Runs both on each image tensor (as [`crate::image_input::tensor`] makes it).
+/// Runs both on each image tensor (as [`crate::image_input::tensor`] makes it), the integer network exactly.
 ///
 /// # Errors
 /// An image of the wrong length.
 pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Agreement, ReferenceError> {
+    compare(graph, model, images, None)
+}
+
+/// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own, from `seed`.
+///
+/// # Errors
+/// As [`agreement`].
+pub fn private_agreement(
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+    seed: u64,
+) -> Result<Agreement, ReferenceError> {
+    compare(graph, model, images, Some(seed))
+}
+
+fn compare(
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+    seed: Option<u64>,
+) -> Result<Agreement, ReferenceError> {
     let network = &model.network;
     let mut result = Agreement {
         images: images.len(),
@@ -38,16 +76,24 @@ pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Ag
         max_error: 0.0,
         mean_error: 0.0,
         largest_logit: 0.0,
+        worst_relative_error: 0.0,
         overflows: 0,
         tight: 0,
         classes: Vec::with_capacity(images.len()),
     };
     let mut logits = 0usize;
-    for image in images {
+    for (index, image) in images.iter().enumerate() {
         let expected = graph.input_shape().iter().product();
         let wrong = ReferenceError::Input { found: image.len(), expected };
         let float = graph.forward(image).ok_or(wrong)?;
-        let run = reference::run(model, &network.input.quantise(image, network.activation_bits))?;
+        let input = network.input.quantise(image, network.activation_bits);
+        let run = match seed {
+            None => reference::run(model, &input)?,
+            Some(seed) => {
+                let draws = Draws { seed: seed.wrapping_add(index as u64), rounding: true };
+                reference::run_drawn(model, &input, draws)?
+            }
+        };
         let integer = network.output.logits(run.output());
         for (a, b) in integer.iter().zip(&float) {
             let error = (a - f64::from(*b)).abs();
@@ -55,6 +101,8 @@ pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Ag
             result.mean_error += error;
             result.largest_logit = result.largest_logit.max(f64::from(b.abs()));
         }
+        let float: Vec<f64> = float.into_iter().map(f64::from).collect();
+        result.worst_relative_error = result.worst_relative_error.max(logit_error(&integer, &float));
         logits += float.len();
         let classes = (argmax(&integer), argmax(&float));
         result.same_class += usize::from(classes.0 == classes.1);

@@ -9,6 +9,7 @@
 //! | [`quantise`] | calibration: a float graph and sample inputs become an integer [`network::Model`] |
 //! | [`mod@reference`] | the integer network in plaintext, exactly: what a private run is compared with |
 //! | [`agreement`] | integer against float, over images |
+//! | [`signs`] | how many low bits each layer's sign may leave out, by calibration |
 //! | [`image_input`] | pixels to the network's input |
 //!
 //! Nothing here knows of two parties, except that a [`network::Network`] may come from one:
@@ -22,4 +23,5 @@ pub mod network;
 pub mod onnx;
 pub mod quantise;
 pub mod reference;
+pub mod signs;
 mod validate;

@@ -57,8 +57,9 @@ pub enum Op {
     Linear(Linear),
     /// `max(x, 0)`.
     Relu {
-        /// The sign leaves out this many low bits: where `0 <= x < 2^ignored - 1` the result may be 0 instead of x. None and one
-        /// are exact. More than one is chosen at compile time only, by calibration and on request.
+        /// The sign leaves out this many low bits, at most n - 4: where `0 <= x < 2^ignored - 1` the result may be 0 instead of x.
+        /// None and one are exact. More than one is chosen at compile time only, by calibration and on request
+        /// ([`crate::signs`]).
         ignored: u32,
     },
     /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
@@ -66,7 +67,8 @@ pub enum Op {
     Relu6 {
         /// j with 6·S = 2^j.
         log2_six: u32,
-        /// As for [`Op::Relu`]; here the upper bound's comparison leaves them out too.
+        /// As for [`Op::Relu`], and less than `log2_six`. Here the upper bound's comparison leaves them out too: x may remain where
+        /// `2^log2_six < x < 2^log2_six + 2^ignored - 1`.
         ignored: u32,
     },
     /// The largest value of each window; padding never wins.
@@ -242,6 +244,14 @@ pub fn elements(shape: Shape) -> Option<usize> {
 }
 
 impl Op {
+    /// How many low bits the operation's sign leaves out, if that can make a difference.
+    pub fn reduced(&self) -> Option<u32> {
+        match *self {
+            Op::Relu { ignored } | Op::Relu6 { ignored, .. } if ignored > 1 => Some(ignored),
+            _ => None,
+        }
+    }
+
     /// What the operation is called in reports.
     pub fn name(&self) -> &'static str {
         match self {
@@ -340,6 +350,11 @@ impl Op {
 }
 
 impl Network {
+    /// How many nodes have signs of reduced precision, and so may err where others do not.
+    pub fn reduced_signs(&self) -> usize {
+        self.nodes.iter().filter(|n| n.op.reduced().is_some()).count()
+    }
+
     /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
     /// nonlinear layer makes has n bits; a [`Op::SumPool`] adds the logarithm of its window (with the
     /// multiplier); [`Op::Concat`] and [`Op::Rearrange`] pass on the widest input; an [`Op::Add`] stays within

@@ -2,7 +2,11 @@
 //!
 //! A linear layer here rounds to nearest: `(m + 2^(f-1)) >> f` for the exact product m, bias included. The private
 //! run rounds to one of the two neighbours of `m / 2^f` and so differs by at most one unit per linear layer;
-//! [`linear_exact`] gives m itself, for comparing bit for bit when the rounding is known.
+//! [`linear_exact`] gives m itself, for comparing bit for bit when the rounding is known. Signs are exact here, whatever number
+//! of bits [`Op::Relu`] says may be left out of them.
+//!
+//! What a private run leaves to chance is imitated by [`run_drawn`]: how linear layers round, and what signs of reduced precision
+//! make of small values. Both depend on the low bits of a share, which are uniform and independent from element to element.
 
 use rayon::prelude::*;
 use thiserror::Error;
@@ -49,6 +53,56 @@ impl Run {
     /// Elements out of range, all together.
     pub fn total_overflows(&self) -> usize {
         self.overflows.iter().sum()
+    }
+}
+
+/// The chance in one private run, imitated: the low bits of the client's share of every value. Reproducible from the seed; made
+/// for studying errors, and of no use as a source of secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draws {
+    /// Runs with different seeds are independent.
+    pub seed: u64,
+    /// Whether linear layers round by chance too, as they do in a private run, instead of to nearest.
+    pub rounding: bool,
+}
+
+impl Draws {
+    /// 64 bits for one element of a node's input: the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), over
+    /// the place and then, with the seed, once more.
+    fn bits(self, node: NodeId, element: usize) -> u64 {
+        let place = (node as u64) << 32 | element as u64;
+        mix(mix(place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            ^ mix(self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+    }
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// What a sign that leaves out the lowest `ignored` bits (at most 62) takes for ⌊x / 2^ignored⌋: one less if the lowest bits of both
+/// parties' shares carry. `client` is the client's share; only its lowest bits matter. If they are uniform, the carry has
+/// probability `1 - (x mod 2^ignored + 1) / 2^ignored`.
+fn seen(x: i64, ignored: u32, client: u64) -> i64 {
+    let low = (1u64 << ignored) - 1;
+    (x >> ignored) - i64::from(client & low > x as u64 & low)
+}
+
+/// What a ReLU whose sign leaves out the lowest `ignored` bits makes of x, if `client` is the client's share of it (of which only the
+/// lowest bits matter): 0 or x where `0 <= x < 2^ignored - 1`, and max(x, 0) elsewhere.
+pub fn relu_ignoring(x: i64, ignored: u32, client: u64) -> i64 {
+    if seen(x, ignored, client) >= 0 { x } else { 0 }
+}
+
+/// As [`relu_ignoring`] with a clip at 2^log2_six, from which x may remain where `2^log2_six < x < 2^log2_six + 2^ignored - 1`. For
+/// `ignored < log2_six`.
+pub fn relu6_ignoring(x: i64, log2_six: u32, ignored: u32, client: u64) -> i64 {
+    match seen(x, ignored, client) {
+        ..0 => 0,
+        seen if seen >> (log2_six - ignored) > 0 => 1 << log2_six,
+        _ => x,
     }
 }
 
@@ -176,11 +230,62 @@ pub fn apply_op(
     })
 }
 
+/// [`apply_op`], but with what a private run leaves to chance as `draws` say.
+///
+/// # Errors
+/// As [`apply_op`].
+pub fn apply_op_drawn(
+    network: &Network,
+    node: NodeId,
+    weights: Option<&Weights>,
+    inputs: &[&[i64]],
+    draws: Draws,
+) -> Result<Vec<i64>, ReferenceError> {
+    let by_chance = |of: &dyn Fn(i64, u64) -> i64, x: &[i64]| {
+        x.iter().enumerate().map(|(i, &v)| of(v, draws.bits(node, i))).collect()
+    };
+    let this = network.nodes.get(node).ok_or(ReferenceError::Node(node))?;
+    match (&this.op, inputs, weights) {
+        (&Op::Relu { ignored: s @ 2.. }, [x], None) => Ok(by_chance(&|v, c| relu_ignoring(v, s, c), x)),
+        (&Op::Relu6 { log2_six: j, ignored: s @ 2.. }, [x], None) => {
+            Ok(by_chance(&|v, c| relu6_ignoring(v, j, s, c), x))
+        }
+        (Op::Linear(spec), [x], Some(weights)) if draws.rounding => {
+            let shape = network.nodes[this.inputs[0]].shape;
+            let exact = linear_exact(spec, shape, weights, x);
+            if exact.len() != this.shape.iter().product::<usize>() {
+                return Err(ReferenceError::Node(node));
+            }
+            // Up with probability (m mod 2^f) / 2^f: a uniform f-bit number carries out of the fraction so often.
+            let low = (1u64 << spec.shift) - 1;
+            Ok(by_chance(&|m, c| m.wrapping_add((c & low) as i64) >> spec.shift, &exact))
+        }
+        _ => apply_op(network, node, weights, inputs),
+    }
+}
+
 /// Runs a model that has passed [`Model::validate`] on the input's integers.
 ///
 /// # Errors
 /// [`ReferenceError::Input`] for an input of the wrong length.
 pub fn run(model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
+    walk(model, input, |node, weights, inputs| apply_op(&model.network, node, weights, inputs))
+}
+
+/// [`run`], but as a private run may turn out: with `draws` for what is left to chance there. (The noise of linear layers, some
+/// thousandths of a unit, is left out.)
+///
+/// # Errors
+/// As [`run`].
+pub fn run_drawn(model: &Model, input: &[i64], draws: Draws) -> Result<Run, ReferenceError> {
+    walk(model, input, |node, weights, inputs| apply_op_drawn(&model.network, node, weights, inputs, draws))
+}
+
+fn walk(
+    model: &Model,
+    input: &[i64],
+    apply: impl Fn(NodeId, Option<&Weights>, &[&[i64]]) -> Result<Vec<i64>, ReferenceError>,
+) -> Result<Run, ReferenceError> {
     let network = &model.network;
     let expected = network.nodes[0].shape.iter().product();
     if input.len() != expected {
@@ -190,7 +295,7 @@ pub fn run(model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
     for node in 1..network.nodes.len() {
         let inputs: Vec<&[i64]> = network.nodes[node].inputs.iter().map(|&i| values[i].as_slice()).collect();
         let weights = model.weights.get(node).and_then(Option::as_ref);
-        values.push(apply_op(network, node, weights, &inputs)?);
+        values.push(apply(node, weights, &inputs)?);
     }
     let beyond = |bits: u32, values: &[i64]| {
         let bound = 1i64 << (bits - 1);
@@ -215,6 +320,50 @@ mod tests {
         {
             assert_eq!(round_shift(m, shift), expected, "{m} >> {shift}");
         }
+    }
+
+    /// All shares of all values of eight bits: what comes out, and how often, is what the header of `mpc/relu.rs` states.
+    #[test]
+    fn signs_of_reduced_precision_err_as_often_as_stated() {
+        for ignored in 0..5u32 {
+            let (whole, six) = (1i64 << ignored, 5u32);
+            for x in -100..100 {
+                let share = |c: i64| relu_ignoring(x, ignored, c as u64);
+                let lost = (0..whole).filter(|&c| share(c) != x.max(0)).count() as i64;
+                assert!((0..whole).all(|c| share(c) == x.max(0) || share(c) == 0));
+                let expected = if (1..whole).contains(&x) { whole - (x + 1) } else { 0 };
+                assert_eq!(lost, expected, "{x} without {ignored} bits");
+
+                let share = |c: i64| relu6_ignoring(x, six, ignored, c as u64);
+                let over = x - (1 << six);
+                let kept = if (1..whole).contains(&over) { whole - (over + 1) } else { 0 };
+                let got: Vec<i64> = (0..whole).map(share).filter(|&y| y != x.clamp(0, 1 << six)).collect();
+                assert_eq!(got.len() as i64, expected + kept, "{x} without {ignored} bits");
+                assert!(got.iter().all(|&y| y == if expected > 0 { 0 } else { x }));
+            }
+        }
+    }
+
+    /// The draws of one run, counted over its elements: within five standard deviations of the stated probability, and
+    /// different from node to node and seed to seed.
+    #[test]
+    fn draws_are_uniform() {
+        const COUNT: usize = 1 << 16;
+        for (seed, node) in [(0, 1), (0, 2), (1, 1), (u64::MAX, 1 << 19)] {
+            let draws = Draws { seed, rounding: false };
+            for (x, ignored) in [(0, 4), (7, 4), (14, 4), (100, 8), (3, 2)] {
+                let lost = |i| relu_ignoring(x, ignored, draws.bits(node, i)) == 0;
+                let p = if x == 0 { 1.0 } else { 1.0 - (x as f64 + 1.0) / f64::from(1u32 << ignored) };
+                let found = (0..COUNT).filter(|&i| lost(i)).count() as f64;
+                let deviation = (COUNT as f64 * p * (1.0 - p)).sqrt();
+                assert!(
+                    (found - p * COUNT as f64).abs() <= 5.0 * deviation,
+                    "{found} of {COUNT} at {x}, {p}"
+                );
+            }
+        }
+        let of = |seed, node| (0..64).map(move |i| Draws { seed, rounding: false }.bits(node, i) & 1);
+        assert!(of(0, 1).ne(of(0, 2)) && of(0, 1).ne(of(1, 1)));
     }
 
     proptest! {

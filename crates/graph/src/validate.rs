@@ -319,6 +319,10 @@ impl Network {
                 Op::Relu6 { log2_six, .. } if *log2_six > n - 2 => {
                     return Err(wrap(NodeError::Range("log2_six")));
                 }
+                // The clip's comparison is of the bits below it.
+                Op::Relu6 { log2_six, ignored } if *ignored > 0 && ignored >= log2_six => {
+                    return Err(wrap(NodeError::Range("number of ignored bits")));
+                }
                 // A sign that left out all but two bits would be a coin.
                 Op::Relu { ignored } | Op::Relu6 { ignored, .. } if *ignored > n - 4 => {
                     return Err(wrap(NodeError::Range("number of ignored bits")));

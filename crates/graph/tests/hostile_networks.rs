@@ -135,6 +135,9 @@ fn every_contradiction_is_named() {
         (|n| linear(n).out_channels = 1 << 62, "weights"),
         (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15, ignored: 0 }, "log2_six"),
         (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX, ignored: 0 }, "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 8, ignored: 8 }, "ignored bits"),
+        (|n| n.nodes[3].op = Op::Relu { ignored: 13 }, "ignored bits"),
+        (|n| n.nodes[3].op = Op::Relu { ignored: u32::MAX }, "ignored bits"),
         (
             |n| {
                 // The last window starts behind the image.

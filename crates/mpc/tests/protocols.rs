@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Seen, both, share, words};
+use jaguar_graph::reference as imitation;
 use jaguar_mpc::cost::{self, Cost};
 use jaguar_mpc::reference::{self, open, residue, signed};
 use jaguar_mpc::*;
@@ -666,6 +667,36 @@ fn maxpool_in_common_shapes() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The network's plaintext reference, by which reduced-precision signs are chosen and checked, makes of every value and
+    /// the client's share of it just what the protocols make: so with shares as they are here, uniform, it errs as often.
+    #[test]
+    fn the_imitation_of_reduced_signs_is_exact(
+        bits in 6u32..=20, low in 0u32..20, up in 0u32..20, digit in 1u32..=4, wider in 0u32..16, seed: u64,
+    ) {
+        let ignored = low % (bits - 3);
+        let log2_six = ignored + 1 + up % (bits - 2 - ignored);
+        // Anywhere, and about the borders.
+        let floor = (1 << ignored) - (1 << (bits - 1));
+        let mut values: Vec<i64> = words(seed, 400).iter().map(|&w| signed(w, bits).max(floor)).collect();
+        let near = |w: &u64| (w % (3 << ignored)) as i64 - (1 << ignored);
+        let borders = words(seed ^ 1, 400);
+        values.extend(borders.iter().map(near).map(|v| v.max(floor)));
+        values.extend(borders.iter().map(near).map(|v| (v + (1 << log2_six)).min((1 << (bits - 1)) - 1)));
+        let shares = share(&values, bits, seed ^ 2);
+        let with_client = || values.iter().zip(&shares[0]);
+
+        let got = relu(&shares, ReluParams { bits, out_bits: bits + wider, digit, ignored });
+        let want: Vec<i64> = with_client().map(|(&x, &c)| imitation::relu_ignoring(x, ignored, c)).collect();
+        prop_assert_eq!(&got, &want);
+        prop_assert_eq!(got.iter().zip(&values).any(|(&y, &x)| y != reference::relu(x)), ignored > 1);
+
+        let params = Relu6Params { out_bits: bits + wider, digit, ignored, ..Relu6Params::new(bits, log2_six) };
+        let got = relu6(&shares, params);
+        let want: Vec<i64> =
+            with_client().map(|(&x, &c)| imitation::relu6_ignoring(x, log2_six, ignored, c)).collect();
+        prop_assert_eq!(got, want);
+    }
 
     #[test]
     fn maxpool_in_any_shape(

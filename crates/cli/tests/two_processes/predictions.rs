@@ -136,6 +136,65 @@ fn verify_and_inspect_accept_the_model() {
     }
 }
 
+/// Reduced-precision signs are asked for, and then named by every command that meets them.
+#[test]
+fn reduced_signs_are_never_silent() {
+    let folder = Scratch::new("signs");
+    let exact = tiny::compile(&folder);
+    let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
+    let (source, model) = (folder.path("tiny.onnx"), folder.path("reduced.jaguar"));
+    let (calibration, photo) = (repository("demo/calibration"), photo());
+    let mut arguments = vec!["compile", &source, "--calibrate", &calibration, "--test", &photo, "-o", &model];
+    arguments.extend(tiny::PREPARATION);
+    arguments.extend(["--signs", "reduced", "--accuracy-bound", "2"]);
+    let said = run(&arguments);
+    assert!(said.contains("reduced-precision signs in") && said.contains("(bound 2 %)"), "{said}");
+    assert!(said.contains("on 6 calibration inputs") && said.contains("on 1 test inputs"), "{said}");
+
+    let [exact_bundle, bundle] = [&exact, &model].map(|m| Bundle::read(Path::new(m)).unwrap());
+    let network = &bundle.model.network;
+    assert!(network.reduced_signs() > 0 && exact_bundle.model.network.reduced_signs() == 0);
+    let cots = |network| {
+        let cost = Plan::new(network, Choices::standard(network, Protocol::Jaguar)).unwrap().nonlinear_cost();
+        cost.cots_from_client + cost.cots_from_server
+    };
+    assert!(cots(network) < cots(&exact_bundle.model.network));
+
+    let caveat = "reduced-precision signs in";
+    assert!(run(&["inspect", &model]).contains(caveat) && !run(&["inspect", &exact]).contains(caveat));
+    let checked = run(&["verify", &model, &photo]);
+    assert!(checked.contains(caveat) && checked.contains("same class: 1/1"), "{checked}");
+    for (model, says) in [(&model, true), (&exact, false)] {
+        let server = Server::start(model, &[], WATCHDOG);
+        let cache = folder.path("cache");
+        let ask = |more: &[&str]| {
+            run(&[&["predict", &photo, "--server", &server.address, "--cache", &cache], more].concat())
+        };
+        assert_eq!(ask(&[]).contains(caveat), says);
+        let answer: Value = serde_json::from_str(ask(&["--json"]).trim()).unwrap();
+        assert_eq!(number(&answer, "reduced_signs") > 0, says);
+    }
+}
+
+/// The width that calibration chooses is in the model, and every width tried is reported.
+#[test]
+fn activation_bits_can_be_left_to_calibration() {
+    let folder = Scratch::new("width");
+    tiny::compile(&folder);
+    let (source, model) = (folder.path("tiny.onnx"), folder.path("narrow.jaguar"));
+    let calibration = repository("demo/calibration");
+    let mut arguments = vec!["compile", &source, "--calibrate", &calibration, "-o", &model];
+    arguments.extend(tiny::PREPARATION);
+    arguments.extend(["--activation-bits", "auto", "--accuracy-bound", "5"]);
+    let said = Process::start(jaguar(&arguments)).finish(WATCHDOG).succeeded();
+    let bits = Bundle::read(Path::new(&model)).unwrap().model.network.activation_bits;
+    assert!(
+        (12..=16).contains(&bits) && said.contains(&format!("{bits} activation bits: same class 6/6")),
+        "{said}"
+    );
+    assert!(!said.contains(&format!("{} activation bits", bits + 1)), "{said}");
+}
+
 /// Rows and totals of the cost table belong together, and the totals are what really passed over the link.
 #[test]
 fn the_cost_table_adds_up() {

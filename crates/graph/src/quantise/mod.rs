@@ -12,10 +12,13 @@
 //! that, channels of very different sizes are brought closer together ([`Options::equalise`]).
 
 mod equalise;
+mod width;
 
 use std::fmt;
 
 use thiserror::Error;
+
+pub use width::{Chosen, narrowest};
 
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;
