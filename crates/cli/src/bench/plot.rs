@@ -3,6 +3,7 @@
 //! What a benchmark compares differs by orders of magnitude, so bars, which must begin at zero, would hide most of it. Each series
 //! has a colour and a shape of its own, and a line of its own within a row, so that dots of two series never hide each other.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
@@ -26,6 +27,22 @@ pub struct Row {
     pub label: String,
     /// Number of the series, value. What is not positive has no place on the axis and is left out.
     pub dots: Vec<(usize, f64)>,
+}
+
+impl Row {
+    /// The series that it has, in order.
+    fn series(&self) -> BTreeSet<usize> {
+        self.dots.iter().map(|dot| dot.0).collect()
+    }
+
+    fn height(&self) -> i32 {
+        LINE * self.series().len().max(1) as i32 + BETWEEN
+    }
+}
+
+/// Whether a logarithmic axis has a place for it.
+fn drawable(value: f64) -> bool {
+    value > 0.0 && value.is_finite()
 }
 
 /// Colours that people with any kind of colour vision tell apart (Okabe and Ito).
@@ -63,15 +80,15 @@ impl Dots {
         let most = values().fold(0.0, f64::max).log10();
         // Whole steps of 1, 2, 5 on both sides.
         let (from, to) = (step_below(least), step_above(most));
-        let row_height = LINE * self.series.len() as i32 + BETWEEN;
-        let height = TOP + BOTTOM + self.legend_height() + row_height * self.rows.len() as i32;
+        let rows: i32 = self.rows.iter().map(Row::height).sum();
+        let height = TOP + BOTTOM + self.legend_height() + rows;
         let mut text = String::new();
         {
             let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
             area.fill(&WHITE)?;
             let longest = self.rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
             let left = 24 + (longest as f64 * LETTER) as i32;
-            let frame = Frame { left, top: TOP + self.legend_height(), height, row_height, from, to };
+            let frame = Frame { left, top: TOP + self.legend_height(), height, from, to };
             self.draw(&area, &frame)?;
             area.present()?;
         }
@@ -125,18 +142,23 @@ impl Dots {
         let middle = (frame.left + WIDTH - RIGHT) / 2;
         area.draw(&Text::new(self.axis.clone(), (middle, bottom + 26), style))?;
         // 3. Rows.
+        let mut top = frame.top;
         for (i, row) in self.rows.iter().enumerate() {
-            let top = frame.top + frame.row_height * i as i32;
+            let height = row.height();
             if i % 2 == 1 {
-                let stripe = [(8, top), (WIDTH - RIGHT + 12, top + frame.row_height)];
+                let stripe = [(8, top), (WIDTH - RIGHT + 12, top + height)];
                 area.draw(&Rectangle::new(stripe, RGBAColor(0, 0, 0, 0.04).filled()))?;
             }
             let style = ("sans-serif", 12).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
-            area.draw(&Text::new(row.label.clone(), (14, top + frame.row_height / 2), style))?;
-            for &(series, value) in row.dots.iter().filter(|d| d.1 > 0.0 && d.1.is_finite()) {
-                let y = top + BETWEEN / 2 + LINE * series as i32 + LINE / 2;
-                mark(area, series, (frame.x(value.log10()), y))?;
+            area.draw(&Text::new(row.label.clone(), (14, top + height / 2), style))?;
+            for (line, series) in row.series().into_iter().enumerate() {
+                let y = top + BETWEEN / 2 + LINE * line as i32 + LINE / 2;
+                let values = row.dots.iter().filter(|dot| dot.0 == series).map(|dot| dot.1);
+                for value in values.filter(|value| drawable(*value)) {
+                    mark(area, series, (frame.x(value.log10()), y))?;
+                }
             }
+            top += height;
         }
         Ok(())
     }
@@ -147,7 +169,6 @@ struct Frame {
     left: i32,
     top: i32,
     height: i32,
-    row_height: i32,
     from: f64,
     to: f64,
 }
