@@ -38,6 +38,7 @@ lint: toolchain
 	$(PYTHON) params/rlwe.py --claims crates/rlwe/src/params.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src/ferret.rs
 	$(PYTHON) -m unittest discover tools
+	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if command -v cargo-deny >/dev/null; then \

@@ -8,13 +8,18 @@ and for the rows that contain a text:
 
     <!-- figures: conv groups -->
     <!-- figures: conv groups [group; cases] (dense) -->
+    <!-- figures: conv plot -->
+
+The last one shows conv.svg, if it is there.
 
 What stands between it and the comment `<!-- end of figures -->` is replaced: by the command with its conditions, and the table as it was
-recorded. So page and figures cannot differ; `--check` says whether they do, and changes nothing.
+recorded. So page and figures cannot differ; `--check` says whether they do, and changes nothing. Where FOLDER has no such file, the page
+keeps what it has, and a line says so.
 """
 
 import argparse
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -74,15 +79,30 @@ def markdown(report: dict, name: str, columns: str | None, rows: str | None) -> 
     return text + (f"\n{table['notes']}\n" if table["notes"] else "")
 
 
-def fill(page: str, figures: Path) -> str:
-    """The page with every table that it asks for."""
+def plot(svg: str, address: str) -> str:
+    """A picture, with the title that it carries as what it shows."""
+    title = re.search(r"<title>(.*?)</title>", svg)
+    if title is None:
+        raise Missing(f"{address} has no title")
+    return f"![{title[1]}]({address})\n"
+
+
+def fill(page: str, figures: Path, folder: Path) -> str:
+    """The page, which lies in `folder`, with every table and plot that it asks for."""
 
     def region(match: re.Match) -> str:
+        if match["table"] == "plot":
+            path = figures / f"{match['file']}.svg"
+            if not path.exists():
+                return match[0]
+            address = os.path.relpath(path, folder).replace(os.sep, "/")
+            return f"{match['open']}\n{plot(path.read_text(encoding='utf-8'), address)}\n{match['close']}"
         path = figures / f"{match['file']}.json"
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise Missing(f"{path} is not recorded") from None
+            print(f"{path.name} is not recorded: table '{match['table']}' stays as it is", file=sys.stderr)
+            return match[0]
         table = markdown(report, match["table"], match["columns"], match["rows"])
         return f"{match['open']}\n{table}\n{match['close']}"
 
@@ -97,7 +117,7 @@ def main() -> int:
     args = parser.parse_args()
     page = args.page.read_text(encoding="utf-8")
     try:
-        filled = fill(page, args.figures)
+        filled = fill(page, args.figures, args.page.parent)
     except Missing as error:
         print(f"{args.page}: {error}", file=sys.stderr)
         return 1

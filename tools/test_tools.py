@@ -1,6 +1,7 @@
 """Tests of the tools that need no package: `python3 -m unittest discover tools`."""
 
 import collections
+import contextlib
 import io
 import json
 import pickle
@@ -57,8 +58,9 @@ class BenchmarkTables(unittest.TestCase):
     def fill(self, request: str, body: str = "stale\n") -> str:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "x.json").write_text(json.dumps(self.REPORT))
+            (Path(folder) / "x.svg").write_text("<svg><title>A &lt; B</title></svg>")
             page = f"before\n<!-- figures: {request} -->\n{body}<!-- end of figures -->\nafter\n"
-            return benchmark_tables.fill(page, Path(folder))
+            return benchmark_tables.fill(page, Path(folder), Path(folder).parent)
 
     def test_a_table_replaces_what_was_there_and_again_is_the_same(self):
         page = self.fill("x both")
@@ -74,8 +76,18 @@ class BenchmarkTables(unittest.TestCase):
         self.assertIn("| seconds | name |\n|---:|---|\n| 2.0 | c |\n", page)
         self.assertNotIn("a\\|b", page)
 
+    def test_a_plot_is_shown_where_it_lies(self):
+        self.assertRegex(self.fill("x plot"), r"\n!\[A &lt; B\]\([^/()]+/x\.svg\)\n\n<!-- end")
+        self.assertIn("stale\n", self.fill("y plot"))
+
+    def test_a_page_keeps_what_was_not_recorded(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertIn("stale\n", self.fill("y both"))
+        self.assertIn("y.json is not recorded", said.getvalue())
+
     def test_what_is_not_there_is_named(self):
-        for request, named in (("y both", "y.json"), ("x other", "other"), ("x both [speed]", "speed"), ("x both (none)", "none")):
+        for request, named in (("x other", "other"), ("x both [speed]", "speed"), ("x both (none)", "none")):
             with self.assertRaises(benchmark_tables.Missing) as caught:
                 self.fill(request)
             self.assertIn(named, str(caught.exception))
