@@ -2,6 +2,7 @@
 
 mod bench;
 mod compile;
+mod fetch;
 mod inspect;
 mod link;
 mod npy;
@@ -11,6 +12,7 @@ mod progress;
 mod protocol;
 mod serve;
 mod table;
+mod trace;
 mod verify;
 
 use std::io::Write;
@@ -37,6 +39,8 @@ enum Command {
     Verify(verify::Args),
     /// Get the prediction for an image from a server that may not see it.
     Predict(predict::Args),
+    /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
+    Fetch(fetch::Args),
     /// Measure the parts on this machine, beside published figures.
     Bench(bench::Args),
 }
@@ -48,6 +52,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

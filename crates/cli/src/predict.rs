@@ -1,10 +1,11 @@
 //! `jaguar predict`
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use jaguar_engine::client::{Limits, Prediction, connect};
+use jaguar_engine::EngineError;
+use jaguar_engine::ahead::{Ahead, Next};
+use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::files::default_cache;
 use jaguar_engine::report::{Report, caveat};
 use jaguar_graph::network::{Network, softmax};
@@ -15,6 +16,7 @@ use crate::link;
 use crate::picture;
 use crate::progress::Bars;
 use crate::table;
+use crate::trace::Trace;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,9 +35,13 @@ pub struct Args {
     /// One line of JSON per input instead of text: all logits and the whole cost table.
     #[arg(long)]
     json: bool,
-    /// Write a timeline that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
+    /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
     #[arg(long)]
     trace: Option<PathBuf>,
+    /// How many pictures ahead are prepared while one is predicted: 1 takes a second connection to the server, and twice the
+    /// memory (default: 1 if there is more than one picture).
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=1))]
+    ahead: Option<u8>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<link::Shape>,
@@ -70,14 +76,12 @@ struct Class {
 
 pub fn run(args: &Args) -> Result<()> {
     crate::set_threads(args.threads)?;
-    let cache = args.cache.clone().or_else(default_cache).context(
-        "no cache folder is known (neither HOME nor XDG_CACHE_HOME is set); name one with --cache",
-    )?;
+    let cache = cache(args.cache.as_ref())?;
     // Look at the files before anything is sent or fetched.
     let sources = args.inputs.iter().map(|p| picture::open(p)).collect::<Result<Vec<_>>>()?;
 
-    let channel = link::channel(Tcp::connect(args.server.as_str(), Options::default())?, args.link);
-    let connected = connect(channel, &Limits::default())?;
+    let dial = Dial { server: args.server.clone(), link: args.link, timeline: args.trace.is_some() };
+    let connected = dial.connect()?;
     let inputs = sources
         .iter()
         .zip(&args.inputs)
@@ -88,41 +92,66 @@ pub fn run(args: &Args) -> Result<()> {
     if !args.json {
         crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
     }
-    let mut ready = connected.prepare_client(&cache)?;
-    let (origin, mut events) = (Instant::now(), Vec::new());
+    let mut trace = args.trace.is_some().then(Trace::new);
+    let id = connected.model();
+    let ready = dial.ready(connected, &cache)?;
+    let mut next = Some(Next { prepared: ready.prepare_query(&mut bars)?, session: 0 });
+    // The first query has brought the hint; now others may read it.
+    let mut ahead = Ahead::new(inputs.len() - 1);
+    if args.ahead != Some(0) {
+        ahead.open(1, move || {
+            let connected = dial.connect()?;
+            if connected.model() != id {
+                return Err(EngineError::Bundle("the server has another model now".into()));
+            }
+            dial.ready(connected, &cache)
+        });
+    }
     for (input, path) in inputs.iter().zip(&args.inputs) {
-        let began = origin.elapsed().as_secs_f64();
-        let prepared = ready.prepare_query(&mut bars)?;
-        let (prediction, report, next) = prepared.run(input, &mut bars)?;
+        let Some(Next { prepared, session }) = next else { anyhow::bail!("no connection is left") };
+        let (prediction, report, ready) = prepared.run(input, &mut bars)?;
         bars.finish();
-        ready = next;
-        if args.trace.is_some() {
-            trace(&mut events, began, &report);
+        if let Some(trace) = &mut trace {
+            trace.add(session, &path.display().to_string(), &report);
         }
         show(args, path.display().to_string(), &model, ready.network(), &prediction, &report)?;
+        ahead.add(session, ready);
+        next = ahead.take()?;
+        if let Some(reason) = ahead.not_opened() {
+            eprintln!("note: no second connection ({reason}); one picture is prepared after the other");
+        }
     }
-    ready.leave()?;
-    if let Some(path) = &args.trace {
-        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
-        serde_json::to_writer(std::io::BufWriter::new(file), &serde_json::json!({ "traceEvents": events }))
-            .with_context(|| path.display().to_string())?;
+    ahead.leave()?;
+    if let (Some(path), Some(trace)) = (&args.trace, trace) {
+        trace.write(path)?;
     }
     Ok(())
 }
 
-/// Adds one query's layers as complete events ("ph": "X", times in microseconds), one row by phase.
-fn trace(events: &mut Vec<serde_json::Value>, began: f64, report: &Report) {
-    for row in &report.rows {
-        for (tid, phase, span, cost) in [
-            (1, "preprocessing", row.preprocessing_span, row.preprocessing),
-            (2, "online", row.online_span, row.online),
-        ] {
-            events.push(serde_json::json!({
-                "name": row.name, "cat": phase, "ph": "X", "pid": 1, "tid": tid,
-                "ts": (began + span.start) * 1e6, "dur": span.length * 1e6,
-                "args": { "operation": row.operation, "cost": cost },
-            }));
-        }
+/// Where hints are kept.
+pub fn cache(named: Option<&PathBuf>) -> Result<PathBuf> {
+    named
+        .cloned()
+        .or_else(default_cache)
+        .context("no cache folder is known (neither HOME nor XDG_CACHE_HOME is set); name one with --cache")
+}
+
+/// How to reach the server.
+pub struct Dial {
+    pub server: String,
+    pub link: Option<link::Shape>,
+    pub timeline: bool,
+}
+
+impl Dial {
+    pub fn connect(&self) -> Result<Connected, EngineError> {
+        let tcp = Tcp::connect(self.server.as_str(), Options::default())?;
+        connect(link::channel(tcp, self.link), &Limits::default())
+    }
+
+    pub fn ready(&self, connected: Connected, cache: &Path) -> Result<Ready, EngineError> {
+        let ready = connected.prepare_client(cache)?;
+        Ok(if self.timeline { ready.with_timeline() } else { ready })
     }
 }
 

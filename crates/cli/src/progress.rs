@@ -7,9 +7,13 @@ use jaguar_engine::report::Progress;
 use jaguar_graph::signs::Stage;
 use jaguar_wire::Phase;
 
-/// Shows the phase, the layer, and how far it is.
+use crate::table::bytes;
+
+/// Shows the phase, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {
     bar: Option<(ProgressBar, Kind)>,
+    /// The layer that is being prepared.
+    layer: String,
     quiet: bool,
 }
 
@@ -22,7 +26,7 @@ enum Kind {
 impl Bars {
     /// Bars on standard error (`quiet`: none).
     pub fn new(quiet: bool) -> Self {
-        Self { bar: None, quiet }
+        Self { bar: None, layer: String::new(), quiet }
     }
 
     /// Removes the bar, so that other output may follow.
@@ -99,18 +103,25 @@ impl Progress for Bars {
             bar.set_position(index as u64 + 1);
             bar.set_message(name.to_owned());
         }
+        name.clone_into(&mut self.layer);
         if index + 1 == total {
             self.finish();
         }
     }
 
     fn hint(&mut self, done: u64, total: u64) {
-        if done < total {
-            if let Some(bar) = self.bar(Kind::Hint, total) {
-                bar.set_position(done);
+        match &self.bar {
+            // The hint comes layer by layer while the layers are prepared.
+            Some((bar, Kind::Layers(Phase::Preprocessing))) => {
+                let hint = format!("{}, hint {} of {}", self.layer, bytes(done), bytes(total));
+                bar.set_message(hint);
             }
-        } else {
-            self.finish();
+            _ if done < total => {
+                if let Some(bar) = self.bar(Kind::Hint, total) {
+                    bar.set_position(done);
+                }
+            }
+            _ => self.finish(),
         }
     }
 }

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::report::peak_kib;
+use jaguar_engine::report::{NoProgress, peak_kib};
 use jaguar_engine::server::Service;
 use jaguar_plan::Choices;
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
 use crate::link;
-use crate::progress::Bars;
 use crate::protocol::Protocol;
 use crate::table::bytes;
 
@@ -69,9 +69,6 @@ pub fn run(args: &Args) -> Result<()> {
     let listener = Listener::bind(args.listen.as_str())?;
     let choices = Choices::standard(&bundle.model.network, args.protocol.into());
     let service = Arc::new(Service::new(bundle, choices, reveal)?);
-    let mut bars = Bars::new(false);
-    service.prepare_model(&mut bars);
-    bars.finish();
     let address = listener.address()?;
     let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
@@ -80,6 +77,13 @@ pub fn run(args: &Args) -> Result<()> {
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
+    // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer at hand.
+    let preparing = service.clone();
+    thread::Builder::new().name("model".into()).spawn(move || {
+        let start = Instant::now();
+        preparing.prepare_model(&mut NoProgress);
+        log!("prepared the model in {:.2} s", start.elapsed().as_secs_f64());
+    })?;
     let (clients, strangers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     loop {
         let incoming = match listener.accept() {

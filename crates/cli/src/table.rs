@@ -94,7 +94,11 @@ pub fn costs(report: &Report) -> String {
     let mut phases = plain(&["phase", "up", "down", "rounds", "seconds"], 1);
     for (name, cost, seconds) in [
         ("model (once per connection)", &report.model, None),
-        ("client (hint, base OTs)", &report.client, None),
+        (
+            "client (hint, base OTs)",
+            &report.client,
+            (report.hint_seconds > 0.0).then_some(report.hint_seconds),
+        ),
         ("preprocessing (before the input)", &report.preprocessing, Some(report.preprocessing_seconds)),
         ("online", &report.online, Some(report.online_seconds)),
     ] {

@@ -1,7 +1,7 @@
 //! The client: it holds an image, and gets a prediction.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_linear::jaguar::{ClientPrepared, prepare};
@@ -20,6 +20,7 @@ use crate::hint::HintFile;
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost};
 use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
 use crate::report::{Progress, Report};
+use crate::timeline::Timeline;
 
 pub use crate::message::Reveal;
 
@@ -161,7 +162,7 @@ impl Connected {
     /// When the connection or the disk fails, or the server refuses.
     pub fn prepare_client(mut self, cache: &Path) -> Result<Ready, EngineError> {
         match self.accept(cache) {
-            Ok((backend, party)) => Ok(Ready { connected: self, backend, party }),
+            Ok((backend, party)) => Ok(Ready { connected: self, backend, party, timeline: false }),
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
     }
@@ -211,6 +212,7 @@ pub struct Ready {
     connected: Connected,
     backend: Backend,
     party: Party<Cots>,
+    timeline: bool,
 }
 
 /// A prepared query: everything that needs no input is done. It serves one input.
@@ -219,6 +221,8 @@ pub struct Prepared {
     steps: Steps,
     result: program::PreparedResult,
     clock: Clock,
+    /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
+    round_trip: Option<[Duration; 2]>,
 }
 
 /// What was prepared of every node, under either protocol.
@@ -245,6 +249,14 @@ impl Ready {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.connected.plan
+    }
+
+    /// From here on every query's report tells when both parties did what. It begins with a round trip that finds out where the
+    /// server's clock stands.
+    #[must_use]
+    pub fn with_timeline(mut self) -> Self {
+        self.timeline = true;
+        self
     }
 
     /// How many bytes of the hint are there, and how many there will be: none under Cheetah's protocol.
@@ -285,20 +297,30 @@ impl Ready {
     /// # Errors
     /// When the connection fails. The session is over then.
     pub fn prepare_query(mut self, progress: &mut dyn Progress) -> Result<Prepared, EngineError> {
-        match self.prepare_steps(progress) {
-            Ok((steps, result, clock)) => Ok(Prepared { ready: self, steps, result, clock }),
+        let mut clock = Clock::new(self.network().nodes.len());
+        match self.prepare_steps(&mut clock, progress) {
+            Ok((steps, result, round_trip)) => Ok(Prepared { ready: self, steps, result, clock, round_trip }),
             Err(e) => Err(give_up(&mut self.connected.channel, e)),
         }
     }
 
     fn prepare_steps(
         &mut self,
+        clock: &mut Clock,
         progress: &mut dyn Progress,
-    ) -> Result<(Steps, program::PreparedResult, Clock), EngineError> {
-        let Self { connected: Connected { channel, network, plan, reveal, .. }, backend, party } = self;
+    ) -> Result<(Steps, program::PreparedResult, Option<[Duration; 2]>), EngineError> {
+        let Self { connected, backend, party, timeline } = self;
+        let Connected { channel, network, plan, reveal, .. } = connected;
         channel.enter(Phase::Preprocessing, "query keys");
-        channel.send_message(&Request::Query)?;
-        let mut clock = Clock::new(network.nodes.len());
+        channel.send_message(&Request::Query { timeline: *timeline })?;
+        let mut round_trip = None;
+        if *timeline {
+            channel.log_waits();
+            channel.flush()?;
+            let asked = clock.elapsed();
+            channel.recv_into(&mut [0])?;
+            round_trip = Some([asked, clock.elapsed()]);
+        }
         let program = program::Program { network, plan };
         Ok(match backend {
             Backend::Jaguar(jaguar) => {
@@ -311,13 +333,12 @@ impl Ready {
                 let mut linear =
                     ClientPreparing { hint, ring, public, secret: &mut secret, mask_seed: &mask_seed };
                 let (steps, result) =
-                    program.prepare(channel, party, *reveal, &mut clock, progress, &mut linear)?;
-                (Steps::Jaguar(steps), result, clock)
+                    program.prepare(channel, party, *reveal, clock, progress, &mut linear)?;
+                (Steps::Jaguar(steps), result, round_trip)
             }
             Backend::Cheetah(client) => {
-                let (steps, result) =
-                    program.prepare(channel, party, *reveal, &mut clock, progress, client)?;
-                (Steps::Cheetah(steps), result, clock)
+                let (steps, result) = program.prepare(channel, party, *reveal, clock, progress, client)?;
+                (Steps::Cheetah(steps), result, round_trip)
             }
         })
     }
@@ -479,11 +500,16 @@ impl Prepared {
         channel.enter(Phase::Online, "report");
         let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
         let nodes = network.nodes.len();
-        if server.preparing.len() != nodes || server.online.len() != nodes {
+        if [&server.hint, &server.preparing, &server.online].iter().any(|v| v.len() != nodes) {
             return Err(EngineError::PeerMisbehaved("a cost report for another network".into()));
         }
         let stats = channel.take_stats();
-        let report = Report::new(network, plan, &stats, &self.clock, &server, online);
+        let waits = channel.take_waits();
+        let mut report = Report::new(network, plan, &stats, &self.clock, &server, online);
+        if let (Some(round_trip), Some(times)) = (self.round_trip, &server.timeline) {
+            times.check(nodes)?;
+            report.timeline = Some(Timeline::new(&self.clock, &waits, round_trip, times));
+        }
         Ok((prediction, report))
     }
 }

@@ -18,6 +18,7 @@
 //! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could hold a
 //! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
 
+pub mod ahead;
 pub mod bundle;
 mod cheetah;
 pub mod client;
@@ -29,6 +30,7 @@ pub mod report;
 pub mod server;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 pub mod verify;
 
 use std::path::Path;

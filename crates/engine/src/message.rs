@@ -4,6 +4,7 @@ use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::ModelId;
+use crate::timeline::ServerTimes;
 
 /// Control messages (but the network) are at most this long.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
@@ -49,7 +50,10 @@ pub(crate) enum Request {
     /// Send what is missing of the hint, and nothing else.
     Hint,
     /// Prepare a query, sending what is missing of each layer's hint on the way, then run it.
-    Query,
+    Query {
+        /// Whether the report on its cost shall tell when the server did what.
+        timeline: bool,
+    },
     /// That was all.
     Leave,
 }
@@ -57,8 +61,11 @@ pub(crate) enum Request {
 /// The server's own cost by node, for the client's table: microseconds of its work (waiting not counted).
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerCost {
+    pub hint: Vec<u32>,
     pub preparing: Vec<u32>,
     pub online: Vec<u32>,
     /// Peak memory of the server's process in KiB, 0 if unknown.
     pub peak_kib: u64,
+    /// If it was asked for.
+    pub timeline: Option<ServerTimes>,
 }

@@ -109,8 +109,10 @@ pub(crate) struct Clock {
     origin: Instant,
     /// Fetching or sending what the client's hint lacked.
     pub hint: Vec<Spent>,
-    preparing: Vec<Spent>,
-    online: Vec<Spent>,
+    pub preparing: Vec<Spent>,
+    pub online: Vec<Spent>,
+    /// All of these in the order in which they ended.
+    pub pieces: Vec<(Phase, NodeId, Spent)>,
     /// Correlated OTs by node, both directions.
     pub cots: Vec<u64>,
 }
@@ -136,6 +138,7 @@ impl Clock {
             hint: vec![Spent::default(); nodes],
             preparing: vec![Spent::default(); nodes],
             online: vec![Spent::default(); nodes],
+            pieces: Vec::new(),
             cots: vec![0; nodes],
         }
     }
@@ -147,27 +150,35 @@ impl Clock {
 
     /// Adds what began at `start` and ends now to a node's time. Its work may come in pieces, with other nodes' in between.
     fn add(&mut self, phase: Phase, node: NodeId, start: Instant, waited: Duration) {
-        let Spent { start, wall, waited } = self.since(start, waited);
-        let spent = if phase == Phase::Preprocessing { &mut self.preparing } else { &mut self.online };
+        let piece = self.since(start, waited);
+        let spent = match phase {
+            Phase::Model | Phase::Client => &mut self.hint,
+            Phase::Preprocessing => &mut self.preparing,
+            Phase::Online => &mut self.online,
+        };
         let spent = &mut spent[node];
         if spent.wall.is_zero() {
-            spent.start = start;
+            spent.start = piece.start;
         }
-        spent.wall += wall;
-        spent.waited += waited;
+        spent.wall += piece.wall;
+        spent.waited += piece.waited;
+        self.pieces.push((phase, node, piece));
     }
 
-    pub fn of(&self, phase: Phase) -> &[Spent] {
-        if phase == Phase::Preprocessing { &self.preparing } else { &self.online }
+    /// When it was made.
+    pub fn origin(&self) -> Instant {
+        self.origin
     }
 
-    /// This party's work by node, preparing and online.
-    pub fn microseconds(&self) -> (Vec<u32>, Vec<u32>) {
-        let micros = |spent: &[Spent]| {
-            spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
-        };
-        (micros(&self.preparing), micros(&self.online))
+    /// Since it was made.
+    pub fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
     }
+}
+
+/// This party's work by node, in microseconds.
+pub(crate) fn work(spent: &[Spent]) -> Vec<u32> {
+    spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
 }
 
 /// The label under which a node's traffic is counted.
@@ -221,11 +232,11 @@ impl Program<'_> {
         for (id, (node, step)) in self.network.nodes.iter().zip(&self.plan.steps).enumerate() {
             progress.step(Phase::Preprocessing, id, self.network.nodes.len(), &node.name);
             if step.layer.is_some() {
-                channel.enter(Phase::Client, "hint");
+                channel.enter(Phase::Client, &label(id, &node.name));
                 let (start, waited) = (Instant::now(), channel.waited());
                 let passed = backend.hint(id, channel, progress);
                 if passed.map_err(|e| e.in_layer(&node.name, "hint"))? {
-                    clock.hint[id] = clock.since(start, channel.waited() - waited);
+                    clock.add(Phase::Client, id, start, channel.waited() - waited);
                 }
             }
             channel.enter(Phase::Preprocessing, &label(id, &node.name));
@@ -259,7 +270,7 @@ impl Program<'_> {
             steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
             let after = party.used();
             clock.cots[id] = after.0 + after.1 - before.0 - before.1;
-            clock.preparing[id] = clock.since(start, channel.waited() - waited);
+            clock.add(Phase::Preprocessing, id, start, channel.waited() - waited);
         }
         let last = self.network.nodes.last().expect("a valid network has nodes");
         let result = match reveal {

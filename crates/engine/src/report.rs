@@ -8,7 +8,8 @@ use jaguar_wire::{Phase, Stats, Traffic};
 use serde::Serialize;
 
 use crate::message::ServerCost;
-use crate::program::{Clock, label};
+use crate::program::{Clock, Spent, label};
+use crate::timeline::Timeline;
 
 /// Hears how far a session has come. All methods are called often and should return at once.
 pub trait Progress {
@@ -36,6 +37,8 @@ pub struct Cost {
     pub bytes_down: u64,
     /// How often the client waited for an answer.
     pub rounds: u64,
+    /// Seconds that it took at the client, waiting included.
+    pub wall_seconds: f64,
     /// Seconds in which the client worked.
     pub client_seconds: f64,
     /// Seconds in which the server worked.
@@ -47,6 +50,7 @@ impl Cost {
         self.bytes_up += other.bytes_up;
         self.bytes_down += other.bytes_down;
         self.rounds += other.rounds;
+        self.wall_seconds += other.wall_seconds;
         self.client_seconds += other.client_seconds;
         self.server_seconds += other.server_seconds;
     }
@@ -69,23 +73,12 @@ pub struct Row {
     pub responses: usize,
     /// Correlated OTs, both directions.
     pub cots: u64,
+    /// What the client's hint lacked.
+    pub hint: Cost,
     /// Before the input.
     pub preprocessing: Cost,
     /// With the input.
     pub online: Cost,
-    /// When the client prepared it.
-    pub preprocessing_span: Span,
-    /// When the client ran it.
-    pub online_span: Span,
-}
-
-/// A stretch of the client's time, waiting included.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Span {
-    /// Seconds since the query's preparation began.
-    pub start: f64,
-    /// Seconds.
-    pub length: f64,
 }
 
 /// The cost of one query (and of what came before it on this connection).
@@ -103,6 +96,8 @@ pub struct Report {
     pub preprocessing: Cost,
     /// Sum over the nodes, and the result.
     pub online: Cost,
+    /// Wall seconds of fetching what the hint lacked, while the client had nothing else to do.
+    pub hint_seconds: f64,
     /// Wall seconds of preprocessing, waiting included.
     pub preprocessing_seconds: f64,
     /// Wall seconds from the input to the result.
@@ -111,6 +106,9 @@ pub struct Report {
     pub client_peak_kib: u64,
     /// Peak memory of the server's process in KiB, 0 if unknown.
     pub server_peak_kib: u64,
+    /// When both parties did what, if it was asked for.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
 }
 
 impl Report {
@@ -127,6 +125,7 @@ impl Report {
             stats.iter().filter(|((p, _), _)| *p == phase).for_each(|(_, t)| all.add(t));
             Cost::of_traffic(&all)
         };
+        let wall = |spent: &[Spent]| spent.iter().map(|s| s.wall.as_secs_f64()).sum();
         let mut report = Self {
             protocol: plan.choices.protocol.to_string(),
             rows: Vec::new(),
@@ -134,23 +133,22 @@ impl Report {
             client: sum(Phase::Client),
             preprocessing: sum(Phase::Preprocessing),
             online: sum(Phase::Online),
-            preprocessing_seconds: clock.of(Phase::Preprocessing).iter().map(|s| s.wall.as_secs_f64()).sum(),
+            hint_seconds: wall(&clock.hint),
+            preprocessing_seconds: wall(&clock.preparing),
             online_seconds: online.as_secs_f64(),
             client_peak_kib: peak_kib(),
             server_peak_kib: server.peak_kib,
+            timeline: None,
         };
         for (id, (node, step)) in network.nodes.iter().zip(&plan.steps).enumerate() {
-            let cost = |phase: Phase, theirs: &[u32]| {
+            let cost = |phase: Phase, ours: &[Spent], theirs: &[u32]| {
                 let traffic = stats.get(&(phase, label(id, &node.name))).copied().unwrap_or_default();
                 Cost {
-                    client_seconds: clock.of(phase)[id].busy().as_secs_f64(),
+                    wall_seconds: ours[id].wall.as_secs_f64(),
+                    client_seconds: ours[id].busy().as_secs_f64(),
                     server_seconds: theirs.get(id).map_or(0.0, |&us| f64::from(us) * 1e-6),
                     ..Cost::of_traffic(&traffic)
                 }
-            };
-            let span = |phase: Phase| {
-                let spent = &clock.of(phase)[id];
-                Span { start: spent.start.as_secs_f64(), length: spent.wall.as_secs_f64() }
             };
             let row = Row {
                 name: node.name.clone(),
@@ -158,14 +156,15 @@ impl Report {
                 ciphertexts: step.layer.as_ref().map_or(0, Layer::ciphertexts),
                 responses: step.layer.as_ref().map_or(0, Layer::responses),
                 cots: clock.cots[id],
-                preprocessing: cost(Phase::Preprocessing, &server.preparing),
-                online: cost(Phase::Online, &server.online),
-                preprocessing_span: span(Phase::Preprocessing),
-                online_span: span(Phase::Online),
+                hint: cost(Phase::Client, &clock.hint, &server.hint),
+                preprocessing: cost(Phase::Preprocessing, &clock.preparing, &server.preparing),
+                online: cost(Phase::Online, &clock.online, &server.online),
             };
-            for (total, part) in
-                [(&mut report.preprocessing, row.preprocessing), (&mut report.online, row.online)]
-            {
+            for (total, part) in [
+                (&mut report.client, row.hint),
+                (&mut report.preprocessing, row.preprocessing),
+                (&mut report.online, row.online),
+            ] {
                 total.add(&Cost { bytes_up: 0, bytes_down: 0, rounds: 0, ..part });
             }
             report.rows.push(row);

@@ -20,8 +20,9 @@ use crate::bundle::{Bundle, ModelId};
 use crate::cheetah;
 use crate::hint::{Block, blocks};
 use crate::message::{Accept, Hello, MAX_MESSAGE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch};
+use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch, work};
 use crate::report::{NoProgress, Progress, peak_kib};
+use crate::timeline::ServerTimes;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {
@@ -198,7 +199,9 @@ impl Service {
                     };
                     hint.send_through(usize::MAX, channel)?;
                 }
-                Request::Query => self.query(channel, &mut party, &mut backend, observe, watch)?,
+                Request::Query { timeline } => {
+                    self.query(channel, &mut party, &mut backend, timeline, observe, watch)?;
+                }
             }
         }
     }
@@ -208,13 +211,20 @@ impl Service {
         channel: &mut Channel,
         party: &mut Party<Cots>,
         backend: &mut Backend<'_>,
+        timeline: bool,
         observe: &mut dyn FnMut(&Served),
         watch: Watch<'_>,
     ) -> Result<(), EngineError> {
-        let start = Instant::now();
         let network = self.network();
         let program = Program { network, plan: &self.plan };
         let mut clock = Clock::new(network.nodes.len());
+        if timeline {
+            // The client learns from this when the clock was started.
+            channel.log_waits();
+            channel.send(&[0])?;
+            channel.flush()?;
+        }
+        let answered = clock.elapsed();
         // The client's input is all its own: the server's share of it is zero.
         let input = vec![0; network.nodes[0].shape.iter().product()];
 
@@ -229,7 +239,7 @@ impl Service {
                 let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
                 let (steps, result) =
                     program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, &mut linear)?;
-                let preparing = start.elapsed();
+                let preparing = clock.elapsed();
                 let mut linear = ServerLinear { layers, first: None };
                 let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
                 let output = program.run(channel, steps, input, &mut linear, onlookers)?;
@@ -240,7 +250,7 @@ impl Service {
                 linear.first = None;
                 let (steps, result) =
                     program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, linear)?;
-                let preparing = start.elapsed();
+                let preparing = clock.elapsed();
                 let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
                 let output = program.run(channel, steps, input, linear, onlookers)?;
                 (preparing, linear.first, output, result)
@@ -255,11 +265,13 @@ impl Service {
                 argmax.run(channel, &output)?;
             }
         }
-        let (preparing_by_node, online_by_node) = clock.microseconds();
+        let waits = channel.take_waits();
         channel.send_message(&ServerCost {
-            preparing: preparing_by_node,
-            online: online_by_node,
+            hint: work(&clock.hint),
+            preparing: work(&clock.preparing),
+            online: work(&clock.online),
             peak_kib: peak_kib(),
+            timeline: timeline.then(|| ServerTimes::new(&clock, &waits, answered)),
         })?;
         channel.flush()?;
         observe(&Served {

@@ -2,6 +2,8 @@
 
 mod cheetah;
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::thread;
 
 use jaguar_graph::network::{
@@ -10,12 +12,13 @@ use jaguar_graph::network::{
 };
 use jaguar_plan::{Choices, Plan, Protocol};
 use jaguar_ring::prg::Prg;
-use jaguar_wire::double::{Fault, Faulty, Recorder};
+use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
 use crate::EngineError;
+use crate::ahead::{Ahead, Next};
 use crate::bundle::Bundle;
-use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::client::{Limits, Prediction, Ready, Reveal, connect};
 use crate::hint::HintFile;
 use crate::report::NoProgress;
 use crate::server::Service;
@@ -336,7 +339,7 @@ fn no_message_repeats() {
 /// `service` is one of `everything()`.
 fn nothing_repeats(service: &Service, cache: &Scratch) {
     let x = input(5, 3 * 17 * 15);
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for _connection in 0..2 {
         let (a, b) = memory_transports();
         let (recorder, transcript) = Recorder::new(a);
@@ -353,19 +356,117 @@ fn nothing_repeats(service: &Service, cache: &Scratch) {
             ready.leave().unwrap();
             server.join().unwrap().unwrap();
         });
-        // The client's answer to the offer names the plan and itself, in less than 80 bytes.
-        for (bytes, start) in [(transcript.sent(), start.0 + 80), (transcript.received(), start.1)] {
-            for (i, chunk) in bytes[start as usize..].chunks_exact(16).enumerate() {
-                // Runs of one byte are padding, and the report's small numbers.
-                let plain = chunk.iter().filter(|&&b| b == chunk[0]).count() > 4;
-                assert!(
-                    plain || seen.insert(chunk.to_vec()),
-                    "16 bytes come again after {} bytes",
-                    start + 16 * i as u64
-                );
-            }
+        nothing_in_common(&mut seen, &transcript, start);
+    }
+}
+
+/// Looks at what went over a connection after its first `start` bytes each way, which tell what both know.
+fn nothing_in_common(seen: &mut HashSet<Vec<u8>>, transcript: &Transcript, start: (u64, u64)) {
+    // The client's answer to the offer names the plan and itself, in less than 80 bytes.
+    for (bytes, start) in [(transcript.sent(), start.0 + 80), (transcript.received(), start.1)] {
+        for (i, chunk) in bytes[start as usize..].chunks_exact(16).enumerate() {
+            // Runs of one byte are padding, and the report's small numbers.
+            let plain = chunk.iter().filter(|&&b| b == chunk[0]).count() > 4;
+            assert!(
+                plain || seen.insert(chunk.to_vec()),
+                "16 bytes come again after {} bytes",
+                start + 16 * i as u64
+            );
         }
     }
+}
+
+/// Opens a session with a server thread of its own, and records it.
+fn recorded_session(
+    service: &Arc<Service>,
+    cache: &std::path::Path,
+) -> Result<(Ready, Transcript, (u64, u64)), EngineError> {
+    let (a, b) = memory_transports();
+    let (recorder, transcript) = Recorder::new(a);
+    let service = Arc::clone(service);
+    thread::spawn(move || service.serve(Channel::new(b), &mut |_| ()));
+    let connected = connect(Channel::new(recorder), &Limits::default())?;
+    let start = transcript.lengths();
+    Ok((connected.prepare_client(cache)?, transcript, start))
+}
+
+/// Two sessions of one client prepare for each other: every answer is right, and nothing secret serves both.
+#[test]
+fn queries_are_prepared_ahead() {
+    const QUERIES: usize = 5;
+    let cache = Scratch::new("ahead");
+    let service = Arc::new(service(everything()));
+    let (first, transcript, start) = recorded_session(&service, &cache.0).unwrap();
+    let first = first.fetch_hint(&mut NoProgress).unwrap();
+    let mut seen = HashSet::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut ahead = Ahead::new(QUERIES);
+    let (other, folder) = (Arc::clone(&service), cache.0.clone());
+    ahead.open(7, move || {
+        let (ready, transcript, start) = recorded_session(&other, &folder)?;
+        tell.send((transcript, start)).unwrap();
+        Ok(ready)
+    });
+    ahead.add(3, first);
+    let mut served = [0, 0];
+    let mut outputs: Vec<Vec<i64>> = Vec::new();
+    for query in 0..QUERIES {
+        let Next { prepared, session } = ahead.take().unwrap().unwrap();
+        // The same input every other time.
+        let x = input((query % 2) as u8, 3 * 17 * 15);
+        let (prediction, _, ready) = prepared.run(&x, &mut NoProgress).unwrap();
+        let Prediction::Logits(logits) = prediction else { panic!("logits were asked for") };
+        outputs.push(logits);
+        served[usize::from(session == 7)] += 1;
+        assert!(session == 7 || session == 3);
+        ahead.add(session, ready);
+    }
+    assert!(ahead.take().unwrap().is_none() && ahead.not_opened().is_none());
+    ahead.leave().unwrap();
+    // Each session had begun a query before the first was taken.
+    assert!(served.iter().all(|&n| n > 0) && served.iter().sum::<usize>() == QUERIES, "{served:?}");
+    let apart = |a: &[i64], b: &[i64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).max().unwrap();
+    for (i, output) in outputs.iter().enumerate() {
+        assert!(apart(output, &outputs[i % 2]) < 64);
+    }
+    assert!(apart(&outputs[0], &outputs[1]) > 64, "two inputs, two answers");
+    nothing_in_common(&mut seen, &transcript, start);
+    let (transcript, start) = told.recv().unwrap();
+    nothing_in_common(&mut seen, &transcript, start);
+}
+
+/// A session that cannot be opened is done without, one that breaks is named, and what is left goes on.
+#[test]
+fn preparing_ahead_survives_its_sessions() {
+    let cache = Scratch::new("ahead-fails");
+    let service = Arc::new(service(everything()));
+    let ready = recorded_session(&service, &cache.0).unwrap().0.fetch_hint(&mut NoProgress).unwrap();
+    let x = input(1, 3 * 17 * 15);
+    let mut ahead = Ahead::new(2);
+    ahead.open(1, || Err(EngineError::Input("no place".into())));
+    ahead.open(2, || panic!("a thread that breaks off"));
+    // Nothing is left to be begun: this one waits for what the others leave undone.
+    ahead.add(0, ready);
+    let mut broken = 0;
+    for _ in 0..2 {
+        let next = loop {
+            match ahead.take() {
+                Ok(next) => break next.unwrap(),
+                Err(e) => {
+                    assert!(e.to_string().contains("broke off"), "{e}");
+                    broken += 1;
+                }
+            }
+        };
+        assert_eq!(next.session, 0);
+        ahead.add(0, next.prepared.run(&x, &mut NoProgress).unwrap().2);
+    }
+    assert_eq!(broken, 1);
+    assert!(ahead.not_opened().unwrap().to_string().contains("no place"));
+    assert!(ahead.take().unwrap().is_none());
+    ahead.leave().unwrap();
+    // Without any session there is nothing to wait for.
+    assert!(Ahead::new(3).take().unwrap().is_none());
 }
 
 /// The hint of the only model in `cache`.
@@ -611,7 +712,7 @@ fn hint_keys_follow_the_layout() {
         let choices = Choices { ring_dim, modulus_bits, ..standard(&bundle) };
         Plan::new(network, choices).unwrap().hint_digest()
     });
-    let keys: std::collections::HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
+    let keys: HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
     assert_eq!(keys.len(), 3);
     assert_ne!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[8; 32], &plans[0]));
     assert_eq!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[7; 32], &plans[0]));

@@ -59,6 +59,15 @@ impl Traffic {
 /// Traffic by phase and label.
 pub type Stats = BTreeMap<(Phase, String), Traffic>;
 
+/// When a party waited for its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Since when.
+    pub start: Instant,
+    /// For how long.
+    pub length: Duration,
+}
+
 /// One party's end of the conversation.
 pub struct Channel {
     transport: Box<dyn Transport>,
@@ -73,7 +82,15 @@ pub struct Channel {
     key: (Phase, String),
     current: Traffic,
     waited: Duration,
+    /// The single waits, if somebody wants to know.
+    waits: Option<Vec<Wait>>,
 }
+
+/// Shorter waits are not kept one by one.
+const SHORT_WAIT: Duration = Duration::from_micros(50);
+
+/// How many waits are kept: bounds what a timeline takes in memory and in messages.
+const MAX_WAITS: usize = 1 << 15;
 
 /// Buffered output is handed to the transport at the latest when it has grown to this many bytes.
 const FLUSH_AT: usize = 1 << 18;
@@ -94,6 +111,7 @@ impl Channel {
             key: (Phase::Model, "handshake".into()),
             current: Traffic::default(),
             waited: Duration::ZERO,
+            waits: None,
         }
     }
 
@@ -119,6 +137,16 @@ impl Channel {
     /// Time spent waiting for the peer since the channel was made.
     pub fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// Keeps from here on when this party waits, until [`take_waits`](Self::take_waits): the first 2^15 waits of 50 µs or more.
+    pub fn log_waits(&mut self) {
+        self.waits = Some(Vec::new());
+    }
+
+    /// The waits since [`log_waits`](Self::log_waits), in order; nothing is kept any more.
+    pub fn take_waits(&mut self) -> Vec<Wait> {
+        self.waits.take().unwrap_or_default()
     }
 
     /// Takes the figures and starts counting anew.
@@ -190,6 +218,9 @@ impl Channel {
         let waited = start.elapsed();
         self.current.waited += waited;
         self.waited += waited;
+        if let Some(waits) = self.waits.as_mut().filter(|w| w.len() < MAX_WAITS && waited >= SHORT_WAIT) {
+            waits.push(Wait { start, length: waited });
+        }
         self.read = 0;
         Ok(())
     }

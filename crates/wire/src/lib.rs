@@ -13,7 +13,7 @@ mod memory;
 pub mod pack;
 pub mod tcp;
 
-pub use channel::{Channel, Phase, Stats, Traffic};
+pub use channel::{Channel, Phase, Stats, Traffic, Wait};
 pub use error::WireError;
 pub use memory::{Memory, memory_pair, memory_transports};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
-use jaguar_graph::network::argmax;
+use jaguar_graph::network::{Op, argmax};
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Plan, Protocol};
 use jaguar_rlwe::Parameters;
@@ -42,7 +42,9 @@ impl Deployment {
     /// What the server answers, one JSON object per input.
     #[track_caller]
     pub fn ask(&self, cache: &str, inputs: &[&str]) -> Vec<Value> {
-        answers(self.client(&self.server.address, cache, inputs), inputs.len())
+        // (Options have a value each.)
+        let options = 2 * inputs.iter().filter(|i| i.starts_with("--")).count();
+        answers(self.client(&self.server.address, cache, inputs), inputs.len() - options)
     }
 }
 
@@ -210,7 +212,7 @@ fn the_cost_table_adds_up() {
     // Beside the layers: "query" and p0 up, the seed of B down.
     let params = Parameters::DEFAULT;
     let p0 = params.ring_dim() as u64 * u64::from(params.modulus_bits()) / 8;
-    assert_eq!(rest("preprocessing", "bytes_up"), p0 + 5);
+    assert_eq!(rest("preprocessing", "bytes_up"), p0 + 6);
     assert_eq!(rest("preprocessing", "bytes_down"), 32);
     // Online: nothing up; down the server's share of the logits, and its report, a few bytes a layer and
     // phase.
@@ -246,7 +248,7 @@ fn the_hint_is_fetched_once() {
     let plan =
         Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
     let photo = photo();
-    let first = it.ask("cache", &[&photo, &photo]);
+    let first = it.ask("cache", &["--ahead", "0", &photo, &photo]);
     let second = it.ask("cache", &[&photo]);
     let client = |a: &Value| number(a, "cost/client/bytes_down");
     // Each block comes with its hash.
@@ -259,6 +261,139 @@ fn the_hint_is_fetched_once() {
         }
     }
     assert!(number(&first[1], "cost/preprocessing/bytes_up") > 0);
+}
+
+/// The hint alone, ahead of the first query.
+#[test]
+fn a_hint_is_fetched_alone() {
+    let it = Deployment::new("fetch", &[]);
+    let cache = it.folder.path("cache");
+    let fetch = || {
+        Process::start(jaguar(&["fetch", "--server", &it.server.address, "--cache", &cache]))
+            .finish(WATCHDOG)
+            .succeeded()
+    };
+    let (first, second) = (fetch(), fetch());
+    assert!(first.contains("fetched the hint") && second.contains("was there"), "{first}{second}");
+    let [with, without] =
+        ["cache", "other"].map(|cache| number(&it.ask(cache, &[&photo()])[0], "cost/client/bytes_down"));
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
+    assert_eq!(without - with, plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64);
+}
+
+/// Several pictures go over two connections, one of which prepares while the other predicts; where the server has no place for
+/// a second one, over one.
+#[test]
+fn pictures_are_prepared_ahead() {
+    let mut it = Deployment::new("ahead", &[]);
+    let photo = photo();
+    let drawing = it.folder.path("drawing.png");
+    std::fs::write(&drawing, tiny::png()).unwrap();
+    let pictures = [&*photo, &*drawing, &*photo, &*drawing, &*photo];
+    let two = it.ask("cache", &pictures);
+    let one = it.ask("cache", &[&["--ahead", "0"], &pictures[..]].concat());
+    // Nearly the same sums: a linear layer rounds either way.
+    for (a, b) in two.iter().zip(&one) {
+        assert_eq!(a["input"], b["input"]);
+        for (a, b) in logits(a).iter().zip(&logits(b)) {
+            assert!((a - b).abs() < 64, "{a} and {b}");
+        }
+    }
+    let connections =
+        |answers: &[Value]| answers.iter().filter(|a| number(a, "cost/model/bytes_up") > 0).count();
+    assert_eq!((connections(&two), connections(&one)), (2, 1));
+    it.server.process.line_with("left", WATCHDOG);
+
+    // A place for one only, and one that is taken: the first connection does it all.
+    let small = Server::start(&it.model, &["--max-clients", "1"], WATCHDOG);
+    let client = it.client(&small.address, "cache", &pictures);
+    let finished = client.finish(WATCHDOG);
+    assert!(finished.stderr.contains("note: no second connection") && finished.stderr.contains("busy"));
+    assert_eq!(finished.succeeded().lines().count(), pictures.len());
+}
+
+/// The timeline is one that a trace viewer opens: its spans have what they need, nest, and are the network's, at both parties.
+#[test]
+fn a_timeline_of_both_parties() {
+    let it = Deployment::new("trace", &[]);
+    let trace = it.folder.path("trace.json");
+    let photo = photo();
+    let cost = &answers(it.client(&it.server.address, "cache", &["--trace", &trace, &photo, &photo]), 2)[0];
+    let trace: Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_else(|| panic!("{event}")).to_owned();
+    let time = |event: &Value, key: &str| event[key].as_u64().unwrap_or_else(|| panic!("{event}"));
+    let (mut spans, mut bytes, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for event in events {
+        let place = (time(event, "pid"), time(event, "tid"));
+        match text(event, "ph").as_str() {
+            "X" => {
+                let (start, length) = (time(event, "ts"), time(event, "dur"));
+                spans.push((place, start, start + length, text(event, "name"), text(event, "cat")));
+                assert!(event["args"].is_object());
+            }
+            "C" => bytes.push((time(event, "ts"), ["up", "down"].map(|d| time(&event["args"], d)))),
+            "M" => names.push((place, text(event, "name"), text(&event["args"], "name"))),
+            other => panic!("{other} is not among the kinds of events that are written"),
+        }
+    }
+    for (process, name) in [(1, "client"), (2, "server")] {
+        assert!(names.contains(&((process, 0), "process_name".into(), name.into())), "{names:?}");
+    }
+    // Counters only grow, and end at what the rows of both queries add up to.
+    assert!(bytes.is_sorted() && bytes.iter().map(|b| b.1[0]).is_sorted() && bytes.len() > 20);
+    let hint: u64 =
+        cost["cost"]["rows"].as_array().unwrap().iter().map(|r| number(r, "hint/bytes_down")).sum();
+    assert!(hint > 0 && bytes.last().unwrap().1[1] > hint);
+    // Two spans of one thread lie in one another, or apart.
+    let places: std::collections::BTreeSet<_> = spans.iter().map(|s| s.0).collect();
+    for place in &places {
+        assert!(names.iter().any(|n| n.0 == *place && n.1 == "thread_name"), "{names:?}");
+        let mut own: Vec<_> = spans.iter().filter(|s| s.0 == *place).collect();
+        own.sort_by_key(|s| (s.1, std::cmp::Reverse(s.2)));
+        let mut open: Vec<u64> = Vec::new();
+        for (_, start, end, name, _) in own {
+            open.retain(|outer| outer > start);
+            assert!(open.iter().all(|outer| outer >= end), "{name} from {start} to {end} within {open:?}");
+            open.push(*end);
+        }
+    }
+    // Both parties do every layer of both queries in both phases; the first takes the hint along.
+    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    for process in [1, 2] {
+        let count = |name: &str, phase: &str| {
+            spans.iter().filter(|s| s.0.0 == process && s.3 == name && s.4 == phase).count()
+        };
+        assert_eq!((count("query", "query"), count("before the input", "phase")), (2, 2));
+        for node in
+            bundle.model.network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_) | Op::Relu { .. }))
+        {
+            // (A layer's work may come in pieces.)
+            for phase in ["preprocessing", "online"] {
+                assert!(count(&node.name, phase) >= 2, "{} {phase}", node.name);
+            }
+            let fetched = usize::from(matches!(node.op, Op::Linear(_)));
+            assert_eq!(count(&format!("hint of {}", node.name), "hint"), fetched);
+        }
+        assert!(count("waiting", "waiting") > 0, "somebody waits for a round trip, now and then");
+    }
+    // How far the server's clock may be off is said, and a query of the server lies within the client's by as much.
+    let clocks = trace["otherData"]["server_clock"].as_array().unwrap();
+    assert_eq!(clocks.len(), 2);
+    let query = |process: u64| {
+        let mut all: Vec<_> = spans.iter().filter(|s| s.0.0 == process && s.3 == "query").collect();
+        all.sort_by_key(|s| s.1);
+        all.into_iter().map(|s| [s.1 as f64, s.2 as f64])
+    };
+    for ((client, server), clock) in query(1).zip(query(2)).zip(clocks) {
+        let off = clock["uncertainty_ms"].as_f64().unwrap() * 1e3 + 100.0;
+        assert!(
+            off < 1e6 && server[0] >= client[0] - off && server[1] <= client[1] + off,
+            "{client:?} {server:?} {off}"
+        );
+    }
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn bytes_and_rounds_are_the_formulas() {
         }
         // Beside the layers: "query" up; the server's share of the logits and its report down.
         let sum = |f: fn(&crate::report::Row) -> u64| report.rows.iter().map(f).sum::<u64>();
-        assert_eq!(report.preprocessing.bytes_up - sum(|r| r.preprocessing.bytes_up), 5);
+        assert_eq!(report.preprocessing.bytes_up - sum(|r| r.preprocessing.bytes_up), 6);
         assert_eq!(report.online.bytes_up, sum(|r| r.online.bytes_up));
         let rest = report.online.bytes_down - sum(|r| r.online.bytes_down) - packed(10, l);
         assert!((4..400).contains(&rest), "a report of {rest} bytes");
@@ -273,7 +273,7 @@ fn a_client_that_breaks_the_protocol_is_told() {
             .prepare_client(&Scratch::new("cheetah-garbage").0)
             .unwrap();
         let channel = ready.channel();
-        channel.send_message(&Request::Query).unwrap();
+        channel.send_message(&Request::Query { timeline: false }).unwrap();
         channel.send(&vec![0xff; 1 << 20]).and_then(|()| channel.flush()).unwrap();
         drop(ready);
         assert!(serving.join().expect("no panic").is_err());

@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Ready, Reveal, connect};
-use jaguar_engine::report::{Cost, NoProgress, Report, Row, Span};
+use jaguar_engine::report::{Cost, NoProgress, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::{Choices, Plan, Protocol};
@@ -154,7 +154,7 @@ fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
 
 /// Both phases, without their limits. Bytes and rounds are the same in each query.
 fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
-    let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> (&Cost, &Span)| {
+    let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
         let total = all(&reports[0]);
         let mut kinds: Vec<ByKind> =
             Kind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
@@ -177,31 +177,27 @@ fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
         }
     };
     [
-        of(
-            |r| r.preprocessing_seconds,
-            |r| &r.preprocessing,
-            |row| (&row.preprocessing, &row.preprocessing_span),
-        ),
-        of(|r| r.online_seconds, |r| &r.online, |row| (&row.online, &row.online_span)),
+        of(|r| r.preprocessing_seconds, |r| &r.preprocessing, |row| &row.preprocessing),
+        of(|r| r.online_seconds, |r| &r.online, |row| &row.online),
     ]
 }
 
 impl ByKind {
-    fn of(kind: Kind, network: &Network, reports: &[Report], of_row: fn(&Row) -> (&Cost, &Span)) -> Self {
-        let rows = |report: &'_ Report| -> Vec<(Cost, Span)> {
+    fn of(kind: Kind, network: &Network, reports: &[Report], of_row: fn(&Row) -> &Cost) -> Self {
+        let rows = |report: &'_ Report| -> Vec<Cost> {
             let nodes = network.nodes.iter().zip(&report.rows);
             let nodes = nodes.filter(|(node, _)| self::kind(&node.op) == kind);
-            nodes.map(|(_, row)| of_row(row)).map(|(cost, span)| (*cost, *span)).collect()
+            nodes.map(|(_, row)| *of_row(row)).collect()
         };
-        let sum = |of: fn(&(Cost, Span)) -> f64| median(reports.iter().map(|r| rows(r).iter().map(of).sum()));
+        let sum = |of: fn(&Cost) -> f64| median(reports.iter().map(|r| rows(r).iter().map(of).sum()));
         let first = rows(&reports[0]);
         Self {
             kind,
-            wall_seconds: sum(|(_, span)| span.length),
-            client_seconds: sum(|(cost, _)| cost.client_seconds),
-            server_seconds: sum(|(cost, _)| cost.server_seconds),
-            bytes: first.iter().map(|(cost, _)| cost.bytes_up + cost.bytes_down).sum(),
-            rounds: first.iter().map(|(cost, _)| cost.rounds).sum(),
+            wall_seconds: sum(|cost| cost.wall_seconds),
+            client_seconds: sum(|cost| cost.client_seconds),
+            server_seconds: sum(|cost| cost.server_seconds),
+            bytes: first.iter().map(|cost| cost.bytes_up + cost.bytes_down).sum(),
+            rounds: first.iter().map(|cost| cost.rounds).sum(),
         }
     }
 }

@@ -1,0 +1,42 @@
+//! `jaguar fetch`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::link;
+use crate::predict::{Dial, cache};
+use crate::progress::Bars;
+use crate::table::bytes;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server's address and port.
+    #[arg(long, default_value = "127.0.0.1:7447")]
+    server: String,
+    /// Where the hint is kept (default: the user's cache folder).
+    #[arg(long)]
+    cache: Option<PathBuf>,
+    /// Imitate a slower link, for measurements (the server must too).
+    #[arg(long, value_enum)]
+    link: Option<link::Shape>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let dial = Dial { server: args.server.clone(), link: args.link, timeline: false };
+    let cache = cache(args.cache.as_ref())?;
+    let connected = dial.connect()?;
+    let model = format!("{} ({})", connected.network().name, connected.model());
+    let ready = dial.ready(connected, &cache)?;
+    let (there, total) = ready.hint();
+    let mut bars = Bars::new(false);
+    let ready = ready.fetch_hint(&mut bars)?;
+    bars.finish();
+    ready.leave()?;
+    if there == total {
+        crate::say!("the hint of {model} was there: {}", bytes(total));
+    } else {
+        crate::say!("fetched the hint of {model}: {} of {}", bytes(total - there), bytes(total));
+    }
+    Ok(())
+}

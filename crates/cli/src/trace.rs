@@ -1,0 +1,295 @@
+//! Timelines of both parties in the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev): *Trace Event Format*,
+//! Google 2016, "complete", "counter" and "metadata" events, times in microseconds.
+//!
+//! A process for each party, a thread for each connection, and on it spans that nest: query, phase, layer (or the part of the hint
+//! that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
+//! `jaguar_engine::timeline` estimates; how far they may be off is in `otherData`.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use jaguar_engine::report::{Cost, Report, Row};
+use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
+use jaguar_wire::Phase;
+use serde_json::{Value, json};
+
+/// The parties' process numbers.
+const CLIENT: u32 = 1;
+const SERVER: u32 = 2;
+
+/// What was collected so far.
+pub struct Trace {
+    origin: Instant,
+    events: Vec<Value>,
+    /// When how many bytes had gone up and down beyond those before.
+    bytes: Vec<(u64, [u64; 2])>,
+    clocks: Vec<Value>,
+    connections: usize,
+}
+
+/// A stretch of time in microseconds, `start <= end`.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+}
+
+/// One layer's stretch in one phase.
+struct Leaf<'a> {
+    name: String,
+    phase: &'static str,
+    row: &'a Row,
+    cost: Cost,
+    waited: f64,
+    time: Stretch,
+}
+
+impl Trace {
+    /// All times will count from now.
+    pub fn new() -> Self {
+        Self {
+            origin: Instant::now(),
+            events: Vec::new(),
+            bytes: Vec::new(),
+            clocks: Vec::new(),
+            connections: 0,
+        }
+    }
+
+    /// Adds the query that `input` was asked in over connection number `connection` (from 0), if its times were asked for.
+    pub fn add(&mut self, connection: usize, input: &str, report: &Report) {
+        let Some(timeline) = &report.timeline else { return };
+        let began = timeline.origin.saturating_duration_since(self.origin).as_secs_f64();
+        self.connections = self.connections.max(connection + 1);
+        for (process, times) in [(CLIENT, &timeline.client), (SERVER, &timeline.server)] {
+            let leaves = leaves(report, times, began);
+            if process == CLIENT {
+                let spent = |l: &Leaf<'_>| (l.time.end, [l.cost.bytes_up, l.cost.bytes_down]);
+                self.bytes.extend(leaves.iter().map(spent));
+            }
+            let all = Span { start: 0.0, length: timeline.length, waited: 0.0 };
+            let all = (process == CLIENT).then(|| stretch(&all, began, 0));
+            self.party(process, connection, input, &leaves, &times.waits, (began, all));
+        }
+        self.clocks.push(clock(input, timeline));
+    }
+
+    fn party(
+        &mut self,
+        process: u32,
+        connection: usize,
+        input: &str,
+        leaves: &[Leaf<'_>],
+        waits: &[Span],
+        (began, all): (f64, Option<Stretch>),
+    ) {
+        let around = |leaves: &mut dyn Iterator<Item = &Leaf<'_>>| {
+            let all: Vec<Stretch> = leaves.map(|l| l.time).collect();
+            Some(Stretch { start: all.first()?.start, end: all.last()?.end })
+        };
+        let Some(mut query) = around(&mut leaves.iter()) else { return };
+        // Before the first layer the keys are exchanged, and after the last the result is waited for.
+        let mut end = 0;
+        let waits: Vec<Stretch> = waits
+            .iter()
+            .map(|wait| {
+                let time = stretch(wait, began, end);
+                end = time.end;
+                time
+            })
+            .collect();
+        let outer = all.into_iter().chain(waits.iter().copied());
+        query = outer.fold(query, |q, s| Stretch { start: q.start.min(s.start), end: q.end.max(s.end) });
+        let mut edges = Vec::new();
+        let mut emit = |name: &str, category: &str, time: Stretch, args: Value| {
+            self.events.push(json!({
+                "name": name, "cat": category, "ph": "X", "pid": process, "tid": connection + 1,
+                "ts": time.start, "dur": time.end - time.start, "args": args,
+            }));
+        };
+        emit("query", "query", query, json!({ "input": input }));
+        for (name, online) in [("before the input", false), ("with the input", true)] {
+            if let Some(phase) = around(&mut leaves.iter().filter(|l| (l.phase == "online") == online)) {
+                emit(name, "phase", phase, json!({}));
+                edges.extend([phase.start, phase.end]);
+            }
+        }
+        for leaf in leaves {
+            let seconds = (leaf.time.end - leaf.time.start) as f64 * 1e-6;
+            let waited = leaf.waited.min(seconds);
+            let args = json!({
+                "operation": leaf.row.operation,
+                "waiting_ms": waited * 1e3,
+                "working_ms": (seconds - waited) * 1e3,
+                "bytes_up": leaf.cost.bytes_up,
+                "bytes_down": leaf.cost.bytes_down,
+                "rounds": leaf.cost.rounds,
+                "correlated_ots": if leaf.phase == "preprocessing" { leaf.row.cots } else { 0 },
+            });
+            emit(&leaf.name, leaf.phase, leaf.time, args);
+            edges.extend([leaf.time.start, leaf.time.end]);
+        }
+        // Each wait lies in one leaf, or beside all; where the borders were rounded, a sliver may reach over.
+        edges.sort_unstable();
+        for Stretch { mut start, end } in waits {
+            let first = edges.partition_point(|&e| e <= start);
+            for &edge in edges[first..].iter().take_while(|&&e| e < end).chain([&end]) {
+                if start < edge {
+                    emit("waiting", "waiting", Stretch { start, end: edge }, json!({}));
+                    start = edge;
+                }
+            }
+        }
+    }
+
+    /// Writes the file.
+    pub fn write(mut self, path: &Path) -> Result<()> {
+        let mut events = Vec::new();
+        for (process, party) in [(CLIENT, "client"), (SERVER, "server")] {
+            let named = |what: &str, thread: usize, name: String| json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } });
+            events.push(named("process_name", 0, party.to_owned()));
+            for connection in 1..=self.connections {
+                events.push(named("thread_name", connection, format!("connection {connection}")));
+            }
+        }
+        events.append(&mut self.events);
+        self.bytes.sort_unstable();
+        let mut sum = [0u64; 2];
+        for (at, bytes) in &self.bytes {
+            sum = [0, 1].map(|i| sum[i].saturating_add(bytes[i]));
+            events.push(json!({
+                "name": "bytes", "ph": "C", "pid": CLIENT, "tid": 0, "ts": at,
+                "args": { "up": sum[0], "down": sum[1] },
+            }));
+        }
+        let trace = json!({
+            "traceEvents": events,
+            "displayTimeUnit": "ms",
+            "otherData": { "version": env!("CARGO_PKG_VERSION"), "server_clock": self.clocks },
+        });
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        serde_json::to_writer(std::io::BufWriter::new(file), &trace)
+            .with_context(|| path.display().to_string())
+    }
+}
+
+/// How the server's times of one query came onto the client's clock.
+fn clock(input: &str, timeline: &Timeline) -> Value {
+    json!({
+        "input": input,
+        "method": "the middle of the query's first round trip",
+        "round_trip_ms": timeline.round_trip * 1e3,
+        "uncertainty_ms": timeline.uncertainty() * 1e3,
+    })
+}
+
+/// On the trace's clock, not before `earliest`.
+fn stretch(span: &Span, began: f64, earliest: u64) -> Stretch {
+    // (Casts from floating point saturate.)
+    let start = (((began + span.start) * 1e6).round() as u64).max(earliest);
+    let end = (((began + span.start + span.length) * 1e6).round() as u64).max(start);
+    Stretch { start, end }
+}
+
+/// All that one party did, in order and without overlap, whatever it claims.
+fn leaves<'a>(report: &'a Report, times: &PartyTimes, began: f64) -> Vec<Leaf<'a>> {
+    let mut end = 0;
+    let mut leaves = Vec::new();
+    let mut counted = HashSet::new();
+    for &(phase, node, ref span) in &times.work {
+        let Some(row) = report.rows.get(node) else { continue };
+        let (phase, cost) = match phase {
+            Phase::Online => ("online", row.online),
+            Phase::Preprocessing => ("preprocessing", row.preprocessing),
+            Phase::Client | Phase::Model => ("hint", row.hint),
+        };
+        // Of a node's pieces the first tells what passed in all of them.
+        let cost = if counted.insert((phase, node)) { cost } else { Cost::default() };
+        let time = stretch(span, began, end);
+        end = time.end;
+        let name = if phase == "hint" { format!("hint of {}", row.name) } else { row.name.clone() };
+        leaves.push(Leaf { name, phase, row, cost, waited: span.waited, time });
+    }
+    leaves
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A report of three layers, at whose server the times are `spans` for each phase of each layer.
+    fn report(origin: Instant, spans: &[Span]) -> Report {
+        let row = || Row {
+            name: "layer".into(),
+            operation: "conv".into(),
+            ciphertexts: 1,
+            responses: 1,
+            cots: 0,
+            hint: Cost::default(),
+            preprocessing: Cost::default(),
+            online: Cost { bytes_up: 10, ..Cost::default() },
+        };
+        let times = |spans: &[Span]| {
+            let mut waits = spans.to_vec();
+            waits.sort_by(|a, b| a.start.total_cmp(&b.start));
+            let phases = [Phase::Client, Phase::Preprocessing, Phase::Online].repeat(3);
+            let work = phases.into_iter().zip(spans).enumerate();
+            PartyTimes { work: work.map(|(i, (phase, span))| (phase, i % 3, *span)).collect(), waits }
+        };
+        let timeline =
+            Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
+        Report {
+            protocol: jaguar_plan::Protocol::Jaguar.to_string(),
+            rows: vec![row(), row(), row()],
+            model: Cost::default(),
+            client: Cost::default(),
+            preprocessing: Cost::default(),
+            online: Cost::default(),
+            hint_seconds: 0.0,
+            preprocessing_seconds: 0.0,
+            online_seconds: 0.0,
+            client_peak_kib: 0,
+            server_peak_kib: 0,
+            timeline: Some(timeline),
+        }
+    }
+
+    fn nested(spans: &[Span]) -> usize {
+        let mut trace = Trace::new();
+        let query = report(trace.origin + Duration::from_millis(5), spans);
+        trace.add(0, "picture", &query);
+        for process in [CLIENT, SERVER] {
+            let mut all: Vec<(u64, u64)> = trace
+                .events
+                .iter()
+                .filter(|e| e["pid"] == process)
+                .map(|e| (e["ts"].as_u64().unwrap(), e["ts"].as_u64().unwrap() + e["dur"].as_u64().unwrap()))
+                .collect();
+            all.sort_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
+            let mut open: Vec<u64> = Vec::new();
+            for (start, end) in all {
+                open.retain(|&outer| outer > start);
+                assert!(open.iter().all(|&outer| outer >= end), "{start} to {end} within {open:?}");
+                open.push(end);
+            }
+        }
+        trace.events.len()
+    }
+
+    #[test]
+    fn spans_nest_whatever_a_server_claims() {
+        let span = |start: f64, length: f64| Span { start, length, waited: length / 2.0 };
+        // In order: two parties, each with a query, two phases, nine layers' parts and a wait in each.
+        let orderly: Vec<Span> = (0..9).map(|i| span(f64::from(i), 0.75)).collect();
+        assert!(nested(&orderly) >= 2 * (1 + 2 + 9 + 9));
+        // Backwards, all at once, before the beginning, and beyond every number.
+        nested(&orderly.iter().rev().copied().collect::<Vec<_>>());
+        nested(&[span(1.0, 5.0); 9]);
+        nested(&[span(-3.0, 2.5); 9]);
+        nested(&[span(1e300, 1e300), span(0.0, 1.0), span(0.5, 0.1)].repeat(3));
+    }
+}

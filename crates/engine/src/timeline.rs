@@ -1,0 +1,226 @@
+//! When both parties did what in one query, on the client's clock.
+//!
+//! The server counts from a mark of its own. Where that lies on the client's clock follows from a round trip at the query's
+//! beginning (as in NTP, RFC 5905, section 8): the client asks at t0 and has the answer at t3; the server makes its mark when the
+//! question has come, and answers t2 later. If both ways take as long, the mark lies at
+//!
+//! ```text
+//! t0 + ((t3 − t0) − t2) / 2      give or take ((t3 − t0) − t2) / 2
+//! ```
+
+use std::time::{Duration, Instant};
+
+use jaguar_graph::network::NodeId;
+use jaguar_wire::{Phase, Wait};
+use serde::{Deserialize, Serialize};
+
+use crate::EngineError;
+use crate::program::Clock;
+
+/// A stretch of a party's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Span {
+    /// Seconds since the query began at the client.
+    pub start: f64,
+    /// Seconds.
+    pub length: f64,
+    /// Seconds of it in which the party waited for its peer.
+    pub waited: f64,
+}
+
+/// What one party did when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PartyTimes {
+    /// In order: the phase ([`Phase::Client`]: what the client's hint lacked), the node, and when. A node's work may come in
+    /// pieces.
+    pub work: Vec<(Phase, NodeId, Span)>,
+    /// When it waited for its peer, in order, very short waits left out.
+    pub waits: Vec<Span>,
+}
+
+/// When both parties did what in one query.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// When the query began: all spans count from here.
+    pub origin: Instant,
+    /// Seconds until the client had the server's report, its last message.
+    pub length: f64,
+    /// The client's.
+    pub client: PartyTimes,
+    /// The server's, moved onto the client's clock.
+    pub server: PartyTimes,
+    /// Seconds that the round trip took from which the server's clock was estimated, without the server's own part.
+    pub round_trip: f64,
+}
+
+impl Timeline {
+    /// Seconds by which the server's times may be off beside the client's: half a round trip.
+    pub fn uncertainty(&self) -> f64 {
+        self.round_trip / 2.0
+    }
+
+    /// `round_trip`: when the client asked and when it had the answer, since the clock's origin.
+    pub(crate) fn new(
+        clock: &Clock,
+        waits: &[Wait],
+        round_trip: [Duration; 2],
+        server: &ServerTimes,
+    ) -> Self {
+        let [asked, answered] = round_trip.map(|t| t.as_secs_f64());
+        let (mark, round_trip) = place_mark(asked, answered, seconds(server.answered));
+        let own = Stretches::of(clock, waits);
+        Self {
+            origin: clock.origin(),
+            length: clock.elapsed().as_secs_f64(),
+            client: own.at(0.0),
+            server: server.stretches.at(mark),
+            round_trip,
+        }
+    }
+}
+
+/// Where the server's mark lies on the client's clock, and how long the round trip was without the server's part.
+fn place_mark(t0: f64, t3: f64, t2: f64) -> (f64, f64) {
+    // A server that claims to have taken longer than the client waited is not believed: nothing is left for the link then.
+    let link = ((t3 - t0) - t2).max(0.0);
+    (t0 + link / 2.0, link)
+}
+
+fn seconds(micros: u64) -> f64 {
+    micros as f64 * 1e-6
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What the server says of its times: microseconds from its mark.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ServerTimes {
+    /// When the answer had left.
+    answered: u64,
+    stretches: Stretches,
+}
+
+/// [`PartyTimes`] in microseconds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stretches {
+    /// (start, length, waited).
+    work: Vec<(Phase, u32, [u64; 3])>,
+    /// (since the end of the one before, length).
+    waits: Vec<(u64, u64)>,
+}
+
+/// How many pieces of work a timeline holds: bounds the message.
+const MAX_PIECES: usize = 1 << 15;
+
+impl ServerTimes {
+    pub fn new(clock: &Clock, waits: &[Wait], answered: Duration) -> Self {
+        Self { answered: micros(answered), stretches: Stretches::of(clock, waits) }
+    }
+
+    /// Refuses times of another network.
+    pub fn check(&self, nodes: usize) -> Result<(), EngineError> {
+        if self.stretches.work.iter().all(|(_, node, _)| (*node as usize) < nodes) {
+            return Ok(());
+        }
+        Err(EngineError::PeerMisbehaved("a timeline of another network".into()))
+    }
+}
+
+impl Stretches {
+    fn of(clock: &Clock, waits: &[Wait]) -> Self {
+        let work = clock
+            .pieces
+            .iter()
+            .take(MAX_PIECES)
+            .map(|(phase, node, s)| (*phase, *node as u32, [s.start, s.wall, s.waited].map(micros)))
+            .collect();
+        let mut end = clock.origin();
+        let waits = waits
+            .iter()
+            .map(|wait| {
+                let since = wait.start.saturating_duration_since(end);
+                end = wait.start + wait.length;
+                (micros(since), micros(wait.length))
+            })
+            .collect();
+        Self { work, waits }
+    }
+
+    fn at(&self, mark: f64) -> PartyTimes {
+        let work = self.work.iter().map(|&(phase, node, [start, length, waited])| {
+            let (start, length) = (mark + seconds(start), seconds(length));
+            (phase, node as usize, Span { start, length, waited: seconds(waited).min(length) })
+        });
+        let work = work.collect();
+        let mut end = mark;
+        let waits = self
+            .waits
+            .iter()
+            .map(|&(since, length)| {
+                let span =
+                    Span { start: end + seconds(since), length: seconds(length), waited: seconds(length) };
+                end = span.start + span.length;
+                span
+            })
+            .collect();
+        PartyTimes { work, waits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Wherever the two clocks stand and however unlike the two ways are, the estimate is off by no more than it says.
+        #[test]
+        fn the_mark_is_found_within_the_uncertainty(
+            sent in 0.0f64..10.0,
+            up in 0.0f64..0.2,
+            down in 0.0f64..0.2,
+            work in 0.0f64..1.0,
+        ) {
+            let mark = sent + up;
+            let (found, round_trip) = place_mark(sent, mark + work + down, work);
+            prop_assert!((round_trip - (up + down)).abs() < 1e-9);
+            prop_assert!((found - mark).abs() <= round_trip / 2.0 + 1e-9);
+            if up == down {
+                prop_assert!((found - mark).abs() < 1e-9);
+            }
+        }
+
+        /// Whatever a server claims, no length is negative and nothing overflows.
+        #[test]
+        fn lying_times_make_a_sound_timeline(
+            answered: u64,
+            stretch: [u64; 3],
+            waits in prop::collection::vec(any::<(u64, u64)>(), 0..5),
+        ) {
+            let server = ServerTimes {
+                answered,
+                stretches: Stretches { work: vec![(Phase::Online, 0, stretch); 3], waits },
+            };
+            let clock = Clock::new(1);
+            let ms = Duration::from_millis;
+            let timeline = Timeline::new(&clock, &[], [ms(10), ms(30)], &server);
+            prop_assert!((0.0..=f64::MAX).contains(&timeline.round_trip));
+            let PartyTimes { work, waits } = timeline.server;
+            for span in work.iter().map(|w| &w.2).chain(&waits) {
+                prop_assert!(span.start.is_finite() && span.length >= 0.0 && span.length.is_finite());
+                prop_assert!((0.0..=span.length).contains(&span.waited));
+            }
+        }
+    }
+
+    #[test]
+    fn times_of_another_network_are_refused() {
+        let stretches = Stretches { work: vec![(Phase::Online, 2, [0; 3])], waits: Vec::new() };
+        let times = ServerTimes { answered: 0, stretches };
+        times.check(3).unwrap();
+        assert!(times.check(2).is_err());
+    }
+}
