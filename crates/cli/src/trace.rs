@@ -198,7 +198,9 @@ fn leaves<'a>(report: &'a Report, times: &PartyTimes, began: f64) -> Vec<Leaf<'a
     let mut end = 0;
     let mut leaves = Vec::new();
     let mut counted = HashSet::new();
-    for &(phase, node, ref span) in &times.work {
+    let online = |w: &&(Phase, usize, Span)| w.0 == Phase::Online;
+    let before = times.work.iter().filter(|w| !online(w));
+    for &(phase, node, ref span) in before.chain(times.work.iter().filter(online)) {
         let Some(row) = report.rows.get(node) else { continue };
         let (phase, cost) = match phase {
             Phase::Online => ("online", row.online),
