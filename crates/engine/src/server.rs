@@ -60,7 +60,7 @@ pub struct Served {
 
 impl Service {
     /// Plans the bundle's network as `choices` say and packs its weights. (Under Cheetah's protocol they are transformed,
-    /// which takes memory: gigabytes for ResNet-50.)
+    /// which takes memory: up to 4 GiB; the weights of what layers do not fit are transformed in every query.)
     ///
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
@@ -87,7 +87,9 @@ impl Service {
                 let p1 = ring.prepare_wide(&public.p1(&plan.params));
                 Weights::Jaguar(Box::new(Jaguar { layers, ring, public, p1 }))
             }
-            Protocol::Cheetah => Weights::Cheetah(cheetah::transform(&plan, &bundle.model)),
+            Protocol::Cheetah => {
+                Weights::Cheetah(cheetah::transform(&plan, &bundle.model, cheetah::WEIGHT_MEMORY))
+            }
         };
         Ok(Self { bundle, plan, weights, reveal })
     }

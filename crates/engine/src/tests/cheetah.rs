@@ -279,3 +279,20 @@ fn a_client_that_breaks_the_protocol_is_told() {
         assert!(serving.join().expect("no panic").is_err());
     });
 }
+
+/// Transformed weights are kept as far as memory goes; a session is the same either way (`jaguar_linear` compares bytes).
+#[test]
+fn weights_are_kept_as_far_as_memory_goes() {
+    let bundle = everything();
+    let plan = Plan::new(&bundle.model.network, choices(&bundle)).unwrap();
+    let sizes: Vec<usize> =
+        plan.layers().map(|l| l.cheetah().expect("a plan of Cheetah's").weight_bytes()).collect();
+    let kept = |memory: usize| -> Vec<usize> {
+        let layers = crate::cheetah::transform(&plan, &bundle.model, memory);
+        layers.iter().flatten().map(|layer| layer.weight_bytes()).collect()
+    };
+    assert_eq!(kept(usize::MAX), sizes);
+    assert!(kept(0).iter().all(|&bytes| bytes == 0));
+    let some = kept(sizes[0]);
+    assert_eq!((some.len(), some[0], some.iter().sum::<usize>()), (sizes.len(), sizes[0], sizes[0]));
+}

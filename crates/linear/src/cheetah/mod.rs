@@ -260,6 +260,12 @@ impl Layer {
         32 + poly_bytes(&self.rns)
     }
 
+    /// Bytes of the weights, transformed.
+    pub fn weight_bytes(&self) -> usize {
+        let layout = &self.layout;
+        layout.products() / layout.tiles().len() * layout.ring_dim() * self.limbs() * size_of::<u32>()
+    }
+
     /// Bytes from the client.
     pub fn upload_bytes(&self) -> usize {
         32 + self.layout.ciphertexts() * poly_bytes(&self.rns)

@@ -10,10 +10,12 @@ use zeroize::Zeroizing;
 
 use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes, unpack_poly};
 
-/// One linear layer with its weights, transformed.
+/// One linear layer with its weights.
 pub struct ServerLayer {
     layer: Layer,
     panels: Vec<Panel>,
+    /// As they came, where they are transformed anew for every query; else empty.
+    weights: Vec<i16>,
     bias: Bias,
 }
 
@@ -24,7 +26,17 @@ struct Panel {
     outs: usize,
     /// Of the input blocks.
     inputs: std::ops::Range<usize>,
-    weights: RnsPanel,
+    /// Transformed, if that is kept.
+    weights: Option<RnsPanel>,
+}
+
+impl Panel {
+    /// Transforms the panel's part of `weights`, which are the whole layer's.
+    fn transform(&self, layer: &Layer, weights: &[i16]) -> RnsPanel {
+        layer.rns.panel(self.outs, self.inputs.len(), |out, term, to| {
+            layer.layout.write_weights(self.first + out, self.inputs.start + term, weights, to);
+        })
+    }
 }
 
 /// The client's key, transformed.
@@ -87,12 +99,23 @@ impl Key {
 }
 
 impl ServerLayer {
-    /// Transforms the weights: once per model. They take `layout().products() · 4·N·limbs` bytes, divided by
-    /// the number of windows.
+    /// Transforms the weights, once per model. They take [`Layer::weight_bytes`].
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
     pub fn new(layer: Layer, weights: &Weights) -> Self {
+        let mut server = Self::on_the_way(layer, weights);
+        let (layer, weights) = (&server.layer, std::mem::take(&mut server.weights));
+        server.panels.par_iter_mut().for_each(|panel| panel.weights = Some(panel.transform(layer, &weights)));
+        server
+    }
+
+    /// Transforms the weights anew in every query, for want of memory to keep them. What is transformed is used at
+    /// once, while it is in a cache.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn on_the_way(layer: Layer, weights: &Weights) -> Self {
         let layout = &layer.layout;
         let count = layout.spec().out_channels * super::layout::terms(layout.spec(), layout.in_shape());
         assert_eq!(weights.weights.len(), count, "weights of another layer");
@@ -107,19 +130,9 @@ impl ServerLayer {
                 _ => blocks.push((block, 1)),
             }
         }
-        let panels = blocks
-            .into_par_iter()
-            .map(|(first, outs)| {
-                let inputs = layout.inputs_of(first);
-                let start = inputs.start;
-                let fill = |out: usize, term: usize, to: &mut [i16]| {
-                    layout.write_weights(first + out, start + term, &weights.weights, to);
-                };
-                let weights = layer.rns.panel(outs, inputs.len(), fill);
-                Panel { first, outs, inputs, weights }
-            })
-            .collect();
-        Self { panels, bias: weights.bias.clone(), layer }
+        let panel = |(first, outs)| Panel { first, outs, inputs: layout.inputs_of(first), weights: None };
+        let panels = blocks.into_iter().map(panel).collect();
+        Self { panels, weights: weights.weights.clone(), bias: weights.bias.clone(), layer }
     }
 
     /// What both parties know of the layer.
@@ -127,9 +140,9 @@ impl ServerLayer {
         &self.layer
     }
 
-    /// Bytes of the transformed weights.
+    /// Bytes of the transformed weights that are kept.
     pub fn weight_bytes(&self) -> usize {
-        self.panels.iter().map(|panel| panel.weights.bytes()).sum()
+        self.panels.iter().filter_map(|panel| panel.weights.as_ref()).map(RnsPanel::bytes).sum()
     }
 
     /// Step 4, before the input: the randomness of one query, out of `prg`, anew for every call.
@@ -193,7 +206,15 @@ impl ServerLayer {
             || Scratch::new(layer),
             |scratch, (panel, places)| {
                 let mut sums = std::mem::take(&mut scratch.sums);
-                layer.rns.accumulate(&panel.weights, &inputs, panel.inputs.start, &mut sums);
+                let transformed;
+                let weights = match &panel.weights {
+                    Some(weights) => weights,
+                    None => {
+                        transformed = panel.transform(layer, &self.weights);
+                        &transformed
+                    }
+                };
+                layer.rns.accumulate(weights, &inputs, panel.inputs.start, &mut sums);
                 for (sums, place) in sums.iter_mut().zip(places) {
                     self.export(key, sums, &seed, scratch, place);
                 }

@@ -250,6 +250,20 @@ fn noise_below_a_truncation() {
     assert!((0.8..1.25).contains(&(sigma / layer.noise_ulps())), "{sigma} {}", layer.noise_ulps());
 }
 
+/// Weights that are transformed on the way give the very bytes that kept ones give.
+#[test]
+fn kept_or_on_the_way() {
+    for (spec, shape) in [(spec(40, 3, 2, 1, 40), [40, 28, 28]), (spec(6, 3, 1, 1, 1), [20, 30, 30])] {
+        let layer = Layer::new(&spec, shape, 37, 12, Windows::FewestBytes).unwrap();
+        let mut case = Case::new(layer.clone(), 24, 12, 5, false);
+        assert_eq!(case.server.weight_bytes(), layer.weight_bytes());
+        let kept = case.run(3);
+        case.server = ServerLayer::on_the_way(layer, &case.weights);
+        assert_eq!(case.server.weight_bytes(), 0);
+        assert_eq!(case.run(3), kept);
+    }
+}
+
 /// A layer of a few bytes whose windows are tens of thousands is planned at once.
 #[test]
 fn endless_windows_are_counted_at_once() {
