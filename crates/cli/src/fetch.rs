@@ -33,7 +33,9 @@ pub fn run(args: &Args) -> Result<()> {
     let ready = ready.fetch_hint(&mut bars)?;
     bars.finish();
     ready.leave()?;
-    if there == total {
+    if total == 0 {
+        crate::say!("{model} needs no hint under the server's protocol");
+    } else if there == total {
         crate::say!("the hint of {model} was there: {}", bytes(total));
     } else {
         crate::say!("fetched the hint of {model}: {} of {}", bytes(total - there), bytes(total));
