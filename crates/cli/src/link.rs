@@ -22,6 +22,12 @@ impl Shape {
         }
     }
 
+    /// The same, as the planner calculates with it.
+    pub fn figures(self) -> jaguar_plan::machine::Link {
+        let Link { bytes_per_second, one_way } = self.link();
+        jaguar_plan::machine::Link { bytes_per_second, round_trip: 2.0 * one_way.as_secs_f64() }
+    }
+
     /// The name of the option's value.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,12 +1,14 @@
 //! `jaguar`: private inference between two machines.
 
 mod bench;
+mod calibrate;
 mod compile;
+mod constants;
 mod fetch;
-mod inspect;
 mod link;
 mod npy;
 mod picture;
+mod plan;
 mod predict;
 mod progress;
 mod protocol;
@@ -31,8 +33,11 @@ struct Cli {
 enum Command {
     /// Quantise an ONNX model and check it against the float model.
     Compile(compile::Args),
-    /// Show what a compiled model does, layer by layer, and what it will cost.
-    Inspect(inspect::Args),
+    /// Show what a compiled model does, layer by layer, what it will cost, and why it is done so.
+    #[command(visible_alias = "inspect")]
+    Plan(plan::Args),
+    /// Measure this machine, for the planner.
+    Calibrate(calibrate::Args),
     /// Serve a compiled model.
     Serve(serve::Args),
     /// Run both parties here and compare every layer with the plaintext reference.
@@ -48,7 +53,8 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Compile(args) => compile::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Predict(args) => predict::run(&args),

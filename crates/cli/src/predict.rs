@@ -9,11 +9,15 @@ use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::files::default_cache;
 use jaguar_engine::report::{Report, caveat};
 use jaguar_graph::network::{Network, softmax};
+use jaguar_plan::Plan;
+use jaguar_plan::predict::{Site, Total, predict};
 use jaguar_wire::tcp::{Options, Tcp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::constants;
 use crate::link;
 use crate::picture;
+use crate::plan;
 use crate::progress::Bars;
 use crate::table;
 use crate::trace::Trace;
@@ -64,6 +68,23 @@ struct Answer<'a> {
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
     cost: &'a Report,
+    /// What the plan predicts of it.
+    predicted: Predicted,
+}
+
+/// Predicted totals, to stand beside the measured ones.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Predicted {
+    pub preprocessing: Total,
+    pub online: Total,
+}
+
+impl Predicted {
+    /// Of the query that `report` is about.
+    pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
+        let p = predict(plan, &report.session, site);
+        Self { preprocessing: p.preparation, online: p.online }
+    }
 }
 
 #[derive(Serialize)]
@@ -92,6 +113,9 @@ pub fn run(args: &Args) -> Result<()> {
     if !args.json {
         crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
     }
+    let machine = constants::known_machine(Some(&cache));
+    let between = constants::between(Some(&cache), &args.server, args.link);
+    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| plan::site(machine, between));
     let mut trace = args.trace.is_some().then(Trace::new);
     let id = connected.model();
     let ready = dial.ready(connected, &cache)?;
@@ -114,7 +138,8 @@ pub fn run(args: &Args) -> Result<()> {
         if let Some(trace) = &mut trace {
             trace.add(session, &path.display().to_string(), &report);
         }
-        show(args, path.display().to_string(), &model, ready.network(), &prediction, &report)?;
+        let predicted = Predicted::new(ready.plan(), &report, site.as_ref());
+        show(args, path.display().to_string(), &model, ready.network(), &prediction, (&report, predicted))?;
         ahead.add(session, ready);
         next = ahead.take()?;
         if let Some(reason) = ahead.not_opened() {
@@ -161,7 +186,7 @@ fn show(
     model: &str,
     network: &Network,
     prediction: &Prediction,
-    report: &Report,
+    (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
     let name =
         |class: usize| network.output.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"));
@@ -199,6 +224,7 @@ fn show(
             label,
             reduced_signs: network.reduced_signs(),
             cost: report,
+            predicted,
         };
         crate::say!("{}", serde_json::to_string(&answer)?);
         return Ok(());
@@ -213,7 +239,7 @@ fn show(
     if let Some(caveat) = caveat(network) {
         crate::say!("  ({caveat})");
     }
-    crate::say!("\n{}", table::costs(report));
+    crate::say!("\n{}", table::costs(report, &predicted));
     crate::say!(
         "peak memory: client {}, server {}",
         table::bytes(report.client_peak_kib * 1024),

@@ -13,10 +13,12 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::report::{NoProgress, peak_kib};
 use jaguar_engine::server::Service;
-use jaguar_plan::Choices;
+use jaguar_plan::{Choices, planner};
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
+use crate::constants::{self, Between, Calibrate};
 use crate::link;
+use crate::plan;
 use crate::protocol::Protocol;
 use crate::table::bytes;
 
@@ -46,6 +48,16 @@ pub struct Args {
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
     link: Option<link::Shape>,
+    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
+    /// loopback where nobody else can connect, else lan).
+    #[arg(long, value_parser = constants::parse_between)]
+    plan_for: Option<Between>,
+    /// When to measure this machine, to plan by.
+    #[arg(long, value_enum, default_value_t)]
+    calibrate: Calibrate,
+    /// Where figures and choices are kept (default: the user's cache folder).
+    #[arg(long)]
+    cache: Option<PathBuf>,
     /// Clients served at once; more are turned away.
     #[arg(long, default_value_t = 8)]
     max_clients: usize,
@@ -67,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
         Shown::Label => Reveal::Label,
     };
     let listener = Listener::bind(args.listen.as_str())?;
-    let choices = Choices::standard(&bundle.model.network, args.protocol.into());
+    let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
     let service = Arc::new(Service::new(bundle, choices, reveal)?);
     let address = listener.address()?;
     let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
@@ -115,6 +127,33 @@ pub fn run(args: &Args) -> Result<()> {
             eprintln!("starting a thread: {e}");
         }
     }
+}
+
+/// What to do how. What hints are bound to stays as it was chosen when this model was first served.
+fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
+    let network = &bundle.model.network;
+    let cache = constants::cache(args.cache.as_deref());
+    let Some(machine) = constants::machine(args.calibrate, cache.as_deref())? else {
+        return Ok(Choices::standard(network, args.protocol.into()));
+    };
+    let between = match (&args.plan_for, args.link) {
+        (Some(between), _) => between.clone(),
+        (None, Some(shape)) => Between::Shape(shape),
+        (None, None) if alone => Between::Loopback,
+        (None, None) => Between::Measured(link::Shape::Lan.figures()),
+    };
+    let site = plan::site(&machine, &between);
+    let kept = constants::kept_choices(cache.as_deref(), bundle.id());
+    let choices = planner::choose(network, args.protocol.into(), &site, kept.as_ref())?;
+    if let Some(cache) = &cache
+        && kept.as_ref() != Some(&choices)
+        && let Err(e) = constants::keep_choices(cache, bundle.id(), &choices)
+    {
+        eprintln!(
+            "what was chosen could not be kept, and clients may have to fetch their hints again: {e:#}"
+        );
+    }
+    Ok(choices)
 }
 
 /// Connections that have not greeted yet; more are dropped.

@@ -3,6 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use jaguar_engine::report::Report;
 
+use crate::predict::Predicted;
+
 /// A table without borders; the columns from `numbers_from` on are numbers.
 pub fn plain(header: &[&str], numbers_from: usize) -> Table {
     let mut table = Table::new();
@@ -26,7 +28,8 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-fn millis(seconds: f64) -> String {
+/// 0.0123 as `12.3`.
+pub fn millis(seconds: f64) -> String {
     if seconds < 5e-5 { "-".into() } else { format!("{:.1}", seconds * 1e3) }
 }
 
@@ -40,8 +43,8 @@ pub fn count(n: u64) -> String {
     }
 }
 
-/// The cost of a query by layer, as text.
-pub fn costs(report: &Report) -> String {
+/// The cost of a query by layer and by phase, and what was predicted, as text.
+pub fn costs(report: &Report, predicted: &Predicted) -> String {
     let mut table = plain(
         &[
             "layer",
@@ -91,24 +94,37 @@ pub fn costs(report: &Report) -> String {
         millis(report.preprocessing.client_seconds),
         millis(report.preprocessing.server_seconds),
     ]);
-    let mut phases = plain(&["phase", "up", "down", "rounds", "seconds"], 1);
-    for (name, cost, seconds) in [
-        ("model (once per connection)", &report.model, None),
+    let mut phases =
+        plain(&["phase", "up", "down", "rounds", "seconds", "predicted up", "down", "rounds", "seconds"], 1);
+    let seconds = |s: Option<f64>| s.map_or_else(|| "-".into(), |s| format!("{s:.2}"));
+    let (before, online) = (&predicted.preprocessing, &predicted.online);
+    for (name, cost, time, predicted) in [
+        ("model (once per connection)", &report.model, None, None),
         (
             "client (hint, base OTs)",
             &report.client,
             (report.hint_seconds > 0.0).then_some(report.hint_seconds),
+            None,
         ),
-        ("preprocessing (before the input)", &report.preprocessing, Some(report.preprocessing_seconds)),
-        ("online", &report.online, Some(report.online_seconds)),
+        (
+            "preprocessing (before the input)",
+            &report.preprocessing,
+            Some(report.preprocessing_seconds),
+            Some(before),
+        ),
+        ("online", &report.online, Some(report.online_seconds), Some(online)),
     ] {
-        phases.add_row([
+        let mut row = vec![
             name.to_owned(),
             bytes(cost.bytes_up),
             bytes(cost.bytes_down),
             count(cost.rounds),
-            seconds.map_or("-".into(), |s| format!("{s:.2}")),
-        ]);
+            seconds(time),
+        ];
+        if let Some(p) = predicted {
+            row.extend([bytes(p.bytes_up), bytes(p.bytes_down), count(p.rounds), seconds(p.seconds)]);
+        }
+        phases.add_row(row);
     }
     format!("{}\n\n{}", trimmed(&table), trimmed(&phases))
 }

@@ -245,6 +245,7 @@ mod tests {
         let timeline =
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
         Report {
+            session: jaguar_plan::predict::Session::default(),
             protocol: jaguar_plan::Protocol::Jaguar.to_string(),
             rows: vec![row(), row(), row()],
             model: Cost::default(),

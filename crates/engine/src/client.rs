@@ -8,6 +8,8 @@ use jaguar_linear::jaguar::{ClientPrepared, prepare};
 use jaguar_mpc::Party;
 use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
+use jaguar_plan::machine::Link;
+use jaguar_plan::predict::Session;
 use jaguar_plan::{Layer, PROTOCOL_VERSION, Plan, Protocol};
 use jaguar_ring::prg::os_random;
 use jaguar_rlwe::{PublicSeed, QuerySecret, Ring};
@@ -17,9 +19,9 @@ use crate::EngineError;
 use crate::bundle::ModelId;
 use crate::cheetah;
 use crate::hint::HintFile;
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, Offer, Request, ServerCost};
+use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, MAX_PROBE, Offer, Request, ServerCost};
 use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
-use crate::report::{Progress, Report};
+use crate::report::{Progress, REPORT, Report};
 use crate::timeline::Timeline;
 
 pub use crate::message::Reveal;
@@ -38,6 +40,9 @@ pub struct Limits {
     /// Bytes of ciphertexts, both ways, of one query.
     pub ciphertext_bytes: u64,
 }
+
+/// Round trips that are timed to learn how long one takes.
+const ROUND_TRIPS: usize = 8;
 
 /// Places of all windows of a max-pool, over one channel, rows and columns apart: its schedule lists them. (224 x 224 in
 /// windows of 3 x 3 has 2^18.)
@@ -223,6 +228,7 @@ pub struct Prepared {
     clock: Clock,
     /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
     round_trip: Option<[Duration; 2]>,
+    session: Session,
 }
 
 /// What was prepared of every node, under either protocol.
@@ -290,6 +296,51 @@ impl Ready {
         }
     }
 
+    /// Asks for more than a server may grant.
+    #[cfg(test)]
+    pub(crate) fn probe_too_much(mut self) {
+        let channel = &mut self.connected.channel;
+        let request = Request::Probe { up: 0, down: MAX_PROBE + 1 };
+        channel.send_message(&request).and_then(|()| channel.flush()).expect("the server is there");
+    }
+
+    /// Measures the link to the server: round trips of a byte, then megabytes in either direction.
+    ///
+    /// # Errors
+    /// When the connection fails. The session is over then.
+    pub fn measure_link(mut self) -> Result<(Link, Self), EngineError> {
+        let channel = &mut self.connected.channel;
+        let mut probe = |up: u32, down: u32| -> Result<f64, EngineError> {
+            channel.enter(Phase::Model, "probe");
+            let bytes = vec![0; up as usize];
+            let start = Instant::now();
+            channel.send_message(&Request::Probe { up, down })?;
+            channel.send(&bytes)?;
+            channel.recv(down as usize)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let mut measure = || -> Result<Link, EngineError> {
+            let mut round_trip = f64::INFINITY;
+            for _ in 0..ROUND_TRIPS {
+                round_trip = round_trip.min(probe(1, 1)?);
+            }
+            // A small one first: on a slow link it says enough.
+            let mut bytes_per_second = f64::INFINITY;
+            for bytes in [MAX_PROBE / 16, MAX_PROBE] {
+                let seconds = probe(bytes, 1)?.max(probe(1, bytes)?);
+                bytes_per_second = f64::from(bytes) / (seconds - round_trip).max(1e-9);
+                if seconds > 0.5 {
+                    break;
+                }
+            }
+            Ok(Link { bytes_per_second, round_trip })
+        };
+        match measure() {
+            Ok(link) => Ok((link, self)),
+            Err(e) => Err(give_up(&mut self.connected.channel, e)),
+        }
+    }
+
     /// Does all of the next query's work that needs no input, and fetches what is missing of the hint on the way. Secrets,
     /// masks and correlations are fresh. (Under Cheetah's protocol the key is the session's, and the ciphertexts' a halves
     /// and noise are fresh.)
@@ -297,9 +348,14 @@ impl Ready {
     /// # Errors
     /// When the connection fails. The session is over then.
     pub fn prepare_query(mut self, progress: &mut dyn Progress) -> Result<Prepared, EngineError> {
+        let (sent, received) = self.party.used();
+        let label = self.connected.reveal == Reveal::Label;
+        let session = Session { used: (received, sent), label };
         let mut clock = Clock::new(self.network().nodes.len());
         match self.prepare_steps(&mut clock, progress) {
-            Ok((steps, result, round_trip)) => Ok(Prepared { ready: self, steps, result, clock, round_trip }),
+            Ok((steps, result, round_trip)) => {
+                Ok(Prepared { ready: self, steps, result, clock, session, round_trip })
+            }
             Err(e) => Err(give_up(&mut self.connected.channel, e)),
         }
     }
@@ -497,7 +553,7 @@ impl Prepared {
             }
         };
         let online = start.elapsed();
-        channel.enter(Phase::Online, "report");
+        channel.enter(Phase::Online, REPORT);
         let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
         let nodes = network.nodes.len();
         if [&server.hint, &server.preparing, &server.online].iter().any(|v| v.len() != nodes) {
@@ -505,7 +561,7 @@ impl Prepared {
         }
         let stats = channel.take_stats();
         let waits = channel.take_waits();
-        let mut report = Report::new(network, plan, &stats, &self.clock, &server, online);
+        let mut report = Report::new(network, plan, &stats, &self.clock, &server, online, self.session);
         if let (Some(round_trip), Some(times)) = (self.round_trip, &server.timeline) {
             times.check(nodes)?;
             report.timeline = Some(Timeline::new(&self.clock, &waits, round_trip, times));

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::EngineError;
 
 /// Writes a file beside `path`, then moves it there: a crash or a full disk leaves the old one as it was.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), EngineError> {
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), EngineError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);

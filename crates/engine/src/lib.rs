@@ -20,6 +20,7 @@
 
 pub mod ahead;
 pub mod bundle;
+pub mod calibrate;
 mod cheetah;
 pub mod client;
 pub mod files;

@@ -18,6 +18,9 @@ pub(crate) struct Hello {
     pub version: u32,
 }
 
+/// A probe of the link is at most this long in each direction.
+pub(crate) const MAX_PROBE: u32 = 16 << 20;
+
 /// What the server offers. The network follows as a message of its own.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
@@ -54,6 +57,8 @@ pub(crate) enum Request {
         /// Whether the report on its cost shall tell when the server did what.
         timeline: bool,
     },
+    /// Take so many bytes, then send so many: to see what the link carries. Each at most [`MAX_PROBE`].
+    Probe { up: u32, down: u32 },
     /// That was all.
     Leave,
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jaguar_graph::network::{Network, Op};
+use jaguar_plan::predict::Session;
 use jaguar_plan::{Layer, Plan};
 use jaguar_wire::{Phase, Stats, Traffic};
 use serde::Serialize;
@@ -10,6 +11,9 @@ use serde::Serialize;
 use crate::message::ServerCost;
 use crate::program::{Clock, Spent, label};
 use crate::timeline::Timeline;
+
+/// The label of the server's report.
+pub(crate) const REPORT: &str = "report";
 
 /// Hears how far a session has come. All methods are called often and should return at once.
 pub trait Progress {
@@ -102,6 +106,9 @@ pub struct Report {
     pub preprocessing_seconds: f64,
     /// Wall seconds from the input to the result.
     pub online_seconds: f64,
+    /// How the connection stood before: what a prediction of the bytes needs to know.
+    #[serde(skip)]
+    pub session: Session,
     /// Peak memory of the client's process in KiB, 0 if unknown.
     pub client_peak_kib: u64,
     /// Peak memory of the server's process in KiB, 0 if unknown.
@@ -119,10 +126,13 @@ impl Report {
         clock: &Clock,
         server: &ServerCost,
         online: Duration,
+        session: Session,
     ) -> Self {
         let sum = |phase: Phase| {
             let mut all = Traffic::default();
-            stats.iter().filter(|((p, _), _)| *p == phase).for_each(|(_, t)| all.add(t));
+            // The server's word about its own times is no part of the query.
+            let counts = |(p, label): &(Phase, String)| *p == phase && label != REPORT;
+            stats.iter().filter(|(key, _)| counts(key)).for_each(|(_, t)| all.add(t));
             Cost::of_traffic(&all)
         };
         let wall = |spent: &[Spent]| spent.iter().map(|s| s.wall.as_secs_f64()).sum();
@@ -136,6 +146,7 @@ impl Report {
             hint_seconds: wall(&clock.hint),
             preprocessing_seconds: wall(&clock.preparing),
             online_seconds: online.as_secs_f64(),
+            session,
             client_peak_kib: peak_kib(),
             server_peak_kib: server.peak_kib,
             timeline: None,

@@ -19,7 +19,7 @@ use crate::EngineError;
 use crate::bundle::{Bundle, ModelId};
 use crate::cheetah;
 use crate::hint::{Block, blocks};
-use crate::message::{Accept, Hello, MAX_MESSAGE, Offer, Request, Reveal, ServerCost};
+use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_PROBE, Offer, Request, Reveal, ServerCost};
 use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch, work};
 use crate::report::{NoProgress, Progress, peak_kib};
 use crate::timeline::ServerTimes;
@@ -200,6 +200,18 @@ impl Service {
                         return Err(EngineError::PeerMisbehaved("Cheetah's protocol has no hint".into()));
                     };
                     hint.send_through(usize::MAX, channel)?;
+                }
+                Request::Probe { up, down } => {
+                    channel.enter(Phase::Model, "probe");
+                    if up.max(down) > MAX_PROBE {
+                        return Err(EngineError::PeerMisbehaved(format!(
+                            "a probe of {} bytes (at most {MAX_PROBE})",
+                            up.max(down)
+                        )));
+                    }
+                    channel.recv(up as usize)?;
+                    channel.send(&vec![0; down as usize])?;
+                    channel.flush()?;
                 }
                 Request::Query { timeline } => {
                     self.query(channel, &mut party, &mut backend, timeline, observe, watch)?;

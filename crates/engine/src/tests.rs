@@ -10,6 +10,7 @@ use jaguar_graph::network::{
     Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
     Weights, Window,
 };
+use jaguar_linear::layout::Packing;
 use jaguar_plan::{Choices, Plan, Protocol};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
@@ -862,4 +863,74 @@ fn unsound_choices_are_refused() {
         let error = Service::new(everything(), choices, Reveal::Logits).err().expect("refused");
         assert!(error.to_string().contains(named), "{error}");
     }
+}
+
+/// What a plan predicts of bytes and rounds is what passes, on the first query of a connection and on later ones, whatever is
+/// revealed and in whatever digits.
+#[test]
+fn bytes_are_as_predicted() {
+    use jaguar_plan::predict::predict;
+    let cache = Scratch::new("predicted");
+    let x = input(5, 3 * 17 * 15);
+    for (reveal, digit) in [(Reveal::Logits, 4), (Reveal::Label, 4), (Reveal::Logits, 3), (Reveal::Logits, 2)]
+    {
+        let bundle = everything();
+        let digits = vec![digit; bundle.model.network.nodes.len()];
+        let packings = vec![Packing::Tight; bundle.model.network.nodes.len()];
+        let choices = Choices { digits, packings, ..standard(&bundle) };
+        let service = Service::new(bundle, choices, reveal).unwrap();
+        let (reports, served) = session(&service, |channel| {
+            let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+            let mut reports = Vec::new();
+            for _ in 0..3 {
+                let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+                let (_, report, next) = prepared.run(&x, &mut NoProgress).unwrap();
+                reports.push(report);
+                ready = next;
+            }
+            ready.leave().unwrap();
+            reports
+        });
+        served.unwrap();
+        assert_eq!(reports[0].session.used, (0, 0));
+        assert!(reports[1].session.used.0 > 0 && reports[1].session.used.1 > 0);
+        for report in &reports {
+            let predicted = predict(service.plan(), &report.session, None);
+            let of = |up, down| (up, down);
+            assert_eq!(
+                of(predicted.preparation.bytes_up, predicted.preparation.bytes_down),
+                of(report.preprocessing.bytes_up, report.preprocessing.bytes_down),
+                "before the input, {digit}"
+            );
+            assert_eq!(
+                of(predicted.online.bytes_up, predicted.online.bytes_down),
+                of(report.online.bytes_up, report.online.bytes_down),
+                "online, {digit}"
+            );
+            // Branches share their rounds, which the sum over the layers does not know.
+            assert!(report.online.rounds <= predicted.online.rounds, "{digit}");
+        }
+    }
+}
+
+/// The link is measured between queries, and a probe beyond all measure is refused.
+#[test]
+fn the_link_is_measured() {
+    let cache = Scratch::new("probe");
+    let service = service(everything());
+    let (link, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let (link, ready) = ready.measure_link().unwrap();
+        let ready = ready.prepare_query(&mut NoProgress).unwrap();
+        let (.., ready) = ready.run(&input(5, 3 * 17 * 15), &mut NoProgress).unwrap();
+        ready.leave().unwrap();
+        link
+    });
+    served.unwrap();
+    assert!(link.is_sound(), "{link:?}");
+    let (_, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        ready.probe_too_much()
+    });
+    assert!(matches!(served, Err(EngineError::PeerMisbehaved(_))), "{served:?}");
 }

@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 
 use jaguar_graph::network::{Linear, Shape};
+use serde::{Deserialize, Serialize};
 
 /// Why a layer cannot be laid out.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -35,6 +36,19 @@ pub enum LayoutError {
         ring_dim: usize,
     },
 }
+
+/// How far apart the maps of a ciphertext stand, where at least [`POWER_FROM`] fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Packing {
+    /// A power of two, so that a transform can run over the maps when the a half is made.
+    #[default]
+    PowerOfTwo,
+    /// As close as they fit: fewer input ciphertexts.
+    Tight,
+}
+
+/// From so many maps in a ciphertext on a transform over them can pay, and so a power of two as their distance.
+pub const POWER_FROM: usize = 4;
 
 /// One kernel position, in the order of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +102,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out `spec` over an input of `in_shape`.
+    /// Lays out `spec` over an input of `in_shape`, with the default packing.
     ///
     /// # Errors
     /// When the kernel reaches further than the ring.
@@ -96,7 +110,23 @@ impl Layout {
     /// # Panics
     /// When the layer does not fit its input, which `Network::validate` excludes.
     pub fn new(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
-        Self::arrange(ring_dim, spec, in_shape, false)
+        Self::with_packing(ring_dim, spec, in_shape, Packing::default())
+    }
+
+    /// As [`new`](Self::new), with a given packing.
+    ///
+    /// # Errors
+    /// When the kernel reaches further than the ring.
+    ///
+    /// # Panics
+    /// When the layer does not fit its input, which `Network::validate` excludes.
+    pub fn with_packing(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+    ) -> Result<Self, LayoutError> {
+        Self::arrange(ring_dim, spec, in_shape, packing, false)
     }
 
     /// As [`new`](Self::new), but with rows a power of two apart where that takes no more ciphertexts: the rows of a kernel
@@ -108,8 +138,9 @@ impl Layout {
     /// # Panics
     /// As `new`.
     pub fn aligned(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
-        let tight = Self::arrange(ring_dim, spec, in_shape, false)?;
-        match Self::arrange(ring_dim, spec, in_shape, true) {
+        let packing = Packing::default();
+        let tight = Self::arrange(ring_dim, spec, in_shape, packing, false)?;
+        match Self::arrange(ring_dim, spec, in_shape, packing, true) {
             Ok(aligned)
                 if tight.reach[0] > 0
                     && aligned.tiles.len() <= tight.tiles.len()
@@ -121,7 +152,13 @@ impl Layout {
         }
     }
 
-    fn arrange(ring_dim: usize, spec: &Linear, in_shape: Shape, aligned: bool) -> Result<Self, LayoutError> {
+    fn arrange(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+        aligned: bool,
+    ) -> Result<Self, LayoutError> {
         let [_, h, w] = in_shape;
         let [top, left, bottom, right] = spec.pads;
         let out = |axis: usize, size: usize, pads: usize| {
@@ -162,8 +199,10 @@ impl Layout {
                 LayoutError::KernelTooLarge { reach: reach[0] * (1 + reach[1]) + reach[1] + 1, ring_dim },
             )?;
         let fit = ring_dim / need;
-        // From four maps on, a power of two lets a transform run over the maps.
-        let slot = if fit >= 4 { need.next_power_of_two() } else { ring_dim / fit };
+        let slot = match packing {
+            Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
+            _ => ring_dim / fit,
+        };
         Ok(Self {
             ring_dim,
             spec: spec.clone(),
@@ -474,17 +513,26 @@ mod tests {
     }
 
     fn check(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Layout {
+        let tight = Layout::with_packing(ring_dim, spec, in_shape, Packing::Tight).unwrap();
         let layout = Layout::new(ring_dim, spec, in_shape).unwrap();
+        // The packing concerns ciphertexts alone, and a tight one never takes more.
+        assert_eq!(tight.responses(), layout.responses());
+        assert!(tight.slots() >= layout.slots() && tight.ciphertexts() <= layout.ciphertexts());
+        compare(&tight, spec, in_shape);
+        compare(&layout, spec, in_shape);
+        layout
+    }
+
+    fn compare(layout: &Layout, spec: &Linear, in_shape: Shape) {
         // Distinct non-zero values, so that a misplaced one shows.
         let x: Vec<i64> = (1..=in_shape.iter().product::<usize>() as i64).map(|i| i * 7 % 1009 + 1).collect();
         let weights: Vec<i64> =
             (0..(spec.out_channels * layout.terms_per_output()) as i64).map(|i| i * 5 % 31 - 15).collect();
         assert_eq!(
-            through(&layout, &weights, &x),
+            through(layout, &weights, &x),
             direct(spec, in_shape, layout.out_shape(), &weights, &x),
             "{spec:?} {in_shape:?}"
         );
-        layout
     }
 
     fn conv(out_channels: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linear {

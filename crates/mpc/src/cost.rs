@@ -53,6 +53,16 @@ impl Cost {
     }
 }
 
+/// Bytes that the sender of a direction sends for `count` more COTs, when the connection has drawn `before` already.
+pub fn extension_bytes(before: u64, count: u64) -> u64 {
+    jaguar_ot::extension_bytes(before, count)
+}
+
+/// What making `count` COTs sends in the long run, rounded down.
+pub fn mean_extension_bytes(count: u64) -> u64 {
+    (count as f64 * jaguar_ot::mean_extension_bytes()) as u64
+}
+
 impl Add for Cost {
     type Output = Self;
 

@@ -151,6 +151,24 @@ impl CotSource for Cots {
     }
 }
 
+/// Bytes that the sender of a direction sends for `count` more COTs, when `before` were drawn already: whole bins are
+/// made, and at the start of each iteration those that are put aside for the next.
+pub fn extension_bytes(before: u64, count: u64) -> u64 {
+    let Lpn { bins, log_bin, .. } = Lpn::MAIN;
+    let aside = (Lpn::MAIN.cost() / Lpn::MAIN.bin()) as u64;
+    let trees = |cots: u64| {
+        let wanted = cots.div_ceil(Lpn::MAIN.bin() as u64);
+        wanted + aside * wanted.div_ceil(bins as u64 - aside)
+    };
+    (trees(before + count) - trees(before)) * (size_of::<Block>() * log_bin) as u64
+}
+
+/// What a COT sends in the long run, in bytes: those of an iteration, over the COTs that it hands out.
+pub fn mean_extension_bytes() -> f64 {
+    let Lpn { bins, log_bin, .. } = Lpn::MAIN;
+    (bins * log_bin * size_of::<Block>()) as f64 / (Lpn::MAIN.samples() - Lpn::MAIN.cost()) as f64
+}
+
 /// The public keys of the setup and the main instance of a direction: hashes of its base OTs' messages, which neither
 /// party could steer alone, and of who sends.
 fn public_keys(transcript: &[u8; 32], sender: Role) -> [PublicKeys; 2] {
@@ -248,7 +266,11 @@ mod tests {
                 0..12,
             ),
         ) {
-            for halves in check(&run(&requests), &requests) {
+            let run = run(&requests);
+            let drawn = |role| requests.iter().filter(|r| r.0 == role).map(|r| r.1 as u64).sum();
+            prop_assert_eq!(run.traffic.sent, SETUP_BYTES + extension_bytes(0, drawn(Role::Client)));
+            prop_assert_eq!(run.traffic.received, SETUP_BYTES + extension_bytes(0, drawn(Role::Server)));
+            for halves in check(&run, &requests) {
                 let mut seen = HashSet::new();
                 prop_assert!(halves.iter().all(|(q, _)| seen.insert(q.0)));
             }
@@ -269,6 +291,10 @@ mod tests {
         let extension = run.traffic.received - SETUP_BYTES;
         let bins = 2 * Lpn::MAIN.bins + Lpn::MAIN.cost() / Lpn::MAIN.bin() + 1;
         assert_eq!(extension, (bins * Lpn::MAIN.log_bin * 16) as u64);
+        // The same, told beforehand and in two parts.
+        let (first, rest) = (per_iteration as u64 - 1, per_iteration as u64 + 2);
+        assert_eq!(extension, extension_bytes(0, first) + extension_bytes(first, rest));
+        assert!((mean_extension_bytes() - 0.051).abs() < 0.0005);
         assert!((extension as f64) < 0.06 * halves.len() as f64);
         assert_eq!((run.traffic.sent, run.traffic.rounds), (SETUP_BYTES, 3));
 

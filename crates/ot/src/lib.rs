@@ -48,7 +48,7 @@ mod lpn;
 use jaguar_wire::{Channel, WireError};
 
 pub use block::Block;
-pub use cots::Cots;
+pub use cots::{Cots, extension_bytes, mean_extension_bytes};
 pub use hash::Tccr;
 
 /// Which of the two parties this is.

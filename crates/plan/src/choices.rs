@@ -1,6 +1,7 @@
 //! What a planner is free to choose, and both parties then follow.
 
 use jaguar_graph::network::Network;
+use jaguar_linear::layout::Packing;
 use jaguar_rlwe::Parameters;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,8 @@ pub struct Choices {
     pub ring_dim: u32,
     /// k, where q = 2^k.
     pub modulus_bits: u32,
+    /// By node: how far apart the maps of its input ciphertexts stand, if it is linear.
+    pub packings: Vec<Packing>,
     /// By node: bits per digit of its comparisons, 1..=4. Four makes the fewest rounds, three fewer bytes.
     pub digits: Vec<u8>,
 }
@@ -50,6 +53,7 @@ impl Choices {
             protocol,
             ring_dim: params.ring_dim() as u32,
             modulus_bits: params.modulus_bits(),
+            packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
         }
     }
@@ -60,12 +64,13 @@ impl Choices {
     /// When the parameter set is not on record as secure, or a choice is out of range or for another network.
     pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
         let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
-        if self.digits.len() != network.nodes.len() {
-            return Err(PlanError::Choices(format!(
-                "digits for {} nodes of a network of {}",
-                self.digits.len(),
-                network.nodes.len()
-            )));
+        for (what, count) in [("digits", self.digits.len()), ("packings", self.packings.len())] {
+            if count != network.nodes.len() {
+                return Err(PlanError::Choices(format!(
+                    "{what} for {count} nodes of a network of {}",
+                    network.nodes.len()
+                )));
+            }
         }
         if let Some(digit) = self.digits.iter().find(|d| !(1..=4).contains(*d)) {
             return Err(PlanError::Choices(format!(

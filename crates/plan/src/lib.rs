@@ -25,6 +25,11 @@ use jaguar_rlwe::{ParameterError, Parameters};
 mod cheetah;
 mod choices;
 mod layer;
+pub mod machine;
+pub mod planner;
+pub mod predict;
+#[cfg(test)]
+mod tests;
 
 pub use choices::{Choices, DIGIT, Protocol};
 pub use layer::Layer;
@@ -101,7 +106,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -374,7 +379,7 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
         let layer = match &node.op {
             Op::Linear(spec) => {
                 let in_shape = nodes[node.inputs[0]].shape;
-                let layer = Layout::new(params.ring_dim(), spec, in_shape)
+                let layer = Layout::with_packing(params.ring_dim(), spec, in_shape, choices.packings[id])
                     .map_err(jaguar_layer::LayerError::from)
                     .and_then(|layout| {
                         jaguar_layer::Layer::new(params, layout, id, n, network.weight_bits, opened[id])

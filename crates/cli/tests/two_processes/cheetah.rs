@@ -55,13 +55,13 @@ fn clients_follow_the_servers_protocol() {
 }
 
 #[test]
-fn verify_and_inspect_know_it() {
+fn verify_and_plan_know_it() {
     let folder = Scratch::new("cheetah-verify");
     let model = tiny::compile(&folder);
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
     let checked = run(&["verify", "--protocol", "cheetah", &model, &photo()]);
     assert!(checked.contains("same class: 1/1"), "{checked}");
-    let shown = run(&["inspect", "--protocol", "cheetah", &model]);
+    let shown = run(&["plan", "--protocol", "cheetah", &model, "--calibrate", "off"]);
     for part in ["protocol cheetah", "N = 4096", "2 primes", "/2^", "once per session: a key of 30.0 KiB"] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }

@@ -166,7 +166,7 @@ fn models_that_are_none() {
     for (bytes, part) in cases {
         std::fs::write(&broken, bytes).unwrap();
         fails(&["serve", &broken, "--listen", "127.0.0.1:0"], &["broken.jaguar", part]);
-        fails(&["inspect", &broken], &["broken.jaguar", part]);
+        fails(&["plan", &broken], &["broken.jaguar", part]);
         fails(&["verify", &broken, &repository("demo/photo.jpg")], &["broken.jaguar", part]);
     }
     fails(&["serve", &folder.path("absent")], &["absent", "No such file"]);

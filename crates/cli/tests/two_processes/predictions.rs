@@ -126,13 +126,13 @@ fn logits_are_the_references() {
 
 /// Every layer against the reference on the very inputs that it had: `verify` fails unless all agree.
 #[test]
-fn verify_and_inspect_accept_the_model() {
+fn verify_and_plan_accept_the_model() {
     let folder = Scratch::new("verify");
     let model = tiny::compile(&folder);
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
     let checked = run(&["verify", &model, &photo(), &repository("demo/calibration")]);
     assert!(checked.contains("same class: 7/7"), "{checked}");
-    let shown = run(&["inspect", &model]);
+    let shown = run(&["plan", &model, "--calibrate", "off"]);
     for layer in ["conv1", "relu1", "pool1", "conv2", "logits"] {
         assert!(shown.contains(layer), "{shown}");
     }
@@ -163,7 +163,10 @@ fn reduced_signs_are_never_silent() {
     assert!(cots(network) < cots(&exact_bundle.model.network));
 
     let caveat = "reduced-precision signs in";
-    assert!(run(&["inspect", &model]).contains(caveat) && !run(&["inspect", &exact]).contains(caveat));
+    assert!(
+        run(&["plan", &model, "--calibrate", "off"]).contains(caveat)
+            && !run(&["plan", &exact, "--calibrate", "off"]).contains(caveat)
+    );
     let checked = run(&["verify", &model, &photo]);
     assert!(checked.contains(caveat) && checked.contains("same class: 1/1"), "{checked}");
     for (model, says) in [(&model, true), (&exact, false)] {
@@ -214,15 +217,21 @@ fn the_cost_table_adds_up() {
     let p0 = params.ring_dim() as u64 * u64::from(params.modulus_bits()) / 8;
     assert_eq!(rest("preprocessing", "bytes_up"), p0 + 6);
     assert_eq!(rest("preprocessing", "bytes_down"), 32);
-    // Online: nothing up; down the server's share of the logits, and its report, a few bytes a layer and
-    // phase.
+    // Online: nothing up; down the server's share of the logits. Its report of its own times is no part of the query.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let plan =
         Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
     let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
-    let report = rest("online", "bytes_down") - result;
-    assert!((4..200).contains(&report), "{report}");
+    assert_eq!(rest("online", "bytes_down"), result);
+    // And all of it was predicted.
+    for phase in ["preprocessing", "online"] {
+        for direction in ["bytes_up", "bytes_down"] {
+            let [measured, predicted] =
+                ["cost", "predicted"].map(|of| number(answer, &format!("{of}/{phase}/{direction}")));
+            assert_eq!(measured, predicted, "{phase}, {direction}");
+        }
+    }
     assert_eq!(rest("online", "rounds"), 1);
     // A linear layer sends ciphertexts up and waits for nothing.
     for (row, step) in rows.iter().zip(&plan.steps).filter_map(|(r, s)| Some((r, s.layer.as_ref()?))) {

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::limits::{Limit, Peaks};
 use super::report::{Output, Report};
 use super::setting::{Instructions, Setting, link_text};
+use crate::constants::{self, Calibrate};
 use crate::link::Shape;
+use crate::predict::Predicted;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,6 +45,9 @@ pub struct Args {
     /// Measures all of it once more without vector instructions in the linear layers, in a process of its own (Table 10).
     #[arg(long, conflicts_with = "kernel")]
     both_kernels: bool,
+    /// When to measure this machine, to plan by and to predict from.
+    #[arg(long, value_enum, default_value_t)]
+    calibrate: Calibrate,
     #[command(flatten)]
     output: Output,
 }
@@ -79,6 +84,8 @@ pub struct Run {
     pub preprocessing: Phase,
     /// With the input.
     pub online: Phase,
+    /// The first query that counts, as the planner predicts it.
+    pub predicted: Predicted,
 }
 
 impl Run {
@@ -149,12 +156,18 @@ pub fn run(args: &Args) -> Result<()> {
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
+    let machine = constants::machine(args.calibrate, constants::cache(None).as_deref())?;
     let peaks = Peaks::measure()?;
     let mut runs = Vec::new();
     for path in &args.models {
         eprintln!("{} ...", path.display());
-        let protocols = args.protocol.all();
-        let what = session::Session { path, protocols, link: args.link, repeats: args.repeats };
+        let what = session::Session {
+            path,
+            protocols: args.protocol.all(),
+            link: args.link,
+            repeats: args.repeats,
+            machine: machine.as_ref(),
+        };
         runs.extend(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
     }
     if args.both_kernels && Kernel::best() != Kernel::Scalar {

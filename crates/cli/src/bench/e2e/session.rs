@@ -9,14 +9,18 @@ use jaguar_engine::client::{Limits, Ready, Reveal, connect};
 use jaguar_engine::report::{Cost, NoProgress, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::machine::Machine;
+use jaguar_plan::{Choices, Plan, Protocol, planner};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
 use super::{ByKind, Kind, Phase, Run};
 use crate::bench::limits::{Limit, Peaks};
 use crate::bench::statistics::median;
+use crate::constants::Between;
 use crate::link::{self, Shape};
+use crate::plan;
+use crate::predict::Predicted;
 
 /// What is to be run.
 pub struct Session<'a> {
@@ -25,6 +29,8 @@ pub struct Session<'a> {
     pub protocols: &'a [Protocol],
     pub link: Option<Shape>,
     pub repeats: u32,
+    /// What the planner knows of this machine; without it the plan is the default.
+    pub machine: Option<&'a Machine>,
 }
 
 impl Session<'_> {
@@ -33,9 +39,14 @@ impl Session<'_> {
     /// # Errors
     /// When a session fails.
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
+        let between = self.link.map_or(Between::Loopback, Between::Shape);
+        let site = self.machine.map(|machine| plan::site(machine, &between));
         let services = self.protocols.iter().map(|&protocol| {
             let bundle = Bundle::read(self.path)?;
-            let choices = Choices::standard(&bundle.model.network, protocol);
+            let choices = match &site {
+                None => Choices::standard(&bundle.model.network, protocol),
+                Some(site) => planner::choose(&bundle.model.network, protocol, site, None)?,
+            };
             Ok(Service::new(bundle, choices, Reveal::Logits)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
@@ -55,6 +66,7 @@ impl Session<'_> {
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 preprocessing: limited(preprocessing, least[0]),
                 online: limited(online, least[1]),
+                predicted: Predicted::new(plan, &reports[1], site.as_ref()),
             }
         };
         Ok(services.iter().zip(&reports).map(run).collect())
@@ -260,7 +272,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
         let protocols = &[Protocol::Jaguar, Protocol::Cheetah];
-        let runs = Session { path: &path, protocols, link: None, repeats: 1 }.measure(&PEAKS, 1);
+        let runs =
+            Session { path: &path, protocols, link: None, repeats: 1, machine: None }.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let runs = runs.unwrap();
         assert_eq!(runs.iter().map(|r| r.protocol.as_str()).collect::<Vec<_>>(), ["jaguar", "cheetah"]);
@@ -285,7 +298,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
         let protocols = &[Protocol::Jaguar];
-        let session = Session { path: &path, protocols, link: Some(Shape::Lan), repeats: 2 };
+        let session = Session { path: &path, protocols, link: Some(Shape::Lan), repeats: 2, machine: None };
         let runs = session.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let run = runs.unwrap().remove(0);
@@ -299,6 +312,20 @@ mod tests {
         assert_eq!(run.preprocessing.kinds[0].bytes, 0);
         // 8·8·4·27 multiply-adds and 4·4·5·4, and what the nonlinear layers read.
         assert!(run.online.limit.computing > (6912.0 + 320.0) / PEAKS.multiply_adds_per_second);
+
+        // Bytes are predicted without a calibration, and are those that passed; seconds only with one.
+        for (measured, predicted) in
+            [(&run.preprocessing, &run.predicted.preprocessing), (&run.online, &run.predicted.online)]
+        {
+            assert_eq!((measured.bytes_up, measured.bytes_down), (predicted.bytes_up, predicted.bytes_down));
+            assert!(measured.bytes_up > 0 && predicted.seconds.is_none());
+        }
+        let mut timed = run.clone();
+        timed.predicted.preprocessing.seconds = Some(2.0 * run.preprocessing.seconds);
+        timed.predicted.online.seconds = Some(2.0 * run.online.seconds);
+        let tables = super::super::tables::all(&[timed], None);
+        let last = tables.iter().find(|t| t.name == "predicted").expect("seconds were predicted");
+        assert!(last.rows.len() == 3 && last.rows.iter().all(|row| row[5] == "+100 %"), "{:?}", last.rows);
 
         // Tables and plot hold ours, and the paper's six for this network.
         let scalar = Run { kernel: "scalar".into(), ..run.clone() };

@@ -6,12 +6,16 @@ use crate::bench::plot::{self, Dots};
 use crate::bench::report::{Goal, Table, Target};
 use crate::bench::statistics::significant;
 use crate::link::Shape;
+use jaguar_plan::predict::Total;
 
 pub fn all(runs: &[Run], link: Option<Shape>) -> Vec<Table> {
     let mut tables = vec![networks(runs, link), kinds(runs)];
     let versus = versus(runs);
     if !versus.rows.is_empty() {
         tables.push(versus);
+    }
+    if runs.iter().any(|run| run.predicted.online.seconds.is_some()) {
+        tables.push(predicted(runs));
     }
     if runs.iter().any(|run| run.kernel != runs[0].kernel) {
         tables.push(kernels(runs, link));
@@ -183,6 +187,53 @@ fn networks(runs: &[Run], link: Option<Shape>) -> Table {
         rows,
         notes: "The paper's: four threads a party, two Xeon Gold 6250. Zen 3: one thread a party, loopback, two cores, measured by us. \
                 Both on other machines than this one."
+            .into(),
+    }
+}
+
+fn predicted(runs: &[Run]) -> Table {
+    let mut rows = Vec::new();
+    for run in runs {
+        let (before, online) = (&run.predicted.preprocessing, &run.predicted.online);
+        let whole = before.seconds.zip(online.seconds).map(|(a, b)| a + b);
+        for (name, phase, predicted) in [
+            ("before the input", Some((&run.preprocessing, before)), before.seconds),
+            ("online", Some((&run.online, online)), online.seconds),
+            ("query", None, whole),
+        ] {
+            let measured = phase.map_or_else(|| run.seconds(), |(phase, _)| phase.seconds);
+            let bytes = |of: fn(&(&super::Phase, &Total)) -> u64| {
+                phase.as_ref().map_or_else(|| "-".to_owned(), |p| of(p).to_string())
+            };
+            rows.push(vec![
+                run.network.clone(),
+                ours(run),
+                name.to_owned(),
+                format!("{measured:.3}"),
+                predicted.map_or_else(|| "-".to_owned(), |s| format!("{s:.3}")),
+                predicted
+                    .map_or_else(|| "-".to_owned(), |s| format!("{:+.0} %", (s / measured - 1.0) * 100.0)),
+                bytes(|(measured, _)| measured.bytes_up + measured.bytes_down),
+                bytes(|(_, predicted)| predicted.bytes_up + predicted.bytes_down),
+            ]);
+        }
+    }
+    Table {
+        name: "predicted",
+        title: "a query as the planner predicts it (docs/planner.md)".into(),
+        header: vec![
+            "network",
+            "protocol",
+            "phase",
+            "measured s",
+            "predicted s",
+            "off by",
+            "measured bytes",
+            "predicted bytes",
+        ],
+        numbers_from: 3,
+        rows,
+        notes: "Bytes of the first query that counts (what makes COTs depends on how many were made before)."
             .into(),
     }
 }

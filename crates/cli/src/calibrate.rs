@@ -1,0 +1,150 @@
+//! `jaguar calibrate`
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use jaguar_engine::client::{Limits, connect};
+use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar_wire::tcp::{Options, Tcp};
+use serde::Serialize;
+
+use crate::constants::{self, Calibrate};
+use crate::link;
+use crate::table::{plain, trimmed};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the figures are kept (default: the user's cache folder).
+    #[arg(long)]
+    cache: Option<PathBuf>,
+    /// Threads for the linear layers (0: one per core).
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Measure the link to this server too, and keep it for what is said to it later.
+    #[arg(long, value_name = "HOST:PORT")]
+    link_to: Option<String>,
+    /// Imitate a slower link to it (the server must too).
+    #[arg(long, value_enum, requires = "link_to")]
+    link: Option<link::Shape>,
+    /// Also write the link to this file, for `jaguar plan --link FILE`.
+    #[arg(long, requires = "link_to")]
+    out: Option<PathBuf>,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Measured<'a> {
+    machine: &'a Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<Link>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    crate::set_threads(args.threads)?;
+    let cache = constants::cache(args.cache.as_deref());
+    let Some(machine) = constants::machine(Calibrate::Anew, cache.as_deref())? else { return Ok(()) };
+    let measured = match &args.link_to {
+        None => None,
+        Some(server) => {
+            let cache = cache.context("no cache folder is known; name one with --cache")?;
+            let channel = link::channel(Tcp::connect(server.as_str(), Options::default())?, args.link);
+            let (link, ready) =
+                connect(channel, &Limits::default())?.prepare_client(&cache)?.measure_link()?;
+            ready.leave()?;
+            // An imitated link says nothing of the real one.
+            if args.link.is_none() {
+                constants::keep_link(&cache, server, link)?;
+            }
+            if let Some(path) = &args.out {
+                constants::write_link(path, link)?;
+            }
+            Some(link)
+        }
+    };
+    if args.json {
+        let figures = Measured { machine: &machine, link: measured };
+        crate::say!("{}", serde_json::to_string_pretty(&figures)?);
+        return Ok(());
+    }
+    show(&machine);
+    if let (Some(server), Some(measured)) = (&args.link_to, &measured) {
+        crate::say!("{server}: {}", words(measured));
+    }
+    Ok(())
+}
+
+fn show(machine: &Machine) {
+    crate::say!(
+        "{}, {} threads ({:.2} times one on linear layers)",
+        machine.cpu,
+        machine.threads,
+        machine.speedup
+    );
+    let mut rings = plain(
+        &[
+            "ring",
+            "ciphertext µs",
+            "response µs, client",
+            "server",
+            "hint µs",
+            "word ns, client",
+            "server",
+            "output ns",
+            "products G/s: wide",
+            "narrow",
+            "grouped",
+        ],
+        1,
+    );
+    let span = |points: &[(usize, f64)]| {
+        let us = |p: Option<&(usize, f64)>| p.map_or(0.0, |p| p.1 * 1e6);
+        format!("{:.1} to {:.1}", us(points.first()), us(points.last()))
+    };
+    for r in &machine.rings {
+        let rate = |seconds: f64| format!("{:.1}", 1e-9 / seconds);
+        rings.add_row([
+            format!("N = {}, k = {}", r.ring_dim, r.modulus_bits),
+            format!("{:.1}", r.ciphertext * 1e6),
+            span(&r.client_response),
+            span(&r.server_response),
+            format!("{:.1}", r.hint_response * 1e6),
+            format!("{:.2}", r.client_word * 1e9),
+            format!("{:.2}", r.server_word * 1e9),
+            format!("{:.2}", r.server_output * 1e9),
+            rate(r.online.wide),
+            rate(r.online.narrow),
+            rate(r.online.grouped),
+        ]);
+    }
+    crate::say!("\n{}\n", trimmed(&rings));
+    crate::say!(
+        "a core makes {:.1} M correlated OTs a second as their sender, {:.1} M as their receiver, pads included\n",
+        1e-6 / machine.cot_sent,
+        1e-6 / machine.cot_received
+    );
+    let mut nonlinear = plain(&["online, ns a byte", "digits", "client", "server", "both"], 1);
+    for kind in Kind::ALL {
+        for digit in DIGITS {
+            if kind == Kind::Extension && digit != DIGITS[0] {
+                continue;
+            }
+            let per_byte = machine.nonlinear(kind, digit);
+            nonlinear.add_row([
+                format!("{kind:?}").to_lowercase(),
+                if kind == Kind::Extension { "-".into() } else { digit.to_string() },
+                format!("{:.2}", per_byte.client * 1e9),
+                format!("{:.2}", per_byte.server * 1e9),
+                format!("{:.2}", per_byte.both * 1e9),
+            ]);
+        }
+    }
+    crate::say!("{}\n", trimmed(&nonlinear));
+    crate::say!("loopback: {}", words(&machine.loopback));
+}
+
+/// A link in words.
+pub fn words(link: &Link) -> String {
+    format!("{:.0} MB/s, {:.2} ms round trip", link.bytes_per_second * 1e-6, link.round_trip * 1e3)
+}

@@ -1,0 +1,388 @@
+//! `jaguar plan`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::report::{caveat, describe};
+use jaguar_graph::network::{Network, Op};
+use jaguar_linear::cheetah;
+use jaguar_linear::layout::Packing;
+use jaguar_mpc::Cost;
+use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::planner::{self, Alternative, Explanation};
+use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, Site, predict};
+use jaguar_plan::{Choices, Plan, Step};
+use jaguar_rlwe::Estimate;
+use serde::Serialize;
+
+use crate::constants::{self, Between, Calibrate};
+use crate::protocol::Protocol;
+use crate::table::{bytes, count, millis, plain, trimmed};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The compiled model.
+    model: PathBuf,
+    /// The protocol.
+    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
+    protocol: Protocol,
+    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
+    #[arg(long, value_parser = constants::parse_between, default_value = "loopback")]
+    link: Between,
+    /// For every choice, what else there was and what it would cost.
+    #[arg(long)]
+    explain: bool,
+    /// Everything as JSON.
+    #[arg(long)]
+    json: bool,
+    /// When to measure this machine; what a server chose before counts unless it is off.
+    #[arg(long, value_enum, default_value_t)]
+    calibrate: Calibrate,
+    /// Where figures and choices are kept (default: the user's cache folder).
+    #[arg(long)]
+    cache: Option<PathBuf>,
+    /// Threads for the linear layers (0: one per core).
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+#[derive(Serialize)]
+struct Planned<'a> {
+    network: &'a str,
+    model: String,
+    choices: &'a Choices,
+    link: Option<Link>,
+    placement: Option<Placement>,
+    layers: Vec<Layer<'a>>,
+    prediction: &'a Prediction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<&'a Explanation>,
+}
+
+#[derive(Serialize)]
+struct Layer<'a> {
+    name: &'a str,
+    operation: String,
+    shape: [usize; 3],
+    tiles: usize,
+    maps_per_ciphertext: usize,
+    ciphertexts: usize,
+    responses: usize,
+    cots: u64,
+    noise_ulps: Option<f64>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    crate::set_threads(args.threads)?;
+    let bundle = Bundle::read(&args.model)?;
+    let network = &bundle.model.network;
+    let cache = constants::cache(args.cache.as_deref());
+    let machine = constants::machine(args.calibrate, cache.as_deref())?;
+    let site = machine.as_ref().map(|machine| site(machine, &args.link));
+    let choices = match &site {
+        None => Choices::standard(network, args.protocol.into()),
+        Some(site) => {
+            let kept = constants::kept_choices(cache.as_deref(), bundle.id());
+            planner::choose(network, args.protocol.into(), site, kept.as_ref())?
+        }
+    };
+    let plan = Plan::new(network, choices)?;
+    let prediction = predict(&plan, &Session::default(), site.as_ref());
+    let explanation = args.explain.then(|| planner::explain(network, &plan, site.as_ref()));
+    if args.json {
+        let planned = Planned {
+            network: &network.name,
+            model: bundle.id().to_string(),
+            choices: &plan.choices,
+            link: site.map(|s| s.link),
+            placement: site.map(|s| s.placement),
+            layers: layers(network, &plan),
+            prediction: &prediction,
+            explanation: explanation.as_ref(),
+        };
+        crate::say!("{}", serde_json::to_string_pretty(&planned)?);
+        return Ok(());
+    }
+    crate::say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
+    crate::say!(
+        "{}; activations {} bits, weights {} bits",
+        rings(&plan),
+        network.activation_bits,
+        network.weight_bits
+    );
+    match &site {
+        None => crate::say!("seconds: not measured (jaguar calibrate)"),
+        Some(site) => crate::say!(
+            "{} threads a party, {}, {}",
+            site.machine.threads,
+            match site.placement {
+                Placement::Shared => "both parties on this machine",
+                Placement::Apart => "each party on a machine like this one",
+            },
+            crate::calibrate::words(&site.link)
+        ),
+    }
+    crate::say!("\n{}\n", by_layer(network, &plan, &prediction));
+    crate::say!("{}", by_phase(&prediction));
+    if args.protocol == Protocol::Cheetah {
+        crate::say!(
+            "once per session: a key of {}",
+            bytes(plan.cheetah_rings().iter().map(|l| l.key_bytes() as u64).sum())
+        );
+    }
+    if let Some(caveat) = caveat(network) {
+        let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
+        let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
+        let sent = |c: &Cost| c.up + c.down + c.prepare_down;
+        crate::say!(
+            "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
+            bytes(sent(&exact)),
+            bytes(sent(&reduced)),
+            count(exact.cots_from_client + exact.cots_from_server),
+        );
+    }
+    if let Some(explanation) = &explanation {
+        explain(explanation);
+    }
+    Ok(())
+}
+
+/// What the network would be had nobody asked for reduced-precision signs.
+fn with_exact_signs(network: &Network) -> Network {
+    let mut network = network.clone();
+    for node in &mut network.nodes {
+        if let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op {
+            *ignored = 0;
+        }
+    }
+    network
+}
+
+/// The rings of the linear layers and their security.
+fn rings(plan: &Plan) -> String {
+    let bits = |tenths: u32| format!("{:.1} bits of security", f64::from(tenths) / 10.0);
+    if plan.choices.protocol == jaguar_plan::Protocol::Jaguar {
+        let security = match plan.params.estimate() {
+            Estimate::TenthsOfBits(tenths) => bits(tenths),
+            Estimate::Insecure => "insecure".into(),
+        };
+        return format!(
+            "ring N = {}, q = 2^{} ({security})",
+            plan.params.ring_dim(),
+            plan.params.modulus_bits()
+        );
+    }
+    let ring = |layer: &&cheetah::Layer| {
+        let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
+        let count =
+            plan.layers().filter_map(jaguar_plan::Layer::cheetah).filter(|l| l.limbs() == limbs).count();
+        format!("ring N = {n}, q of {limbs} primes ({}) in {count} layers", bits(layer.security_tenths()))
+    };
+    plan.cheetah_rings().iter().map(ring).collect::<Vec<_>>().join("; ")
+}
+
+/// Where a plan is to run.
+pub fn site<'a>(machine: &'a Machine, between: &Between) -> Site<'a> {
+    let (link, placement) = between.on(machine);
+    Site { machine, link, placement }
+}
+
+fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
+    let one = |(node, step): (&'a jaguar_graph::network::Node, &Step)| {
+        let layer = step.layer.as_ref();
+        Layer {
+            name: &node.name,
+            operation: describe(&node.op),
+            shape: node.shape,
+            tiles: layer.map_or(0, |l| l.tiles()),
+            maps_per_ciphertext: layer.map_or(0, |l| l.maps_per_ciphertext()),
+            ciphertexts: layer.map_or(0, |l| l.ciphertexts()),
+            responses: layer.map_or(0, |l| l.responses()),
+            cots: step.cost.cots_from_client + step.cost.cots_from_server,
+            noise_ulps: layer.map(|l| l.noise_ulps()),
+        }
+    };
+    network.nodes.iter().zip(&plan.steps).map(one).collect()
+}
+
+fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
+    let mut table = plain(
+        &[
+            "layer",
+            "operation",
+            "choice",
+            "shape",
+            "shift",
+            "ring",
+            "tiles",
+            "maps/ct",
+            "ciphertexts",
+            "responses",
+            "hint",
+            "up",
+            "down",
+            "COTs",
+            "rounds",
+            "noise/ulp",
+            "prep. c ms",
+            "prep. s",
+            "online c",
+            "online s",
+        ],
+        3,
+    );
+    for (id, (node, step)) in network.nodes.iter().zip(&plan.steps).enumerate() {
+        let [c, h, w] = node.shape;
+        let cost = &prediction.nodes[id];
+        let none = || "-".to_owned();
+        let layer = step.layer.as_ref();
+        let of_layer = |f: &dyn Fn(&jaguar_plan::Layer) -> String| layer.map_or_else(none, f);
+        let choice = if layer.is_some_and(|l| l.jaguar().is_some() && l.maps_per_ciphertext() > 1) {
+            match plan.choices.packings[id] {
+                Packing::PowerOfTwo => "power of two".into(),
+                Packing::Tight => "tight".into(),
+            }
+        } else if step.nonlinear.is_some() {
+            format!("{}-bit digits", plan.choices.digits[id])
+        } else {
+            none()
+        };
+        let time = |phase: &NodePhase, of: fn(&Seconds) -> f64| {
+            phase.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
+        };
+        table.add_row([
+            node.name.clone(),
+            describe(&node.op),
+            choice,
+            format!("{c}x{h}x{w}"),
+            of_layer(&|l| l.spec().shift.to_string()),
+            match (&step.extension, &step.truncation) {
+                (Some(_), _) => format!("{}>{}", step.made, step.ring),
+                (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
+                (None, None) => step.ring.to_string(),
+            },
+            of_layer(&|l| l.tiles().to_string()),
+            of_layer(&|l| l.maps_per_ciphertext().to_string()),
+            of_layer(&|l| l.ciphertexts().to_string()),
+            of_layer(&|l| l.responses().to_string()),
+            bytes(cost.hint_bytes),
+            bytes(cost.preparation.bytes_up + cost.online.bytes_up),
+            bytes(cost.preparation.bytes_down + cost.online.bytes_down),
+            count(step.cost.cots_from_client + step.cost.cots_from_server),
+            count(cost.online.rounds),
+            of_layer(&|l| format!("{:.4}", l.noise_ulps())),
+            time(&cost.preparation, |s| s.client),
+            time(&cost.preparation, |s| s.server),
+            time(&cost.online, |s| s.client),
+            time(&cost.online, |s| s.server),
+        ]);
+    }
+    trimmed(&table)
+}
+
+fn seconds(of: Option<f64>) -> String {
+    of.map_or_else(|| "-".into(), |s| format!("{s:.2}"))
+}
+
+fn by_phase(p: &Prediction) -> String {
+    let mut table = plain(&["phase", "up", "down", "rounds", "client s", "server s", "seconds"], 1);
+    let none = || "-".to_owned();
+    table.add_row([
+        "once per model: a half".into(),
+        none(),
+        none(),
+        none(),
+        none(),
+        seconds(p.a_half_seconds),
+        seconds(p.a_half_seconds),
+    ]);
+    table.add_row([
+        "once per client: hint".into(),
+        none(),
+        bytes(p.hint_bytes),
+        none(),
+        none(),
+        seconds(p.nodes.iter().map(|n| n.hint_seconds).sum::<Option<f64>>()),
+        seconds(p.hint_seconds),
+    ]);
+    for (name, total) in [("query: before the input", &p.preparation), ("query: online", &p.online)] {
+        table.add_row([
+            name.into(),
+            bytes(total.bytes_up),
+            bytes(total.bytes_down),
+            count(total.rounds),
+            seconds(total.work.map(|w| w.client)),
+            seconds(total.work.map(|w| w.server)),
+            seconds(total.seconds),
+        ]);
+    }
+    trimmed(&table)
+}
+
+fn explain(explanation: &Explanation) {
+    let query = |title: &str, alternatives: &[Alternative]| {
+        let mut table = plain(
+            &[
+                title,
+                "",
+                "query s",
+                "query",
+                "rounds",
+                "hint",
+                "ciphertexts",
+                "responses",
+                "COTs",
+                "noise/ulp",
+            ],
+            2,
+        );
+        alternatives.iter().for_each(|a| {
+            table.add_row(row(a));
+        });
+        trimmed(&table)
+    };
+    crate::say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
+    crate::say!(
+        "\n{}\nfixed when the network is compiled (jaguar compile --activation-bits)",
+        query("activations", &explanation.activations)
+    );
+    for decision in &explanation.layers {
+        let mut table = plain(
+            &["", "", "query ms", "bytes", "rounds", "hint", "ciphertexts", "responses", "COTs", "noise/ulp"],
+            2,
+        );
+        for a in &decision.alternatives {
+            let mut row = row(a);
+            if let Some(seconds) = a.figures.and_then(|f| f.seconds) {
+                row[2] = format!("{:.3}", seconds * 1e3);
+            }
+            table.add_row(row);
+        }
+        crate::say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
+    }
+}
+
+fn row(a: &Alternative) -> [String; 10] {
+    let mark = if a.taken { "<" } else { "" };
+    match (&a.figures, &a.refused) {
+        (Some(f), _) => [
+            a.what.clone(),
+            mark.into(),
+            f.seconds.map_or_else(|| "-".into(), |s| format!("{s:.2}")),
+            bytes(f.bytes),
+            count(f.rounds),
+            bytes(f.hint_bytes),
+            count(f.ciphertexts as u64),
+            count(f.responses as u64),
+            count(f.cots),
+            format!("{:.4}", f.noise_ulps),
+        ],
+        (None, refused) => {
+            let mut row: [String; 10] = Default::default();
+            row[0] = format!("{}: {}", a.what, refused.as_deref().unwrap_or("impossible"));
+            row[1] = mark.into();
+            row
+        }
+    }
+}

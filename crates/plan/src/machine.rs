@@ -1,0 +1,259 @@
+//! What things take on one machine and over one link: the constants of the cost model.
+//!
+//! They are measured by `jaguar_engine::calibrate`, with the code that sessions run; this module only says what they mean.
+//! All times are seconds of one processor core, however many threads share the work in a session.
+
+use serde::{Deserialize, Serialize};
+
+/// A connection between the two parties.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bytes a second in each direction.
+    pub bytes_per_second: f64,
+    /// Seconds from a message to the answer to it.
+    pub round_trip: f64,
+}
+
+impl Link {
+    /// Whether the figures can be calculated with: finite, and a link that carries anything at all.
+    pub fn is_sound(&self) -> bool {
+        self.bytes_per_second.is_finite()
+            && self.bytes_per_second > 0.0
+            && self.round_trip.is_finite()
+            && self.round_trip >= 0.0
+    }
+}
+
+/// Whether the two parties compete for the same cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// Client and server share the machine's cores.
+    Shared,
+    /// Each has a machine like the measured one to itself.
+    Apart,
+}
+
+/// Which kind of nonlinear step a figure belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// max(x, 0).
+    Relu,
+    /// x clipped.
+    Relu6,
+    /// The largest of each window.
+    MaxPool,
+    /// A wider ring for the same value.
+    Extension,
+}
+
+impl Kind {
+    /// All kinds, in the order of [`Machine::nonlinear`].
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension];
+}
+
+/// The digits of comparisons that are measured and chosen from, in bits. One bit has more levels and more COTs than two,
+/// and not fewer bytes: it wins on no link.
+pub const DIGITS: [u32; 3] = [2, 3, 4];
+
+/// Seconds for each byte that a nonlinear step sends or receives online.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerByte {
+    /// The client's work.
+    pub client: f64,
+    /// The server's work.
+    pub server: f64,
+    /// From beginning to end, both parties at work and no link between them: less than the sum, for they work side by side
+    /// on big layers.
+    pub both: f64,
+}
+
+/// The products of small weights with words, by the shape that decides how well they run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerProduct {
+    /// At least [`WIDE`] positions side by side, one group.
+    pub wide: f64,
+    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the distance
+    /// of a power of two.
+    pub narrow: f64,
+    /// Several groups (depthwise layers).
+    pub grouped: f64,
+}
+
+/// From so many positions a product counts as wide.
+pub const WIDE: usize = 128;
+
+/// What one ring's linear layers take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RingCosts {
+    /// N.
+    pub ring_dim: usize,
+    /// k.
+    pub modulus_bits: u32,
+    /// Preparation, client: one input ciphertext (e − a·s).
+    pub ciphertext: f64,
+    /// Preparation, client: one response, by the number of coefficients from the first to the last one that is exported;
+    /// ascending, in between by straight lines.
+    pub client_response: Vec<(usize, f64)>,
+    /// Preparation, server: the same.
+    pub server_response: Vec<(usize, f64)>,
+    /// Once per client, server: one response of the hint, the a half being there.
+    pub hint_response: f64,
+    /// Online, client: one word of b.
+    pub client_word: f64,
+    /// Online, server: one word of b.
+    pub server_word: f64,
+    /// Online, server: one output value.
+    pub server_output: f64,
+    /// Online, server: one multiply-add.
+    pub online: PerProduct,
+    /// Once per model, server: one multiply-add.
+    pub a_half: PerProduct,
+}
+
+/// One machine's constants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// The instruction set of the linear layers' kernels.
+    pub kernel: String,
+    /// Threads that share a party's linear layers.
+    pub threads: usize,
+    /// How many times faster a linear layer is with all of them than with one.
+    pub speedup: f64,
+    /// By ring.
+    pub rings: Vec<RingCosts>,
+    /// Preparation: one correlated OT on the side that sends it, its pads and what is made of them included.
+    pub cot_sent: f64,
+    /// The same on the side that receives it.
+    pub cot_received: f64,
+    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
+    pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
+    /// Two processes on this machine.
+    pub loopback: Link,
+}
+
+impl Machine {
+    /// The constants of the ring (N, k): those measured for the same N and the narrowest modulus that is at least as wide
+    /// (the kernels know widths in steps of 16 bits only). `None` where none was measured.
+    pub fn ring(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts> {
+        self.rings
+            .iter()
+            .filter(|r| r.ring_dim == ring_dim && r.modulus_bits >= modulus_bits)
+            .min_by_key(|r| r.modulus_bits)
+    }
+
+    /// A nonlinear step's figures. Digits that are not measured count as the nearest that is.
+    pub fn nonlinear(&self, kind: Kind, digit: u32) -> PerByte {
+        let digit = digit.clamp(DIGITS[0], DIGITS[DIGITS.len() - 1]);
+        self.nonlinear[kind as usize][(digit - DIGITS[0]) as usize]
+    }
+
+    /// Whether every figure is one that can be calculated with.
+    pub fn is_sound(&self) -> bool {
+        let time = |t: f64| t.is_finite() && t >= 0.0;
+        let product = |p: &PerProduct| [p.wide, p.narrow, p.grouped].into_iter().all(time);
+        let lines = |l: &[(usize, f64)]| {
+            !l.is_empty() && l.iter().all(|p| time(p.1)) && l.windows(2).all(|w| w[0].0 < w[1].0)
+        };
+        let ring = |r: &RingCosts| {
+            [r.ciphertext, r.hint_response, r.client_word, r.server_word, r.server_output]
+                .into_iter()
+                .all(time)
+                && product(&r.online)
+                && product(&r.a_half)
+                && lines(&r.client_response)
+                && lines(&r.server_response)
+        };
+        self.threads > 0
+            && self.speedup.is_finite()
+            && self.speedup >= 1.0
+            && !self.rings.is_empty()
+            && self.rings.iter().all(ring)
+            && time(self.cot_sent)
+            && time(self.cot_received)
+            && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
+            && self.loopback.is_sound()
+    }
+}
+
+/// The value at `x` of the line through `points` (ascending, not empty): constant before the first and after the last.
+pub(crate) fn on_line(points: &[(usize, f64)], x: usize) -> f64 {
+    let at = points.partition_point(|p| p.0 < x);
+    match (at.checked_sub(1).map(|i| points[i]), points.get(at)) {
+        (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) as f64 / (x1 - x0) as f64,
+        (None, Some(&(_, y))) | (Some((_, y)), None) => y,
+        (None, None) => 0.0,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A machine on which everything takes a round figure.
+    pub(crate) fn round_figures() -> Machine {
+        let ring = |(ring_dim, modulus_bits): (u32, u32)| RingCosts {
+            ring_dim: ring_dim as usize,
+            modulus_bits,
+            ciphertext: 1e-5,
+            client_response: vec![(1, 1e-5), (1001, 2e-5)],
+            server_response: vec![(1, 1e-5)],
+            hint_response: 1e-5,
+            client_word: 1e-9,
+            server_word: 2e-9,
+            server_output: 3e-9,
+            online: PerProduct { wide: 1e-11, narrow: 2e-11, grouped: 1e-10 },
+            a_half: PerProduct { wide: 1e-11, narrow: 1e-11, grouped: 1e-11 },
+        };
+        Machine {
+            cpu: "round".into(),
+            kernel: "none".into(),
+            threads: 2,
+            speedup: 2.0,
+            rings: crate::planner::RINGS.map(ring).to_vec(),
+            cot_sent: 2e-8,
+            cot_received: 1e-8,
+            nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; 4],
+            loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
+        }
+    }
+
+    #[test]
+    fn straight_lines_between_points() {
+        let points = [(10, 1.0), (20, 3.0), (40, 3.5)];
+        for (x, y) in [(0, 1.0), (10, 1.0), (15, 2.0), (20, 3.0), (30, 3.25), (40, 3.5), (1000, 3.5)] {
+            assert_eq!(on_line(&points, x), y, "at {x}");
+        }
+    }
+
+    #[test]
+    fn rings_and_digits_are_found() {
+        let machine = round_figures();
+        assert!(machine.is_sound());
+        assert_eq!(machine.ring(2048, 45).unwrap().modulus_bits, 48);
+        assert_eq!(machine.ring(2048, 16).unwrap().modulus_bits, 32);
+        assert!(machine.ring(2048, 54).is_none() && machine.ring(1024, 32).is_none());
+        let mut other = machine;
+        other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
+        assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);
+        assert_eq!(other.nonlinear(Kind::MaxPool, 1), other.nonlinear(Kind::MaxPool, 2));
+    }
+
+    #[test]
+    fn unsound_figures_are_told() {
+        let unsound = |change: &dyn Fn(&mut Machine)| {
+            let mut machine = round_figures();
+            change(&mut machine);
+            !machine.is_sound()
+        };
+        assert!(unsound(&|m| m.threads = 0));
+        assert!(unsound(&|m| m.speedup = f64::NAN));
+        assert!(unsound(&|m| m.rings.clear()));
+        assert!(unsound(&|m| m.rings[0].client_response.clear()));
+        assert!(unsound(&|m| m.rings[1].server_response = vec![(5, 1.0), (5, 2.0)]));
+        assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
+        assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
+        assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));
+    }
+}

@@ -1,0 +1,415 @@
+//! Chooses what a plan leaves open, by what it would cost on one machine and over one link, and says why.
+//!
+//! # What is minimised
+//!
+//! ```text
+//! seconds of a query  +  seconds of the hint / QUERIES_PER_CLIENT  +  seconds of the a half / QUERIES_PER_MODEL
+//! ```
+//!
+//! as [`crate::predict`] tells them. Bytes count through the link, work through the machine.
+//!
+//! # What is chosen
+//!
+//! | choice | among | bound to a hint |
+//! |---|---|---|
+//! | ring | [`RINGS`]; those whose noise would show, or whose modulus is too narrow, are out | yes |
+//! | packing, by linear layer | the two of `Packing` | yes |
+//! | digits, by nonlinear layer | [`DIGITS`] | no |
+//!
+//! A tile is always as large as the ring allows: fewest tiles means fewest responses, and these are what a query, a hint and the a
+//! half all pay for. The kernel is the widest that the processor has. Activation bits belong to the quantised network.
+//!
+//! # Stability
+//!
+//! Measured constants differ a little from one calibration to the next, and a client's hint must outlast that. So what a hint is
+//! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
+//! passes its former choices to [`choose`], which then only picks the digits anew.
+
+use jaguar_graph::network::{Network, Op};
+use jaguar_linear::layout::Packing;
+use serde::Serialize;
+
+use crate::machine::{DIGITS, Machine};
+use crate::predict::{self, Session, Site, step_seconds};
+use crate::{Choices, DIGIT, Plan, PlanError, Protocol, Step};
+
+/// How many queries a hint is thought to serve.
+pub const QUERIES_PER_CLIENT: f64 = 100.0;
+
+/// How many queries one start of a server is thought to serve.
+pub const QUERIES_PER_MODEL: f64 = 10_000.0;
+
+/// What a hint is bound to changes only for a gain of more than this share.
+pub const MARGIN: f64 = 0.05;
+
+/// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
+/// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
+pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 48)];
+
+/// One choice and its predicted figures, all else being as chosen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// The choice.
+    pub what: String,
+    /// Whether it was taken.
+    pub taken: bool,
+    /// Why it is impossible.
+    pub refused: Option<String>,
+    /// What it would cost; of the whole query or of the layer, as the place says.
+    pub figures: Option<Figures>,
+}
+
+/// What alternatives are compared by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Seconds of a query.
+    pub seconds: Option<f64>,
+    /// Those, and the shares of the hint and the a half: what is minimised.
+    pub weighed: Option<f64>,
+    /// Bytes of a query, both ways.
+    pub bytes: u64,
+    /// How often the client waits for an answer.
+    pub rounds: u64,
+    /// Bytes of the hint.
+    pub hint_bytes: u64,
+    /// Input ciphertexts: ring products of the client, before the input.
+    pub ciphertexts: usize,
+    /// Responses: ring products of both, before the input.
+    pub responses: usize,
+    /// Correlated OTs.
+    pub cots: u64,
+    /// The largest noise of any linear layer: its standard deviation in units of the last place.
+    pub noise_ulps: f64,
+}
+
+/// A layer's alternatives.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// The node.
+    pub node: usize,
+    /// Its name.
+    pub name: String,
+    /// The choice that was open.
+    pub about: &'static str,
+    /// What there was to choose from.
+    pub alternatives: Vec<Alternative>,
+    /// Why the taken one was.
+    pub reason: String,
+}
+
+/// Why a plan is as it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Rings, for the whole network.
+    pub rings: Vec<Alternative>,
+    /// Why the taken one was.
+    pub ring_reason: String,
+    /// Activation bits, for the whole network; fixed when the network is compiled.
+    pub activations: Vec<Alternative>,
+    /// By layer with a choice.
+    pub layers: Vec<Decision>,
+}
+
+/// Chooses for `network`. What a hint is bound to is taken over from `kept` where it still makes a plan.
+///
+/// # Errors
+/// When no ring can hold the network.
+pub fn choose(
+    network: &Network,
+    protocol: Protocol,
+    site: &Site<'_>,
+    kept: Option<&Choices>,
+) -> Result<Choices, PlanError> {
+    let mut choices = match kept.filter(|k| k.protocol == protocol) {
+        Some(kept) if Plan::new(network, kept.clone()).is_ok() => kept.clone(),
+        _ => bound_to_hint(network, protocol, site)?,
+    };
+    let plans = DIGITS
+        .iter()
+        .map(|&digit| {
+            let digits = vec![digit as u8; network.nodes.len()];
+            Ok((digit, Plan::new(network, Choices { digits, ..choices.clone() })?))
+        })
+        .collect::<Result<Vec<_>, PlanError>>()?;
+    for (node, chosen) in choices.digits.iter_mut().enumerate() {
+        *chosen = DIGIT as u8;
+        if !has_digits(&plans[0].1.steps[node]) {
+            continue;
+        }
+        // Of equals, the one with the fewest rounds.
+        let options = plans
+            .iter()
+            .rev()
+            .filter_map(|(digit, plan)| Some((*digit, step_seconds(&plan.steps[node], site)?)));
+        if let Some((digit, _)) = options.min_by(|a, b| a.1.total_cmp(&b.1)) {
+            *chosen = digit as u8;
+        }
+    }
+    Ok(choices)
+}
+
+/// Ring and packings.
+fn bound_to_hint(network: &Network, protocol: Protocol, site: &Site<'_>) -> Result<Choices, PlanError> {
+    let standard = Choices::standard(network, protocol);
+    if protocol != Protocol::Jaguar {
+        return Ok(standard);
+    }
+    let mut best: Option<(Choices, Option<f64>)> = None;
+    let mut first_error = None;
+    for (ring_dim, modulus_bits) in RINGS {
+        let choices = Choices { ring_dim, modulus_bits, ..standard.clone() };
+        match Plan::new(network, choices.clone()) {
+            Err(e) => first_error = first_error.or(Some(e)),
+            Ok(plan) => {
+                let weighed = figures(&plan, Some(site)).weighed;
+                let wins = match (&best, weighed) {
+                    (None, _) => true,
+                    (Some((_, Some(old))), Some(new)) => new < old * (1.0 - MARGIN),
+                    _ => false,
+                };
+                if wins {
+                    best = Some((choices, weighed));
+                }
+            }
+        }
+    }
+    let Some((mut choices, _)) = best else {
+        return Err(first_error.expect("there are rings to try"));
+    };
+    let [power, tight] = packed(network, &choices)?;
+    for (node, packing) in choices.packings.iter_mut().enumerate() {
+        let weighed = |plan: &Plan| layer_weighed(&plan.steps[node], site);
+        if let (Some(power), Some(tight)) = (weighed(&power), weighed(&tight))
+            && tight < power * (1.0 - MARGIN)
+        {
+            *packing = Packing::Tight;
+        }
+    }
+    Ok(choices)
+}
+
+/// The plans with one packing throughout.
+fn packed(network: &Network, choices: &Choices) -> Result<[Plan; 2], PlanError> {
+    let plan = |packing| {
+        let packings = vec![packing; network.nodes.len()];
+        Plan::new(network, Choices { packings, ..choices.clone() })
+    };
+    Ok([plan(Packing::PowerOfTwo)?, plan(Packing::Tight)?])
+}
+
+fn has_digits(step: &Step) -> bool {
+    step.nonlinear.is_some()
+}
+
+/// What a linear layer adds to what is minimised.
+fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let layer = step.layer.as_ref()?.jaguar()?;
+    let params = layer.params();
+    let costs = site.machine.ring(params.ring_dim(), params.modulus_bits())?;
+    let work = predict::linear_work(layer, costs);
+    let speedup = site.machine.speedup;
+    let hint = (work.hint / speedup).hypot(layer.hint_bytes() as f64 / site.link.bytes_per_second);
+    Some(step_seconds(step, site)? + hint / QUERIES_PER_CLIENT + work.a_half / speedup / QUERIES_PER_MODEL)
+}
+
+fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
+    let layer = step.layer.as_ref();
+    let linear = layer.map_or(0, |l| (l.upload_bytes() + l.response_bytes()) as u64);
+    let cost = &step.cost;
+    Figures {
+        seconds: site.and_then(|s| step_seconds(step, s)),
+        weighed: site.and_then(|s| layer_weighed(step, s).or_else(|| step_seconds(step, s))),
+        bytes: cost.prepare_up + cost.prepare_down + cost.up + cost.down + linear,
+        rounds: cost.client_rounds,
+        hint_bytes: layer.and_then(|l| l.jaguar()).map_or(0, |l| l.hint_bytes() as u64),
+        ciphertexts: layer.map_or(0, |l| l.ciphertexts()),
+        responses: layer.map_or(0, |l| l.responses()),
+        cots: cost.cots_from_client + cost.cots_from_server,
+        noise_ulps: layer.map_or(0.0, |l| l.noise_ulps()),
+    }
+}
+
+/// A whole query's figures, as the first of a connection.
+fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
+    let p = predict::predict(plan, &Session::default(), site);
+    let seconds = p.preparation.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
+    let (from_server, from_client) = predict::cots(plan, &Session::default());
+    let weighed =
+        (|| Some(seconds? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL))();
+    Figures {
+        seconds,
+        weighed,
+        bytes: p.preparation.bytes_up + p.preparation.bytes_down + p.online.bytes_up + p.online.bytes_down,
+        rounds: p.preparation.rounds + p.online.rounds,
+        hint_bytes: p.hint_bytes,
+        ciphertexts: plan.layers().map(|l| l.ciphertexts()).sum(),
+        responses: plan.responses(),
+        cots: from_server + from_client,
+        noise_ulps: plan.layers().map(|l| l.noise_ulps()).fold(0.0, f64::max),
+    }
+}
+
+fn alternative(
+    what: String,
+    taken: bool,
+    plan: Result<Plan, PlanError>,
+    site: Option<&Site<'_>>,
+) -> Alternative {
+    let (figures, refused) = match plan {
+        Ok(plan) => (Some(figures(&plan, site)), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    Alternative { what, taken, refused, figures }
+}
+
+/// The same network with activations of `bits` bits: all scales move along, shifts and weights stay. `None` where a clipping
+/// bound would fall below one.
+fn with_activation_bits(network: &Network, bits: u32) -> Option<Network> {
+    let mut other = network.clone();
+    for node in &mut other.nodes {
+        if let Op::Relu6 { log2_six, .. } = &mut node.op {
+            *log2_six = (*log2_six + bits).checked_sub(network.activation_bits)?;
+        }
+    }
+    other.activation_bits = bits;
+    Some(other)
+}
+
+/// Activation bits that are shown beside the network's own.
+const ACTIVATIONS: std::ops::RangeInclusive<u32> = 12..=20;
+
+/// Says what else `plan` could have been, and what that would cost. Without a `site` there are bytes and no seconds.
+pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Explanation {
+    let choices = &plan.choices;
+    let mine = (choices.ring_dim, choices.modulus_bits);
+    let mut candidates = RINGS.to_vec();
+    if !candidates.contains(&mine) {
+        candidates.push(mine);
+    }
+    let rings: Vec<Alternative> = candidates
+        .into_iter()
+        .map(|(ring_dim, modulus_bits)| {
+            let other = Plan::new(network, Choices { ring_dim, modulus_bits, ..choices.clone() });
+            let what = format!("N = {ring_dim}, q = 2^{modulus_bits}");
+            alternative(what, (ring_dim, modulus_bits) == mine, other, site)
+        })
+        .collect();
+    let activations = ACTIVATIONS
+        .map(|bits| {
+            let what = format!("{bits} bits");
+            let taken = bits == network.activation_bits;
+            match with_activation_bits(network, bits) {
+                Some(other) => alternative(what, taken, Plan::new(&other, choices.clone()), site),
+                None => Alternative {
+                    what,
+                    taken,
+                    refused: Some("a clipping bound would fall below one unit".into()),
+                    figures: None,
+                },
+            }
+        })
+        .collect();
+    Explanation {
+        ring_reason: reason(&rings, true),
+        rings,
+        activations,
+        layers: decisions(network, plan, site),
+    }
+}
+
+fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Decision> {
+    let choices = &plan.choices;
+    let packings: Vec<(Packing, Plan)> = [Packing::PowerOfTwo, Packing::Tight]
+        .into_iter()
+        .filter_map(|packing| {
+            let packings = vec![packing; network.nodes.len()];
+            Some((packing, Plan::new(network, Choices { packings, ..choices.clone() }).ok()?))
+        })
+        .collect();
+    let digits: Vec<(u32, Plan)> = DIGITS
+        .into_iter()
+        .filter_map(|digit| {
+            let digits = vec![digit as u8; network.nodes.len()];
+            Some((digit, Plan::new(network, Choices { digits, ..choices.clone() }).ok()?))
+        })
+        .collect();
+    let of_step = |what: String, taken: bool, step: &Step| Alternative {
+        what,
+        taken,
+        refused: None,
+        figures: Some(step_figures(step, site)),
+    };
+    let mut all = Vec::new();
+    for (node, step) in plan.steps.iter().enumerate() {
+        let (about, alternatives, sticky): (_, Vec<Alternative>, _) = if step.layer.is_some() {
+            // Where few maps share a ciphertext, or a power of two is what they need, both packings are the same.
+            let mut slots = packings
+                .iter()
+                .filter_map(|(_, p)| Some(p.steps[node].layer.as_ref()?.jaguar()?.layout().slot()));
+            let first = slots.next();
+            if slots.all(|slot| Some(slot) == first) {
+                continue;
+            }
+            let options = packings.iter().map(|(packing, p)| {
+                let distance =
+                    p.steps[node].layer.as_ref().and_then(|l| l.jaguar()).map_or(0, |l| l.layout().slot());
+                let what = match packing {
+                    Packing::PowerOfTwo => format!("a power of two between maps ({distance})"),
+                    Packing::Tight => format!("maps side by side ({distance})"),
+                };
+                of_step(what, *packing == choices.packings[node], &p.steps[node])
+            });
+            ("packing", options.collect(), true)
+        } else if has_digits(step) {
+            let options = digits.iter().map(|(digit, p)| {
+                of_step(
+                    format!("digits of {digit} bits"),
+                    *digit == u32::from(choices.digits[node]),
+                    &p.steps[node],
+                )
+            });
+            ("digits", options.collect(), false)
+        } else {
+            continue;
+        };
+        let reason = reason(&alternatives, sticky);
+        all.push(Decision { node, name: network.nodes[node].name.clone(), about, alternatives, reason });
+    }
+    all
+}
+
+/// In words, why the taken alternative was. `sticky`: a change would cost clients their hints.
+fn reason(alternatives: &[Alternative], sticky: bool) -> String {
+    let weighed = |a: &Alternative| a.figures.and_then(|f| f.weighed);
+    let Some(taken) = alternatives.iter().find(|a| a.taken) else {
+        return "chosen by hand".into();
+    };
+    let others: Vec<&Alternative> = alternatives.iter().filter(|a| !a.taken && a.figures.is_some()).collect();
+    if others.is_empty() {
+        return "the only one that is possible".into();
+    }
+    let Some(mine) = weighed(taken) else {
+        return "nothing was measured: the default".into();
+    };
+    let best = others.iter().filter_map(|a| Some((weighed(a)?, &a.what))).min_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        None => "the only one that was measured".into(),
+        Some((other, what)) if mine <= other => {
+            format!("fastest; next is {what}, {:.1} % slower", (other / mine - 1.0) * 100.0)
+        }
+        Some((other, what)) if sticky => format!(
+            "kept, for hints are bound to it: {what} would be {:.1} % faster (worth a change: {:.0} %, where \
+             nothing was chosen before)",
+            (1.0 - other / mine) * 100.0,
+            MARGIN * 100.0
+        ),
+        Some((other, what)) => {
+            format!("chosen elsewhere: {what} would be {:.1} % faster here", (1.0 - other / mine) * 100.0)
+        }
+    }
+}
+
+/// Whether `machine` has what every ring of the planner needs.
+pub fn covers(machine: &Machine) -> bool {
+    RINGS.iter().all(|&(n, k)| machine.ring(n as usize, k).is_some())
+}

@@ -1,0 +1,409 @@
+//! What a plan will cost: bytes exactly, seconds as far as a machine's constants tell.
+//!
+//! # Bytes
+//!
+//! Every length follows from the plan, so the bytes of a query are exact: ciphertexts, corrections and tables by node, what the
+//! extension of correlated OTs sends for as many as are drawn (that depends on how many the connection has drawn before), the
+//! request, the query's key and the seed of its masks, and the result. The server's report of its own times is no part of it.
+//!
+//! # Seconds
+//!
+//! A node's work is a sum of constants ([`Machine`]) times counts, for each role. From work to time:
+//!
+//! - *Before the input* both parties work side by side and hardly ever wait: the time is that of the slower one. Where both
+//!   share a machine, it is at least all their work divided by the machine's threads.
+//! - *Online* they mostly take turns. A linear layer's time is the sum of both parties' work; a nonlinear one's is measured with
+//!   both at work, for on big layers they overlap.
+//! - *Linear layers* use all threads where they multiply ([`Machine::speedup`]), nonlinear ones a single thread a party.
+//! - *Transfers* go on while the parties compute, but not always: of computing and transfer, the time is the root of the sum of
+//!   squares, which lies between the longer one and the sum. Round trips come on top.
+
+use jaguar_linear::jaguar;
+use jaguar_linear::layout::POWER_FROM;
+use jaguar_mpc::{Cost, cost};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Kind, Link, Machine, Placement, RingCosts, WIDE, on_line};
+use crate::{DIGIT, Nonlinear, Plan, Protocol, Step};
+
+/// Seconds of the two parties, each on its own threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seconds {
+    /// The client's.
+    pub client: f64,
+    /// The server's.
+    pub server: f64,
+}
+
+/// One node's cost in one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct NodePhase {
+    /// Bytes from the client to the server.
+    pub bytes_up: u64,
+    /// Bytes from the server to the client.
+    pub bytes_down: u64,
+    /// How often the client waits for an answer.
+    pub rounds: u64,
+    /// Each party's time; `None` where the machine's constants do not cover the ring.
+    pub seconds: Option<Seconds>,
+}
+
+/// One node's cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct NodeCost {
+    /// Bytes of the hint.
+    pub hint_bytes: u64,
+    /// Once per model: the server's time for the a half.
+    pub a_half_seconds: Option<f64>,
+    /// Once per client: the server's time for the hint.
+    pub hint_seconds: Option<f64>,
+    /// Before the input. The bytes of the OT extension are shared out by the COTs that a node draws, rounded down.
+    pub preparation: NodePhase,
+    /// With the input.
+    pub online: NodePhase,
+}
+
+/// One phase of a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Total {
+    /// Bytes from the client to the server.
+    pub bytes_up: u64,
+    /// Bytes from the server to the client.
+    pub bytes_down: u64,
+    /// How often the client waits for an answer.
+    pub rounds: u64,
+    /// Each party's work.
+    pub work: Option<Seconds>,
+    /// From beginning to end.
+    pub seconds: Option<f64>,
+}
+
+/// What a plan will cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// By node.
+    pub nodes: Vec<NodeCost>,
+    /// Bytes of the hint.
+    pub hint_bytes: u64,
+    /// Once per model: the server's time for all a halves.
+    pub a_half_seconds: Option<f64>,
+    /// Once per client: until the hint is there, the a half being ready.
+    pub hint_seconds: Option<f64>,
+    /// Before the input.
+    pub preparation: Total,
+    /// With the input.
+    pub online: Total,
+}
+
+/// Where a plan is to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// What things take.
+    pub machine: &'a Machine,
+    /// What is between the parties.
+    pub link: Link,
+    /// Whether they share the machine.
+    pub placement: Placement,
+}
+
+/// What does not depend on the machine: how the session stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Session {
+    /// COTs that the connection has handed out before this query: sent by the server, sent by the client.
+    pub used: (u64, u64),
+    /// The label alone is revealed, by an argmax.
+    pub label: bool,
+}
+
+/// The request for a query, as it is sent: a length and a number.
+const REQUEST_BYTES: u64 = 6;
+/// The seed of the masks.
+const SEED_BYTES: u64 = 32;
+
+/// COTs that a query of `plan` draws: sent by the server, sent by the client.
+pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
+    let all = plan.nonlinear_cost() + result_cost(plan, session.label);
+    (all.cots_from_server, all.cots_from_client)
+}
+
+/// The argmax, if there is one.
+fn result_cost(plan: &Plan, label: bool) -> Cost {
+    match plan.steps.last() {
+        Some(last) if label => cost::argmax(last.values, last.ring, DIGIT),
+        _ => Cost::default(),
+    }
+}
+
+/// What `plan` will cost one query; seconds if `site` says where.
+pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Prediction {
+    let nodes: Vec<NodeCost> = plan.steps.iter().map(|step| node_cost(step, site)).collect();
+    let result = result_cost(plan, session.label);
+    let all = plan.nonlinear_cost() + result;
+    let (from_server, from_client) = cots(plan, session);
+    let params = &plan.params;
+    let uploads: u64 = plan.layers().map(|l| l.upload_bytes() as u64).sum();
+    let responses: u64 = plan.layers().map(|l| l.response_bytes() as u64).sum();
+    let linear_rounds: u64 = plan.layers().map(|l| l.rounds()).sum();
+    let logits = match plan.steps.last() {
+        Some(last) if !session.label => packed_len(last.values, last.ring),
+        _ => 0,
+    };
+    // Cheetah's keys belong to the session.
+    let (key_bytes, seed_bytes) = match plan.choices.protocol {
+        Protocol::Jaguar => (packed_len(params.ring_dim(), params.modulus_bits()), SEED_BYTES),
+        Protocol::Cheetah => (0, 0),
+    };
+    let mut preparation = Total {
+        bytes_up: REQUEST_BYTES
+            + key_bytes
+            + all.prepare_up
+            + cost::extension_bytes(session.used.1, from_client),
+        bytes_down: seed_bytes + all.prepare_down + cost::extension_bytes(session.used.0, from_server),
+        // The seed; whatever is drawn from both directions runs ahead.
+        rounds: 1,
+        ..Total::default()
+    };
+    let mut online = Total {
+        bytes_up: uploads + all.up,
+        bytes_down: responses + all.down + logits,
+        rounds: linear_rounds + all.client_rounds + u64::from(logits > 0 && !ends_with_server(plan)),
+        ..Total::default()
+    };
+    let sum = |f: &dyn Fn(&NodeCost) -> Option<f64>| nodes.iter().map(f).sum::<Option<f64>>();
+    let both = |f: &dyn Fn(&NodeCost) -> Option<Seconds>| {
+        nodes.iter().try_fold(Seconds::default(), |sum, n| {
+            f(n).map(|s| Seconds { client: sum.client + s.client, server: sum.server + s.server })
+        })
+    };
+    let hint_bytes = plan.hint_bytes() as u64;
+    let (mut a_half_seconds, mut hint_seconds) = (None, None);
+    if let Some(site) = site {
+        a_half_seconds = sum(&|n| n.a_half_seconds);
+        hint_seconds = sum(&|n| n.hint_seconds)
+            .map(|computing| overlapped(computing, hint_bytes as f64 / site.link.bytes_per_second));
+        preparation.work = both(&|n| n.preparation.seconds).map(|s| with(s, preparing(&result, site)));
+        preparation.seconds = preparation.work.and_then(|work| {
+            let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
+            let computing = beside(work, cores, site);
+            let most = preparation.bytes_up.max(preparation.bytes_down) as f64;
+            Some(
+                overlapped(computing, most / site.link.bytes_per_second)
+                    + preparation.rounds as f64 * site.link.round_trip,
+            )
+        });
+        let (result_work, result_both) = nonlinear_online(Kind::MaxPool, DIGIT, &result, site);
+        online.work = both(&|n| n.online.seconds).map(|s| with(s, result_work));
+        let computing = plan.steps.iter().map(|s| step_online(s, site)).sum::<Option<f64>>();
+        online.seconds = computing.map(|computing| {
+            let bytes = (online.bytes_up + online.bytes_down) as f64;
+            overlapped(computing + result_both, bytes / site.link.bytes_per_second)
+                + online.rounds as f64 * site.link.round_trip
+        });
+    }
+    Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, preparation, online }
+}
+
+/// Whether the server sends the last message before the result, which then comes along with it.
+fn ends_with_server(plan: &Plan) -> bool {
+    let last = plan.steps.iter().rev().find(|s| s.layer.is_some() || s.cost != Cost::default());
+    last.is_some_and(|step| {
+        // Flights alternate and the client sends the first.
+        let alone = step.layer.is_none() && step.extension.is_none() && step.truncation.is_none();
+        alone && step.cost.client_rounds == step.cost.server_rounds
+    })
+}
+
+fn packed_len(count: usize, bits: u32) -> u64 {
+    (count as u64 * u64::from(bits)).div_ceil(8)
+}
+
+fn with(a: Seconds, b: Seconds) -> Seconds {
+    Seconds { client: a.client + b.client, server: a.server + b.server }
+}
+
+/// Computing and transfer, partly at the same time.
+fn overlapped(computing: f64, transfer: f64) -> f64 {
+    computing.hypot(transfer)
+}
+
+/// Time of two parties that work side by side for `each`, and for `cores` on all cores together.
+fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
+    let slower = each.client.max(each.server);
+    match site.placement {
+        Placement::Apart => slower,
+        Placement::Shared => slower.max(cores / site.machine.threads as f64),
+    }
+}
+
+/// One linear layer's work in seconds of a single core.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LinearWork {
+    pub a_half: f64,
+    pub hint: f64,
+    /// On all threads.
+    pub preparation: Seconds,
+    /// On one thread.
+    pub online: Seconds,
+    /// Server, on all threads.
+    pub online_products: f64,
+}
+
+/// Positions are computed a vector at a time.
+const VECTOR: usize = 16;
+
+/// For how many positions a product of `len` costs.
+pub fn positions(len: usize) -> usize {
+    len.next_multiple_of(VECTOR)
+}
+
+pub(crate) fn linear_work(layer: &jaguar::Layer, costs: &RingCosts) -> LinearWork {
+    let layout = layer.layout();
+    let spec = layout.spec();
+    let channels = spec.out_channels as f64;
+    let terms = layout.terms_per_output() as f64;
+    let mut work = LinearWork::default();
+    for tile in layout.tiles() {
+        let len = layout.export_len(tile);
+        work.preparation.client += channels * on_line(&costs.client_response, len);
+        work.preparation.server += channels * on_line(&costs.server_response, len);
+        let rate = if spec.groups > 1 {
+            costs.online.grouped
+        } else if len >= WIDE {
+            costs.online.wide
+        } else {
+            costs.online.narrow
+        };
+        work.online_products += channels * terms * positions(len) as f64 * rate;
+    }
+    let words = layer.upload().0 as f64;
+    work.preparation.client += layout.ciphertexts() as f64 * costs.ciphertext;
+    work.online.client = words * costs.client_word;
+    work.online.server = words * costs.server_word + layout.outputs() as f64 * costs.server_output;
+    let responses = layout.responses() as f64;
+    let rate = if spec.groups > 1 {
+        costs.a_half.grouped
+    } else if layout.slots() >= POWER_FROM && layout.slot().is_power_of_two() {
+        costs.a_half.narrow
+    } else {
+        costs.a_half.wide
+    };
+    work.a_half = responses * terms * layout.ring_dim() as f64 * rate;
+    work.hint = responses * costs.hint_response;
+    work
+}
+
+/// Both roles' time to make a nonlinear step's material.
+pub(crate) fn preparing(cost: &Cost, site: &Site<'_>) -> Seconds {
+    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+    let Machine { cot_sent, cot_received, .. } = site.machine;
+    Seconds { client: a * cot_received + b * cot_sent, server: a * cot_sent + b * cot_received }
+}
+
+/// Each party's work in a nonlinear step, and the time of both together.
+fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
+    // Early corrections are computed before the input, but they are little of the work, and the server reads them online.
+    let bytes = (cost.prepare_up + cost.up + cost.down) as f64;
+    let per_byte = site.machine.nonlinear(kind, digit);
+    let work = Seconds { client: bytes * per_byte.client, server: bytes * per_byte.server };
+    (work, bytes * per_byte.both)
+}
+
+/// The protocols of a step with what they cost.
+pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> + '_ {
+    let nonlinear = step.nonlinear.as_ref().map(|nonlinear| match nonlinear {
+        Nonlinear::Relu(params) => (Kind::Relu, params.digit, cost::relu(step.values, params)),
+        Nonlinear::Relu6(params) => (Kind::Relu6, params.digit, cost::relu6(step.values, params)),
+        Nonlinear::MaxPool { shape, bits, digit } => {
+            (Kind::MaxPool, *digit, cost::maxpool(shape, *bits, *digit))
+        }
+    });
+    let truncation = step.truncation.map(|t| (Kind::Extension, DIGIT, cost::truncate(step.values, &t)));
+    let extension = step.extension.map(|e| (Kind::Extension, DIGIT, cost::extend(step.values, &e)));
+    nonlinear.into_iter().chain(truncation).chain(extension)
+}
+
+/// A step's linear work, if the machine's constants cover it (Cheetah's they do not): `Some(None)` where it is not linear.
+fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<LinearWork>> {
+    match &step.layer {
+        None => Some(None),
+        Some(layer) => {
+            let layer = layer.jaguar()?;
+            let params = layer.params();
+            let costs = site.machine.ring(params.ring_dim(), params.modulus_bits())?;
+            Some(Some(linear_work(layer, costs)))
+        }
+    }
+}
+
+/// Work of both roles before the input, on one core.
+pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let linear = step_linear(step, site)?.unwrap_or_default().preparation;
+    let cots = protocols(step).map(|(.., cost)| preparing(&cost, site)).fold(Seconds::default(), with);
+    Some(linear.client + linear.server + cots.client + cots.server)
+}
+
+/// Time of a step online, without the link.
+pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let linear = step_linear(step, site)?.unwrap_or_default();
+    let linear = linear.online.client + linear.online.server + linear.online_products / site.machine.speedup;
+    let nonlinear: f64 =
+        protocols(step).map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).1).sum();
+    Some(linear + nonlinear)
+}
+
+/// Each party's time before the input.
+pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> {
+    let linear = step_linear(step, site)?.unwrap_or_default().preparation;
+    let speedup = site.machine.speedup;
+    let linear = Seconds { client: linear.client / speedup, server: linear.server / speedup };
+    Some(protocols(step).map(|(.., cost)| preparing(&cost, site)).fold(linear, with))
+}
+
+fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
+    let cost = step.cost;
+    let mut node = NodeCost {
+        hint_bytes: step.layer.as_ref().and_then(|l| l.jaguar()).map_or(0, |l| l.hint_bytes() as u64),
+        preparation: NodePhase {
+            bytes_up: cost.prepare_up + cost::mean_extension_bytes(cost.cots_from_client),
+            bytes_down: cost.prepare_down + cost::mean_extension_bytes(cost.cots_from_server),
+            ..NodePhase::default()
+        },
+        online: NodePhase {
+            bytes_up: cost.up + step.layer.as_ref().map_or(0, |l| l.upload_bytes() as u64),
+            bytes_down: cost.down + step.layer.as_ref().map_or(0, |l| l.response_bytes() as u64),
+            rounds: cost.client_rounds + step.layer.as_ref().map_or(0, |l| l.rounds()),
+            seconds: None,
+        },
+        ..NodeCost::default()
+    };
+    let Some(site) = site else { return node };
+    let Some(linear) = step_linear(step, site) else { return node };
+    let speedup = site.machine.speedup;
+    node.a_half_seconds = Some(linear.map_or(0.0, |l| l.a_half / speedup));
+    node.hint_seconds = Some(linear.map_or(0.0, |l| l.hint / speedup));
+    node.preparation.seconds = step_preparation(step, site);
+    let linear = linear.unwrap_or_default();
+    let online = Seconds {
+        client: linear.online.client,
+        server: linear.online.server + linear.online_products / speedup,
+    };
+    node.online.seconds = Some(
+        protocols(step)
+            .map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).0)
+            .fold(online, with),
+    );
+    node
+}
+
+/// The time that a step adds to a query, as the planner weighs it: the slower party's before the input, both online, and the link.
+pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let cost = step.cost;
+    let before = beside(step_preparation(step, site)?, step_cores(step, site)?, site);
+    let upload = step.layer.as_ref().map_or(0, |l| l.upload_bytes() as u64);
+    let transfer = (cost.up + cost.down + upload) as f64 / site.link.bytes_per_second;
+    Some(
+        before
+            + overlapped(step_online(step, site)?, transfer)
+            + cost.client_rounds as f64 * site.link.round_trip,
+    )
+}

@@ -1,0 +1,325 @@
+//! Predictions and choices under constants that are made up, so that what must come out is known.
+
+use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Resize, Window};
+use jaguar_linear::layout::Packing;
+
+use crate::machine::tests::round_figures;
+use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
+use crate::planner::{RINGS, choose, explain};
+use crate::predict::{Session, Site, predict};
+use crate::{Choices, Plan, PlanError, Protocol};
+
+/// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
+fn network() -> Network {
+    let conv = |out_channels, k: usize| {
+        Op::Linear(Linear {
+            out_channels,
+            kernel: [k; 2],
+            stride: [1; 2],
+            dilation: [1; 2],
+            pads: [k / 2; 4],
+            groups: 1,
+            shift: 12,
+        })
+    };
+    let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
+    let fully = Op::Linear(Linear {
+        out_channels: 10,
+        kernel: [14; 2],
+        stride: [1; 2],
+        dilation: [1; 2],
+        pads: [0; 4],
+        groups: 1,
+        shift: 12,
+    });
+    let nodes = [
+        ("input", Op::Input, [3, 28, 28]),
+        ("first", conv(16, 3), [16, 28, 28]),
+        ("pool", pool, [16, 14, 14]),
+        ("relu", Op::Relu { ignored: 0 }, [16, 14, 14]),
+        ("second", conv(8, 1), [8, 14, 14]),
+        ("six", Op::Relu6 { log2_six: 12, ignored: 0 }, [8, 14, 14]),
+        ("last", fully, [10, 1, 1]),
+    ];
+    Network {
+        name: "made up".into(),
+        activation_bits: 16,
+        weight_bits: 12,
+        nodes: nodes
+            .into_iter()
+            .enumerate()
+            .map(|(i, (name, op, shape))| Node {
+                name: name.into(),
+                op,
+                inputs: if i == 0 { vec![] } else { vec![i - 1] },
+                shape,
+            })
+            .collect(),
+        input: InputSpec {
+            scale: 1.0,
+            image: ImageSpec { resize: Resize::Exact, bgr: false, mean: vec![], factor: vec![] },
+            affine: vec![],
+            channels_last: false,
+        },
+        output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+    }
+}
+
+const FREE: Link = Link { bytes_per_second: 1e18, round_trip: 0.0 };
+
+fn site(machine: &Machine, link: Link, placement: Placement) -> Site<'_> {
+    Site { machine, link, placement }
+}
+
+fn standard(network: &Network) -> Plan {
+    Plan::new(network, Choices::standard(network, Protocol::Jaguar)).unwrap()
+}
+
+fn close(a: f64, b: f64) {
+    assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()), "{a} is not {b}");
+}
+
+#[test]
+fn a_linear_layer_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = standard(&network);
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    // 28 rows, 29 apart: 811 coefficients from the first to the last. Three maps, two to a ciphertext.
+    let layer = plan.steps[1].layer.as_ref().unwrap().jaguar().unwrap();
+    let layout = layer.layout();
+    assert_eq!(
+        (layout.responses(), layout.ciphertexts(), layout.export_len(&layout.tiles()[0])),
+        (16, 2, 811)
+    );
+    let before = p.nodes[1].preparation.seconds.unwrap();
+    close(before.client, (2.0 * 1e-5 + 16.0 * (1e-5 + 1e-5 * 810.0 / 1000.0)) / 2.0);
+    close(before.server, 16.0 * 1e-5 / 2.0);
+    let (words, outputs) = (layer.upload().0 as f64, 16.0 * 784.0);
+    let products = 16.0 * 27.0 * 816.0;
+    let online = p.nodes[1].online.seconds.unwrap();
+    close(online.client, words * 1e-9);
+    close(online.server, words * 2e-9 + outputs * 3e-9 + products * 1e-11 / 2.0);
+    close(p.nodes[1].a_half_seconds.unwrap(), 16.0 * 27.0 * 2048.0 * 1e-11 / 2.0);
+    close(p.nodes[1].hint_seconds.unwrap(), 16.0 * 1e-5 / 2.0);
+}
+
+#[test]
+fn a_nonlinear_layer_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = standard(&network);
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    let cost = plan.steps[3].cost;
+    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+    let before = p.nodes[3].preparation.seconds.unwrap();
+    close(before.client, a * 1e-8 + b * 2e-8);
+    close(before.server, a * 2e-8 + b * 1e-8);
+    let bytes = (cost.prepare_up + cost.up + cost.down) as f64;
+    let online = p.nodes[3].online.seconds.unwrap();
+    close(online.client, bytes * 1e-9);
+    close(online.server, bytes * 2e-9);
+}
+
+#[test]
+fn phases_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = standard(&network);
+    let at = |link, placement| predict(&plan, &Session::default(), Some(&site(&machine, link, placement)));
+    let p = at(FREE, Placement::Apart);
+    let sum = |f: &dyn Fn(&crate::predict::NodeCost) -> f64| p.nodes.iter().map(f).sum::<f64>();
+    let work = p.preparation.work.unwrap();
+    close(work.client, sum(&|n| n.preparation.seconds.unwrap().client));
+    close(work.server, sum(&|n| n.preparation.seconds.unwrap().server));
+    // Side by side: the slower one. On one machine: at least all work over all threads.
+    close(p.preparation.seconds.unwrap(), work.client.max(work.server));
+    let linear = |n: &crate::predict::NodeCost| {
+        if n.hint_bytes > 0 {
+            n.preparation.seconds.map(|s| 2.0 * (s.client + s.server)).unwrap()
+        } else {
+            0.0
+        }
+    };
+    let other = |n: &crate::predict::NodeCost| {
+        if n.hint_bytes > 0 { 0.0 } else { n.preparation.seconds.map(|s| s.client + s.server).unwrap() }
+    };
+    let cores = sum(&linear) + sum(&other);
+    let shared = at(FREE, Placement::Shared).preparation.seconds.unwrap();
+    close(shared, work.client.max(work.server).max(cores / 2.0));
+    // Rounds come on top, transfers partly.
+    let slow = Link { bytes_per_second: 1e6, round_trip: 0.5 };
+    let far = at(slow, Placement::Apart);
+    let bytes = (p.online.bytes_up + p.online.bytes_down) as f64;
+    let without = p.online.seconds.unwrap();
+    close(far.online.seconds.unwrap(), without.hypot(bytes / 1e6) + 0.5 * p.online.rounds as f64);
+    // Bytes do not depend on the place.
+    assert_eq!(far.online.bytes_up, predict(&plan, &Session::default(), None).online.bytes_up);
+}
+
+#[test]
+fn without_constants_there_are_bytes_and_no_seconds() {
+    let (network, mut machine) = (network(), round_figures());
+    machine.rings.retain(|r| r.ring_dim == 4096);
+    let p = predict(&standard(&network), &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    assert_eq!((p.preparation.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
+    assert!(p.online.bytes_up > 0 && p.hint_bytes > 0);
+}
+
+/// Rounds decide where they are long, bytes where few pass: the digits of every layer.
+#[test]
+fn digits_follow_the_link() {
+    let network = network();
+    // Working costs nothing here.
+    let mut machine = round_figures();
+    machine.cot_sent = 0.0;
+    machine.cot_received = 0.0;
+    machine.nonlinear = [[PerByte::default(); 3]; 4];
+    let far = Link { bytes_per_second: 1e15, round_trip: 0.1 };
+    let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
+    let digits = |link, node: usize| {
+        let site = site(&machine, link, Placement::Apart);
+        u32::from(choose(&network, Protocol::Jaguar, &site, None).unwrap().digits[node])
+    };
+    let fewest = |node: usize, of: &dyn Fn(&Plan) -> u64| {
+        let plan = |digit: u32| {
+            let digits = vec![digit as u8; network.nodes.len()];
+            Plan::new(&network, Choices { digits, ..Choices::standard(&network, Protocol::Jaguar) }).unwrap()
+        };
+        let figures = DIGITS.map(|d| (of(&plan(d)), d));
+        let least = figures.iter().map(|f| f.0).min().unwrap();
+        // Of equals, the largest digit.
+        (node, figures.iter().rev().find(|f| f.0 == least).unwrap().1)
+    };
+    for node in [2, 3, 5] {
+        let (_, rounds) = fewest(node, &|p| p.steps[node].cost.client_rounds);
+        assert_eq!(digits(far, node), rounds, "node {node}, far");
+        let bytes = |p: &Plan| p.steps[node].cost.up + p.steps[node].cost.down;
+        let (_, bytes) = fewest(node, &bytes);
+        assert_eq!(digits(narrow, node), bytes, "node {node}, narrow");
+        assert!(bytes < rounds, "the two links ask for different digits");
+    }
+}
+
+#[test]
+fn a_packing_wins_by_a_margin_or_not_at_all() {
+    let network = network();
+    let packing = |ciphertext: f64, a_half: f64| {
+        let mut machine = round_figures();
+        for ring in &mut machine.rings {
+            ring.ciphertext = ciphertext;
+            ring.a_half.wide = a_half;
+        }
+        let site = site(&machine, FREE, Placement::Apart);
+        choose(&network, Protocol::Jaguar, &site, None).unwrap().packings[4]
+    };
+    // 16 maps of 196: eight to a ciphertext at the distance of a power of two, ten side by side; two ciphertexts either way.
+    assert_eq!(packing(1.0, 1e-11), Packing::PowerOfTwo);
+    let mut wider = network.clone();
+    wider.nodes[1].shape[0] = 40;
+    wider.nodes[2].shape[0] = 40;
+    wider.nodes[3].shape[0] = 40;
+    let Op::Linear(first) = &mut wider.nodes[1].op else { panic!("a convolution") };
+    first.out_channels = 40;
+    let of = |ciphertext: f64, a_half: f64| {
+        let mut machine = round_figures();
+        for ring in &mut machine.rings {
+            ring.ciphertext = ciphertext;
+            ring.a_half.wide = a_half;
+        }
+        let site = site(&machine, FREE, Placement::Apart);
+        choose(&wider, Protocol::Jaguar, &site, None).unwrap().packings[4]
+    };
+    // Five and four: it pays where ciphertexts are dear, not where they are cheap, nor where the a half is much dearer.
+    assert_eq!(of(1.0, 1e-11), Packing::Tight);
+    assert_eq!(of(1e-9, 1e-11), Packing::PowerOfTwo);
+    assert_eq!(of(1.0, 1e3), Packing::PowerOfTwo);
+}
+
+#[test]
+fn what_hints_are_bound_to_stays() {
+    let (network, machine) = (network(), round_figures());
+    let here = site(&machine, FREE, Placement::Apart);
+    let first = choose(&network, Protocol::Jaguar, &here, None).unwrap();
+    let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
+    // The next calibration differs by a few per cent, up and down.
+    for factor in [0.97, 1.03] {
+        let mut other = machine.clone();
+        for ring in &mut other.rings {
+            if ring.ring_dim == 4096 || ring.modulus_bits == 53 {
+                ring.client_response.iter_mut().for_each(|p| p.1 *= factor);
+                ring.ciphertext *= factor;
+            }
+        }
+        let again = choose(&network, Protocol::Jaguar, &site(&other, FREE, Placement::Apart), None).unwrap();
+        assert_eq!(digest(&again), digest(&first));
+    }
+    // What was chosen before is kept even where it is not the best any more; digits follow the link all the same.
+    let packings = vec![Packing::Tight; network.nodes.len()];
+    let kept = Choices { ring_dim: 4096, packings, ..first.clone() };
+    let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
+    let again =
+        choose(&network, Protocol::Jaguar, &site(&machine, narrow, Placement::Apart), Some(&kept)).unwrap();
+    assert_eq!(digest(&again), digest(&kept));
+    assert_ne!(again.digits, first.digits);
+    // Unless they make no plan any more, or are another protocol's.
+    for broken in [
+        Choices { modulus_bits: 60, ..kept.clone() },
+        Choices { packings: vec![], ..kept.clone() },
+        Choices { protocol: Protocol::Cheetah, ..kept },
+    ] {
+        let again = choose(&network, Protocol::Jaguar, &here, Some(&broken)).unwrap();
+        assert_eq!(again, first);
+    }
+}
+
+#[test]
+fn choices_for_another_network_are_refused() {
+    let network = network();
+    let good = Choices::standard(&network, Protocol::Jaguar);
+    for bad in [
+        Choices { packings: vec![], ..good.clone() },
+        Choices { packings: vec![Packing::Tight; 100], ..good.clone() },
+        Choices { digits: vec![4; 6], ..good.clone() },
+    ] {
+        assert!(matches!(bad.check(&network), Err(PlanError::Choices(_))));
+    }
+    good.check(&network).unwrap();
+    // Packings are part of what a hint is bound to; digits are not.
+    let digest = |choices| Plan::new(&network, choices).unwrap().hint_digest();
+    let tight = Choices { packings: vec![Packing::Tight; network.nodes.len()], ..good.clone() };
+    let fine = Choices { digits: vec![2; network.nodes.len()], ..good.clone() };
+    assert_ne!(digest(tight), digest(good.clone()));
+    assert_eq!(digest(fine), digest(good));
+}
+
+#[test]
+fn an_explanation_names_what_was_not_taken() {
+    let (network, machine) = (network(), round_figures());
+    let here = site(&machine, FREE, Placement::Apart);
+    let choices = choose(&network, Protocol::Jaguar, &here, None).unwrap();
+    let plan = Plan::new(&network, choices).unwrap();
+    let why = explain(&network, &plan, Some(&here));
+    assert_eq!(why.rings.len(), RINGS.len());
+    assert_eq!(why.rings.iter().filter(|r| r.taken).count(), 1);
+    // Two limbs are too few for 16 bits: the noise is named.
+    let narrow = why.rings.iter().find(|r| r.what.contains("2^32")).unwrap();
+    assert!(narrow.refused.as_ref().unwrap().contains("ulp"), "{narrow:?}");
+    assert_eq!(why.activations.len(), 9);
+    let bytes = |bits: usize| why.activations[bits - 12].figures.unwrap().bytes;
+    assert!(why.activations[4].taken && bytes(12) < bytes(16) && bytes(16) < bytes(18));
+    let digits: Vec<&str> =
+        why.layers.iter().filter(|d| d.about == "digits").map(|d| d.name.as_str()).collect();
+    assert_eq!(digits, ["pool", "relu", "six"]);
+    for decision in &why.layers {
+        assert_eq!(decision.alternatives.iter().filter(|a| a.taken).count(), 1, "{}", decision.name);
+        assert!(!decision.reason.is_empty());
+    }
+    // Without constants nothing is compared, and it says so.
+    let dark = explain(&network, &plan, None);
+    assert!(dark.ring_reason.contains("nothing was measured"), "{}", dark.ring_reason);
+}
+
+#[test]
+fn kinds_are_in_the_order_of_the_table() {
+    for (i, kind) in Kind::ALL.into_iter().enumerate() {
+        assert_eq!(kind as usize, i);
+    }
+}
