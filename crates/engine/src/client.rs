@@ -50,7 +50,7 @@ const MAX_POOL_PLACES: u64 = 1 << 23;
 
 impl Default for Limits {
     /// 4 GiB, 2^28 values, 2^37 multiplications, 2 GiB and 2 GiB (ResNet-50 has 0.2 GiB, 2^25, 2^32, 0.3 GiB and 47 MiB;
-    /// under Cheetah's protocol no hint, 0.7 GiB and 387 MiB).
+    /// under Cheetah's protocol no hint, 0.3 GiB and 387 MiB).
     fn default() -> Self {
         Self {
             hint_bytes: 4 << 30,
