@@ -11,7 +11,7 @@ use jaguar_graph::network::{
     Weights, Window,
 };
 use jaguar_linear::layout::Packing;
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan, Protocol};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
@@ -664,7 +664,7 @@ fn greet(b: Builder, protocol: Protocol) -> Result<(), EngineError> {
     let (client_end, mut server_end) = memory_pair();
     let network = b.network;
     network.validate().unwrap();
-    server_end.send_message(&crate::message::Hello { version: jaguar_plan::PROTOCOL_VERSION }).unwrap();
+    server_end.send_message(&crate::message::Hello { version: PROTOCOL_VERSION }).unwrap();
     let offer = crate::message::Offer {
         model: crate::bundle::ModelId([1; 32]),
         choices: Choices::standard(&network, protocol),
@@ -771,7 +771,7 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
     let mut openings: Vec<Vec<u8>> = vec![
         vec![],
         vec![0xff; 64],
-        [4u32.to_le_bytes().to_vec(), vec![1]].concat(),
+        [4u32.to_le_bytes().to_vec(), vec![PROTOCOL_VERSION as u8]].concat(),
         u32::MAX.to_le_bytes().to_vec(),
         [1u32.to_le_bytes().to_vec(), vec![99]].concat(),
     ];
@@ -779,7 +779,7 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
         let mut garbage = vec![0; 300];
         prg.fill(&mut garbage);
         // A sound greeting, then noise: deeper states see garbage too.
-        openings.push([1u32.to_le_bytes().to_vec(), vec![1], garbage].concat());
+        openings.push([1u32.to_le_bytes().to_vec(), vec![PROTOCOL_VERSION as u8], garbage].concat());
     }
     for opening in openings {
         let (_, served) = session(&service, |mut channel| {
@@ -793,11 +793,69 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
         let mut garbage = vec![0; 400];
         Prg::new([seed; 32]).fill(&mut garbage);
         if seed % 2 == 0 {
-            garbage[..5].copy_from_slice(&[1, 0, 0, 0, 1]);
+            garbage[..5].copy_from_slice(&[1, 0, 0, 0, PROTOCOL_VERSION as u8]);
         }
         server_end.send(&garbage).and_then(|()| server_end.flush()).unwrap();
         drop(server_end);
         assert!(connect(client_end, &Limits::default()).is_err());
+    }
+}
+
+/// Connections that end, and bits that flip, anywhere from the acceptance to the result, on the way to either party: an error or a
+/// wrong answer at both of them, never a panic, and nobody waits for ever. (Flips in the lengths of control messages are left out: who
+/// is promised more than comes has to wait.)
+#[test]
+fn no_fault_makes_a_party_panic_or_wait() {
+    let x = input(6, 3 * 17 * 15);
+    for (protocol, reveal) in [
+        (Protocol::Jaguar, Reveal::Logits),
+        (Protocol::Jaguar, Reveal::Label),
+        (Protocol::Cheetah, Reveal::Logits),
+    ] {
+        let bundle = everything();
+        let choices = Choices::standard(&bundle.model.network, protocol);
+        let service = Service::new(bundle, choices, reveal).unwrap();
+        let complete = Scratch::new(&format!("faults-{protocol}-{reveal:?}"));
+        // What had passed, sent and received, when the query was asked for, and at the result.
+        let attempt = |cache: &Scratch, fault: Fault| {
+            let (a, b) = memory_transports();
+            let (recorder, transcript) = Recorder::hashing(a);
+            thread::scope(|scope| {
+                let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
+                let mut start = (0, 0);
+                let result = connect(Channel::new(Faulty::new(recorder, fault)), &Limits::default())
+                    .and_then(|connected| connected.prepare_client(&cache.0))
+                    .and_then(|ready| {
+                        start = transcript.lengths();
+                        ready.with_timeline().prepare_query(&mut NoProgress)?.run(&x, &mut NoProgress)
+                    });
+                let end = transcript.lengths();
+                let ended = result.map(|(_, _, ready)| ready.leave());
+                let served = server.join().expect("the server does not panic");
+                (start, end, ended.is_ok(), served.is_ok())
+            })
+        };
+        // Without a hint, and with one.
+        let sound = [(); 2].map(|()| {
+            let (start, end, ended, served) = attempt(&complete, Fault::Silence(u64::MAX));
+            assert!(ended && served);
+            (start, end)
+        });
+        for i in 0..10u64 {
+            let (start, end) = sound[(i % 2) as usize];
+            let between = |from: u64, to: u64| from + (to - from) * (2 * i + 1) / 20;
+            let (sent, received) = (between(start.0 + 32, end.0), between(start.1, end.1 - 4096));
+            for (fault, cut) in [
+                (Fault::CutSent(sent), true),
+                (Fault::CutReceived(received), true),
+                (Fault::FlipSent { byte: sent, bit: (i % 8) as u8 }, false),
+                (Fault::FlipReceived { byte: received, bit: (i % 8) as u8 }, false),
+            ] {
+                let fresh = (i % 2 == 0).then(|| Scratch::new(&format!("fault-{protocol}-{reveal:?}-{i}")));
+                let (_, _, ended, served) = attempt(fresh.as_ref().unwrap_or(&complete), fault);
+                assert!(!cut || !ended || !served, "{fault:?}");
+            }
+        }
     }
 }
 
@@ -808,7 +866,7 @@ fn another_version_is_named_on_both_sides() {
         channel.send_message(&crate::message::Hello { version: 77 }).unwrap();
         channel.recv_message::<crate::message::Hello>("greeting", 100).unwrap().version
     });
-    assert_eq!(answer, jaguar_plan::PROTOCOL_VERSION);
+    assert_eq!(answer, PROTOCOL_VERSION);
     assert!(matches!(served, Err(EngineError::Version { theirs: 77, .. })));
 }
 
