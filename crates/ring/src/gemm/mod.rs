@@ -24,6 +24,7 @@
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+mod words;
 
 use crate::kernel::Kernel;
 use crate::planes::LimbPlanes;
@@ -31,6 +32,7 @@ use rayon::prelude::*;
 use std::marker::PhantomData;
 #[cfg(target_arch = "x86_64")]
 use vector::run as vector_run;
+pub use words::{Rows, spa_words, spa_words_with};
 
 /// One term of every output: the words `row[offset + j]`, `j` in `0..len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -112,6 +112,7 @@ fn check(case: &Case) {
         }
     }
     let expected = oracle(bits, &rows, &terms, &weights, outs, len);
+    let whole = Rows { words: &rows.concat(), row_len, bits };
     let stride = len + 3;
     let mark = 0xdead_beef_dead_beef;
     for kernel in Kernel::available() {
@@ -127,6 +128,9 @@ fn check(case: &Case) {
                 "{kernel:?} {label}: word {at}"
             );
         }
+        let mut out = vec![mark; outs * len];
+        spa_words_with(kernel, whole, &terms, &packed, len, &mut out);
+        assert_eq!(out, expected.concat(), "{kernel:?} {label}, whole words");
     }
 }
 
@@ -229,6 +233,22 @@ fn overlapping_rows_are_refused() {
         &mut [0; 16],
         7,
     );
+}
+
+#[test]
+#[should_panic(expected = "2 outputs of 8 words")]
+fn whole_words_for_a_short_output_are_refused() {
+    let (words, terms) = ([0; 8], [Term { row: 0, offset: 0 }]);
+    let rows = Rows { words: &words, row_len: 8, bits: 48 };
+    spa_words(rows, &terms, &PackedWeights::new(2, 1, 8, &[1, 1]), 8, &mut [0; 15]);
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn whole_words_beyond_a_row_are_refused() {
+    let (words, terms) = ([0; 16], [Term { row: 0, offset: 1 }]);
+    let rows = Rows { words: &words, row_len: 8, bits: 48 };
+    spa_words(rows, &terms, &PackedWeights::new(1, 1, 8, &[1]), 8, &mut [0; 8]);
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub(crate) trait Simd: Copy {
     fn widen(self, a: Self::V) -> Self::W;
     /// The low 32 bits of each lane of `a` times those of `b`, to 64 bits.
     fn mul_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// The low 64 bits of each product of whole lanes.
+    fn mul_low_words(self, a: Self::W, b: Self::W) -> Self::W;
 
     /// Lanes for [`mul_words`](Self::mul_words), cheaper than [`widen`](Self::widen): the low half of each is a lane
     /// of `a`, in an order that only [`join_high`](Self::join_high) undoes; the high half is anything.

@@ -94,6 +94,10 @@ impl Simd for Portable {
         (a & 0xffff_ffff) * (b & 0xffff_ffff)
     }
     #[inline(always)]
+    fn mul_low_words(self, a: u64, b: u64) -> u64 {
+        a.wrapping_mul(b)
+    }
+    #[inline(always)]
     fn spread(self, a: u32) -> u64 {
         a as u64
     }

@@ -85,6 +85,7 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
         assert_eq!(words_of(simd, simd.add_words(w, v)), each(&|a, b| one.add_words(a, b)));
         assert_eq!(words_of(simd, simd.and_words(w, v)), each(&|a, b| one.and_words(a, b)));
         assert_eq!(words_of(simd, simd.mul_words(w, v)), each(&|a, b| one.mul_words(a, b)));
+        assert_eq!(words_of(simd, simd.mul_low_words(w, v)), each(&|a, b| a.wrapping_mul(b)));
         assert_eq!(words_of(simd, simd.shl_words::<16>(w)), each(&|a, _| a << 16));
         assert_eq!(words_of(simd, simd.shl_words::<48>(w)), each(&|a, _| a << 48));
         assert_eq!(words_of(simd, simd.splat_word(wide[1])), vec![wide[1]; S::LANES]);

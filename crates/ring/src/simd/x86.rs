@@ -163,6 +163,14 @@ impl Simd for Avx2 {
         fn mul_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
             [_mm256_mul_epu32(a[0], b[0]), _mm256_mul_epu32(a[1], b[1])]
         }
+        fn mul_low_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+            [0, 1].map(|i| {
+                let first = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a[i]), b[i]);
+                let second = _mm256_mul_epu32(a[i], _mm256_srli_epi64::<32>(b[i]));
+                let upper = _mm256_slli_epi64::<32>(_mm256_add_epi64(first, second));
+                _mm256_add_epi64(_mm256_mul_epu32(a[i], b[i]), upper)
+            })
+        }
         fn spread(a: __m256i) -> [__m256i; 2] { [a, _mm256_srli_epi64::<32>(a)] }
         fn join_high(a: [__m256i; 2]) -> __m256i { _mm256_blend_epi32::<0xAA>(_mm256_srli_epi64::<32>(a[0]), a[1]) }
         fn sub_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
@@ -306,6 +314,9 @@ impl Simd for Avx512 {
         }
         fn mul_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
             [_mm512_mul_epu32(a[0], b[0]), _mm512_mul_epu32(a[1], b[1])]
+        }
+        fn mul_low_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+            [_mm512_mullo_epi64(a[0], b[0]), _mm512_mullo_epi64(a[1], b[1])]
         }
         fn spread(a: __m512i) -> [__m512i; 2] { [a, _mm512_srli_epi64::<32>(a)] }
         fn join_high(a: [__m512i; 2]) -> __m512i {
