@@ -18,7 +18,7 @@
 //! input it knows (the first) by elimination modulo 2^f: see this module's tests. The parameters fall short of 128 bits too.
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
-use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
+use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::spectral::{Spectral, SpectralWeights};
@@ -50,11 +50,49 @@ pub struct InsecurePublishedServer {
     bias: Bias,
     /// The largest shift of a term.
     reach: usize,
-    /// By group.
-    products: Vec<(Vec<Term>, PackedWeights)>,
-    /// How either half is computed where a transform over the packed maps is faster than the limb planes.
-    spectral: [Option<(Spectral, SpectralWeights)>; 2],
+    groups: Vec<Group>,
+    /// How a and b are computed.
+    ways: [Way; 2],
 }
+
+/// The outputs that read the same rows.
+struct Group {
+    /// Numbers of the rows that it reads, ascending.
+    rows: Vec<usize>,
+    /// Rows are numbered as in the tile.
+    terms: Vec<Term>,
+    /// Rows are numbered as in `rows`.
+    own_terms: Vec<Term>,
+    weights: PackedWeights,
+}
+
+impl Group {
+    fn new(terms: Vec<Term>, weights: PackedWeights) -> Self {
+        let mut rows: Vec<usize> = terms.iter().map(|term| term.row as usize).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let own = |term: &Term| rows.partition_point(|&row| row < term.row as usize) as u32;
+        let own_terms = terms.iter().map(|term| Term { row: own(term), offset: term.offset }).collect();
+        Self { rows, terms, own_terms, weights }
+    }
+}
+
+/// How a half is computed; all give the same bits.
+enum Way {
+    /// Word by word: where so few outputs share a row that nothing pays which is done to it first.
+    Words,
+    /// By a transform over the maps of a row, or over its rows.
+    Frequencies(Box<Spectral>, SpectralWeights),
+    /// By the limb planes' matrix product.
+    Limbs,
+}
+
+/// The halves of a ciphertext, as indices.
+const A: usize = 0;
+const B: usize = 1;
+
+/// Outputs of a group up to which words are multiplied as they are.
+const FEW_OUTS: usize = 2;
 
 /// What the client sends.
 pub struct Upload {
@@ -69,6 +107,14 @@ pub struct Export {
     a: Vec<u64>,
     /// b shifted down by f and masked, at the outputs `[C, H, W]`.
     b: Vec<u64>,
+    memory: Memory,
+}
+
+/// What the server works on, used again by the next query.
+#[derive(Default)]
+struct Memory {
+    planes: Option<LimbPlanes>,
+    words: Vec<u64>,
 }
 
 impl InsecurePublishedLayer {
@@ -121,9 +167,13 @@ impl InsecurePublishedLayer {
     fn add_inputs(&self, index: usize, x: &[u64], b: &mut [u64]) {
         let input = self.inputs.ciphertext(index);
         for run in &input.pattern.data {
-            let x = x[input.first_value + run.from as usize..].iter().step_by(self.inputs.step());
-            for (word, &x) in b[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
-                *word = word.wrapping_add(x << self.delta_bits());
+            let words = &mut b[run.at as usize..][..run.len as usize];
+            let x = &x[input.first_value + run.from as usize..];
+            let add = |(word, &x): (&mut u64, &u64)| *word = word.wrapping_add(x << self.delta_bits());
+            match self.inputs.step() {
+                // Apart, since it becomes a loop over vectors.
+                1 => words.iter_mut().zip(x).for_each(add),
+                step => words.iter_mut().zip(x.iter().step_by(step)).for_each(add),
             }
         }
     }
@@ -166,59 +216,109 @@ impl InsecurePublishedServer {
         let (n, k, groups) = (layout.ring_dim(), layer.params.modulus_bits(), layout.spec().groups);
         let (outs, count) = (layout.out_shape()[0] / groups, layout.terms_per_output());
         assert_eq!(weights.weights.len(), groups * outs * count, "weights of another layer");
-        let products: Vec<_> = weights
+        let groups: Vec<_> = weights
             .weights
             .chunks_exact(outs * count)
             .enumerate()
-            .map(|(g, w)| (gemm_terms(layout, g), PackedWeights::new(outs, count, weight_bits, w)))
+            .map(|(g, w)| Group::new(gemm_terms(layout, g), PackedWeights::new(outs, count, weight_bits, w)))
             .collect();
-        let shifts = products.iter().flat_map(|(terms, _)| terms.iter().map(|term| term.offset));
+        let shifts = groups.iter().flat_map(|group| group.terms.iter().map(|term| term.offset));
         let reach = shifts.max().unwrap_or(0) as usize;
         // All of a, but only as much of b as is exported.
         let lengths = [n, layout.tiles().iter().map(|tile| layout.export_len(tile)).max().unwrap_or(n)];
-        let spectral = lengths.map(|len| {
-            let [(terms, weights)] = &products[..] else { return None };
-            let plan = Spectral::best(n, k, layout.ciphertexts_per_tile(), terms, outs, weight_bits, len)?;
-            let weights = plan.weights(weights);
-            Some((plan, weights))
+        let per_tile = layout.ciphertexts_per_tile();
+        let ways = lengths.map(|len| match &groups[..] {
+            _ if outs <= FEW_OUTS => Way::Words,
+            [Group { terms, weights, .. }] => {
+                match Spectral::best(n, k, per_tile, terms, outs, weight_bits, len) {
+                    Some(plan) => {
+                        let weights = plan.weights(weights);
+                        Way::Frequencies(Box::new(plan), weights)
+                    }
+                    None => Way::Limbs,
+                }
+            }
+            _ => Way::Limbs,
         });
-        Self { bias: weights.bias.clone(), reach, products, spectral, layer }
+        Self { bias: weights.bias.clone(), reach, groups, ways, layer }
     }
 
-    /// For every output channel of a tile the first `len` words of Σ w·X^shift·row: `finish(words, out)` for each, with its
-    /// part of `out`. `fill(i, words)` writes row i, whose bits above q mean nothing.
+    /// For every output channel d of a tile, of this half, the first `len` words of Σ w·X^shift·row: `finish(d, words, out)`, with its part of
+    /// `out`. `fill(i, words)` writes row i, whose bits above q mean nothing.
     fn convolve(
         &self,
-        spectral: Option<&(Spectral, SpectralWeights)>,
+        half: usize,
         len: usize,
         fill: impl Fn(usize, &mut [u64]) + Sync,
+        memory: &mut Memory,
         out: &mut [u64],
-        finish: impl Fn(&[u64], &mut [u64]) + Sync,
+        finish: impl Fn(usize, &[u64], &mut [u64]) + Sync,
     ) {
-        if let Some((plan, weights)) = spectral {
-            plan.multiply(&plan.rows(fill), weights, out, |words, out| finish(&words[..len], out));
-            return;
-        }
         let layout = &self.layer.layout;
         let (n, k) = (layout.ring_dim(), self.layer.params.modulus_bits());
-        let mut planes = LimbPlanes::new(k, layout.ciphertexts_per_tile(), self.reach + len);
-        let rows: Vec<_> = planes.rows_mut().enumerate().collect();
-        rows.into_par_iter().for_each_init(
-            || vec![0; n],
-            |words, (i, mut row)| {
-                fill(i, words);
-                row.set_negacyclic(words);
-            },
-        );
-        let outs = layout.out_shape()[0] / self.products.len();
-        let each = out.len() / layout.out_shape()[0];
-        out.par_chunks_mut(outs * each).zip(&self.products).for_each_init(
-            || vec![0; outs * len],
-            |words, (out, (terms, weights))| {
-                spa_gemm(&planes, terms, weights, len, words, len);
-                words.chunks_exact(len).zip(out.chunks_exact_mut(each)).for_each(|(w, out)| finish(w, out));
-            },
-        );
+        let channels = layout.out_shape()[0];
+        let (outs, each) = (channels / self.groups.len(), out.len() / channels);
+        match &self.ways[half] {
+            Way::Words => {
+                let row_len = n + self.reach;
+                out.par_chunks_mut(outs * each).zip(&self.groups).enumerate().for_each_init(
+                    || (&[][..], Vec::new(), vec![0; outs * len]),
+                    |(present, rows, words), (g, (out, group))| {
+                        // Groups that share a ciphertext follow each other.
+                        if *present != &group.rows[..] {
+                            rows.resize(group.rows.len() * row_len, 0);
+                            for (&i, row) in group.rows.iter().zip(rows.chunks_exact_mut(row_len)) {
+                                let (row, extension) = row.split_at_mut(n);
+                                fill(i, row);
+                                for (to, word) in extension.iter_mut().zip(row) {
+                                    *to = word.wrapping_neg();
+                                }
+                            }
+                            *present = &group.rows;
+                        }
+                        let rows = Rows { words: rows, row_len, bits: k };
+                        spa_words(rows, &group.own_terms, &group.weights, len, words);
+                        for (d, words) in words.chunks_exact(len).enumerate() {
+                            finish(g * outs + d, words, &mut out[d * each..][..each]);
+                        }
+                    },
+                );
+            }
+            Way::Frequencies(plan, weights) => {
+                plan.multiply(&plan.rows(fill), weights, out, |d, words, out| finish(d, &words[..len], out));
+            }
+            Way::Limbs => {
+                let Memory { planes, words } = memory;
+                let planes = limb_planes(planes, k, layout.ciphertexts_per_tile(), self.reach + n);
+                let rows: Vec<_> = planes.rows_mut().enumerate().collect();
+                rows.into_par_iter().for_each_init(
+                    || vec![0; n],
+                    |words, (i, mut row)| {
+                        fill(i, words);
+                        row.set_negacyclic(words);
+                    },
+                );
+                let product = |group: &Group, out: &mut [u64]| {
+                    spa_gemm(planes, &group.terms, &group.weights, len, out, len);
+                };
+                if half == A {
+                    // All words are kept, so that `out` has room for them.
+                    out.par_chunks_mut(outs * len).zip(&self.groups).for_each(|(out, g)| product(g, out));
+                    out.par_chunks_mut(len).enumerate().for_each_init(
+                        || vec![0; len],
+                        |words, (d, out)| {
+                            words.copy_from_slice(out);
+                            finish(d, words, out);
+                        },
+                    );
+                } else {
+                    words.resize(channels * len, 0);
+                    words.par_chunks_mut(outs * len).zip(&self.groups).for_each(|(w, g)| product(g, w));
+                    let results = words.par_chunks(len).zip(out.par_chunks_mut(each));
+                    results.enumerate().for_each(|(d, (words, out))| finish(d, words, out));
+                }
+            }
+        }
     }
 
     /// Steps 2 and 3, server: writes the export, whose memory is used again, and returns the server's share modulo
@@ -231,46 +331,61 @@ impl InsecurePublishedServer {
         let per_tile = layout.ciphertexts_per_tile();
         let mut share = vec![0; layout.outputs()];
         prg.fill_words(&mut share, layer.plaintext_bits - shift);
-        export.a.resize(layout.responses() * n, 0);
-        export.b.resize(layout.outputs(), 0);
-        let tiles = export.a.chunks_exact_mut(channels * n);
-        for (t, (tile, a)) in layout.tiles().iter().zip(tiles).enumerate() {
+        let Export { a, b, memory } = export;
+        a.resize(layout.responses() * n, 0);
+        b.resize(layout.outputs(), 0);
+        for (t, (tile, a)) in layout.tiles().iter().zip(a.chunks_exact_mut(channels * n)).enumerate() {
             let ciphertexts = &upload.ciphertexts[t * per_tile..][..per_tile];
             self.convolve(
-                self.spectral[0].as_ref(),
+                A,
                 n,
                 |i, words| words.copy_from_slice(&ciphertexts[i][0]),
+                memory,
                 a,
-                |words, out| out.iter_mut().zip(words).for_each(|(out, &w)| *out = w >> shift),
+                |_, words, out| out.iter_mut().zip(words).for_each(|(out, &w)| *out = w >> shift),
             );
-            let len = layout.export_len(tile);
-            let mut b = vec![0; channels * len];
             self.convolve(
-                self.spectral[1].as_ref(),
-                len,
+                B,
+                layout.export_len(tile),
                 |i, words| {
                     words.copy_from_slice(&ciphertexts[i][1]);
                     layer.add_inputs(t * per_tile + i, x, words);
                 },
-                &mut b,
-                |words, out| out.copy_from_slice(words),
-            );
-            for (d, b) in b.chunks_exact(len).enumerate() {
-                for (from, to, len) in layout.exports(tile) {
-                    for (i, &phase) in (d * h * w + to..).zip(&b[from..from + len]) {
-                        let bias = match &self.bias {
-                            Bias::PerChannel(b) => b[d],
-                            Bias::PerElement(b) => b[i],
-                        };
+                memory,
+                b,
+                |d, words, plane| {
+                    let share = &share[d * h * w..][..h * w];
+                    let masked = |phase: u64, bias: i64, share: u64| {
                         let phase = phase.wrapping_add((bias as u64) << delta) & layer.params.mask();
-                        export.b[i] =
-                            (phase >> shift).wrapping_sub(share[i] << delta) & layer.exported_mask();
+                        (phase >> shift).wrapping_sub(share << delta) & layer.exported_mask()
+                    };
+                    for (from, to, len) in layout.exports(tile) {
+                        let sources = words[from..from + len].iter().zip(&share[to..]);
+                        let outputs = plane[to..to + len].iter_mut().zip(sources);
+                        match &self.bias {
+                            Bias::PerChannel(bias) => {
+                                outputs.for_each(|(out, (&w, &share))| *out = masked(w, bias[d], share));
+                            }
+                            Bias::PerElement(bias) => {
+                                let bias = &bias[d * h * w + to..];
+                                outputs.zip(bias).for_each(|((out, (&w, &share)), &bias)| {
+                                    *out = masked(w, bias, share);
+                                });
+                            }
+                        }
                     }
-                }
-            }
+                },
+            );
         }
         share
     }
+}
+
+/// Planes of this shape, those that are there if they have it.
+fn limb_planes(planes: &mut Option<LimbPlanes>, bits: u32, rows: usize, row_len: usize) -> &mut LimbPlanes {
+    let shape = (bits, rows, row_len);
+    planes.take_if(|planes| (planes.bits(), planes.rows(), planes.row_len()) != shape);
+    planes.get_or_insert_with(|| LimbPlanes::new(bits, rows, row_len))
 }
 
 #[cfg(test)]
@@ -312,10 +427,13 @@ mod tests {
         let params = insecure_published_parameters();
         let ring = Ring::new(params);
         let mut prg = Prg::new([3; 32]);
+        let mut seen = [false; 3];
         for (spec, shape) in [
             (pointwise(8), [64, 28, 28]),
             (Linear { kernel: [3, 3], pads: [1; 4], ..pointwise(4) }, [3, 56, 56]),
             (Linear { kernel: [3, 3], pads: [1; 4], stride: [2, 2], groups: 6, ..pointwise(6) }, [6, 20, 20]),
+            (Linear { kernel: [3, 3], pads: [1; 4], groups: 5, ..pointwise(10) }, [5, 56, 56]),
+            (Linear { kernel: [3, 3], pads: [1; 4], groups: 3, ..pointwise(12) }, [6, 9, 9]),
             (Linear { kernel: [3, 3], pads: [1; 4], ..pointwise(20) }, [64, 7, 7]),
             (Linear { kernel: [3, 3], pads: [1; 4], stride: [2, 2], ..pointwise(40) }, [40, 14, 14]),
         ] {
@@ -334,6 +452,13 @@ mod tests {
             let upload = layer.encrypt(&ring, &secret, &client_x, &mut prg);
             let mut export = Export::default();
             let at_server = InsecurePublishedServer::new(layer.clone(), &weights, 12);
+            for way in &at_server.ways {
+                seen[match way {
+                    Way::Words => 0,
+                    Way::Frequencies(..) => 1,
+                    Way::Limbs => 2,
+                }] = true;
+            }
             // The second time into the memory of the first.
             at_server.evaluate(&upload, &vec![0; server_x.len()], &mut prg, &mut export);
             let server = at_server.evaluate(&upload, &server_x, &mut prg, &mut export);
@@ -350,6 +475,7 @@ mod tests {
             assert!(layer.is_exact(1 << 22, 1500));
             assert!(!layer.is_exact(1 << 24, 1500));
         }
+        assert_eq!(seen, [true; 3], "words, frequencies and limbs");
     }
 
     /// Solves `rows · w = values (mod 2^f)` by elimination; `None` if no pivot is odd.

@@ -171,7 +171,7 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
         let ordered = plan.weights(&packed);
         let transformed = plan.rows(|row, to| to.copy_from_slice(&words[row]));
         let multiply = time(repeats, 1, || {
-            plan.multiply(&transformed, &ordered, black_box(&mut out), |words, out| {
+            plan.multiply(&transformed, &ordered, black_box(&mut out), |_, words, out| {
                 out.iter_mut().zip(words).for_each(|(out, &word)| *out = (word >> 16) as u32);
             });
         });

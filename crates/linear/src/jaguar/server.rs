@@ -121,17 +121,19 @@ impl ServerLayer {
             for (t, kept) in tiles.enumerate() {
                 let a = |i: usize, words: &mut [u64]| public.a(params, *index, t * per_tile + i, words);
                 if let Some((plan, weights)) = &spectral {
-                    plan.multiply(&plan.rows(a), weights, kept, keep);
+                    plan.multiply(&plan.rows(a), weights, kept, |_, words, kept| keep(words, kept));
                 } else {
                     let mut planes = LimbPlanes::new(k, per_tile, n + self.reach);
-                    planes.rows_mut().enumerate().par_bridge().for_each_init(
+                    let rows: Vec<_> = planes.rows_mut().enumerate().collect();
+                    rows.into_par_iter().for_each_init(
                         || vec![0; n],
                         |words, (i, mut row)| {
                             a(i, words);
                             row.set_negacyclic(words);
                         },
                     );
-                    keep(&self.convolve(&planes, n), kept);
+                    let words = self.convolve(&planes, n);
+                    words.par_chunks(n).zip(kept.par_chunks_mut(n)).for_each(|(w, kept)| keep(w, kept));
                 }
             }
             kept

@@ -85,7 +85,7 @@ pub struct SpectralRows {
 impl Spectral {
     /// Plans the product of `terms`, each reading a row of `n` words modulo `2^bits` negacyclically, with the number of lanes
     /// that makes it the fastest. `None` where [`spa_gemm`](crate::gemm::spa_gemm) is faster for the first `len` words of `outs`
-    /// outputs by the measured cost rule, or if this form does not cover the product.
+    /// outputs by the fitted cost rule, or if this form does not cover the product.
     ///
     /// # Panics
     /// As [`with_lanes`](Self::with_lanes).
@@ -112,7 +112,7 @@ impl Spectral {
             lanes *= 2;
         }
         let (cost, lanes) = best?;
-        if cost >= gemm_cost(len, bits, terms.len(), outs) {
+        if cost >= gemm_cost(n, len, bits, rows, terms.len(), outs) {
             return None;
         }
         Spectral::with_lanes(n, bits, rows, terms, weight_bits, lanes, Kernel::best())
@@ -247,8 +247,8 @@ impl Spectral {
         }
     }
 
-    /// The product: `finish(words, out)` is called with the n words of each output, in `0..2^bits`, and the `out.len() /
-    /// outs` elements of `out` that belong to it. Runs on the threads of the current rayon pool.
+    /// The product: `finish(d, words, out)` is called with the number of each output, its n words, in `0..2^bits`, and the
+    /// `out.len() / outs` elements of `out` that belong to it. Runs on the threads of the current rayon pool.
     ///
     /// # Panics
     /// If weights or rows were made by another plan's shape, or `out` is not a multiple of the outputs long.
@@ -257,7 +257,7 @@ impl Spectral {
         rows: &SpectralRows,
         weights: &SpectralWeights,
         out: &mut [T],
-        finish: impl Fn(&[u64], &mut [T]) + Sync,
+        finish: impl Fn(usize, &[u64], &mut [T]) + Sync,
     ) {
         assert_eq!(weights.shape, (self.taps.len(), self.frequencies), "weights of another plan");
         let shape = (self.taps.len(), self.frequencies, self.primes());
@@ -271,14 +271,14 @@ impl Spectral {
             return;
         }
         let blocks = weights.lines.par_chunks_exact(self.pairs() * self.frequencies);
-        blocks.zip(out.par_chunks_mut(BLOCK * each)).for_each_init(
+        blocks.zip(out.par_chunks_mut(BLOCK * each)).enumerate().for_each_init(
             || kernel::Scratch::new(self),
-            |scratch, (weights, out)| {
+            |scratch, (index, (weights, out))| {
                 let outs = out.len() / each;
                 kernel::block(self.kernel, self, &rows.panels, weights, outs, scratch);
                 for (d, out) in out.chunks_exact_mut(each).enumerate() {
                     kernel::recombine(self.kernel, self, d, scratch);
-                    finish(&scratch.words, out);
+                    finish(index * BLOCK + d, &scratch.words, out);
                 }
             },
         );
@@ -305,20 +305,34 @@ fn primes_for(bits: u32, terms: usize, weight_bits: u32) -> Option<usize> {
     (2..=PRIMES.len()).find(|&count| fits(count))
 }
 
-/// Nanoseconds of a product on one core with AVX-512, up to a common factor: measured constants, see `examples/kernels.rs`.
+/// Panels up to this many bytes are read again from a cache.
+const NEAR_BYTES: f64 = (8 << 20) as f64;
+
+/// Nanoseconds of a product on one core, its rows included. The form of the sum follows the kernel's loops; its constants are
+/// fitted (by least squares of relative errors, on Zen 5 with AVX-512) to the shortest of repeated runs of 52 products with
+/// M = 2 to 64 and 5 to 1152 taps, of 48 and of 54 bits. Half of these are within 2.5% of it and all within 16%; of the rows alone,
+/// which are the smaller part, half within 6.5%, and some have cost twice as much. Other processors and kernels have
+/// other constants, and the rule keeps these: a wrong choice costs time only.
 fn cost(n: usize, lanes: usize, rows: usize, taps: usize, outs: usize, primes: usize) -> f64 {
+    let blocks = outs.div_ceil(BLOCK) as f64;
+    let tiled = outs.next_multiple_of(TILE) as f64;
     let [n, m, rows, taps, outs, primes] = [n, n / lanes, rows, taps, outs, primes].map(|x| x as f64);
     let stages = m.log2();
-    let per_output = n * taps / 200.0 + m * taps * (stages + 2.0) * 0.02 + n * (stages + 2.0) * 0.016;
-    let per_row = n * (stages + 3.0) * 0.02 + n * taps / rows * 0.05;
-    primes * (outs * per_output + rows * per_row) + outs * n * 0.2
+    let products = tiled * n * taps * 0.0042;
+    let weights = blocks * BLOCK as f64 * m * taps * (stages + 2.0) * 0.0207;
+    let back = outs * n * (stages + 2.0) * 0.0195;
+    let prepared_rows = rows * n * (stages + 3.0) * 0.0224 + n * taps * 0.069;
+    // Two bytes a residue. Every block reads all panels.
+    let far = blocks * (primes * n * taps * 2.0 - NEAR_BYTES).max(0.0) * 0.029;
+    primes * (products + weights + back + prepared_rows) + outs * n * 0.24 + far
 }
 
-/// The same of [`spa_gemm`](crate::gemm::spa_gemm), with the planes that it reads.
-fn gemm_cost(len: usize, bits: u32, terms: usize, outs: usize) -> f64 {
+/// The same of [`spa_gemm`](crate::gemm::spa_gemm) for the first `len` words, with the planes that it reads, fitted to the same
+/// products: half within 3%, nine of ten within 20%, the largest have cost half as much again.
+fn gemm_cost(n: usize, len: usize, bits: u32, rows: usize, terms: usize, outs: usize) -> f64 {
     let limbs = f64::from(bits.div_ceil(16).max(2));
-    let [len, terms, outs] = [len, terms, outs].map(|x| x as f64);
-    limbs * len * terms * (outs / 220.0 + 0.02)
+    let [n, len, rows, terms, outs] = [n, len, rows, terms, outs].map(|x| x as f64);
+    limbs * (len * terms * (outs * 0.0038 + 0.036) + rows * 2.0 * n * 0.039) + outs * len * 0.045
 }
 
 #[cfg(test)]

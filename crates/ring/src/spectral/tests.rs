@@ -102,7 +102,10 @@ fn check(case: &Case) {
         let prepared = plan.weights(&packed);
         let transformed = plan.rows(|row, words| words.copy_from_slice(&rows[row]));
         let mut out = vec![7; outs * n];
-        plan.multiply(&transformed, &prepared, &mut out, |words, out| out.copy_from_slice(words));
+        plan.multiply(&transformed, &prepared, &mut out, |d, words, out| {
+            assert_eq!(words, &expected[d * n..][..n], "{kernel:?} {case:?}, output {d}");
+            out.copy_from_slice(words);
+        });
         for (d, (got, expected)) in out.chunks_exact(n).zip(expected.chunks_exact(n)).enumerate() {
             assert_eq!(got, expected, "{kernel:?} {case:?}, output {d}");
         }
@@ -196,7 +199,7 @@ fn no_outputs() {
     let plan =
         Spectral::with_lanes(64, 48, 1, &[Term { row: 0, offset: 3 }], 12, 32, Kernel::best()).unwrap();
     let rows = plan.rows(|_, words| words.fill(1));
-    plan.multiply(&rows, &plan.weights(&PackedWeights::new(0, 1, 12, &[])), &mut [0u64; 0], |_, _| {
+    plan.multiply(&rows, &plan.weights(&PackedWeights::new(0, 1, 12, &[])), &mut [0u64; 0], |_, _, _| {
         panic!("no output")
     });
 }
