@@ -1,7 +1,7 @@
 //! What this machine takes, as it was measured once: where that is kept, and when it is measured anew.
 //!
 //! In the cache folder: `machine-KERNEL-THREADS.json` holds the constants, `links/HOST_PORT.json` the link to a server, and
-//! `choices/MODEL.json` what a server chose for a model, so that its clients' hints stay valid from one start to the next.
+//! `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay valid from one start to the next.
 //! Files that another processor, another version or an accident made are told apart and replaced.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use jaguar_engine::bundle::ModelId;
 use jaguar_engine::{calibrate, files};
 use jaguar_plan::machine::{Link, Machine, Placement};
-use jaguar_plan::{Choices, PROTOCOL_VERSION, planner};
+use jaguar_plan::{Choices, PROTOCOL_VERSION, Protocol, planner};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -149,9 +149,9 @@ pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
     Kept::<Link>::read(&link_path(cache?, address)).ok().flatten().filter(Link::is_sound)
 }
 
-/// What a server chose for this model before.
-pub fn kept_choices(cache: Option<&Path>, model: ModelId) -> Option<Choices> {
-    let path = choices_path(cache?, model);
+/// What a server chose for this model under this protocol before.
+pub fn kept_choices(cache: Option<&Path>, model: ModelId, protocol: Protocol) -> Option<Choices> {
+    let path = choices_path(cache?, model, protocol);
     Kept::<Choices>::read(&path).unwrap_or_else(|why| {
         eprintln!("{}: {why}; choosing anew", path.display());
         None
@@ -160,11 +160,11 @@ pub fn kept_choices(cache: Option<&Path>, model: ModelId) -> Option<Choices> {
 
 /// Keeps what a server chose.
 pub fn keep_choices(cache: &Path, model: ModelId, choices: &Choices) -> Result<()> {
-    Kept::new(choices.clone()).write(&choices_path(cache, model))
+    Kept::new(choices.clone()).write(&choices_path(cache, model, choices.protocol))
 }
 
-fn choices_path(cache: &Path, model: ModelId) -> PathBuf {
-    cache.join("choices").join(format!("{model}.json"))
+fn choices_path(cache: &Path, model: ModelId, protocol: Protocol) -> PathBuf {
+    cache.join("choices").join(format!("{model}-{protocol}.json"))
 }
 
 /// A link by name or from a file.
@@ -227,6 +227,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use jaguar_linear::layout::Packing;
     use jaguar_plan::machine::{PerByte, PerProduct, RingCosts};
 
     use super::*;
@@ -311,6 +312,28 @@ mod tests {
         old["content"] = "of another shape".into();
         std::fs::write(&path, old.to_string()).unwrap();
         assert!(kept_machine(&path).unwrap_err().contains("another version"));
+    }
+
+    /// What a model's hints are bound to outlasts a start of the server under the other protocol.
+    #[test]
+    fn each_protocol_keeps_its_choices() {
+        let folder = Folder::new("choices");
+        let model = ModelId([7; 32]);
+        let choices = |protocol, ring_dim| Choices {
+            protocol,
+            ring_dim,
+            modulus_bits: 48,
+            packings: vec![Packing::Tight],
+            digits: vec![3],
+        };
+        let kept = [choices(Protocol::Jaguar, 4096), choices(Protocol::Cheetah, 2048)];
+        for choices in &kept {
+            assert_eq!(kept_choices(Some(&folder.0), model, choices.protocol), None);
+            keep_choices(&folder.0, model, choices).unwrap();
+        }
+        for choices in &kept {
+            assert_eq!(kept_choices(Some(&folder.0), model, choices.protocol).as_ref(), Some(choices));
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     let choices = match &site {
         None => Choices::standard(network, args.protocol.into()),
         Some(site) => {
-            let kept = constants::kept_choices(cache.as_deref(), bundle.id());
+            let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
             planner::choose(network, args.protocol.into(), site, kept.as_ref())?
         }
     };

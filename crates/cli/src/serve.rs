@@ -143,7 +143,7 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
         (None, None) => Between::Measured(link::Shape::Lan.figures()),
     };
     let site = plan::site(&machine, &between);
-    let kept = constants::kept_choices(cache.as_deref(), bundle.id());
+    let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
     let choices = planner::choose(network, args.protocol.into(), &site, kept.as_ref())?;
     if let Some(cache) = &cache
         && kept.as_ref() != Some(&choices)
