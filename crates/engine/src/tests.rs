@@ -696,6 +696,15 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     let mut phases = Builder::new([1, 1024, 1024]);
     phases.conv(0, 1, 512, 512, 0, 1);
     greet(phases).unwrap();
+    // A kernel that nearly fills the ring, over a huge map: gigabytes of tiles. One of millions of taps.
+    let mut tiles = Builder::new([1, 2048, 2048]);
+    tiles.conv(0, 1, 43, 1, 0, 1);
+    let mut taps = Builder::new([1, 8192, 4096]);
+    taps.conv(0, 1, 4096, 4096, 0, 1);
+    for (network, what) in [(tiles, "tiles in one layer"), (taps, "taps in one layer")] {
+        let error = greet(network).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
     // A nonlinear layer behind a sum that has outgrown its ring.
     let mut wide = Builder::new([3, 8, 8]);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };

@@ -35,6 +35,26 @@ pub enum LayoutError {
         /// N.
         ring_dim: usize,
     },
+    /// Too many pieces: a plan lists each of them.
+    #[error("{found} {what} in one layer; at most {most} are taken")]
+    Pieces {
+        /// Taps, tiles, or kinds of ciphertexts.
+        what: &'static str,
+        /// How many, at least.
+        found: usize,
+        /// How many are allowed.
+        most: usize,
+    },
+}
+
+/// Taps of a kernel. (Kernels of real networks have up to hundreds.)
+const MAX_TAPS: usize = 1 << 18;
+
+/// Tiles of a layer, and ciphertexts that differ in more than their channels. (A picture of 4096 x 4096 is ten thousand.)
+const MAX_TILES: usize = 1 << 16;
+
+fn few(what: &'static str, found: usize, most: usize) -> Result<(), LayoutError> {
+    if found <= most { Ok(()) } else { Err(LayoutError::Pieces { what, found, most }) }
 }
 
 /// How far apart the maps of a ciphertext stand, where at least [`POWER_FROM`] fit.
@@ -105,7 +125,7 @@ impl Layout {
     /// Lays out `spec` over an input of `in_shape`, with the default packing.
     ///
     /// # Errors
-    /// When the kernel reaches further than the ring.
+    /// When the kernel reaches further than the ring, or the layer falls into too many pieces.
     ///
     /// # Panics
     /// When the layer does not fit its input, which `Network::validate` excludes.
@@ -116,7 +136,7 @@ impl Layout {
     /// As [`new`](Self::new), with a given packing.
     ///
     /// # Errors
-    /// When the kernel reaches further than the ring.
+    /// When the kernel reaches further than the ring, or the layer falls into too many pieces.
     ///
     /// # Panics
     /// When the layer does not fit its input, which `Network::validate` excludes.
@@ -161,6 +181,7 @@ impl Layout {
     ) -> Result<Self, LayoutError> {
         let [_, h, w] = in_shape;
         let [top, left, bottom, right] = spec.pads;
+        few("taps", spec.kernel[0].saturating_mul(spec.kernel[1]), MAX_TAPS)?;
         let out = |axis: usize, size: usize, pads: usize| {
             (size + pads - spec.dilation[axis] * (spec.kernel[axis] - 1) - 1) / spec.stride[axis] + 1
         };
@@ -194,16 +215,13 @@ impl Layout {
         let shared_columns = if dense { left.min(right) } else { 0 };
         let shared_rows = (dense && bottom <= top).then_some(top + h);
 
-        let (tiles, row_stride, need) =
-            tile(ring_dim, plane, reach, shared_columns, shared_rows, aligned).ok_or(
-                LayoutError::KernelTooLarge { reach: reach[0] * (1 + reach[1]) + reach[1] + 1, ring_dim },
-            )?;
+        let (tiles, row_stride, need) = tile(ring_dim, plane, reach, shared_columns, shared_rows, aligned)?;
         let fit = ring_dim / need;
         let slot = match packing {
             Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
             _ => ring_dim / fit,
         };
-        Ok(Self {
+        let this = Self {
             ring_dim,
             spec: spec.clone(),
             in_shape,
@@ -216,7 +234,10 @@ impl Layout {
             row_stride,
             slot,
             slots: ring_dim / slot,
-        })
+        };
+        let kinds = this.tiles.len() * this.phases.len().min(this.ciphertexts_per_tile());
+        few("kinds of ciphertexts", kinds, MAX_TILES)?;
+        Ok(this)
     }
 
     /// N.
@@ -382,7 +403,7 @@ fn tile(
     shared_columns: usize,
     shared_rows: Option<usize>,
     aligned: bool,
-) -> Option<(Vec<Tile>, usize, usize)> {
+) -> Result<(Vec<Tile>, usize, usize), LayoutError> {
     let [oh, ow] = plane;
     let footprint = |th: usize, tw: usize| {
         let stride = tw + reach[1] - if tw == ow { shared_columns } else { 0 };
@@ -418,7 +439,9 @@ fn tile(
             break; // more columns of tiles than the best has tiles
         }
     }
-    let (_, th, tw) = best?;
+    let too_large = LayoutError::KernelTooLarge { reach: reach[0] * (1 + reach[1]) + reach[1] + 1, ring_dim };
+    let (count, th, tw) = best.ok_or(too_large)?;
+    few("tiles", count, MAX_TILES)?;
     let (row_stride, need) = footprint(th, tw);
     let mut tiles = Vec::new();
     for row in (0..oh).step_by(th) {
@@ -426,7 +449,7 @@ fn tile(
             tiles.push(Tile { row, column, height: th.min(oh - row), width: tw.min(ow - column) });
         }
     }
-    Some((tiles, row_stride, need))
+    Ok((tiles, row_stride, need))
 }
 
 #[cfg(test)]

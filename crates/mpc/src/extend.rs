@@ -319,7 +319,8 @@ impl Extend {
         Ok(Self { blocks })
     }
 
-    /// Its blocks, for who runs them step by step.
+    /// Its blocks, for who runs them step by step. (The one block of the full range takes all its flights in one step:
+    /// it may not share a batch with other blocks, whose messages would be under way then.)
     pub fn into_blocks(self) -> Vec<Block> {
         self.blocks
     }

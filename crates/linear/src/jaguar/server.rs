@@ -10,6 +10,7 @@ use jaguar_ring::spectral::{Spectral, SpectralWeights};
 use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
+use zeroize::Zeroizing;
 
 use super::{A_HALF_BITS, Layer};
 use crate::layout::Layout;
@@ -204,7 +205,7 @@ impl ServerLayer {
         let [channels, h, w] = layout.out_shape();
         let mut masks = vec![0; layout.outputs()];
         masks.par_chunks_mut(h * w).enumerate().for_each_init(
-            || (p0.scratch(), vec![0; layout.ring_dim()]),
+            || (p0.scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
             |(scratch, z0), (d, plane)| {
                 layer.masks(mask_seed, d, plane);
                 for (t, tile) in layout.tiles().iter().enumerate() {

@@ -17,6 +17,7 @@ const WEIGHT_BITS: u32 = 12;
 
 struct Case {
     layer: Layer,
+    weight_bits: u32,
     weights: Weights,
     /// Signed inputs.
     x: Vec<i64>,
@@ -32,22 +33,34 @@ impl Case {
         seed: u64,
         extreme: bool,
     ) -> Option<Self> {
+        Self::with_weights(params, spec, in_shape, (n, WEIGHT_BITS), seed, extreme)
+    }
+
+    fn with_weights(
+        params: Parameters,
+        spec: Linear,
+        in_shape: Shape,
+        (n, weight_bits): (u32, u32),
+        seed: u64,
+        extreme: bool,
+    ) -> Option<Self> {
         let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
         let layout = Layout::new(params.ring_dim(), &spec, in_shape).ok()?;
-        let layer = Layer::new(params, layout, 3, n, WEIGHT_BITS, seed.is_multiple_of(3)).ok()?;
+        let layer = Layer::new(params, layout, 3, n, weight_bits, seed.is_multiple_of(3)).ok()?;
         let (count, terms) = (spec.out_channels, layer.layout.terms_per_output());
         let mut signed = |bits: u32| {
             let v = (prg.next_u64() >> (64 - bits)) as i64 - (1 << (bits - 1));
             if extreme { if v < 0 { -(1 << (bits - 1)) + 1 } else { (1 << (bits - 1)) - 1 } } else { v }
         };
-        let weights = (0..count * terms).map(|_| signed(WEIGHT_BITS).max(-2047) as i16).collect();
+        let least = 1 - (1 << (weight_bits - 1));
+        let weights = (0..count * terms).map(|_| signed(weight_bits).max(least) as i16).collect();
         let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..count).map(|_| signed(n)).collect())
         } else {
             Bias::PerElement((0..layer.layout.outputs()).map(|_| signed(n)).collect())
         };
         let x = (0..in_shape.iter().product()).map(|_| signed(n)).collect();
-        Some(Self { layer, weights: Weights { weights, bias }, x, ring: Ring::new(params) })
+        Some(Self { layer, weight_bits, weights: Weights { weights, bias }, x, ring: Ring::new(params) })
     }
 
     /// Σ w·x + bias.
@@ -61,7 +74,7 @@ impl Case {
         let (layer, ring) = (&self.layer, &self.ring);
         let public = PublicSeed([9; 32]);
         let (hint_key, mask_seed) = ([5; 32], [query as u8; 32]);
-        let server = ServerLayer::new(layer.clone(), &self.weights, WEIGHT_BITS);
+        let server = ServerLayer::new(layer.clone(), &self.weights, self.weight_bits);
         let p1 = public.p1(&layer.params);
         let hint =
             server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
@@ -239,6 +252,25 @@ fn other_secure_parameters_work_too() {
     for (ring_dim, k, n) in [(2048, 53, 18), (4096, 54, 20), (2048, 45, 14)] {
         let params = Parameters::new(ring_dim, k).unwrap();
         Case::new(params, spec(3, [3, 3], 1, 1, 1), [6, 9, 9], n, 4, false).unwrap().check_within_one_ulp();
+    }
+}
+
+/// The ends of what a plan may choose: the widest and the narrowest ring and activations, weights of up to 16 bits, all operands as
+/// large as they can be.
+#[test]
+fn the_ends_of_the_parameters_within_one_ulp() {
+    for (ring_dim, k, n, weight_bits) in
+        [(2048, 32, 12, 8), (2048, 53, 20, 14), (2048, 53, 20, 16), (4096, 54, 20, 16), (2048, 48, 8, 16)]
+    {
+        let params = Parameters::new(ring_dim, k).unwrap();
+        for (spec, shape) in
+            [(spec(20, [3, 3], 1, 1, 1), [64, 7, 7]), (spec(17, [1, 1], 1, 0, 1), [3000, 1, 1])]
+        {
+            for (seed, extreme) in [(3, true), (4, true), (5, false)] {
+                let case = Case::with_weights(params, spec.clone(), shape, (n, weight_bits), seed, extreme);
+                case.unwrap_or_else(|| panic!("N = {ring_dim}, k = {k}, n = {n}")).check_within_one_ulp();
+            }
+        }
     }
 }
 
