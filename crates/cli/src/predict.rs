@@ -122,6 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut next = Some(Next { prepared: ready.prepare_query(&mut bars)?, session: 0 });
     // The first query has brought the hint; now others may read it.
     let mut ahead = Ahead::new(inputs.len() - 1);
+    let mut lost = None;
     if args.ahead != Some(0) {
         ahead.open(1, move || {
             let connected = dial.connect()?;
@@ -132,7 +133,9 @@ pub fn run(args: &Args) -> Result<()> {
         });
     }
     for (input, path) in inputs.iter().zip(&args.inputs) {
-        let Some(Next { prepared, session }) = next else { anyhow::bail!("no connection is left") };
+        let Some(Next { prepared, session }) = next else {
+            return Err(lost.map_or_else(|| anyhow::anyhow!("no connection is left"), Into::into));
+        };
         let (prediction, report, ready) = prepared.run(input, &mut bars)?;
         bars.finish();
         if let Some(trace) = &mut trace {
@@ -141,7 +144,16 @@ pub fn run(args: &Args) -> Result<()> {
         let predicted = Predicted::new(ready.plan(), &report, site.as_ref());
         show(args, path.display().to_string(), &model, ready.network(), &prediction, (&report, predicted))?;
         ahead.add(session, ready);
-        next = ahead.take()?;
+        next = loop {
+            match ahead.take() {
+                Ok(next) => break next,
+                // The other connection does what this one was to.
+                Err(e) => {
+                    eprintln!("note: a connection broke off while it prepared a picture ({e})");
+                    lost = Some(e);
+                }
+            }
+        };
         if let Some(reason) = ahead.not_opened() {
             eprintln!("note: no second connection ({reason}); one picture is prepared after the other");
         }

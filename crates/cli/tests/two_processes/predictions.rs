@@ -323,6 +323,20 @@ fn pictures_are_prepared_ahead() {
     assert_eq!(finished.succeeded().lines().count(), pictures.len());
 }
 
+/// A second connection that breaks off while it prepares a picture is named, and the first one does the rest.
+#[test]
+fn a_second_connection_that_breaks_is_done_without() {
+    let it = Deployment::new("ahead-cut", &[]);
+    let photo = photo();
+    let alone = &it.ask("cache", &[&photo])[0];
+    // In the middle of p0, the first that a client sends of a query.
+    let setup = number(alone, "cost/model/bytes_up") + number(alone, "cost/client/bytes_up");
+    let address = crate::relay::cutting(&it.server.address, setup + 6000);
+    let finished = it.client(&address, "cache", &[&*photo; 3]).finish(WATCHDOG);
+    assert!(finished.stderr.contains("note: a connection broke off"), "{}", finished.stderr);
+    assert_eq!(finished.succeeded().lines().count(), 3);
+}
+
 /// The timeline is one that a trace viewer opens: its spans have what they need, nest, and are the network's, at both parties.
 #[test]
 fn a_timeline_of_both_parties() {

@@ -65,6 +65,33 @@ impl Relay {
     }
 }
 
+/// Relays to `server`, and cuts every connection but the first once the client has sent so many bytes over it. Returns where the
+/// client connects to.
+pub fn cutting(server: &str, after: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = server.to_owned();
+    thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
+            for socket in [&client, &server] {
+                socket.set_nodelay(true).expect("a socket");
+            }
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let (back, both) = ((clone(&server), clone(&client)), [clone(&server), clone(&client)]);
+            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
+            thread::spawn(move || {
+                copy(client, server, &AtomicU64::new(0), &mut |count| {
+                    if number > 0 && count >= after {
+                        both.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+                    }
+                });
+            });
+        }
+    });
+    address
+}
+
 fn copy(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, watch: &mut dyn FnMut(u64)) {
     let mut buffer = vec![0; 1 << 14];
     while let Ok(n @ 1..) = from.read(&mut buffer) {

@@ -377,5 +377,6 @@ pub(crate) fn client_phases(spec: &Linear, in_shape: Shape, weights: &Weights, x
     let params = Parameters::DEFAULT;
     let layout = Layout::new(params.ring_dim(), spec, in_shape).unwrap();
     let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS, true).unwrap();
-    Case { layer, weights: weights.clone(), x: x.to_vec(), ring: Ring::new(params) }.run(1).2
+    let (weights, x) = (weights.clone(), x.to_vec());
+    Case { layer, weight_bits: WEIGHT_BITS, weights, x, ring: Ring::new(params) }.run(1).2
 }
