@@ -16,7 +16,7 @@ pub struct ClientPrepared {
     /// How many ciphertexts have been sent.
     sent: usize,
     /// The client's share of the layer's output, `[C, H, W]` modulo 2^n. Known before the input is.
-    pub output: Vec<u64>,
+    pub output: Zeroizing<Vec<u64>>,
 }
 
 /// Prepares `layer` for one query.
@@ -61,7 +61,7 @@ pub fn prepare(
     let [channels, h, w] = layout.out_shape();
     let hint_ring = layer.hint_ring();
     let small = secret.for_responses(&hint_ring);
-    let mut output = vec![0; layout.outputs()];
+    let mut output = Zeroizing::new(vec![0; layout.outputs()]);
     output.par_chunks_mut(h * w).enumerate().for_each_init(
         || (hint_ring.residues(), Zeroizing::new(vec![0u64; n])),
         |(response, product), (d, plane)| {
@@ -124,6 +124,6 @@ impl ClientPrepared {
     pub fn run(mut self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<Vec<u64>, WireError> {
         assert_eq!(x.len(), layer.layout.in_shape().iter().product::<usize>(), "input of another shape");
         self.send(layer, channel, x)?;
-        Ok(self.output)
+        Ok(std::mem::take(&mut *self.output))
     }
 }

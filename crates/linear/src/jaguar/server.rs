@@ -32,7 +32,7 @@ pub struct ServerLayer {
 /// What the server keeps of one layer for one query. Used once: `run` consumes it.
 pub struct ServerPrepared {
     /// B − z0 at the outputs, `[C, H, W]`.
-    masks: Vec<u64>,
+    masks: Zeroizing<Vec<u64>>,
 }
 
 /// What the client sent of one layer: b at the coefficients that are read.
@@ -203,7 +203,7 @@ impl ServerLayer {
         let layer = &self.layer;
         let layout = &layer.layout;
         let [channels, h, w] = layout.out_shape();
-        let mut masks = vec![0; layout.outputs()];
+        let mut masks = Zeroizing::new(vec![0; layout.outputs()]);
         masks.par_chunks_mut(h * w).enumerate().for_each_init(
             || (p0.scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
             |(scratch, z0), (d, plane)| {
@@ -316,7 +316,8 @@ impl ServerLayer {
                 },
             );
         }
-        phases
+        // Each mask became a share.
+        std::mem::take(&mut *phases)
     }
 }
 
