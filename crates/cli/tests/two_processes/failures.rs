@@ -1,6 +1,6 @@
 //! What can be wrong on one machine ends in one clear line and a failing exit code.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -182,14 +182,15 @@ fn addresses_that_cannot_be() {
     fails(&["serve", &model, "--listen", &taken_at], &["listening on", &taken_at, "in use"]);
     fails(&["serve", &model, "--listen", "nonsense"], &["listening on nonsense"]);
     fails(&["serve", &model, "--listen", "203.0.113.1:7447"], &["listening on 203.0.113.1:7447"]);
-    drop(taken);
     let cache = folder.path("cache");
     let photo = repository("demo/photo.jpg");
     let predict = |server: &str, parts: &[&str]| {
         fails(&["predict", "--server", server, "--cache", &cache, &photo], parts);
     };
-    // Nobody is listening there any more.
-    predict(&taken_at, &["connecting to", &taken_at, "refused"]);
+    // The near end of a connection: nobody listens there, and nobody else gets that port while it is open.
+    let connection = TcpStream::connect(&taken_at).unwrap();
+    let deaf = connection.local_addr().unwrap().to_string();
+    predict(&deaf, &["connecting to", &deaf, "refused"]);
     for nonsense in
         ["nonsense", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "", ":", "no.such.host.invalid:7447"]
     {
