@@ -119,12 +119,10 @@ fn show(machine: &Machine) {
         ]);
     }
     crate::say!("\n{}\n", trimmed(&rings));
-    crate::say!(
-        "a core makes {:.1} M correlated OTs a second as their sender, {:.1} M as their receiver, pads included\n",
-        1e-6 / machine.cot_sent,
-        1e-6 / machine.cot_received
+    let mut nonlinear = plain(
+        &["nonlinear", "digits", "a COT ns: sent", "received", "a byte online ns: client", "server", "both"],
+        1,
     );
-    let mut nonlinear = plain(&["online, ns a byte", "digits", "client", "server", "both"], 1);
     for kind in Kind::ALL {
         for digit in DIGITS {
             if kind == Kind::Extension && digit != DIGITS[0] {
@@ -134,6 +132,8 @@ fn show(machine: &Machine) {
             nonlinear.add_row([
                 format!("{kind:?}").to_lowercase(),
                 if kind == Kind::Extension { "-".into() } else { digit.to_string() },
+                format!("{:.1}", machine.cots[kind as usize].sent * 1e9),
+                format!("{:.1}", machine.cots[kind as usize].received * 1e9),
                 format!("{:.2}", per_byte.client * 1e9),
                 format!("{:.2}", per_byte.server * 1e9),
                 format!("{:.2}", per_byte.both * 1e9),

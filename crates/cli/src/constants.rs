@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::link::Shape;
 
 /// The version of these files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -228,7 +228,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{PerByte, PerProduct, RingCosts};
+    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts};
 
     use super::*;
 
@@ -252,8 +252,7 @@ mod tests {
             threads: rayon::current_num_threads(),
             speedup: 1.0,
             rings: rings.collect(),
-            cot_sent: 1e-8,
-            cot_received: 1e-8,
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
@@ -300,7 +299,10 @@ mod tests {
         assert!(refused(Machine { kernel: "old".into(), ..good.clone() }).contains("old kernels"));
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(refused(Machine { rings: vec![], ..good.clone() }).contains("damaged"));
-        assert!(refused(Machine { cot_sent: -1.0, ..good.clone() }).contains("damaged"));
+        assert!(
+            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 4], ..good.clone() })
+                .contains("damaged")
+        );
         let mut few = good.clone();
         few.rings.truncate(1);
         assert!(refused(few).contains("damaged"));

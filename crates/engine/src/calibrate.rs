@@ -15,7 +15,7 @@ use jaguar_mpc::{
 };
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::PlanError;
-use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerProduct, RingCosts};
+use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
 use jaguar_plan::planner::RINGS;
 use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
@@ -65,20 +65,10 @@ pub fn measure(hear: &mut dyn FnMut(&str)) -> Result<Machine, EngineError> {
     hear("threads");
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
     hear("nonlinear layers");
-    let (cot_sent, cot_received, nonlinear) = nonlinear()?;
+    let (cots, nonlinear) = nonlinear()?;
     hear("loopback");
     let loopback = loopback()?;
-    Ok(Machine {
-        cpu: cpu(),
-        kernel: kernel().into(),
-        threads,
-        speedup,
-        rings,
-        cot_sent,
-        cot_received,
-        nonlinear,
-        loopback,
-    })
+    Ok(Machine { cpu: cpu(), kernel: kernel().into(), threads, speedup, rings, cots, nonlinear, loopback })
 }
 
 /// The processor's name.
@@ -317,6 +307,10 @@ fn ring_costs(params: Parameters) -> Result<RingCosts, EngineError> {
 /// x and y with a·x + b·y = c for both (a, b, c); not less than nothing.
 fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
     let determinant = a * e - b * d;
+    if determinant == 0.0 {
+        // Nothing tells the two apart: they count alike.
+        return [positive((c + f) / (a + b + d + e)); 2];
+    }
     [positive((c * e - b * f) / determinant), positive((a * f - c * d) / determinant)]
 }
 
@@ -410,7 +404,7 @@ struct Spent {
 
 type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];
 
-fn nonlinear() -> Result<(f64, f64, PerKind), EngineError> {
+fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), EngineError> {
     let steps: Vec<(Kind, u32, Step)> = Kind::ALL
         .into_iter()
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, Step::new(kind, digit))))
@@ -447,13 +441,13 @@ fn nonlinear() -> Result<(f64, f64, PerKind), EngineError> {
     let (client, server) = between(one)?;
 
     // Every COT costs what it costs on the side that sends or receives it: two equations, from both parties' times.
-    let of = |kind: Kind, digit: u32| {
-        steps.iter().position(|(k, d, _)| (*k, *d) == (kind, digit)).expect("it was measured")
-    };
-    let relu = of(Kind::Relu, DIGITS[DIGITS.len() - 1]);
-    let cost = steps[relu].2.cost();
-    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
-    let [received, sent] = solve([a, b, client[relu].preparing], [b, a, server[relu].preparing]);
+    let cots = Kind::ALL.map(|kind| {
+        let i = steps.iter().rposition(|(k, ..)| *k == kind).expect("every kind was measured");
+        let cost = steps[i].2.cost();
+        let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+        let [received, sent] = solve([a, b, client[i].preparing], [b, a, server[i].preparing]);
+        PerCot { sent, received }
+    });
 
     let mut table = PerKind::default();
     for (i, (kind, digit, step)) in steps.iter().enumerate() {
@@ -465,7 +459,7 @@ fn nonlinear() -> Result<(f64, f64, PerKind), EngineError> {
             both: client[i].both / bytes,
         };
     }
-    Ok((sent, received, table))
+    Ok((cots, table))
 }
 
 /// Seconds in which this party worked.

@@ -67,6 +67,15 @@ pub struct PerByte {
     pub both: f64,
 }
 
+/// Seconds for each correlated OT, its pads and what is made of them included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerCot {
+    /// On the side that sends it.
+    pub sent: f64,
+    /// On the side that receives it.
+    pub received: f64,
+}
+
 /// The products of small weights with words, by the shape that decides how well they run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerProduct {
@@ -123,10 +132,8 @@ pub struct Machine {
     pub speedup: f64,
     /// By ring.
     pub rings: Vec<RingCosts>,
-    /// Preparation: one correlated OT on the side that sends it, its pads and what is made of them included.
-    pub cot_sent: f64,
-    /// The same on the side that receives it.
-    pub cot_received: f64,
+    /// Preparation: by [`Kind`].
+    pub cots: [PerCot; Kind::ALL.len()],
     /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
     /// Two processes on this machine.
@@ -170,8 +177,7 @@ impl Machine {
             && self.speedup >= 1.0
             && !self.rings.is_empty()
             && self.rings.iter().all(ring)
-            && time(self.cot_sent)
-            && time(self.cot_received)
+            && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
     }
@@ -212,8 +218,7 @@ pub(crate) mod tests {
             threads: 2,
             speedup: 2.0,
             rings: crate::planner::RINGS.map(ring).to_vec(),
-            cot_sent: 2e-8,
-            cot_received: 1e-8,
+            cots: [PerCot { sent: 2e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }

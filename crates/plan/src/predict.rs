@@ -181,7 +181,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         a_half_seconds = sum(&|n| n.a_half_seconds);
         hint_seconds = sum(&|n| n.hint_seconds)
             .map(|computing| overlapped(computing, hint_bytes as f64 / site.link.bytes_per_second));
-        preparation.work = both(&|n| n.preparation.seconds).map(|s| with(s, preparing(&result, site)));
+        preparation.work =
+            both(&|n| n.preparation.seconds).map(|s| with(s, preparing(Kind::MaxPool, &result, site)));
         preparation.seconds = preparation.work.and_then(|work| {
             let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
             let computing = beside(work, cores, site);
@@ -195,8 +196,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         online.work = both(&|n| n.online.seconds).map(|s| with(s, result_work));
         let computing = plan.steps.iter().map(|s| step_online(s, site)).sum::<Option<f64>>();
         online.seconds = computing.map(|computing| {
-            let bytes = (online.bytes_up + online.bytes_down) as f64;
-            overlapped(computing + result_both, bytes / site.link.bytes_per_second)
+            let most = online.bytes_up.max(online.bytes_down) as f64;
+            overlapped(computing + result_both, most / site.link.bytes_per_second)
                 + online.rounds as f64 * site.link.round_trip
         });
     }
@@ -293,10 +294,10 @@ pub(crate) fn linear_work(layer: &jaguar::Layer, costs: &RingCosts) -> LinearWor
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn preparing(cost: &Cost, site: &Site<'_>) -> Seconds {
+pub(crate) fn preparing(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
-    let Machine { cot_sent, cot_received, .. } = site.machine;
-    Seconds { client: a * cot_received + b * cot_sent, server: a * cot_sent + b * cot_received }
+    let cot = site.machine.cots[kind as usize];
+    Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
 
 /// Each party's work in a nonlinear step, and the time of both together.
@@ -338,7 +339,8 @@ fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<LinearWork>> {
 /// Work of both roles before the input, on one core.
 pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default().preparation;
-    let cots = protocols(step).map(|(.., cost)| preparing(&cost, site)).fold(Seconds::default(), with);
+    let cots =
+        protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(Seconds::default(), with);
     Some(linear.client + linear.server + cots.client + cots.server)
 }
 
@@ -356,7 +358,7 @@ pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> 
     let linear = step_linear(step, site)?.unwrap_or_default().preparation;
     let speedup = site.machine.speedup;
     let linear = Seconds { client: linear.client / speedup, server: linear.server / speedup };
-    Some(protocols(step).map(|(.., cost)| preparing(&cost, site)).fold(linear, with))
+    Some(protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(linear, with))
 }
 
 fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
@@ -400,7 +402,7 @@ pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
     let cost = step.cost;
     let before = beside(step_preparation(step, site)?, step_cores(step, site)?, site);
     let upload = step.layer.as_ref().map_or(0, |l| l.upload_bytes() as u64);
-    let transfer = (cost.up + cost.down + upload) as f64 / site.link.bytes_per_second;
+    let transfer = (cost.up + upload).max(cost.down) as f64 / site.link.bytes_per_second;
     Some(
         before
             + overlapped(step_online(step, site)?, transfer)
