@@ -93,9 +93,9 @@ fn measure(case: &Case, ring: &Ring, repeats: usize) -> [f64; 3] {
     let p0 = ZeroKey::new(ring, &p0, &mut prg);
     let mut x = vec![0; case.shape.iter().product()];
     prg.fill_words(&mut x, layer.input_bits());
-    let (uploads, upload_bits) = layer.upload();
-    let mut b = vec![0; uploads];
-    prg.fill_words(&mut b, upload_bits);
+    // As packed: any bytes are.
+    let mut b = vec![0; layer.upload_bytes()];
+    prg.fill(&mut b);
 
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..repeats {
@@ -105,7 +105,7 @@ fn measure(case: &Case, ring: &Ring, repeats: usize) -> [f64; 3] {
         times[1].push(timed(|| server.prepare_model(&public)).1);
         let prepared = server.prepare(ring, &[5; 32], &p0, &[6; 32]);
         let (mut to_server, mut to_client) = memory_pair();
-        to_server.send_packed(&b, upload_bits).and_then(|()| to_server.flush()).expect("a queue in memory");
+        to_server.send(&b).and_then(|()| to_server.flush()).expect("a queue in memory");
         let online = || server.run(prepared, server.receive(&mut to_client).expect("what was sent"), &x);
         times[2].push(timed(online).1);
     }
