@@ -39,7 +39,7 @@ pub struct Table {
     pub notes: String,
 }
 
-/// What issue 3 asks for, and what was measured.
+/// What was set out to be reached, and what was measured.
 #[derive(Clone)]
 pub struct Goal {
     pub what: String,

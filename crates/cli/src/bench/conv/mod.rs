@@ -217,7 +217,7 @@ fn scaling(repeats: u32) -> Result<f64> {
     Ok(on(1)? / on(2)?)
 }
 
-/// What issue 3 asks of single layers.
+/// What was set out to be reached with single layers.
 fn goals(rows: &[Row], groups: &[Group], scaling: f64) -> Vec<Goal> {
     let mut goals = Vec::new();
     for group in groups {

@@ -27,7 +27,7 @@ pub fn all(runs: &[Run], link: Option<Shape>) -> Vec<Table> {
     tables
 }
 
-/// What issue 3 asks of a network: seconds of a query and online, over loopback; MiB of a query and of the hint.
+/// What was set out to be reached with a network: seconds of a query and online, over loopback; MiB of a query and of the hint.
 struct Goals {
     network: &'static str,
     query: Option<f64>,

@@ -152,6 +152,8 @@ fn pool(bits: u32, elements: usize) -> (usize, Step) {
 
 /// What a session runs, by name.
 pub const SESSION_RELU: &str = "ReLU 16 > 30, digits of 4, lowest bit ignored, exact";
+/// The same without the extension.
+pub const PLAIN_RELU: &str = "ReLU 16 > 16, digits of 4, lowest bit ignored, exact";
 pub const SESSION_RELU6: &str = "ReLU6 16 > 30, lowest bit ignored, exact";
 
 /// Single operations.
