@@ -403,7 +403,7 @@ mod tests {
             assert_eq!(row.cots, cost.cots_from_client + cost.cots_from_server, "{}", case.name);
             assert_eq!(row.limit() > 0.0, row.cots > 0, "{}", case.name);
         }
-        assert_eq!(goals(&rows, &PEAKS).len(), 5);
+        assert_eq!(goals(&rows, &PEAKS).len(), 6);
         // Both flows of Table 2, and as many cells as columns.
         assert_eq!(counted(&rows).rows.len(), 5);
         for table in [times(&rows), counted(&rows), network(&rows, None)] {
