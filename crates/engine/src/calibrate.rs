@@ -143,15 +143,7 @@ impl Probe {
     ) -> Result<Self, EngineError> {
         // Two limbs leave little room above the noise; the time does not depend on these widths.
         let (activation_bits, shift) = if params.modulus_bits() < 40 { (6, 8) } else { (16, 12) };
-        let spec = Linear {
-            out_channels,
-            kernel: [kernel; 2],
-            stride: [1; 2],
-            dilation: [1; 2],
-            pads: [kernel / 2; 4],
-            groups,
-            shift,
-        };
+        let spec = Linear { groups, ..Linear::same(out_channels, kernel, shift) };
         let layer = Layout::new(params.ring_dim(), &spec, in_shape)
             .map_err(LayerError::from)
             .and_then(|layout| Layer::new(params, layout, 0, activation_bits, WEIGHT_BITS, false))

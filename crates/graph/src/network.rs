@@ -190,8 +190,9 @@ pub struct InputSpec {
     pub channels_last: bool,
 }
 
-/// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the pixels as
+/// they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageSpec {
     /// Resize before the crop.
     pub resize: Resize,
@@ -204,9 +205,10 @@ pub struct ImageSpec {
 }
 
 /// How an image is brought to the network's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resize {
     /// Straight to height and width, whatever the shape.
+    #[default]
     Exact,
     /// The shorter side to this many pixels, then the centre is cut out.
     Shorter(u32),
@@ -272,6 +274,19 @@ impl Op {
 }
 
 impl Linear {
+    /// A convolution of `kernel` x `kernel` that keeps an input's size (for odd kernels): stride 1, as many zeros around it, one group.
+    pub fn same(out_channels: usize, kernel: usize, shift: u32) -> Self {
+        Self {
+            out_channels,
+            kernel: [kernel; 2],
+            stride: [1; 2],
+            dilation: [1; 2],
+            pads: [kernel / 2; 4],
+            groups: 1,
+            shift,
+        }
+    }
+
     /// `[H_out, W_out]` over an input of shape `[C, H, W]`; `None` if the kernel does not fit or the parameters
     /// are out of range.
     pub fn output_hw(&self, input: Shape) -> Option<[usize; 2]> {

@@ -399,15 +399,7 @@ mod tests {
     const F: u32 = 12;
 
     fn pointwise(out_channels: usize) -> Linear {
-        Linear {
-            out_channels,
-            kernel: [1, 1],
-            stride: [1, 1],
-            dilation: [1, 1],
-            pads: [0; 4],
-            groups: 1,
-            shift: F,
-        }
+        Linear::same(out_channels, 1, F)
     }
 
     fn random(prg: &mut Prg, count: usize, bits: u32) -> Vec<i64> {

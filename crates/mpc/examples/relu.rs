@@ -1,6 +1,4 @@
-//! Measures a batch of ReLUs between two threads: `relu [--count N] [--bits n] [--out n] [--digit m]
-//! [--ignored s]
-//! [--six j] [--real] [--json]`.
+//! Measures a batch of ReLUs between two threads: `cargo run --release -p jaguar-mpc --example relu -- --help`.
 //!
 //! Prints, for each party, seconds per phase without the time spent waiting for the other, bytes and COTs per
 //! element. COTs come from a stand-in without security that costs next to nothing, or with `--real` from the
@@ -8,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use jaguar_mpc::{MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
 use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
 use jaguar_wire::{Channel, Phase, memory_pair};
@@ -83,48 +82,33 @@ impl<S: CotSource> CotSource for Timed<S> {
     }
 }
 
-#[derive(Clone, Copy)]
+/// What a batch of ReLUs costs between two threads.
+#[derive(Clone, Copy, Parser)]
 struct Options {
+    /// How many.
+    #[arg(long, default_value_t = 1 << 20)]
     count: usize,
+    /// Shares come modulo 2^BITS.
+    #[arg(long, default_value_t = 16)]
     bits: u32,
+    /// And leave modulo 2^OUT (at least BITS).
+    #[arg(long, default_value_t = 16)]
     out: u32,
+    /// Bits a digit.
+    #[arg(long, default_value_t = 4)]
     digit: u32,
+    /// Low bits that the sign ignores.
+    #[arg(long, default_value_t = 0)]
     ignored: u32,
+    /// ReLU6, with 6 at 2^SIX.
+    #[arg(long)]
     six: Option<u32>,
+    /// COTs from the real source.
+    #[arg(long)]
     real: bool,
+    /// Print the figures as JSON.
+    #[arg(long)]
     json: bool,
-}
-
-impl Options {
-    fn parse() -> Self {
-        let mut this = Self {
-            count: 1 << 20,
-            bits: 16,
-            out: 16,
-            digit: 4,
-            ignored: 0,
-            six: None,
-            real: false,
-            json: false,
-        };
-        let mut args = std::env::args().skip(1);
-        while let Some(arg) = args.next() {
-            let mut number = || args.next().and_then(|v| v.parse::<u32>().ok()).expect("a number");
-            match arg.as_str() {
-                "--count" => this.count = number() as usize,
-                "--bits" => this.bits = number(),
-                "--out" => this.out = number(),
-                "--digit" => this.digit = number(),
-                "--ignored" => this.ignored = number(),
-                "--six" => this.six = Some(number()),
-                "--real" => this.real = true,
-                "--json" => this.json = true,
-                other => panic!("unknown option {other}"),
-            }
-        }
-        this.out = this.out.max(this.bits);
-        this
-    }
 }
 
 /// What one party measured.
@@ -204,6 +188,7 @@ fn party<S: CotSource>(
 
 fn main() {
     let o = Options::parse();
+    let o = Options { out: o.out.max(o.bits), ..o };
     let mask = u64::MAX >> (64 - o.bits);
     let shares = [1, 2].map(|s| (0..o.count as u64).map(|i| mix(i * 2 + s) & mask).collect::<Vec<_>>());
     let (a, b) = memory_pair();

@@ -8,13 +8,22 @@
 
 use std::time::Instant;
 
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use jaguar_ot::{Block, Cots, Role, Tccr};
 use jaguar_wire::{Channel, memory_pair};
 
-/// What is measured.
+/// How fast this machine makes correlated OTs.
+#[derive(Parser)]
 struct Options {
+    /// COTs of a run.
+    #[arg(long, default_value_t = 1 << 24, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     count: usize,
+    /// Runs.
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat: usize,
+    /// Print the figures as JSON.
+    #[arg(long)]
     json: bool,
 }
 
@@ -35,7 +44,7 @@ struct Figures {
 const CHUNK: usize = 1 << 16;
 
 fn main() {
-    let options = parse();
+    let options = Options::parse();
     let (a, b) = memory_pair();
     let (client, server) = std::thread::scope(|scope| {
         let server = scope.spawn(|| party(b, Role::Server, &options));
@@ -81,26 +90,6 @@ fn main() {
     );
     println!("wire            {bytes:8.4} bytes a COT");
     println!("hash            {hash:8.3} ns      {:.1} GB/s of pads", 16.0 / hash);
-}
-
-fn parse() -> Options {
-    let mut options = Options { count: 1 << 24, repeat: 5, json: false };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut number = || args.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-        match arg.as_str() {
-            "--json" => options.json = true,
-            "--count" => options.count = number().unwrap_or_else(|| usage()),
-            "--repeat" => options.repeat = number().unwrap_or_else(|| usage()),
-            _ => usage(),
-        }
-    }
-    options
-}
-
-fn usage() -> ! {
-    eprintln!("usage: cots [--count N] [--repeat R] [--json]");
-    std::process::exit(2);
 }
 
 fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {

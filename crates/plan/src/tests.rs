@@ -1,6 +1,6 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
-use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Resize, Window};
+use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
 use jaguar_linear::layout::Packing;
 
 use crate::machine::tests::round_figures;
@@ -11,27 +11,9 @@ use crate::{Choices, Plan, PlanError, Protocol};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 fn network() -> Network {
-    let conv = |out_channels, k: usize| {
-        Op::Linear(Linear {
-            out_channels,
-            kernel: [k; 2],
-            stride: [1; 2],
-            dilation: [1; 2],
-            pads: [k / 2; 4],
-            groups: 1,
-            shift: 12,
-        })
-    };
+    let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
     let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
-    let fully = Op::Linear(Linear {
-        out_channels: 10,
-        kernel: [14; 2],
-        stride: [1; 2],
-        dilation: [1; 2],
-        pads: [0; 4],
-        groups: 1,
-        shift: 12,
-    });
+    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 14, 12) });
     let nodes = [
         ("input", Op::Input, [3, 28, 28]),
         ("first", conv(16, 3), [16, 28, 28]),
@@ -55,12 +37,7 @@ fn network() -> Network {
                 shape,
             })
             .collect(),
-        input: InputSpec {
-            scale: 1.0,
-            image: ImageSpec { resize: Resize::Exact, bgr: false, mean: vec![], factor: vec![] },
-            affine: vec![],
-            channels_last: false,
-        },
+        input: InputSpec { scale: 1.0, image: ImageSpec::default(), affine: vec![], channels_last: false },
         output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
     }
 }

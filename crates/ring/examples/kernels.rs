@@ -6,37 +6,32 @@
 //! in any case). Inputs are random. Repeats are timed one by one for the matrix products and in batches for what
 //! takes microseconds.
 
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{
     Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
 };
 use serde_json::{Value, json};
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::time::Instant;
 
 const WORD_BITS: u32 = 48;
 const WEIGHT_BITS: u32 = 12;
 
+/// Kernels against their scalar twins.
+#[derive(Parser)]
 struct Options {
+    /// Threads of the pool.
+    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: usize,
+    /// Repeats of each measurement.
+    #[arg(long, default_value_t = 9, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeats: usize,
-    json: Option<String>,
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options { threads: 1, repeats: 9, json: None };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let value = args.next().ok_or(format!("{arg} needs a value"))?;
-        let number = || value.parse().ok().filter(|&n| n > 0).ok_or(format!("{arg} {value}: not a count"));
-        match arg.as_str() {
-            "--threads" => options.threads = number()?,
-            "--repeats" => options.repeats = number()?,
-            "--json" => options.json = Some(value),
-            _ => return Err(format!("unknown option {arg}; there are --threads, --repeats and --json")),
-        }
-    }
-    Ok(options)
+    /// Where to write the figures.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// Seconds of one call: the median, and the least (what the machine does when nobody disturbs it).
@@ -292,7 +287,7 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
 }
 
 fn main() -> Result<(), String> {
-    let Options { threads, repeats, json } = options()?;
+    let Options { threads, repeats, json } = Options::parse();
     let processor = processor();
     println!("{processor}, {threads} threads, median and best of {repeats} repeats");
     println!("matrix products: words of {WORD_BITS} bits, weights of {WEIGHT_BITS}\n");
@@ -382,7 +377,7 @@ fn main() -> Result<(), String> {
             "word_bits": WORD_BITS, "weight_bits": WEIGHT_BITS, "results": rows,
         });
         let text = serde_json::to_string_pretty(&all).map_err(|e| e.to_string())?;
-        std::fs::write(&path, text + "\n").map_err(|e| format!("{path}: {e}"))?;
+        std::fs::write(&path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))?;
     }
     Ok(())
 }

@@ -303,15 +303,7 @@ pub mod tests {
 
     #[test]
     fn a_layer_costs_products_and_multiply_adds() {
-        let spec = |kernel: usize| jaguar_graph::network::Linear {
-            out_channels: 10,
-            kernel: [kernel; 2],
-            stride: [1; 2],
-            dilation: [1; 2],
-            pads: [kernel / 2; 4],
-            groups: 1,
-            shift: 12,
-        };
+        let spec = |kernel| jaguar_graph::network::Linear::same(10, kernel, 12);
         // 30 × 30 outputs, two maps a ciphertext.
         let many = Layout::new(2048, &spec(3), [4, 30, 30]).unwrap();
         let [client, server] = PEAKS.preparing(&many);

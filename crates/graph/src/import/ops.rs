@@ -588,15 +588,7 @@ fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject>
         // Channels last: a 1×1 convolution.
         let weights =
             (0..outputs).flat_map(|j| (0..inputs).map(move |k| (k, j))).map(|(k, j)| matrix[k * outputs + j]);
-        let spec = network::Linear {
-            out_channels: outputs,
-            kernel: [1, 1],
-            stride: [1, 1],
-            dilation: [1, 1],
-            pads: [0; 4],
-            groups: 1,
-            shift: 0,
-        };
+        let spec = network::Linear::same(outputs, 1, 0);
         let linear = Linear { spec, weights: weights.collect(), bias: Bias::PerChannel(vec![0.0; outputs]) };
         let node = builder.push(&call.name, Op::Linear(linear), vec![x.node], [0; 3])?;
         return Ok(activation(node, x.view.with_channels(last, shape, outputs)));

@@ -23,7 +23,7 @@ pub use width::{Chosen, narrowest};
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;
 use crate::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Resize, Weights,
+    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
 };
 use crate::validate::{ACTIVATION_BITS, MAX_BIAS, NetworkError, WEIGHT_BITS};
 
@@ -52,14 +52,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let image = ImageSpec { resize: Resize::Exact, bgr: false, mean: Vec::new(), factor: Vec::new() };
         Options {
             activation_bits: 16,
             weight_bits: 14,
             headroom: 2.0,
             max_shift: 24,
             equalise: true,
-            image,
+            image: ImageSpec::default(),
             labels: Vec::new(),
         }
     }

@@ -35,13 +35,9 @@ impl Conv {
 
     pub fn spec(&self) -> Linear {
         Linear {
-            out_channels: self.channels_out,
-            kernel: [self.kernel; 2],
             stride: [self.stride; 2],
-            dilation: [1, 1],
-            pads: [self.kernel / 2; 4],
             groups: if self.kind == Kind::Depthwise { self.channels_in } else { 1 },
-            shift: SHIFT,
+            ..Linear::same(self.channels_out, self.kernel, SHIFT)
         }
     }
 

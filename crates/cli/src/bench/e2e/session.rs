@@ -219,22 +219,12 @@ mod tests {
     use super::*;
     use crate::bench::limits::tests::PEAKS;
     use jaguar_graph::network::{
-        Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Resize, Weights, Window,
+        Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window,
     };
 
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
-        let conv = |out_channels: usize, kernel: usize| {
-            Op::Linear(Linear {
-                out_channels,
-                kernel: [kernel; 2],
-                stride: [1; 2],
-                dilation: [1; 2],
-                pads: [kernel / 2; 4],
-                groups: 1,
-                shift: 12,
-            })
-        };
+        let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
         let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
         let ops = [
             ("input", Op::Input, [3, 8, 8]),
@@ -254,7 +244,7 @@ mod tests {
             nodes: nodes.collect(),
             input: InputSpec {
                 scale: 1.0,
-                image: ImageSpec { resize: Resize::Exact, bgr: false, mean: vec![], factor: vec![] },
+                image: ImageSpec::default(),
                 affine: vec![],
                 channels_last: false,
             },

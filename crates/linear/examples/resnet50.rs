@@ -1,14 +1,19 @@
 //! Measures the linear layers of ResNet-50 on one thread and on several, phase by phase, in one run.
 //!
-//! `cargo run --release -p jaguar-linear --example threads [-- --threads T --repeats R --json FILE]`
+//! `cargo run --release -p jaguar-linear --example resnet50 [-- --threads T --repeats R --layers --json FILE]`
 //!
-//! Every distinct shape is run on a pool of one thread and on one of T (default 2) by turns, so that whatever else the
-//! machine does disturbs both alike; a figure is the median of R (default 5), beside it the least (what the machine does when nobody disturbs it), and
-//! counts as often as the network has the shape. Weights and inputs are random.
+//! Every distinct shape is run on a pool of one thread and on one of T by turns, so that whatever else the
+//! machine does disturbs both alike; a figure is the median of R, beside it the least (what the machine does
+//! when nobody disturbs it), and counts as often as the network has the shape. The a half is measured as a
+//! server computes it and, for comparison, from limb planes alone. Weights and inputs are random.
 
+use std::fmt;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_linear::jaguar::{Layer, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
@@ -22,7 +27,9 @@ const WEIGHT_BITS: u32 = 12;
 const ACTIVATION_BITS: u32 = 16;
 const SHIFT: u32 = 12;
 
-const PHASES: [&str; 6] = [
+/// Those from [`QUERY`] on make up a query.
+const PHASES: [&str; 7] = [
+    "a half, from limb planes",
     "a half (once per model)",
     "hint (once per client)",
     "prepare, server",
@@ -30,6 +37,8 @@ const PHASES: [&str; 6] = [
     "online, client",
     "online, server",
 ];
+
+const QUERY: usize = 3;
 
 /// A layer with square kernel and "same" padding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +48,13 @@ struct Shape {
     channels_out: usize,
     kernel: usize,
     stride: usize,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, channels_in, channels_out, kernel, stride } = self;
+        write!(f, "{size}x{size} {channels_in}>{channels_out} {kernel}x{kernel}/{stride}")
+    }
 }
 
 /// torchvision's ResNet-50, with how often each shape occurs.
@@ -71,26 +87,21 @@ fn resnet50() -> Vec<(Shape, usize)> {
     all
 }
 
+/// ResNet-50's linear layers, phase by phase.
+#[derive(Parser)]
 struct Options {
+    /// Threads of the larger pool.
+    #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: usize,
+    /// Repeats of each measurement.
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeats: usize,
-    json: Option<String>,
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options { threads: 2, repeats: 5, json: None };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let value = args.next().ok_or(format!("{arg} needs a value"))?;
-        let number = || value.parse().ok().filter(|&n| n > 0).ok_or(format!("{arg} {value}: not a count"));
-        match arg.as_str() {
-            "--threads" => options.threads = number()?,
-            "--repeats" => options.repeats = number()?,
-            "--json" => options.json = Some(value),
-            _ => return Err(format!("unknown option {arg}; there are --threads, --repeats and --json")),
-        }
-    }
-    Ok(options)
+    /// Print every shape as well, on one thread.
+    #[arg(long)]
+    layers: bool,
+    /// Where to write the figures.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// A layer and what its phases need.
@@ -103,15 +114,8 @@ struct Case {
 
 impl Case {
     fn new(shape: &Shape) -> Result<Self, Box<dyn std::error::Error>> {
-        let spec = Linear {
-            out_channels: shape.channels_out,
-            kernel: [shape.kernel; 2],
-            stride: [shape.stride; 2],
-            dilation: [1, 1],
-            pads: [shape.kernel / 2; 4],
-            groups: 1,
-            shift: SHIFT,
-        };
+        let spec =
+            Linear { stride: [shape.stride; 2], ..Linear::same(shape.channels_out, shape.kernel, SHIFT) };
         let in_shape = [shape.channels_in, shape.size, shape.size];
         let params = Parameters::DEFAULT;
         let layout = Layout::new(params.ring_dim(), &spec, in_shape)?;
@@ -139,6 +143,8 @@ impl Case {
         let p0 = ZeroKey::new(ring, &secret.zero_key(ring, &p1), &mut Prg::from_os());
         let (mut to_server, mut to_client) = memory_pair();
 
+        let limbs = ServerLayer::from_limbs(layer.clone(), &self.weights, WEIGHT_BITS);
+        let ((), from_limbs) = timed(|| limbs.prepare_model(&public));
         let ((), a_half) = timed(|| server.prepare_model(&public));
         let responses = 0..layer.layout().responses();
         let (hint, hint_ms) = timed(|| server.hint(ring, &public, &wide_p1, &hint_key, responses));
@@ -154,7 +160,7 @@ impl Case {
             Ok::<_, jaguar_wire::WireError>(server.run(at_server, server.receive(&mut to_client)?, &self.x))
         });
         black_box(share?);
-        Ok([a_half, hint_ms, prepare_server, prepare_client, online_client, online_server])
+        Ok([from_limbs, a_half, hint_ms, prepare_server, prepare_client, online_client, online_server])
     }
 }
 
@@ -173,17 +179,18 @@ fn summary(times: impl Iterator<Item = f64>) -> [f64; 2] {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let options = options()?;
-    let pools = [1, options.threads].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build());
+    let Options { threads, repeats, layers, json } = Options::parse();
+    let pools = [1, threads].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build());
     let [one, many] = pools;
     let pools: [ThreadPool; 2] = [one?, many?];
     // [phase][median or least][pool], milliseconds of the whole network.
     let mut totals = [[[0.0; 2]; 2]; PHASES.len()];
+    let mut by_shape = Vec::new();
     for (shape, count) in resnet50() {
         let case = Case::new(&shape)?;
         let mut runs = [Vec::new(), Vec::new()];
         // The first run warms up.
-        for repeat in 0..=options.repeats {
+        for repeat in 0..=repeats {
             for (pool, runs) in pools.iter().zip(&mut runs) {
                 let run = pool.install(|| case.run().map_err(|e| e.to_string()))?;
                 if repeat > 0 {
@@ -191,18 +198,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
         }
+        let mut medians = [[0.0; PHASES.len()]; 2];
         for (pool, runs) in runs.iter().enumerate() {
             for (phase, totals) in totals.iter_mut().enumerate() {
                 let times = summary(runs.iter().map(|run| run[phase]));
                 totals.iter_mut().zip(times).for_each(|(total, time)| total[pool] += count as f64 * time);
+                medians[pool][phase] = times[0];
             }
         }
+        by_shape.push((shape, count, medians));
     }
     let query = std::array::from_fn(|figure| {
-        std::array::from_fn(|pool| totals[2..].iter().map(|phase| phase[figure][pool]).sum())
+        std::array::from_fn(|pool| totals[QUERY..].iter().map(|phase| phase[figure][pool]).sum())
     });
 
-    let Options { threads, repeats, .. } = options;
     println!(
         "ResNet-50's linear layers, {ACTIVATION_BITS} activation bits; medians of {repeats} (and the least)"
     );
@@ -218,8 +227,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "one_least_ms": least[0], "many_least_ms": least[1], "ratio_of_least": least[0] / least[1],
         }));
     }
-    if let Some(path) = options.json {
-        let report = json!({ "threads": threads, "repeats": repeats, "phases": rows });
+    if layers {
+        print!("\n{:<30} {:>5}", "ms, one thread", "count");
+        PHASES.iter().for_each(|phase| print!("  {phase}"));
+        println!();
+        for (shape, count, [one, _]) in &by_shape {
+            print!("{:<30} {count:>5}", shape.to_string());
+            PHASES.iter().zip(one).for_each(|(phase, ms)| print!("  {ms:>width$.2}", width = phase.len()));
+            println!();
+        }
+    }
+    if let Some(path) = json {
+        let shapes = by_shape.iter().map(|(shape, count, [one, many])| {
+            json!({ "shape": shape.to_string(), "count": count, "one_ms": one, "many_ms": many })
+        });
+        let report = json!({
+            "network": "ResNet-50", "threads": threads, "repeats": repeats, "phases": rows,
+            "shapes": shapes.collect::<Vec<_>>(),
+        });
         std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     Ok(())
