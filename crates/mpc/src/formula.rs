@@ -199,9 +199,16 @@ fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
     out
 }
 
-/// Bits `from..to` in digits of `m`, from the bottom; the top one may be shorter.
+/// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as can be, for a
+/// table's size doubles with each bit, and the longer ones below, where entries have fewer bits.
 fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
-    (from..to).step_by(m as usize).map(move |at| (at as usize, m.min(to - at) as usize))
+    let (bits, digits) = (to - from, (to - from).div_ceil(m));
+    let mut at = from;
+    (0..digits).map(move |i| {
+        let shift = at;
+        at += bits / digits + u32::from(i < bits % digits);
+        (shift as usize, (at - shift) as usize)
+    })
 }
 
 impl Formula {

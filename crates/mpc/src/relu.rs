@@ -13,7 +13,7 @@
 //! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
 //! has probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and
 //! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT
-//! and 9 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
+//! and 17 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
