@@ -32,7 +32,7 @@ use crate::mux::{BLOCK, add_plane, plane_to_bytes};
 use crate::party::{Pads, Party};
 use crate::{Cost, MpcError, WIDEST, bit, cost};
 
-/// Prepared pads, for one or more alternative values ("candidates") of every element.
+/// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
 pub(crate) struct Prepared {
     count: usize,
     bits: u32,
@@ -44,10 +44,19 @@ pub(crate) struct Prepared {
 type Words = Zeroizing<Vec<u32>>;
 
 enum Side {
-    /// Both pads of every OT, candidate by candidate.
-    Client(Vec<[Words; 2]>),
+    /// Candidate by candidate: both pads of every OT, and where the server's corrected choice swaps them, once it is here.
+    Client(Vec<([Words; 2], Vec<Lanes>)>),
     /// The pad and the random choice of every OT.
     Server(Vec<(Words, Zeroizing<Vec<Lanes>>)>),
+}
+
+/// Of every element the first or, where `c` is set, the second.
+fn pick_words(c: &[Lanes], first: &mut [u32], second: &[u32]) {
+    for (g, (first, second)) in first.chunks_mut(GROUP).zip(second.chunks(GROUP)).enumerate() {
+        for (i, (first, second)) in first.iter_mut().zip(second).enumerate() {
+            *first ^= (*first ^ second) & (c[g].bit(i) as u32).wrapping_neg();
+        }
+    }
 }
 
 /// What extensions of the full range cost.
@@ -59,13 +68,13 @@ pub(crate) fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> C
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
 
-/// What `candidates` extensions of every element cost, in the other ranges.
+/// What an extension of one of `candidates` values of every element costs, in the other ranges.
 pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
     Cost {
         cots_from_client: (candidates * count) as u64,
         client_memory: (candidates * count * 8) as u64,
         server_memory: (candidates * (count * 4 + groups(count) * size_of::<Lanes>())) as u64,
-        up: (candidates * pack::packed_len(count, out_bits - bits)) as u64,
+        up: pack::packed_len(count, out_bits - bits) as u64,
         down: plane_bytes(count, candidates) as u64,
         ..Cost::default()
     }
@@ -97,7 +106,7 @@ impl Prepared {
                 }
             }
             match party.role() {
-                Role::Client => client.push([zeros, ones]),
+                Role::Client => client.push(([zeros, ones], Vec::new())),
                 Role::Server => server.push((zeros, random)),
             }
         }
@@ -143,68 +152,78 @@ impl Prepared {
     }
 
     /// Client, step 1: receives the server's corrected choices.
-    pub(crate) fn client_recv(&self, chan: &mut Channel) -> Result<Vec<Vec<Lanes>>, MpcError> {
-        let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
-        let mut planes = Vec::new();
-        for _ in prepared {
+    pub(crate) fn client_recv(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let Side::Client(prepared) = &mut self.side else { unreachable!("a client's step") };
+        for (_, swaps) in prepared {
             let bytes = chan.recv(plane_bytes(self.count, 1))?;
-            let mut plane = vec![Lanes::ZERO; groups(self.count)];
-            add_plane(&mut plane, self.count, &mut &bytes[..]);
-            planes.push(plane);
+            *swaps = vec![Lanes::ZERO; groups(self.count)];
+            add_plane(swaps, self.count, &mut &bytes[..]);
         }
-        Ok(planes)
+        Ok(())
     }
 
-    /// Client, step 2: sends the pads' corrections; its extended shares of every candidate.
-    pub(crate) fn client_answer<V: AsRef<[u64]>>(
+    /// Both, of two candidates: from now on there is only the one that `c` says, which both know.
+    pub(crate) fn pick(&mut self, c: &[Lanes]) {
+        match &mut self.side {
+            Side::Client(prepared) => {
+                let (pads, swaps) = prepared.pop().expect("two candidates");
+                let (first, first_swaps) = &mut prepared[0];
+                first.iter_mut().zip(&pads).for_each(|(first, pads)| pick_words(c, first, pads));
+                for ((first, second), c) in first_swaps.iter_mut().zip(swaps).zip(c) {
+                    let words = first.0.iter_mut().zip(second.0).zip(c.0);
+                    words.for_each(|((first, second), c)| *first ^= (*first ^ second) & c);
+                }
+            }
+            Side::Server(prepared) => {
+                let (pads, _) = prepared.pop().expect("two candidates");
+                pick_words(c, &mut prepared[0].0, &pads);
+            }
+        }
+    }
+
+    /// Client, step 2: sends the pads' corrections; its extended shares of the one candidate.
+    pub(crate) fn client_answer(
         self,
         chan: &mut Channel,
-        planes: &[Vec<Lanes>],
-        candidates: &[V],
-    ) -> Result<Vec<Zeroizing<Vec<u64>>>, MpcError> {
+        x: &[u64],
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
-        let mut extended = Vec::new();
-        for ((plane, [zero, one]), x) in planes.iter().zip(prepared).zip(candidates) {
-            let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-            let mut block = Vec::with_capacity(BLOCK);
-            for (e, &x) in x.as_ref().iter().enumerate() {
-                let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
-                // The server's choice was corrected by this bit, so the pads change places by it.
-                let swap = (zero ^ one) & plane[e / GROUP].bit(e % GROUP).wrapping_neg();
-                let (zero, one) = (zero ^ swap, one ^ swap);
-                block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
-                out.push(self.extended(x, zero.wrapping_neg()));
-                if block.len() == BLOCK {
-                    chan.send_packed(&block, self.out_bits - self.bits)?;
-                    block.clear();
-                }
+        let [([zero, one], swaps)] = &prepared[..] else { unreachable!("picked") };
+        let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+        let mut block = Vec::with_capacity(BLOCK);
+        for (e, &x) in x.iter().enumerate() {
+            let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
+            // The server's choice was corrected by this bit, so the pads change places by it.
+            let swap = (zero ^ one) & swaps[e / GROUP].bit(e % GROUP).wrapping_neg();
+            let (zero, one) = (zero ^ swap, one ^ swap);
+            block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
+            out.push(self.extended(x, zero.wrapping_neg()));
+            if block.len() == BLOCK {
+                chan.send_packed(&block, self.out_bits - self.bits)?;
+                block.clear();
             }
-            chan.send_packed(&block, self.out_bits - self.bits)?;
-            extended.push(out);
         }
-        Ok(extended)
+        chan.send_packed(&block, self.out_bits - self.bits)?;
+        Ok(out)
     }
 
-    /// Server, step 2: receives the corrections; its extended shares of every candidate.
-    pub(crate) fn server_finish<V: AsRef<[u64]>>(
+    /// Server, step 2: receives the corrections; its extended shares of the one candidate.
+    pub(crate) fn server_finish(
         self,
         chan: &mut Channel,
-        candidates: &[V],
-    ) -> Result<Vec<Zeroizing<Vec<u64>>>, MpcError> {
+        x: &[u64],
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
-        let mut extended = Vec::new();
-        for ((pads, _), x) in prepared.iter().zip(candidates) {
-            let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-            for (x, pads) in x.as_ref().chunks(BLOCK).zip(pads.chunks(BLOCK)) {
-                let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
-                for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
-                    let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
-                    out.push(self.extended(x, product));
-                }
+        let [(pads, _)] = &prepared[..] else { unreachable!("picked") };
+        let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+        for (x, pads) in x.chunks(BLOCK).zip(pads.chunks(BLOCK)) {
+            let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
+            for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
+                let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
+                out.push(self.extended(x, product));
             }
-            extended.push(out);
         }
-        Ok(extended)
+        Ok(out)
     }
 }
 
@@ -358,26 +377,24 @@ impl Flights for Extension {
     ///
     /// For the full range, in one step: 1. both compare ¬x_c with x_s; 2. both open the result under a prepared bit.
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let candidates = &[&self.x[..]];
         match &mut self.wrap {
             Wrap::Tops(prepared) => match (self.role, step) {
                 (Role::Client, 0) => {}
                 (Role::Server, 0) => {
                     // 1.
-                    prepared.as_ref().expect("runs once").server_send(chan, candidates)?;
+                    prepared.as_ref().expect("runs once").server_send(chan, &[&self.x[..]])?;
                 }
                 (role, _) => {
-                    let prepared = prepared.take().expect("runs once");
-                    let mut out = match role {
+                    let mut prepared = prepared.take().expect("runs once");
+                    self.out = match role {
                         Role::Client => {
                             // 1 and 2.
-                            let planes = prepared.client_recv(chan)?;
-                            prepared.client_answer(chan, &planes, candidates)?
+                            prepared.client_recv(chan)?;
+                            prepared.client_answer(chan, &self.x)?
                         }
                         // 2.
-                        Role::Server => prepared.server_finish(chan, candidates)?,
+                        Role::Server => prepared.server_finish(chan, &self.x)?,
                     };
-                    self.out = out.swap_remove(0);
                 }
             },
             Wrap::Carry(prepared) => {

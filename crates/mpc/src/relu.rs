@@ -5,7 +5,7 @@
 //!
 //! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
 //! 16 in digits of four bits, per element: 19 bytes and 23 COTs (19 from the server, 4 from the client) at
-//! out = 16; 22.75 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
+//! out = 16; 21 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
 //! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
 //! width, n = out = 37: 50.875 bytes, 54 COTs, seven flights. See [`crate::cost::relu`].
 //!

@@ -6,14 +6,16 @@
 //! |---|---|---|
 //! | 1 | client | corrections of the digits; ε of its shares |
 //! | 2 | server | tables; ε of its shares; choices of the extension; its half of turn 1 |
-//! | 3 | client | the extension's d; its halves of turns 1 and 2 |
+//! | 3 | client | its halves of turns 1 and 2 |
 //! | 4 | server | its halves of turns 2 and 3 |
 //! | … | | |
+//! | last | client | its half of the last turn, if that is odd; the extension's d |
 //!
 //! so with L = 2 the client has its result after flight 4 and its last message, half of turn 3, rides along
-//! with whatever it sends next. Only the turns depend on the comparison's result: the products β·x and, where
-//! a larger ring is asked for, the extensions of both values that b·x may have (β·x for c = 0, x − β·x for c
-//! = 1; the right one is in the extension's range) are ready before.
+//! with whatever it sends next. Only the turns depend on the comparison's result: the products β·x are ready before.
+//! b·x is β·x for c = 0 and x − β·x for c = 1. Where a larger ring is asked for, the server's choices are out for
+//! both of these when it does not know c yet; the client knows it when its last message is due, and answers for the
+//! right one only. (The other one need not be in the extension's range.)
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
@@ -74,7 +76,10 @@ pub(crate) fn cost(count: usize, formula: &Formula, shape: &Shape) -> Cost {
         all = all + bit::cost(count, bits);
     }
     let opened = plane_bytes(count, 1 + usize::from(shape.second.is_some())) as u64;
-    let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + 1);
+    let turns = formula.depth() + 1;
+    // Behind an even last turn, the extension is one message more, to the server.
+    let extended = turns.is_multiple_of(2) && shape.out_bits.is_some();
+    let (client_rounds, server_rounds) = cost::rounds(count, turns + usize::from(extended));
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
 
@@ -189,7 +194,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The client: 1. corrections; 2. the server's tables, corrections and choices; 3. the turns.
+    /// The client: 1. corrections; 2. the server's tables, corrections and choices; 3. the turns; 4. the extension.
     fn client(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
         let values: Vec<&[u64]> = self.values.iter().map(|v| &v[..]).collect();
         if step == 0 {
@@ -197,18 +202,17 @@ impl Run {
             let select = self.select.as_ref().expect("at the start");
             return if select.corrected { Ok(()) } else { select.send_corrections(chan, &self.x, &values) };
         }
-        let mut answer = None;
         if step == 1 {
             // 2.
             let select = self.select.take().expect("the first step leaves it");
             let running = select.compare.client_take(chan, &self.x)?;
-            let mut turns = Turns::new(select.level, running, select.mux, select.second);
+            let mut turns = Turns::new(select.level, running, select.mux, select.second, select.extend);
             for (p, value) in values.iter().enumerate() {
                 let products = turns.mux.products(&mut Corrections::Online, chan, p, value)?;
                 turns.candidates.push(turns.mux.candidates(p, value, products));
             }
-            if let Some(extend) = select.extend {
-                answer = Some((extend.client_recv(chan)?, extend));
+            if let Some(extend) = &mut turns.extend {
+                extend.client_recv(chan)?;
             }
             self.under_way = Some(turns);
         }
@@ -217,13 +221,10 @@ impl Run {
         if step > 1 && 2 * step - 2 <= self.turns {
             turns.receive(chan)?;
         }
-        // An odd turn, the server's half first; the answer to the extension goes out with turn 1.
+        // An odd turn, the server's half first.
         if 2 * step - 1 <= self.turns {
             let mine = turns.open();
             let theirs = chan.recv(mine.len())?;
-            if let Some((planes, extend)) = answer {
-                turns.extended = Some(extend.client_answer(chan, &planes, &turns.candidates[0])?);
-            }
             chan.send(&mine)?;
             turns.close(&theirs);
         }
@@ -231,17 +232,19 @@ impl Run {
         if 2 * step <= self.turns {
             chan.send(&turns.open())?;
         }
-        Ok(())
+        // 4. The extension of what was selected.
+        if step + 1 == self.steps { turns.extend(|extend, x| extend.client_answer(chan, x)) } else { Ok(()) }
     }
 
-    /// The server: 1 and 2. takes the client's corrections, answers with tables, corrections and choices; 3. the turns.
+    /// The server: 1 and 2. takes the client's corrections, answers with tables, corrections and choices; 3. the turns;
+    /// 4. the extension.
     fn server(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
         if step == 0 {
             // 1 and 2.
             let mut select = self.select.take().expect("at the start");
             let mut corrections = std::mem::replace(&mut select.corrections, Corrections::Online);
             let running = select.compare.server_serve(&mut corrections, chan, &self.x)?;
-            let mut turns = Turns::new(select.level, running, select.mux, select.second);
+            let mut turns = Turns::new(select.level, running, select.mux, select.second, select.extend);
             for (p, value) in self.values.iter().enumerate() {
                 let products = turns.mux.products(&mut corrections, chan, p, value)?;
                 turns.candidates.push(turns.mux.candidates(p, value, products));
@@ -249,18 +252,14 @@ impl Run {
             for (p, value) in self.values.iter().enumerate() {
                 turns.mux.send_corrections(chan, p, value)?;
             }
-            if let Some(extend) = select.extend {
+            if let Some(extend) = &turns.extend {
                 extend.server_send(chan, &turns.candidates[0])?;
-                turns.extend = Some(extend);
             }
             self.under_way = Some(turns);
         }
         let turns = self.under_way.as_mut().expect("the first step makes it");
         if step > 0 {
-            // 3. The client's answer to the extension comes with its half of turn 1, whose other half went before.
-            if let Some(extend) = turns.extend.take() {
-                turns.extended = Some(extend.server_finish(chan, &turns.candidates[0])?);
-            }
+            // 3. The client's half of an odd turn, this party's having gone out with the step before.
             if 2 * step - 1 <= self.turns {
                 turns.receive(chan)?;
             }
@@ -276,7 +275,8 @@ impl Run {
         if 2 * step < self.turns {
             chan.send(&turns.open())?;
         }
-        Ok(())
+        // 4.
+        if step + 1 == self.steps { turns.extend(|extend, x| extend.server_finish(chan, x)) } else { Ok(()) }
     }
 
     /// See `block.rs`. The server's last message is flushed: it has nothing more to say by itself. The client's may wait
@@ -312,9 +312,10 @@ struct Turns {
     running: Running,
     mux: mux::Prepared,
     second: Option<bit::Prepared>,
-    /// The server's, until the client's answer.
+    /// Until it is used.
     extend: Option<extend::Prepared>,
-    extended: Option<Vec<Zeroizing<Vec<u64>>>>,
+    /// The first value in the larger ring.
+    extended: Option<Zeroizing<Vec<u64>>>,
     candidates: Vec<Candidates>,
     /// This party's shares of c, of every result: the opened ones, once the last turn is closed.
     c: Vec<Vec<Lanes>>,
@@ -323,13 +324,19 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(level: Level, running: Running, mux: mux::Prepared, second: Option<bit::Prepared>) -> Self {
+    fn new(
+        level: Level,
+        running: Running,
+        mux: mux::Prepared,
+        second: Option<bit::Prepared>,
+        extend: Option<extend::Prepared>,
+    ) -> Self {
         Self {
             level,
             running,
             mux,
             second,
-            extend: None,
+            extend,
             extended: None,
             candidates: Vec::new(),
             c: Vec::new(),
@@ -368,14 +375,26 @@ impl Turns {
         Ok(())
     }
 
-    fn finish(mut self) -> Selected {
-        if let Some(extended) = self.extended {
-            self.candidates[0] =
-                extended.try_into().unwrap_or_else(|_| unreachable!("two candidates went in"));
+    /// After the last turn: extends the first value, by this party's half of that.
+    fn extend(
+        &mut self,
+        half: impl FnOnce(extend::Prepared, &[u64]) -> Result<Zeroizing<Vec<u64>>, MpcError>,
+    ) -> Result<(), MpcError> {
+        if let Some(mut extend) = self.extend.take() {
+            let c = &self.c[0];
+            extend.pick(c);
+            let selected = Zeroizing::new(choose(self.level, self.candidates.remove(0), c));
+            self.extended = Some(half(extend, &selected)?);
         }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Selected {
         let (level, c) = (self.level, &self.c);
+        let extended = self.extended.as_mut().map(|extended| std::mem::take(&mut **extended));
+        let others = self.candidates.into_iter().map(|pair| choose(level, pair, &c[0]));
         Selected {
-            values: self.candidates.into_iter().map(|pair| choose(level, pair, &c[0])).collect(),
+            values: extended.into_iter().chain(others).collect(),
             second: self.second.map(|second| second.finish(&c[1])),
         }
     }

@@ -800,7 +800,7 @@ fn prepared_memory_is_about_thirty_bytes() {
     // The figures of relu.rs's header.
     assert_eq!(
         (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
-        (22.75, 19, 6)
+        (21.0, 19, 6)
     );
     let cost = cost::relu(1 << 20, &ReluParams::new(16));
     assert_eq!(

@@ -216,8 +216,8 @@ fn the_wire_format_is_as_recorded() {
 const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
 
 const RECORDED: [&str; 10] = [
-    "relu 4433a21f71462716",
-    "relu6 a35fd2747d06c2ac",
+    "relu bb434c297773fe25",
+    "relu6 cd737cf53a7bdf9f",
     "extend e3d05d753036c417",
     "maxpool c0b23ed741ba5e2c",
     "argmax 34510a4a91e8510e",
