@@ -243,7 +243,7 @@ pub fn run(args: &Args) -> Result<()> {
     crate::say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(plan.hint_bytes() as u64),
-        bytes(plan.layers().map(|l| l.upload_bytes() as u64).sum())
+        bytes(plan.linear_bytes().0 as u64)
     );
     crate::say!(
         "wrote {} ({}), model {}",

@@ -118,7 +118,7 @@ pub fn machine(calibrate: Calibrate, cache: Option<&Path>) -> Result<Option<Mach
         },
     }
     eprintln!("measuring this machine, once, for a few seconds (--calibrate off leaves it out)");
-    let machine = calibrate::measure(&mut |_| ())?;
+    let machine = calibrate::measure()?;
     if let Some(path) = path {
         // A folder that cannot be written to is no reason not to serve.
         if let Err(e) = Kept::new(machine.clone()).write(&path) {

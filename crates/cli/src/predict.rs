@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
-use jaguar_engine::files::default_cache;
 use jaguar_engine::report::{Report, caveat};
 use jaguar_graph::network::{Network, softmax};
 use jaguar_plan::Plan;
@@ -167,9 +166,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Where hints are kept.
 pub fn cache(named: Option<&PathBuf>) -> Result<PathBuf> {
-    named
-        .cloned()
-        .or_else(default_cache)
+    constants::cache(named.map(PathBuf::as_path))
         .context("no cache folder is known (neither HOME nor XDG_CACHE_HOME is set); name one with --cache")
 }
 

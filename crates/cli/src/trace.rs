@@ -42,6 +42,7 @@ struct Leaf<'a> {
     phase: &'static str,
     row: &'a Row,
     cost: Cost,
+    cots: u64,
     waited: f64,
     time: Stretch,
 }
@@ -126,7 +127,7 @@ impl Trace {
                 "bytes_up": leaf.cost.bytes_up,
                 "bytes_down": leaf.cost.bytes_down,
                 "rounds": leaf.cost.rounds,
-                "correlated_ots": if leaf.phase == "preprocessing" { leaf.row.cots } else { 0 },
+                "correlated_ots": leaf.cots,
             });
             emit(&leaf.name, leaf.phase, leaf.time, args);
             edges.extend([leaf.time.start, leaf.time.end]);
@@ -207,12 +208,14 @@ fn leaves<'a>(report: &'a Report, times: &PartyTimes, began: f64) -> Vec<Leaf<'a
             Phase::Preprocessing => ("preprocessing", row.preprocessing),
             Phase::Client | Phase::Model => ("hint", row.hint),
         };
-        // Of a node's pieces the first tells what passed in all of them.
-        let cost = if counted.insert((phase, node)) { cost } else { Cost::default() };
+        // Of a node's pieces the first tells what all of them cost.
+        let first = counted.insert((phase, node));
+        let cost = if first { cost } else { Cost::default() };
+        let cots = if first && phase == "preprocessing" { row.cots } else { 0 };
         let time = stretch(span, began, end);
         end = time.end;
         let name = if phase == "hint" { format!("hint of {}", row.name) } else { row.name.clone() };
-        leaves.push(Leaf { name, phase, row, cost, waited: span.waited, time });
+        leaves.push(Leaf { name, phase, row, cost, cots, waited: span.waited, time });
     }
     leaves
 }

@@ -45,12 +45,11 @@ const VALUES: usize = 1 << 15;
 /// Bits of the probes' weights: what `compile` makes.
 const WEIGHT_BITS: u32 = 14;
 
-/// Measures this machine, with as many threads as the current pool has. Takes a few seconds. `hear` is told what is being
-/// measured.
+/// Measures this machine, with as many threads as the current pool has. Takes a few seconds.
 ///
 /// # Errors
 /// When sockets or threads cannot be had.
-pub fn measure(hear: &mut dyn FnMut(&str)) -> Result<Machine, EngineError> {
+pub fn measure() -> Result<Machine, EngineError> {
     let threads = rayon::current_num_threads();
     let single = ThreadPoolBuilder::new()
         .num_threads(1)
@@ -58,15 +57,11 @@ pub fn measure(hear: &mut dyn FnMut(&str)) -> Result<Machine, EngineError> {
         .map_err(|e| EngineError::Input(format!("starting a thread: {e}")))?;
     let mut rings = Vec::new();
     for (ring_dim, modulus_bits) in RINGS {
-        hear(&format!("linear layers, N = {ring_dim}, q = 2^{modulus_bits}"));
         let params = Parameters::new(ring_dim as usize, modulus_bits).map_err(PlanError::from)?;
         rings.push(single.install(|| ring_costs(params))?);
     }
-    hear("threads");
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
-    hear("nonlinear layers");
     let (cots, nonlinear) = nonlinear()?;
-    hear("loopback");
     let loopback = loopback()?;
     Ok(Machine { cpu: cpu(), kernel: kernel().into(), threads, speedup, rings, cots, nonlinear, loopback })
 }

@@ -296,14 +296,6 @@ impl Ready {
         }
     }
 
-    /// Asks for more than a server may grant.
-    #[cfg(test)]
-    pub(crate) fn probe_too_much(mut self) {
-        let channel = &mut self.connected.channel;
-        let request = Request::Probe { up: 0, down: MAX_PROBE + 1 };
-        channel.send_message(&request).and_then(|()| channel.flush()).expect("the server is there");
-    }
-
     /// Measures the link to the server: round trips of a byte, then megabytes in either direction.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use crate::ahead::{Ahead, Next};
 use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
 use crate::hint::HintFile;
+use crate::message::{MAX_PROBE, Request};
 use crate::report::{NoProgress, Report};
 use crate::server::Service;
 use crate::verify::verify;
@@ -306,7 +307,7 @@ fn what_is_reused_and_what_is_not() {
     assert_eq!(fetched[0] - fetched[1], hint, "the second connection needs no hint");
 }
 
-/// Of the network with every operation, the first pool and three activations work on what the client knows in preparation, and
+/// Of the network with every operation, the first pool and five activations work on what the client knows in preparation, and
 /// the last but one activation does not wait for the one beside it.
 #[test]
 fn corrections_go_early_and_branches_share_their_rounds() {
@@ -978,8 +979,10 @@ fn the_link_is_measured() {
     served.unwrap();
     assert!(link.is_sound(), "{link:?}");
     let (_, served) = session(&service, |channel| {
-        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
-        ready.probe_too_much()
+        let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let channel = ready.channel();
+        let request = Request::Probe { up: 0, down: MAX_PROBE + 1 };
+        channel.send_message(&request).and_then(|()| channel.flush()).unwrap();
     });
     assert!(matches!(served, Err(EngineError::PeerMisbehaved(_))), "{served:?}");
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Add;
 
+pub use jaguar_ot::extension_bytes;
+
 use jaguar_ot::Role;
 
 use crate::evaluate::stride;
@@ -37,11 +39,23 @@ pub struct Cost {
     pub down: u64,
     /// How often the client waits for an answer in the run, when it starts with something unsent.
     pub client_rounds: u64,
-    /// The same for the server.
+    /// The same for the server; where a batch is not cut into blocks, as long as its corrections are one flush.
     pub server_rounds: u64,
 }
 
 impl Cost {
+    /// The same with `bytes` of corrections sent in preparation ([`crate::Block::correct`]), which the server keeps until the
+    /// run.
+    #[must_use]
+    pub fn with_early(self, bytes: u64) -> Self {
+        Self {
+            prepare_up: self.prepare_up + bytes,
+            up: self.up - bytes,
+            server_memory: self.server_memory + bytes,
+            ..self
+        }
+    }
+
     /// One of [`relu`] or [`relu6`], then `next`, which the server begins ([`extend`] and [`truncate`] of values in a known
     /// range do): where the last message of the first is the server's too, both come at once and the client waits once less.
     pub fn then_server(self, next: Self) -> Self {
@@ -51,11 +65,6 @@ impl Cost {
         all.client_rounds -= u64::from(together && next.client_rounds > 0);
         all
     }
-}
-
-/// Bytes that the sender of a direction sends for `count` more COTs, when the connection has drawn `before` already.
-pub fn extension_bytes(before: u64, count: u64) -> u64 {
-    jaguar_ot::extension_bytes(before, count)
 }
 
 /// What making `count` COTs sends in the long run, rounded down.
@@ -79,20 +88,6 @@ impl Add for Cost {
             down: self.down + other.down,
             client_rounds: self.client_rounds + other.client_rounds,
             server_rounds: self.server_rounds + other.server_rounds,
-        }
-    }
-}
-
-impl Cost {
-    /// The same with `bytes` of corrections sent in preparation ([`crate::Block::correct`]), which the server keeps until the
-    /// run.
-    #[must_use]
-    pub fn with_early(self, bytes: u64) -> Self {
-        Self {
-            prepare_up: self.prepare_up + bytes,
-            up: self.up - bytes,
-            server_memory: self.server_memory + bytes,
-            ..self
         }
     }
 }

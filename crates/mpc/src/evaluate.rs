@@ -28,15 +28,16 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
+use crate::block::BLOCK_ELEMENTS;
 use crate::formula::{And, Formula};
 use crate::kernel::{self, Level};
 use crate::lanes::{self, GROUP, Lanes, Sink, group_len, groups, plane_bytes, read_lanes, write_lanes};
 use crate::party::{Pads, Party};
 use crate::{Bits, MpcError};
 
-/// The server answers corrections in batches of so many groups (16384 elements), so that on a big layer both
-/// directions of the link are busy at once.
-const BATCH: usize = 32;
+/// The server answers corrections in batches of so many groups, a block's, so that what is not cut into blocks (plain
+/// comparisons, argmax, the full range) keeps both directions of the link busy as well.
+const BATCH: usize = BLOCK_ELEMENTS / GROUP;
 
 /// Prepared material for one evaluation. The server's planes of a group: every table's masks, then the
 /// triples. The client's: random choices, masks of the chosen entries, triples.

@@ -17,7 +17,7 @@
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! Below them: `formula.rs` (what a comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side
+//! Below them: `block.rs` (layers in blocks, step by step: `into_blocks`, [`order`]), `formula.rs` (what a comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side
 //! by side), `kernel.rs` (the inner loops). [`cost`] tells what anything will cost, [`mod@reference`] what it
 //! computes, on plain integers.
 //!

@@ -14,9 +14,9 @@ fn of<T>(role: Role, pair: &[Vec<T>; 2]) -> &[T] {
     &pair[usize::from(role == Role::Server)]
 }
 
-/// The counters of both parties are those of the cost table; the server's rounds on small batches only.
+/// The counters of both parties are those of the cost table.
 #[track_caller]
-fn assert_cost(seen: [Seen; 2], want: Cost, small: bool) {
+fn assert_cost(seen: [Seen; 2], want: Cost) {
     let [client, server] = seen;
     assert_eq!((client.cots.0, client.cots.1), (want.cots_from_client, want.cots_from_server), "COTs");
     assert_eq!((server.cots.0, server.cots.1), (want.cots_from_server, want.cots_from_client), "COTs");
@@ -27,9 +27,7 @@ fn assert_cost(seen: [Seen; 2], want: Cost, small: bool) {
     assert_eq!((client.online.sent, client.online.received), (want.up, want.down), "online, client");
     assert_eq!((server.online.sent, server.online.received), (want.down, want.up), "online, server");
     assert_eq!(client.online.rounds, want.client_rounds, "rounds of the client");
-    if small {
-        assert_eq!(server.online.rounds, want.server_rounds, "rounds of the server");
-    }
+    assert_eq!(server.online.rounds, want.server_rounds, "rounds of the server");
 }
 
 /// Runs a protocol on shares mod 2^bits and adds up its results mod 2^out.
@@ -43,7 +41,7 @@ fn on_shares<P>(
     let count = shares[0].len();
     let [(c, seen_c), (s, seen_s)] =
         both(count as u64 + 1, prepare, |p, role, chan| run(p, chan, of(role, shares)));
-    assert_cost([seen_c, seen_s], want, true);
+    assert_cost([seen_c, seen_s], want);
     assert!(c.iter().chain(&s).all(|&x| x == residue(x as i64, out)), "shares are reduced");
     c.iter().zip(&s).map(|(&c, &s)| open(c, s, out)).collect()
 }
@@ -340,7 +338,7 @@ fn bits_above_the_ring_are_ignored() {
 
 fn bit_shares(pair: [(Bits, Seen); 2], want: Cost) -> Vec<u64> {
     let [(c, seen_c), (s, seen_s)] = pair;
-    assert_cost([seen_c, seen_s], want, true);
+    assert_cost([seen_c, seen_s], want);
     assert_eq!(c.len(), s.len());
     c.to_vec().iter().zip(s.to_vec()).map(|(c, s)| c ^ s).collect()
 }
@@ -410,7 +408,7 @@ fn multiplications_and_conversions() {
                 |p, c| Mux::prepare(p, c, n, bits),
                 |p, role, c| p.run(c, &Bits::new(of(role, &b)), of(role, &x)),
             );
-            assert_cost([seen_c, seen_s], cost::mux(n, bits), n < 4096);
+            assert_cost([seen_c, seen_s], cost::mux(n, bits));
             for i in 0..n {
                 assert_eq!(open(c[i], s[i], bits), values[i] * bit(i));
             }
@@ -419,7 +417,7 @@ fn multiplications_and_conversions() {
                 |p, c| BitToArithmetic::prepare(p, c, n, bits),
                 |p, role, c| p.run(c, &Bits::new(of(role, &b))),
             );
-            assert_cost([seen_c, seen_s], cost::bit_to_arithmetic(n, bits), true);
+            assert_cost([seen_c, seen_s], cost::bit_to_arithmetic(n, bits));
             for i in 0..n {
                 assert_eq!(c[i].wrapping_add(s[i]) & (u64::MAX >> (64 - bits)), bit(i) as u64);
             }
@@ -766,7 +764,7 @@ fn argmax(values: &[i64], bits: u32) -> usize {
     let n = values.len();
     let [(c, seen_c), (s, seen_s)] =
         both(n as u64, |p, c| Argmax::prepare(p, c, n, bits, 4), |p, role, c| p.run(c, of(role, &shares)));
-    assert_cost([seen_c, seen_s], cost::argmax(n, bits, 4), true);
+    assert_cost([seen_c, seen_s], cost::argmax(n, bits, 4));
     assert_eq!(s, None);
     c.unwrap()
 }

@@ -30,13 +30,15 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
 
     // What is each value's excess, and how many bits does that take?
     let mut excess: Vec<u32> = Vec::with_capacity(nodes.len());
+    // The excess that each operation's own result has.
+    let mut made: Vec<u32> = Vec::with_capacity(nodes.len());
     let mut share_bits = NARROWEST;
     for (id, node) in nodes.iter().enumerate() {
         let widest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
-        let made = match &node.op {
+        made.push(match &node.op {
             Op::Linear(spec) => spec.shift,
             _ => widest,
-        };
+        });
         excess.push(match &node.op {
             Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => 0,
             Op::Linear(spec) => {
@@ -48,7 +50,7 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
             }
             Op::MaxPool(_) | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
         });
-        let needs = bits[id] + made;
+        let needs = bits[id] + made[id];
         if needs > WIDEST {
             return Err(PlanError::Products { name: node.name.clone(), bits: needs });
         }
@@ -76,18 +78,13 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
             }
             _ => None,
         };
-        // The excess that the operation's own result has.
-        let made = match &node.op {
-            Op::Linear(spec) => spec.shift,
-            _ => node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0),
-        };
         let nonlinear =
-            Nonlinear::new(network, node, (share_bits, share_bits, made), u32::from(choices.digits[id]));
+            Nonlinear::new(network, node, (share_bits, share_bits, made[id]), u32::from(choices.digits[id]));
         let range = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => Range::NonNegative,
             _ => Range::Signed,
         };
-        let shift = made - excess[id];
+        let shift = made[id] - excess[id];
         let truncation =
             (shift > 0).then_some(TruncateParams { bits: share_bits, out_bits: share_bits, shift, range });
         let step = Step {

@@ -10,7 +10,6 @@
 //! make any larger ring at little cost. So the plan walks backwards and asks what ring each value is needed in. A value
 //! is made in the largest ring that a consumer asks for; the others take its shares modulo their own. Where the maker can
 //! only make 2^n (a linear layer, a max-pool) and a consumer asks for more, an extension follows.
-
 //!
 //! This holds for Jaguar's protocol; under Cheetah's every value has the same ring (`cheetah.rs`).
 

@@ -141,8 +141,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let all = plan.nonlinear_cost() + result;
     let (from_server, from_client) = cots(plan, session);
     let params = &plan.params;
-    let uploads: u64 = plan.layers().map(|l| l.upload_bytes() as u64).sum();
-    let responses: u64 = plan.layers().map(|l| l.response_bytes() as u64).sum();
+    let (uploads, responses) = plan.linear_bytes();
+    let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.rounds()).sum();
     let logits = match plan.steps.last() {
         Some(last) if !session.label => packed_len(last.values, last.ring),
@@ -302,8 +302,8 @@ pub(crate) fn preparing(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
 
 /// Each party's work in a nonlinear step, and the time of both together.
 fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
-    // Early corrections are computed before the input, but they are little of the work, and the server reads them online.
-    let bytes = (cost.prepare_up + cost.up + cost.down) as f64;
+    // Priced without early corrections: the server reads those online.
+    let bytes = (cost.up + cost.down) as f64;
     let per_byte = site.machine.nonlinear(kind, digit);
     let work = Seconds { client: bytes * per_byte.client, server: bytes * per_byte.server };
     (work, bytes * per_byte.both)

@@ -121,9 +121,8 @@ fn expand(cipher: &Aes256, next: &mut u128, out: &mut [u8]) {
 
 impl Drop for Prg {
     fn drop(&mut self) {
-        // The cipher clears its own round keys. One barrier is faster than 512 volatile writes.
-        self.buffer.fill(0);
-        zeroize::optimization_barrier(&self.buffer);
+        // The cipher clears its own round keys.
+        crate::simd::wipe(&mut self.buffer);
     }
 }
 

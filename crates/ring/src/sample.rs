@@ -14,7 +14,7 @@
 
 use crate::kernel::Kernel;
 use crate::prg::Prg;
-use crate::simd::{Line, wipe};
+use crate::simd::{Line, Portable, wipe};
 use zeroize::Zeroize;
 
 /// Number of coins on each side of the binomial; also the largest magnitude of [`noise`].
@@ -75,10 +75,8 @@ pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
             next_digit(Kernel::best(), &mut accepted[..wanted], digits);
         }
     }
-    for bytes in [&mut bytes[..], &mut accepted[..]] {
-        bytes.fill(0);
-        zeroize::optimization_barrier(bytes);
-    }
+    wipe(&mut bytes);
+    wipe(&mut accepted);
 }
 
 /// `value / 3` for `value < 256`, by a multiplication: divisions take time that depends on their operands.
@@ -87,17 +85,7 @@ fn third(value: u16) -> u16 {
     (value * 171) >> 9
 }
 
-/// Takes the lowest ternary digit out of each value and writes it, minus one.
-fn next_digit_scalar(values: &mut [u8], digits: &mut [i8]) {
-    for (value, digit) in values.iter_mut().zip(digits) {
-        let quotient = third(u16::from(*value));
-        *digit = (u16::from(*value) - 3 * quotient) as i8 - 1;
-        *value = quotient as u8;
-    }
-}
-
-/// The same, which compilers turn into vectors.
-#[cfg(target_arch = "x86_64")]
+/// Takes the lowest ternary digit out of each value and writes it, minus one. Compilers turn it into vectors.
 #[inline(always)]
 fn next_digit_lanes<S>(_: S, values: &mut [u8], digits: &mut [i8]) {
     for (value, digit) in values.iter_mut().zip(digits) {
@@ -108,7 +96,7 @@ fn next_digit_lanes<S>(_: S, values: &mut [u8], digits: &mut [i8]) {
 }
 
 crate::simd::multiversion!(
-    fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes, scalar next_digit_scalar
+    fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes, scalar |values, digits| next_digit_lanes(Portable, values, digits)
 );
 
 /// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side.

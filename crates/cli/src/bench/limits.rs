@@ -25,7 +25,7 @@
 use std::hint::black_box;
 
 use anyhow::{Result, anyhow};
-use jaguar_linear::layout::Layout;
+use jaguar_linear::layout::{Layout, POWER_FROM};
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, Cots, Role, Tccr};
 use jaguar_ring::product::prime::PrimeRing;
@@ -108,7 +108,7 @@ impl Peaks {
     /// The a half, once per model.
     pub fn a_half(&self, layout: &Layout) -> f64 {
         let transformed =
-            if layout.slots() >= 4 && layout.slots().is_power_of_two() { layout.slots() } else { 1 };
+            if layout.slots() >= POWER_FROM && layout.slot().is_power_of_two() { layout.slots() } else { 1 };
         let terms = layout.responses() * layout.terms_per_output() / transformed;
         (terms * layout.ring_dim()) as f64 / self.multiply_adds_per_second
     }

@@ -72,8 +72,7 @@ impl Dots {
     /// # Errors
     /// When there is nothing to draw, or more series than colours.
     pub fn svg(&self) -> Result<String> {
-        let values =
-            || self.rows.iter().flat_map(|r| &r.dots).map(|d| d.1).filter(|v| *v > 0.0 && v.is_finite());
+        let values = || self.rows.iter().flat_map(|r| &r.dots).map(|d| d.1).filter(|v| drawable(*v));
         ensure!(values().next().is_some(), "there is nothing to plot");
         ensure!(self.series.len() <= COLOURS.len(), "more series than colours");
         let least = values().fold(f64::INFINITY, f64::min).log10();

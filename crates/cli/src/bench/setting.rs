@@ -31,7 +31,7 @@ impl Setting {
     pub fn new(threads: String, link: String, repeats: u32) -> Self {
         Self {
             command: command(),
-            machine: machine(),
+            machine: jaguar_engine::calibrate::cpu(),
             hardware_threads: hardware_threads(),
             kernel: Kernel::best().name().into(),
             threads,
@@ -89,12 +89,6 @@ fn command() -> String {
         }
     }
     words.join(" ")
-}
-
-fn machine() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map_or("unknown processor", |(_, name)| name).to_owned()
 }
 
 pub fn hardware_threads() -> usize {

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | x rounded to the nearest | at most h/2, standard deviation sqrt(h/12) |
 //! | x rounded at random | below h, standard deviation sqrt(h/6) on average, mean zero for every x |
-//! | back to `2^k` | below `2^-16`, downwards |
+//! | back to `2^k` | below `2^-16`, and two words of `2^k`, downwards |
 //!
 //! *Order.* Transformed words that travel are in the order of the scalar transform (bit-reversed); vector kernels
 //! bring them into their own order by zipping.
@@ -120,19 +120,9 @@ impl PrimeRing {
         PrimeRing { n, bits, kernel, tables: Arc::new(Tables::new(n, prime, lanes)) }
     }
 
-    /// Number of coefficients.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-
     /// p.
     pub fn prime(&self) -> u32 {
         self.tables.prime
-    }
-
-    /// Bits of a residue.
-    pub fn bits(&self) -> u32 {
-        self.bits
     }
 
     fn zero_lines(&self) -> Vec<Line> {

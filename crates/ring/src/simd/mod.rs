@@ -37,11 +37,11 @@ pub(crate) fn words_mut(lines: &mut [Line]) -> &mut [u32] {
 
 /// Overwrites memory that held a secret with zeros, in a way that the compiler may not leave out.
 ///
-/// `zeroize` clears word by word with volatile writes; whole lines and one barrier are several times faster, which
+/// `zeroize` clears word by word with volatile writes; one fill and one barrier are several times faster, which
 /// matters where it happens once per ring product.
-pub(crate) fn wipe(lines: &mut [Line]) {
-    lines.fill(Line::ZERO);
-    zeroize::optimization_barrier(lines);
+pub(crate) fn wipe<T: bytemuck::Zeroable + Copy>(values: &mut [T]) {
+    values.fill(T::zeroed());
+    zeroize::optimization_barrier(values);
 }
 
 /// Operations on a vector `V` of `LANES` unsigned 32-bit lanes and on `W`, as many 64-bit lanes. All wrap.

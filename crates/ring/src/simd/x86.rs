@@ -1,4 +1,4 @@
-//! AVX2 and AVX-512 behind [`Simd`] and [`Dot`]: the only place that names an intrinsic.
+//! AVX2 and AVX-512 behind [`Simd`], [`Dot`] and [`Lanes16`]: the only place that names an intrinsic.
 
 use super::{Dot, Lanes16, Line, Simd};
 use std::arch::x86_64::*;

@@ -30,7 +30,7 @@ use crate::gemm::{PackedWeights, TILE, Term};
 use crate::kernel::Kernel;
 use crate::simd::Line;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use transform::{MAX_LENGTH, PRIMES, Tables};
 
 /// Outputs that are computed together: 16 pairs of weights are a line.
@@ -103,9 +103,9 @@ impl Spectral {
         }
         let mut best: Option<(f64, usize)> = None;
         let mut lanes = MIN_LANES.max(n / MAX_LENGTH);
+        let primes = primes_for(bits, terms.len(), weight_bits)?;
         while lanes < n {
-            let (taps, primes) = (count_taps(terms, lanes), primes_for(bits, terms.len(), weight_bits)?);
-            let cost = cost(n, lanes, rows, taps, outs, primes);
+            let cost = cost(n, lanes, rows, count_taps(terms, lanes), outs, primes);
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, lanes));
             }
@@ -140,7 +140,7 @@ impl Spectral {
         let frequencies = n / lanes;
         let mut numbers = HashMap::new();
         let (mut taps, mut places) = (Vec::new(), Vec::new());
-        let mut taken = std::collections::HashSet::new();
+        let mut taken = HashSet::new();
         for term in terms {
             let (row, offset) = (term.row as usize, term.offset as usize);
             assert!(row < rows, "{term:?} with {rows} rows");
@@ -172,11 +172,6 @@ impl Spectral {
             recombination: kernel::Recombination::new(primes, frequencies),
             kernel,
         })
-    }
-
-    /// P: lanes that share a frequency's weights.
-    pub fn lanes(&self) -> usize {
-        self.lanes
     }
 
     /// D: terms that remain at each frequency.
@@ -287,8 +282,7 @@ impl Spectral {
 
 /// How many pairs of row and shift remain of `terms`.
 fn count_taps(terms: &[Term], lanes: usize) -> usize {
-    let taps: std::collections::HashSet<_> =
-        terms.iter().map(|term| (term.row, term.offset as usize % lanes)).collect();
+    let taps: HashSet<_> = terms.iter().map(|term| (term.row, term.offset as usize % lanes)).collect();
     taps.len()
 }
 

@@ -297,11 +297,11 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("{} ...", conv.name());
         rows.push(measure(conv, args, &peaks, threads).with_context(|| conv.name())?);
     }
-    setting.done();
     rows.sort_by_key(|row| (row.conv.kind as u8, row.split));
     let groups = groups(&rows);
     let windows = if args.one_output { "one output a response" } else { "fewest bytes" };
     let scaling = scaling(args.repeats)?;
+    setting.done();
     let goals = goals(&rows, &groups, scaling);
     let tables = vec![times(&rows, windows), traffic(&rows), comparison(&groups), Table::goals(&goals)];
     let figures = Figures {
