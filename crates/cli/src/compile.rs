@@ -51,8 +51,9 @@ pub struct Args {
     /// Bits of activations: 8 to 24, or `auto` for the fewest from 12 to 16 that keep --accuracy-bound.
     #[arg(long, default_value = "16", value_parser = parse_width)]
     activation_bits: Width,
-    /// `reduced` lets the signs of activations leave out low bits where calibration finds that --accuracy-bound is kept: small
-    /// positive values may become zero, and a query costs less. What it does to the results is printed.
+    /// `reduced` lets activations and max-pools leave low bits out of their comparisons where calibration finds that --accuracy-bound
+    /// is kept: small positive values may become zero, a value slightly below a window's largest may be taken for it, and a query
+    /// costs less. What it does to the results is printed.
     #[arg(long, value_enum, default_value_t = Signs::Exact)]
     signs: Signs,
     /// For `--signs reduced` and `--activation-bits auto`: by how much logits may change, in percent of their spread over the classes,
@@ -309,7 +310,10 @@ fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
         Some(Nonlinear::Relu6(params)) => {
             cost::relu6(step.values, &jaguar_mpc::Relu6Params { ignored, ..params })
         }
-        _ => step.cost,
+        Some(Nonlinear::MaxPool { shape, params }) => {
+            cost::maxpool(&shape, &jaguar_mpc::PoolParams { ignored, ..params })
+        }
+        None => step.cost,
     };
     (cost.cots_from_client + cost.cots_from_server, cost.up + cost.down + cost.prepare_down)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::{caveat, describe};
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::Network;
 use jaguar_linear::cheetah;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(caveat) = caveat(network) {
         let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
         let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
-        let sent = |c: &Cost| c.up + c.down + c.prepare_down;
+        let sent = |c: &Cost| c.prepare_up + c.prepare_down + c.up + c.down;
         crate::say!(
             "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
             bytes(sent(&exact)),
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn with_exact_signs(network: &Network) -> Network {
     let mut network = network.clone();
     for node in &mut network.nodes {
-        if let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op {
+        if let Some(ignored) = node.op.ignored_mut() {
             *ignored = 0;
         }
     }

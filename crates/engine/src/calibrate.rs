@@ -11,7 +11,8 @@ use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
-    Cost, Extend, ExtendParams, MaxPool, Party, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams, cost,
+    Cost, Extend, ExtendParams, MaxPool, Party, PoolParams, PoolShape, Range, Relu, Relu6, Relu6Params,
+    ReluParams, cost,
 };
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::PlanError;
@@ -320,7 +321,7 @@ fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, EngineErro
 enum Step {
     Relu(ReluParams),
     Relu6(Relu6Params),
-    MaxPool(u32),
+    MaxPool(PoolParams),
     Extend(ExtendParams),
 }
 
@@ -344,7 +345,7 @@ impl Step {
             Kind::Relu6 => {
                 Self::Relu6(Relu6Params { out_bits: 28, digit, ignored, ..Relu6Params::new(16, 13) })
             }
-            Kind::MaxPool => Self::MaxPool(digit),
+            Kind::MaxPool => Self::MaxPool(PoolParams { digit, ..PoolParams::new(16) }),
             Kind::Extension => Self::Extend(ExtendParams { bits: 16, out_bits: 28, range: Range::Signed }),
         }
     }
@@ -353,7 +354,7 @@ impl Step {
         match self {
             Self::Relu(params) => cost::relu(VALUES, params),
             Self::Relu6(params) => cost::relu6(VALUES, params),
-            Self::MaxPool(digit) => cost::maxpool(&POOL, 16, *digit),
+            Self::MaxPool(params) => cost::maxpool(&POOL, params),
             Self::Extend(params) => cost::extend(VALUES, params),
         }
     }
@@ -362,7 +363,7 @@ impl Step {
         Ok(match self {
             Self::Relu(params) => Ready::Relu(Relu::prepare(party, chan, VALUES, *params)?),
             Self::Relu6(params) => Ready::Relu6(Relu6::prepare(party, chan, VALUES, *params)?),
-            Self::MaxPool(digit) => Ready::MaxPool(MaxPool::prepare(party, chan, POOL, 16, *digit)?),
+            Self::MaxPool(params) => Ready::MaxPool(MaxPool::prepare(party, chan, POOL, *params)?),
             Self::Extend(params) => Ready::Extend(Extend::prepare(party, chan, VALUES, *params)?),
         })
     }

@@ -117,14 +117,16 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             Op::Linear(l) => l
                 .multiply_adds(network.nodes[n.inputs[0]].shape)
                 .map_or(u64::MAX, |m| (m as u64).saturating_add(places(l.kernel))),
-            Op::MaxPool(w) | Op::SumPool { window: w, .. } => count(n).saturating_mul(places(w.kernel)),
+            Op::MaxPool { window: w, .. } | Op::SumPool { window: w, .. } => {
+                count(n).saturating_mul(places(w.kernel))
+            }
             _ => 0,
         }
     };
     let all = network.nodes.iter().map(work).fold(0u64, u64::saturating_add);
     within("multiplications and additions", all, limits.multiply_adds)?;
     for node in &network.nodes {
-        if let Op::MaxPool(w) = &node.op {
+        if let Op::MaxPool { window: w, .. } = &node.op {
             let [_, h, _] = network.nodes[node.inputs[0]].shape.map(|d| d as u64);
             let [_, oh, ow] = node.shape.map(|d| d as u64);
             let places = h * ow * w.kernel[1] as u64 + oh * ow * w.kernel[0] as u64;

@@ -251,10 +251,9 @@ impl Program<'_> {
                     (_, Some(Nonlinear::Relu6(params))) => PreparedOp::Nonlinear(
                         Relu6::prepare(party, channel, step.values, *params)?.into_blocks(),
                     ),
-                    (_, Some(Nonlinear::MaxPool { shape, bits, digit })) => {
-                        let pool = MaxPool::prepare(party, channel, *shape, *bits, *digit)?;
-                        PreparedOp::Nonlinear(pool.into_blocks())
-                    }
+                    (_, Some(Nonlinear::MaxPool { shape, params })) => PreparedOp::Nonlinear(
+                        MaxPool::prepare(party, channel, *shape, *params)?.into_blocks(),
+                    ),
                     (None, None) => PreparedOp::Local,
                 };
                 let truncation = match step.truncation {

@@ -186,7 +186,7 @@ impl Report {
 
 /// An operation in a few words.
 pub fn describe(op: &Op) -> String {
-    match op {
+    let what = match op {
         Op::Linear(l) if l.groups > 1 && l.groups == l.out_channels => {
             format!("depthwise {}x{}/{}", l.kernel[0], l.kernel[1], l.stride[0])
         }
@@ -194,22 +194,27 @@ pub fn describe(op: &Op) -> String {
             let groups = if l.groups > 1 { format!(" in {} groups", l.groups) } else { String::new() };
             format!("conv {}x{}/{}{groups}", l.kernel[0], l.kernel[1], l.stride[0])
         }
-        Op::MaxPool(w) => format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
-        Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
-        Op::Relu { ignored } | Op::Relu6 { ignored, .. } if *ignored > 1 => {
-            format!("{} without {ignored} bits", op.name().to_lowercase())
+        Op::MaxPool { window: w, .. } => {
+            format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0])
         }
+        Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
         other => other.name().to_lowercase(),
+    };
+    match op.reduced() {
+        Some(ignored) => format!("{what} without {ignored} bits"),
+        None => what,
     }
 }
 
 /// What a person must know of a network whose signs are not exact; nothing of others.
 pub fn caveat(network: &Network) -> Option<String> {
-    let all = network.nodes.iter().filter(|n| matches!(n.op, Op::Relu { .. } | Op::Relu6 { .. })).count();
+    let all = network.nodes.iter().filter(|n| n.op.ignored().is_some()).count();
     let most = network.nodes.iter().filter_map(|n| n.op.reduced()).max()?;
+    let pools = network.nodes.iter().any(|n| n.op.reduced().is_some() && matches!(n.op, Op::MaxPool { .. }));
     Some(format!(
-        "reduced-precision signs in {} of {all} activation layers, up to {most} low bits left out: small positive values may become zero there",
-        network.reduced_signs()
+        "reduced-precision signs in {} of {all} activation and max-pool layers, up to {most} low bits left out: small positive values may become zero there{}",
+        network.reduced_signs(),
+        if pools { ", and a max-pool's largest value one slightly below it" } else { "" }
     ))
 }
 

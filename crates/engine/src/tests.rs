@@ -155,7 +155,7 @@ fn everything() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
     let window = |k: usize, s: usize, pads| Window { kernel: [k; 2], stride: [s; 2], pads };
     let stem = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
-    let pooled = b.add(Op::MaxPool(window(3, 2, [1, 1, 0, 1])), &[stem], [8, 4, 4]);
+    let pooled = b.add(Op::MaxPool { window: window(3, 2, [1, 1, 0, 1]), ignored: 0 }, &[stem], [8, 4, 4]);
     let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [8, 4, 4]);
     let depth = b.conv(relu, 8, 3, 1, 1, 8);
     let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [8, 4, 4]);
@@ -205,28 +205,34 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
     assert!(checks[0].layers.iter().any(|l| l.max_ulps > 0.5));
 }
 
-/// Signs of reduced precision in every activation, eight bits left out: `verify` knows what each of them must make of its shares,
-/// and what it made is not what an exact sign would.
+/// Signs of reduced precision in every activation and max-pool, ten bits left out: `verify` knows what each activation must make of
+/// its shares and what a max-pool may make of its values, and what they made is not what exact signs would.
 #[test]
 fn signs_of_reduced_precision_agree_with_their_shares() {
-    let bundle = || {
+    let reduced = || {
         let mut model = everything().model;
-        for node in &mut model.network.nodes {
-            if let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op {
-                *ignored = 8;
-            }
-        }
+        model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 10);
         Bundle::new(model).unwrap()
     };
     let cache = Scratch::new("verify-reduced");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
-    let checks = verify(bundle(), standard(&bundle()), Reveal::Logits, &inputs, &cache.0).unwrap();
-    let layers = || checks.iter().flat_map(|c| &c.layers);
-    assert!(layers().all(|l| l.wrong == 0), "{checks:?}");
-    assert!(layers().map(|l| l.reduced).sum::<usize>() > 10, "{checks:?}");
-    // The same layers with exact signs have nothing to forgive.
-    let exact = verify(everything(), standard(&everything()), Reveal::Logits, &inputs, &cache.0).unwrap();
-    assert!(exact.iter().flat_map(|c| &c.layers).all(|l| l.wrong == 0 && l.reduced == 0));
+    for protocol in [Protocol::Jaguar, Protocol::Cheetah] {
+        let run = |bundle: Bundle| {
+            let choices = Choices::standard(&bundle.model.network, protocol);
+            verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap()
+        };
+        let checks = run(reduced());
+        assert!(checks.iter().flat_map(|c| &c.layers).all(|l| l.wrong == 0), "{checks:?}");
+        let lost = |of: fn(&Op) -> bool| -> usize {
+            let nodes = reduced().model.network.nodes;
+            let layers = checks.iter().flat_map(|c| c.layers.iter().zip(&nodes));
+            layers.filter(|(_, node)| of(&node.op)).map(|(layer, _)| layer.reduced).sum()
+        };
+        assert!(lost(|op| matches!(op, Op::Relu { .. } | Op::Relu6 { .. })) > 10, "{checks:?}");
+        assert!(lost(|op| matches!(op, Op::MaxPool { .. })) > 10, "{checks:?}");
+        // The same layers with exact signs have nothing to forgive.
+        assert!(run(everything()).iter().flat_map(|c| &c.layers).all(|l| l.wrong == 0 && l.reduced == 0));
+    }
 }
 
 #[test]
@@ -678,7 +684,7 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
-    pool.add(Op::MaxPool(window), &[0], [16, 1024, 1024]);
+    pool.add(Op::MaxPool { window, ignored: 0 }, &[0], [16, 1024, 1024]);
     assert!(matches!(greet(pool), Err(EngineError::PeerMisbehaved(_))));
     // ReLUs with gigabytes of prepared material.
     let mut relus = Builder::new([64, 1024, 1024]);

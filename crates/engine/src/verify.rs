@@ -4,15 +4,16 @@
 //! every value are put together and compared with what the reference makes of the *same* inputs. Nonlinear and local layers must
 //! agree exactly, linear ones within one unit of the last place and the noise that the plan states; where the protocol truncates
 //! later (Cheetah's), the unit is lost there ([`jaguar_plan::Step::error_ulps`]).
-//! What a sign of reduced precision makes of a value depends on its shares, which are known here too: those layers must agree exactly
-//! as well.
+//! What a sign of reduced precision makes of a value depends on its shares, which are known here too: those activations must agree
+//! exactly as well. Of a max-pool the shares of what it makes on the way are not: with reduced-precision comparisons it must give one of the window's
+//! values, as little below the largest as the protocol promises.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::{Network, Op, Shape, Window};
 use jaguar_graph::reference;
 use jaguar_mpc::reference::open;
 use jaguar_plan::{Choices, Plan};
@@ -41,7 +42,7 @@ pub struct LayerCheck {
     pub bound_ulps: f64,
     /// How many values exceed it.
     pub wrong: usize,
-    /// How many values differ from those of an exact sign because theirs is of reduced precision, as it may.
+    /// How many values differ from those of exact signs because theirs are of reduced precision, as they may.
     pub reduced: usize,
 }
 
@@ -135,7 +136,14 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
                 let mut exact =
                     reference::apply_op(&scaled, id, None, &inputs).expect("values have their nodes' shapes");
                 if node.op.reduced().is_some() {
-                    let made = by_sign(&scaled.nodes[id].op, inputs[0], &client[&node.inputs[0]], excess);
+                    let op = &scaled.nodes[id].op;
+                    let made = match op {
+                        Op::MaxPool { window, ignored } => {
+                            let shape = network.nodes[node.inputs[0]].shape;
+                            by_comparisons(window, shape, ignored + excess, inputs[0], (&value, &exact))
+                        }
+                        _ => by_sign(op, inputs[0], &client[&node.inputs[0]], excess),
+                    };
                     reduced = made.iter().zip(&exact).filter(|(made, exact)| made != exact).count();
                     exact = made;
                 }
@@ -184,4 +192,26 @@ fn by_sign(op: &Op, x: &[i64], share: &[u64], excess: u32) -> Vec<i64> {
         }
         _ => x.to_vec(),
     }
+}
+
+/// What a max-pool whose comparisons leave out `ignored` bits made of `x`, `[C, H, W]`, where it is a value that may come out: one of the
+/// window's, below the `largest` by no more than each level may lose. Elsewhere the largest.
+fn by_comparisons(
+    window: &Window,
+    shape: Shape,
+    ignored: u32,
+    x: &[i64],
+    (made, largest): (&[i64], &[i64]),
+) -> Vec<i64> {
+    let [_, height, width] = shape;
+    let [h, w] = window.output_hw([height, width]).expect("a valid network's windows fit");
+    let below = window.bracket([height, width]).levels().len() as i64 * reference::pool_slack(ignored);
+    let one = |(i, (&made, &largest)): (usize, (&i64, &i64))| {
+        let plane = &x[i / (h * w) * height * width..][..height * width];
+        let columns = window.span(1, i % w, width);
+        let mut rows = window.span(0, i / w % h, height);
+        let found = rows.any(|row| plane[row * width..][columns.clone()].contains(&made));
+        if found && (largest - below..=largest).contains(&made) { made } else { largest }
+    };
+    made.iter().zip(largest).enumerate().map(one).collect()
 }

@@ -137,7 +137,7 @@ impl Op {
             Op::Affine(_) => return None,
             Op::Relu => network::Op::Relu { ignored: 0 },
             Op::Clip { .. } => network::Op::Relu6 { log2_six: 1, ignored: 0 },
-            Op::MaxPool(window) => network::Op::MaxPool(window.clone()),
+            Op::MaxPool(window) => network::Op::MaxPool { window: window.clone(), ignored: 0 },
             Op::AveragePool { window, .. } => {
                 network::Op::SumPool { window: window.clone(), count_real_places: None }
             }

@@ -4,6 +4,7 @@
 //! stands for the real number `v / S`. A [`Network`] is public: architecture, widths and shifts, labels and
 //! preprocessing, and no weight. The weights are in [`Weights`], which only the server ever holds.
 
+use jaguar_bracket::Bracket;
 use serde::{Deserialize, Serialize};
 
 pub use crate::validate::{
@@ -72,7 +73,13 @@ pub enum Op {
         ignored: u32,
     },
     /// The largest value of each window; padding never wins.
-    MaxPool(Window),
+    MaxPool {
+        /// The windows.
+        window: Window,
+        /// Its comparisons leave out this many low bits, at most n - 4: of two values less than `2^(ignored-1)` apart either may win, so
+        /// the result may be as much below the largest for each level of [`Window::bracket`]. Otherwise as for [`Op::Relu`].
+        ignored: u32,
+    },
     /// The sum of each window, times a small public integer where the window hangs over the border (so that
     /// averages that do not count the padding come out right). The division is in the consumer's scale.
     SumPool {
@@ -246,12 +253,26 @@ pub fn elements(shape: Shape) -> Option<usize> {
 }
 
 impl Op {
-    /// How many low bits the operation's sign leaves out, if that can make a difference.
-    pub fn reduced(&self) -> Option<u32> {
+    /// How many low bits the operation's signs (a max-pool's are those of differences) leave out; `None` for operations that
+    /// take no signs.
+    pub fn ignored(&self) -> Option<u32> {
         match *self {
-            Op::Relu { ignored } | Op::Relu6 { ignored, .. } if ignored > 1 => Some(ignored),
+            Op::Relu { ignored } | Op::Relu6 { ignored, .. } | Op::MaxPool { ignored, .. } => Some(ignored),
             _ => None,
         }
+    }
+
+    /// [`Op::ignored`], to be changed.
+    pub fn ignored_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Op::Relu { ignored } | Op::Relu6 { ignored, .. } | Op::MaxPool { ignored, .. } => Some(ignored),
+            _ => None,
+        }
+    }
+
+    /// How many low bits the operation's signs leave out, if that can make a difference.
+    pub fn reduced(&self) -> Option<u32> {
+        self.ignored().filter(|&ignored| ignored > 1)
     }
 
     /// What the operation is called in reports.
@@ -261,7 +282,7 @@ impl Op {
             Op::Linear(_) => "Linear",
             Op::Relu { .. } => "Relu",
             Op::Relu6 { .. } => "Relu6",
-            Op::MaxPool(_) => "MaxPool",
+            Op::MaxPool { .. } => "MaxPool",
             Op::SumPool { .. } => "SumPool",
             Op::Add => "Add",
             Op::Concat => "Concat",
@@ -348,6 +369,17 @@ impl Window {
         let end = (at * self.stride[axis] + self.kernel[axis]).saturating_sub(self.pads[axis]).min(size);
         start..end.max(start)
     }
+
+    /// In which order a max-pool compares in one channel of `[H, W]` input places.
+    ///
+    /// # Panics
+    /// When a window covers nothing but padding, which no valid network's max-pool has.
+    pub fn bracket(&self, input: [usize; 2]) -> Bracket {
+        let output = self.output_hw(input).unwrap_or([0, 0]);
+        let spans = [0, 1]
+            .map(|axis| (0..output[axis]).map(|at| self.span(axis, at, input[axis])).collect::<Vec<_>>());
+        Bracket::new(input, &spans[0], &spans[1])
+    }
 }
 
 impl Op {
@@ -391,7 +423,7 @@ impl Network {
                 Op::SumPool { .. } => {
                     widest + node.op.scale_gain().max(1).next_power_of_two().trailing_zeros()
                 }
-                Op::MaxPool(_) | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
+                Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
             });
         }
         bits

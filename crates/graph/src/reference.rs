@@ -2,18 +2,18 @@
 //!
 //! A linear layer here rounds to nearest: `(m + 2^(f-1)) >> f` for the exact product m, bias included. The private
 //! run rounds to one of the two neighbours of `m / 2^f` and so differs by at most one unit per linear layer;
-//! [`linear_exact`] gives m itself, for comparing bit for bit when the rounding is known. Signs are exact here, whatever number
-//! of bits [`Op::Relu`] says may be left out of them.
+//! [`linear_exact`] gives m itself, for comparing bit for bit when the rounding is known. Signs and the comparisons of max-pools are
+//! exact here, whatever number of bits [`Op::Relu`] says may be left out of them.
 //!
 //! What a private run leaves to chance is imitated by [`run_drawn`]: how linear layers round, and what signs of reduced precision
-//! make of small values. Both depend on the low bits of a share, which are uniform and independent from element to element.
+//! make of small values and differences. Both depend on the low bits of a share, which are uniform and independent from element to element.
 
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::float::{pool, rearrange};
 use crate::kernel::convolve;
-use crate::network::{Bias, Linear, Model, Network, NodeId, Op, Shape, Weights};
+use crate::network::{Bias, Linear, Model, Network, NodeId, Op, Shape, Weights, Window};
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -56,7 +56,7 @@ impl Run {
     }
 }
 
-/// The chance in one private run, imitated: the low bits of the client's share of every value. Reproducible from the seed; made
+/// The chance in one private run, imitated: the low bits of the client's share of every value, those inside a max-pool included. Reproducible from the seed; made
 /// for studying errors, and of no use as a source of secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws {
@@ -67,7 +67,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// 64 bits for one element of a node's input: the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), over
+    /// 64 bits for one element of a node's input (of a max-pool, also for what it makes on the way): the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), over
     /// the place and then, with the seed, once more.
     fn bits(self, node: NodeId, element: usize) -> u64 {
         let place = (node as u64) << 32 | element as u64;
@@ -104,6 +104,39 @@ pub fn relu6_ignoring(x: i64, log2_six: u32, ignored: u32, client: u64) -> i64 {
         seen if seen >> (log2_six - ignored) > 0 => 1 << log2_six,
         _ => x,
     }
+}
+
+/// What a max-pool whose comparisons leave out the lowest `ignored` bits (at most 62) makes of `x`, `[C, H, W]`, if `client(c, i)` is the
+/// client's share of value number i, in the [`Window::bracket`]'s numbers, of channel c (of which only the lowest bits matter): one
+/// of the window's values, below the largest by at most [`pool_slack`] for each level.
+///
+/// `window` belongs to a valid network's max-pool over `shape`, and `x` has that shape.
+pub fn maxpool_ignoring(
+    window: &Window,
+    shape: Shape,
+    x: &[i64],
+    ignored: u32,
+    client: impl Fn(usize, usize) -> u64 + Sync,
+) -> Vec<i64> {
+    let bracket = window.bracket([shape[1], shape[2]]);
+    // What is compared is the difference and this, so that mistakes are as likely on either side.
+    let offset = pool_slack(ignored);
+    let channel = |(c, x): (usize, &[i64])| -> Vec<i64> {
+        let mut values = Vec::with_capacity(bracket.values());
+        values.extend_from_slice(x);
+        for &(a, b) in bracket.levels().iter().flatten() {
+            let share = client(c, a).wrapping_sub(client(c, b));
+            let first = seen(values[a] - values[b] + offset, ignored, share) >= 0;
+            values.push(values[if first { a } else { b }]);
+        }
+        bracket.outputs().iter().map(|&i| values[i]).collect()
+    };
+    x.par_chunks(bracket.places()).enumerate().flat_map_iter(channel).collect()
+}
+
+/// By how much the smaller of two values that win a comparison without the lowest `ignored` bits may lie below the larger.
+pub fn pool_slack(ignored: u32) -> i64 {
+    ((1i64 << ignored) / 2 - 1).max(0)
 }
 
 /// Products above this are not exact in double precision.
@@ -212,7 +245,7 @@ pub fn apply_op(
         (Op::Input | Op::Linear(_), _) | (_, Some(_)) => return Err(error),
         (Op::Relu { .. }, _) => x.iter().map(|&v| v.max(0)).collect(),
         (Op::Relu6 { log2_six, .. }, _) => x.iter().map(|&v| v.clamp(0, 1 << log2_six)).collect(),
-        (Op::MaxPool(window), _) => pool(window, shape, x, i64::MIN, i64::max, |best, _| best),
+        (Op::MaxPool { window, .. }, _) => pool(window, shape, x, i64::MIN, i64::max, |best, _| best),
         (Op::SumPool { window, count_real_places }, _) => {
             let full = count_real_places.map(i64::from);
             pool(
@@ -249,6 +282,15 @@ pub fn apply_op_drawn(
         (&Op::Relu { ignored: s @ 2.. }, [x], None) => Ok(by_chance(&|v, c| relu_ignoring(v, s, c), x)),
         (&Op::Relu6 { log2_six: j, ignored: s @ 2.. }, [x], None) => {
             Ok(by_chance(&|v, c| relu6_ignoring(v, j, s, c), x))
+        }
+        (Op::MaxPool { window, ignored: s @ 2.. }, [x], None) => {
+            let shape = network.nodes[this.inputs[0]].shape;
+            if x.len() != shape.iter().product::<usize>() {
+                return Err(ReferenceError::Node(node));
+            }
+            // A share for every value, winners too: theirs are fresh.
+            let values = window.bracket([shape[1], shape[2]]).values();
+            Ok(maxpool_ignoring(window, shape, x, *s, |c, i| draws.bits(node, c * values + i)))
         }
         (Op::Linear(spec), [x], Some(weights)) if draws.rounding => {
             let shape = network.nodes[this.inputs[0]].shape;
@@ -364,6 +406,33 @@ mod tests {
         }
         let of = |seed, node| (0..64).map(move |i| Draws { seed, rounding: false }.bits(node, i) & 1);
         assert!(of(0, 1).ne(of(0, 2)) && of(0, 1).ne(of(1, 1)));
+    }
+
+    /// A window of three neighbours, all shares of all its values modulo eight: what comes out, and how often.
+    #[test]
+    fn reduced_comparisons_err_as_often_as_stated() {
+        let window = Window { kernel: [1, 3], stride: [1, 1], pads: [0; 4] };
+        let pool = |x: &[i64], ignored, shares: [u64; 4]| {
+            let y = maxpool_ignoring(&window, [1, 1, 3], x, ignored, |_, i| shares[i]);
+            assert_eq!(y.len(), 1);
+            y[0]
+        };
+        let all = || (0..1u64 << 12).map(|i| [i & 7, i >> 3 & 7, i >> 6 & 7, i >> 9]);
+        for low in [-5i64, 0, 2] {
+            // The larger of two that are t apart loses with probability 1/2 - t/8, wherever it stands; the third is far below.
+            for t in 1..6 {
+                for x in [[low + t, low, low - 40], [low, low + t, low - 40]] {
+                    let lost = all().filter(|&shares| pool(&x, 3, shares) == low).count() as i64;
+                    assert_eq!(lost, 4096 * (4 - t).max(0) / 8, "{t} apart");
+                    assert!(all().all(|shares| [low, low + t].contains(&pool(&x, 3, shares))));
+                    // Nothing is lost where no more than one bit is left out.
+                    assert!(all().all(|shares| [0, 1].iter().all(|&s| pool(&x, s, shares) == low + t)));
+                }
+            }
+            // Two levels lose twice the slack at most, and do.
+            let x = [low + 6, low + 3, low];
+            assert_eq!(all().map(|shares| pool(&x, 3, shares)).min(), Some(x[0] - 2 * pool_slack(3)));
+        }
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! How many low bits each layer's sign may leave out: `Report <- choose(model, inputs, price)`.
 //!
-//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Op::Relu`]), and is the cheaper for it. This
-//! module finds, by layer, how many bits a network can spare on sample inputs, and by how much its results then differ from those of
-//! exact signs.
+//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Op::Relu`]), a max-pool that does takes some
+//! values for the larger of two that are less than 2^(s-1) below it, and either is the cheaper for it. This module finds,
+//! by layer, how many bits a network can spare on sample inputs, and by how much its results then differ from those of exact signs.
 //!
 //! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the class is that of exact
 //! signs, and the logits differ by at most [`Options::bound`], relative to their spread ([`logit_error`]). This was measured in just
@@ -63,7 +63,7 @@ pub enum SignsError {
 /// What was chosen for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The ReLU or ReLU6.
+    /// The ReLU, ReLU6 or max-pool.
     pub node: NodeId,
     /// How many bits its sign leaves out; 1 is exact.
     pub ignored: u32,
@@ -76,7 +76,7 @@ pub struct Choice {
 /// What was chosen, and how it was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// By ReLU, in the network's order.
+    /// By layer that has signs, in the network's order.
     pub layers: Vec<Choice>,
     /// The largest error of logits in a run of the final choice.
     pub worst_error: f64,
@@ -164,6 +164,9 @@ pub fn choose(
         }
     }
     measure(&mut model, &mut layers, inputs, options, stage)?;
+    // By layer and bits; asked for once, since a max-pool's takes time to find.
+    let prices: Vec<Vec<u64>> =
+        layers.iter().map(|l| (1..=l.most).map(|s| price(l.node, s)).collect()).collect();
 
     let exact = inputs
         .iter()
@@ -174,7 +177,7 @@ pub fn choose(
     let (mut passed, mut failed) = (0.0, f64::INFINITY);
     let mut budget = options.bound;
     for number in 1..=CHECKS {
-        let bits = allocate(&layers, price, budget * budget);
+        let bits = allocate(&layers, &prices, budget * budget);
         // Nothing new to learn where the next budget buys nothing.
         let outcome = if bits == best && number > 1 {
             Outcome::Passed(worst_error)
@@ -196,11 +199,11 @@ pub fn choose(
             break;
         }
     }
-    let layers = layers.iter().zip(&best).map(|(layer, &ignored)| Choice {
+    let layers = layers.iter().zip(&prices).zip(&best).map(|((layer, prices), &ignored)| Choice {
         node: layer.node,
         ignored,
         alone: layer.damage(ignored).sqrt(),
-        saving: price(layer.node, 1).saturating_sub(price(layer.node, ignored)),
+        saving: prices[0].saturating_sub(prices[ignored as usize - 1]),
     });
     Ok(Report {
         layers: layers.collect(),
@@ -222,7 +225,8 @@ fn most(model: &Model, node: NodeId) -> Option<u32> {
     // Values stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
     let widest = model.network.activation_bits.saturating_sub(4);
     match model.network.nodes[node].op {
-        Op::Relu { .. } => Some(widest),
+        // A max-pool's values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
+        Op::Relu { .. } | Op::MaxPool { .. } => Some(widest),
         Op::Relu6 { log2_six, .. } => Some(widest.min(log2_six.saturating_sub(1))),
         _ => None,
     }
@@ -231,7 +235,7 @@ fn most(model: &Model, node: NodeId) -> Option<u32> {
 
 fn leave_out(model: &mut Model, node: NodeId, bits: u32) {
     if let Some(node) = model.network.nodes.get_mut(node)
-        && let Op::Relu { ignored } | Op::Relu6 { ignored, .. } = &mut node.op
+        && let Some(ignored) = node.op.ignored_mut()
     {
         // One bit costs nothing anywhere, and the plan leaves it out anyway.
         *ignored = if bits > 1 { bits } else { 0 };
@@ -324,10 +328,8 @@ fn rerun(
     Ok(changed.pop().flatten())
 }
 
-/// Hands out bits by layer, greedily, while the sum of the squared errors stays within `budget`.
-fn allocate(layers: &[Layer], price: &dyn Fn(NodeId, u32) -> u64, budget: f64) -> Vec<u32> {
-    let prices: Vec<Vec<u64>> =
-        layers.iter().map(|l| (1..=l.most).map(|s| price(l.node, s)).collect()).collect();
+/// Hands out bits by layer, greedily, while the sum of the squared errors stays within `budget`. `prices` are by layer and bits, from one.
+fn allocate(layers: &[Layer], prices: &[Vec<u64>], budget: f64) -> Vec<u32> {
     let mut bits = vec![1u32; layers.len()];
     let mut spent = 0.0;
     loop {

@@ -149,7 +149,7 @@ pub fn output_shape(op: &Op, inputs: &[Shape], declared: Shape) -> Result<Shape,
             inputs[0]
         }
         Op::Linear(linear) => linear_shape(linear, inputs[0])?,
-        Op::MaxPool(window) => pool_shape(window, inputs[0], true)?,
+        Op::MaxPool { window, .. } => pool_shape(window, inputs[0], true)?,
         Op::SumPool { window, count_real_places } => {
             let shape = pool_shape(window, inputs[0], count_real_places.is_some())?;
             check(op.scale_gain() <= MAX_POOL_GAIN, "sum of a window")?;
@@ -324,7 +324,7 @@ impl Network {
                     return Err(wrap(NodeError::Range("number of ignored bits")));
                 }
                 // A sign that left out all but two bits would be a coin.
-                Op::Relu { ignored } | Op::Relu6 { ignored, .. } if *ignored > n - 4 => {
+                op if op.ignored().is_some_and(|ignored| ignored > n - 4) => {
                     return Err(wrap(NodeError::Range("number of ignored bits")));
                 }
                 _ => {}

@@ -103,7 +103,7 @@ fn operations(name: &str) -> Vec<&'static str> {
         Op::Affine(_) => "Affine",
         Op::Relu => "Relu",
         Op::Clip { .. } => "Clip",
-        Op::MaxPool(_) => "MaxPool",
+        Op::MaxPool { .. } => "MaxPool",
         Op::AveragePool { .. } => "AveragePool",
         Op::Add => "Add",
         Op::Concat => "Concat",

@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// A residual block with a ReLU, a ReLU6 and a ReLU after the sum, then a classifier of six classes.
+/// A residual block with a ReLU, a ReLU6 and a ReLU after the sum, then a max-pool and a classifier of six classes.
 fn graph(random: &mut Random) -> Graph {
     let shape: Shape = [8, 6, 6];
     let mut linear = |inputs: usize, out_channels: usize, kernel: usize, pads: usize| {
@@ -48,7 +48,12 @@ fn graph(random: &mut Random) -> Graph {
         (linear(8, 8, 1, 0), vec![4], shape),
         (Op::Add, vec![5, 2], shape),
         (Op::Relu, vec![6], shape),
-        (linear(8, 6, 6, 0), vec![7], [6, 1, 1]),
+        (
+            Op::MaxPool(network::Window { kernel: [3; 2], stride: [2; 2], pads: [0, 0, 1, 1] }),
+            vec![7],
+            [8, 3, 3],
+        ),
+        (linear(8, 6, 3, 0), vec![8], [6, 1, 1]),
     ];
     let nodes = nodes.into_iter().enumerate();
     let nodes = nodes.map(|(i, (op, inputs, shape))| Node { name: format!("n{i}"), op, inputs, shape });
@@ -61,7 +66,7 @@ fn graph(random: &mut Random) -> Graph {
     }
 }
 
-const SIGNS: [NodeId; 3] = [2, 4, 7];
+const SIGNS: [NodeId; 4] = [2, 4, 7, 8];
 
 /// A quantised network, its inputs and the images that they were.
 fn quantised(seed: u64) -> (Model, Vec<Vec<i64>>, Graph, Vec<Vec<f32>>) {
@@ -89,7 +94,7 @@ proptest! {
         let mut heard = 0;
         let report = choose(&model, &inputs, &price, &options, &mut |_| heard += 1).expect("chooses");
         prop_assert_eq!(report.layers.iter().map(|l| l.node).collect::<Vec<_>>(), SIGNS);
-        prop_assert!(heard > 2 * 3 * 4);
+        prop_assert!(heard > 2 * 4 * 4);
         prop_assert!(report.worst_error <= bound);
         for layer in &report.layers {
             prop_assert_eq!(layer.saving, price(layer.node, 1) - price(layer.node, layer.ignored));
@@ -131,11 +136,13 @@ fn a_wider_bound_buys_more_and_none_loses_nothing() {
 #[test]
 fn bits_go_where_they_save_most() {
     let (model, inputs, ..) = quantised(5);
-    // The sum's sign alone costs anything.
-    let price = |node, ignored| if node == 7 { u64::from(30 - ignored) } else { 100 };
-    let report = choose(&model, &inputs, &price, &Options::default(), &mut |_| ()).expect("chooses");
-    let bits: Vec<u32> = report.layers.iter().map(|l| l.ignored).collect();
-    assert!(bits[0] == 1 && bits[1] == 1 && bits[2] > 1, "{bits:?}");
+    // One layer's signs alone cost anything: the sum's, the max-pool's.
+    for (place, dear) in [(2, 7), (3, 8)] {
+        let price = |node, ignored| if node == dear { u64::from(30 - ignored) } else { 100 };
+        let report = choose(&model, &inputs, &price, &Options::default(), &mut |_| ()).expect("chooses");
+        let bits: Vec<u32> = report.layers.iter().map(|l| l.ignored).collect();
+        assert!(bits.iter().enumerate().all(|(i, &bits)| (bits > 1) == (i == place)), "{bits:?}");
+    }
 }
 
 #[test]
@@ -182,11 +189,7 @@ fn imitated_runs_err_more_the_more_is_left_to_chance() {
     let before = of(&model);
     assert!(before < 0.01);
     for node in SIGNS {
-        if let network::Op::Relu { ignored } | network::Op::Relu6 { ignored, .. } =
-            &mut model.network.nodes[node].op
-        {
-            *ignored = 10;
-        }
+        *model.network.nodes[node].op.ignored_mut().expect("has signs") = 10;
     }
     assert!(of(&model) > 3.0 * before);
     // The exact comparison takes no notice.

@@ -10,7 +10,7 @@ use crate::evaluate::stride;
 use crate::extend::{ExtendParams, Range};
 use crate::formula::{And, Formula};
 use crate::lanes::{Lanes, groups, plane_bytes};
-use crate::maxpool::PoolShape;
+use crate::maxpool::{PoolParams, PoolShape};
 use crate::relu::ReluParams;
 use crate::relu6::Relu6Params;
 use crate::select::Shape;
@@ -144,9 +144,9 @@ pub fn relu6_correction(count: usize, params: &Relu6Params) -> u64 {
 }
 
 /// What of [`maxpool`]'s bytes can be sent early: the first level's.
-pub fn maxpool_correction(shape: &PoolShape, bits: u32, digit: u32) -> u64 {
-    let params = ReluParams { digit, ..maxpool::relu_params(bits) };
-    let first = |block: Vec<usize>| block.first().map_or(0, |&count| relu_correction(count, &params));
+pub fn maxpool_correction(shape: &PoolShape, params: &PoolParams) -> u64 {
+    let relu = params.relu();
+    let first = |block: Vec<usize>| block.first().map_or(0, |&count| relu_correction(count, &relu));
     maxpool::level_counts(shape).into_iter().map(first).sum()
 }
 
@@ -201,12 +201,12 @@ fn tournament(levels: impl Iterator<Item = (usize, Vec<u32>)>, formula: &Formula
     all
 }
 
-/// [`crate::MaxPool`] on values mod 2^`bits` in digits of `digit`, for a shape that it accepts.
-pub fn maxpool(shape: &PoolShape, bits: u32, digit: u32) -> Cost {
-    let formula = ReluParams { digit, ..maxpool::relu_params(bits) }.formula();
+/// [`crate::MaxPool`], for a shape that it accepts.
+pub fn maxpool(shape: &PoolShape, params: &PoolParams) -> Cost {
+    let formula = params.relu().formula();
     // The blocks of channels share their rounds.
     let block =
-        |counts: Vec<usize>| tournament(counts.into_iter().map(|count| (count, vec![bits])), &formula);
+        |counts: Vec<usize>| tournament(counts.into_iter().map(|count| (count, vec![params.bits])), &formula);
     maxpool::level_counts(shape).into_iter().map(block).fold(Cost::default(), |all, block| Cost {
         client_rounds: all.client_rounds.max(block.client_rounds),
         server_rounds: all.server_rounds.max(block.server_rounds),

@@ -57,7 +57,7 @@ pub use cost::Cost;
 pub use error::MpcError;
 pub use extend::{Extend, ExtendParams, Range};
 pub use lanes::Bits;
-pub use maxpool::{MaxPool, PoolShape};
+pub use maxpool::{MaxPool, PoolParams, PoolShape};
 pub use mux::Mux;
 pub use party::Party;
 pub use relu::{Relu, ReluParams};

@@ -1,19 +1,24 @@
 //! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
 //!
-//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Rows first, then columns: the
-//! largest of k_w neighbours in each row that is needed, then of k_h such results (six comparisons instead of
-//! eight for a 3 × 3 window with stride 2). Within a window a tournament of ⌈log2 k⌉ levels, all windows of a
-//! level in one batch; comparisons that two windows have in common are made once. Padding never wins: a
-//! window at the border takes the largest of its real places.
+//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Who meets whom is `jaguar_bracket`'s to say: a tournament in each
+//! window, rows first, then columns, all windows of a level in one batch; comparisons that two windows have in common are made
+//! once. Padding never wins: a window at the border takes the largest of its real places.
 //!
-//! Exact in the stated range, which makes a − b fit. Neither party learns a thing. Cost: a ReLU from and to n
-//! bits for each comparison, and its flights for each level; the client's last message of a level travels
+//! Exact in the stated range, which makes a − b fit, unless asked to ignore low bits, below. Neither party learns a thing. Cost: a ReLU
+//! from and to n bits for each comparison, and its flights for each level; the client's last message of a level travels
 //! with its first of the next. See [`crate::cost::maxpool`].
+//!
+//! *Ignoring low bits.* With s = [`PoolParams::ignored`] > 1 the sign is that of a − b + 2^(s−1) − 1, without its lowest s bits: either of
+//! two values may win that lie less than 2^(s−1) from each other, the larger of two that are t apart with probability
+//! 1/2 + t/2^s over the shares (`relu.rs`); farther apart it wins always. So the result is one of the window's values, at most
+//! 2^(s−1) − 1 below the largest **for each level** (a 3 × 3 window has four), provided |x| < 2^(n−2) − 2^(s−2). The offset is the
+//! server's to add, in the comparison only. Without it b alone would win by mistake, from twice as far: for as much error, it
+//! spares one more bit. **s = 1 is exact.** Whether a network bears more is for a calibration to say.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use jaguar_bracket::Bracket;
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -71,83 +76,65 @@ impl PoolShape {
         let end = start + self.kernel[axis] as isize;
         start.max(0) as usize..(end as usize).min(self.size[axis])
     }
-}
 
-/// The ReLU of a difference. It is at least −2^(n−1) + 2, so ignoring one bit is exact; see `relu.rs`.
-pub(crate) const fn relu_params(bits: u32) -> ReluParams {
-    ReluParams { ignored: 1, ..ReluParams::new(bits) }
-}
-
-/// Who meets whom, in one channel: values are numbered, the input's `H·W` first, and each level appends the
-/// larger of every pair.
-struct Schedule {
-    levels: Vec<Vec<(usize, usize)>>,
-    /// The numbers of the output's values.
-    outputs: Vec<usize>,
-}
-
-/// Plays all windows at once. Returns the winners' numbers.
-fn play(levels: &mut Vec<Vec<(usize, usize)>>, next: &mut usize, mut windows: Vec<Vec<usize>>) -> Vec<usize> {
-    while windows.iter().any(|w| w.len() > 1) {
-        let mut met = BTreeMap::new();
-        let mut level = Vec::new();
-        for window in &mut windows {
-            *window = window
-                .chunks(2)
-                .map(|pair| match *pair {
-                    [a, b] => *met.entry((a, b)).or_insert_with(|| {
-                        level.push((a, b));
-                        *next += 1;
-                        *next - 1
-                    }),
-                    _ => pair[0],
-                })
-                .collect();
-        }
-        levels.push(level);
+    /// Who meets whom in a channel, for the size of [`PoolShape::output`].
+    fn bracket(&self, output: [usize; 2]) -> Bracket {
+        let spans = [0, 1].map(|axis| (0..output[axis]).map(|at| self.window(axis, at)).collect::<Vec<_>>());
+        Bracket::new(self.size, &spans[0], &spans[1])
     }
-    windows.into_iter().map(|w| w[0]).collect()
 }
 
-fn schedule(shape: &PoolShape, [out_h, out_w]: [usize; 2]) -> Schedule {
-    let [height, width] = shape.size;
-    let mut levels = Vec::new();
-    let mut next = height * width;
-    // Rows that no window needs (stride beyond the window) are left out.
-    let mut needed = vec![false; height];
-    (0..out_h).flat_map(|i| shape.window(0, i)).for_each(|row| needed[row] = true);
-    let mut windows = Vec::new();
-    let mut row_at = vec![0; height];
-    for row in (0..height).filter(|&row| needed[row]) {
-        row_at[row] = windows.len();
-        windows.extend((0..out_w).map(|j| shape.window(1, j).map(|col| row * width + col).collect()));
+/// How a max-pool compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolParams {
+    /// The shares come and leave mod 2^`bits`: 3 to [`crate::WIDEST`].
+    pub bits: u32,
+    /// Bits per digit of the comparisons: 1..=4. Four takes the fewest levels, three fewer bytes.
+    pub digit: u32,
+    /// Low bits that the comparisons ignore: 0 and 1 (exact, for |x| < 2^(bits − 2)) to `bits` − 2.
+    pub ignored: u32,
+}
+
+impl PoolParams {
+    /// Exact, on shares mod 2^`bits`, in digits of four. A difference is at least −2^(n−1) + 2, so ignoring one bit
+    /// changes nothing; see `relu.rs`.
+    pub const fn new(bits: u32) -> Self {
+        Self { bits, digit: 4, ignored: 1 }
     }
-    let rows = play(&mut levels, &mut next, windows);
-    let windows = (0..out_h)
-        .flat_map(|i| (0..out_w).map(move |j| (i, j)))
-        .map(|(i, j)| shape.window(0, i).map(|row| rows[row_at[row] + j]).collect())
-        .collect();
-    let outputs = play(&mut levels, &mut next, windows);
-    Schedule { levels, outputs }
+
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
+        self.relu().check()
+    }
+
+    /// What is added to a difference before its sign is taken, so that what the sign ignores is lost on both sides alike.
+    const fn offset(&self) -> u64 {
+        ((1u64 << self.ignored) / 2).saturating_sub(1)
+    }
+
+    /// The ReLU of a difference.
+    pub(crate) const fn relu(&self) -> ReluParams {
+        ReluParams { digit: self.digit, ignored: self.ignored, ..ReluParams::new(self.bits) }
+    }
 }
 
 /// Comparisons of every level, block by block of channels.
 pub(crate) fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
     let Ok(output) = shape.output() else { return Vec::new() };
-    let schedule = schedule(shape, output);
-    schedule
-        .blocks(shape.channels)
-        .map(|channels| schedule.levels.iter().map(|level| level.len() * channels.len()).collect())
+    let bracket = shape.bracket(output);
+    blocks(&bracket, shape.channels)
+        .map(|channels| bracket.levels().iter().map(|level| level.len() * channels.len()).collect())
         .collect()
 }
 
-impl Schedule {
-    /// Channels by block: as many as keep the biggest level within a block's elements, at least one.
-    fn blocks(&self, channels: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let most = self.levels.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let each = (BLOCK_ELEMENTS / most).max(1);
-        (0..channels).step_by(each).map(move |at| at..channels.min(at + each))
-    }
+/// Channels by block: as many as keep the biggest level within a block's elements, at least one.
+fn blocks(bracket: &Bracket, channels: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let most = bracket.levels().iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let each = (BLOCK_ELEMENTS / most).max(1);
+    (0..channels).step_by(each).map(move |at| at..channels.min(at + each))
 }
 
 /// A prepared max-pool, for one run.
@@ -156,7 +143,7 @@ pub struct MaxPool {
 }
 
 impl MaxPool {
-    /// Prepares one max-pool on values mod 2^`bits` (3 to [`crate::WIDEST`]) in digits of `digit` bits (1..=4).
+    /// Prepares one max-pool.
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
@@ -164,27 +151,17 @@ impl MaxPool {
         party: &mut Party<S>,
         chan: &mut Channel,
         shape: PoolShape,
-        bits: u32,
-        digit: u32,
+        params: PoolParams,
     ) -> Result<Self, MpcError> {
-        let params = ReluParams { digit, ..relu_params(bits) };
         params.check()?;
-        let [height, width] = shape.output()?;
-        let schedule = Arc::new(schedule(&shape, [height, width]));
-        let (places, made) = (shape.size[0] * shape.size[1], height * width);
-        let blocks = schedule
-            .blocks(shape.channels)
+        let bracket = Arc::new(shape.bracket(shape.output()?));
+        let (places, made) = (bracket.places(), bracket.outputs().len());
+        let blocks = blocks(&bracket, shape.channels)
             .map(|channels| {
-                let levels = schedule
-                    .levels
-                    .iter()
-                    .map(|level| Relu::block(party, chan, level.len() * channels.len(), params))
-                    .collect::<Result<_, MpcError>>()?;
-                let schedule = Arc::clone(&schedule);
+                let tournament = Tournament::prepare(party, chan, &bracket, channels.len(), params)?;
                 let inputs = channels.start * places..channels.end * places;
                 let outputs = channels.start * made..channels.end * made;
-                let values = Vec::new();
-                Ok(Block::new(inputs, outputs, Tournament { places, bits, schedule, levels, values }))
+                Ok(Block::new(inputs, outputs, tournament))
             })
             .collect::<Result<_, MpcError>>()?;
         Ok(Self { blocks })
@@ -207,19 +184,32 @@ impl MaxPool {
 
 /// A few channels of a max-pool: a level's last step is the next one's first.
 struct Tournament {
-    /// H·W.
-    places: usize,
     bits: u32,
-    schedule: Arc<Schedule>,
+    bracket: Arc<Bracket>,
     levels: Vec<Layer>,
-    /// By channel: what is known so far, in the schedule's numbers.
+    /// By channel: what is known so far, in the bracket's numbers.
     values: Vec<Zeroizing<Vec<u64>>>,
 }
 
 impl Tournament {
+    fn prepare<S: CotSource>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        bracket: &Arc<Bracket>,
+        channels: usize,
+        params: PoolParams,
+    ) -> Result<Self, MpcError> {
+        let level = |pairs: &Vec<_>| -> Result<Layer, MpcError> {
+            let layer = Relu::block(party, chan, pairs.len() * channels, params.relu())?;
+            Ok(layer.comparing_above(party.role(), params.offset()))
+        };
+        let levels = bracket.levels().iter().map(level).collect::<Result<_, MpcError>>()?;
+        Ok(Self { bits: params.bits, bracket: Arc::clone(bracket), levels, values: Vec::new() })
+    }
+
     /// a − b of a level's pairs, channel by channel.
     fn differences(&self, level: usize) -> Zeroizing<Vec<u64>> {
-        let pairs = &self.schedule.levels[level];
+        let pairs = &self.bracket.levels()[level];
         let of =
             |v: &Zeroizing<Vec<u64>>| pairs.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])).collect::<Vec<_>>();
         Zeroizing::new(self.values.iter().flat_map(of).collect())
@@ -227,7 +217,7 @@ impl Tournament {
 
     /// Appends the larger of every pair of a level.
     fn advance(&mut self, level: usize) {
-        let pairs = &self.schedule.levels[level];
+        let pairs = &self.bracket.levels()[level];
         let larger = Zeroizing::new(self.levels[level].finish());
         for (v, larger) in self.values.iter_mut().zip(larger.chunks(pairs.len().max(1))) {
             let new: Vec<u64> = pairs.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();
@@ -236,7 +226,7 @@ impl Tournament {
     }
 
     fn take(&mut self, x: &[u64]) {
-        self.values = x.chunks(self.places).map(|x| ring_mask(x, self.bits)).collect();
+        self.values = x.chunks(self.bracket.places()).map(|x| ring_mask(x, self.bits)).collect();
     }
 }
 
@@ -282,6 +272,85 @@ impl Flights for Tournament {
     }
 
     fn finish(&mut self) -> Vec<u64> {
-        self.values.iter().flat_map(|v| self.schedule.outputs.iter().map(|&o| v[o])).collect()
+        self.values.iter().flat_map(|v| self.bracket.outputs().iter().map(|&o| v[o])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_graph::network::Window;
+    use jaguar_graph::reference as imitation;
+    use jaguar_ot::Role;
+    use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::reference::{non_negative_ignoring, open, residue};
+
+    /// One party's run of a whole tournament: its shares of every value of every channel, in the bracket's numbers.
+    fn play(
+        role: Role,
+        mut chan: Channel,
+        bracket: &Arc<Bracket>,
+        params: PoolParams,
+        x: &[u64],
+    ) -> Vec<Vec<u64>> {
+        let mut party = Party::new(role, InsecureTestDealer::new(7, role));
+        let channels = x.len() / bracket.places();
+        let mut tournament = Tournament::prepare(&mut party, &mut chan, bracket, channels, params).unwrap();
+        tournament.start(x);
+        (0..tournament.steps()).for_each(|step| tournament.step(&mut chan, step).unwrap());
+        chan.flush().unwrap();
+        tournament.values.iter().map(|values| values.to_vec()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Every comparison, opened, is what `relu.rs` states of both parties' shares; and the network's plaintext reference, which
+        /// knows the client's shares only, makes of the values just what the protocol does, bit for bit.
+        #[test]
+        fn the_imitation_of_reduced_comparisons_is_exact(
+            channels in 1usize..4,
+            size in [1usize..9, 1usize..9], kernel in [1usize..6, 1usize..6], stride in [1usize..4, 1usize..4],
+            pads in [0usize..3, 0usize..3, 0usize..3, 0usize..3],
+            bits in 8u32..=20, low in 0u32..20, digit in 1u32..=4,
+            words in prop::collection::vec(any::<[u64; 2]>(), 3 * 64),
+        ) {
+            let shape = PoolShape { channels, size, kernel, stride, pads };
+            let Ok(output) = shape.output() else { return Err(TestCaseError::reject("no window")) };
+            let params = PoolParams { bits, digit, ignored: low % (bits - 1) };
+            let most = (1i64 << (bits - 2)) - ((1 << params.ignored) / 4) - 1;
+            // Close to each other, and anywhere in the range.
+            let value = |&[a, b]: &[u64; 2]| match b % 3 {
+                0 => (a % (2 * most as u64 + 1)) as i64 - most,
+                _ => ((a % (3 << params.ignored)) as i64 - (1 << params.ignored)).clamp(-most, most),
+            };
+            let words = &words[..channels * size[0] * size[1]];
+            let x: Vec<i64> = words.iter().map(value).collect();
+            let client: Vec<u64> = words.iter().map(|w| residue((w[0] ^ w[1].rotate_left(9)) as i64, bits)).collect();
+            let server: Vec<u64> = x.iter().zip(&client).map(|(&x, &c)| residue(x.wrapping_sub(c as i64), bits)).collect();
+
+            let bracket = Arc::new(shape.bracket(output));
+            let (to_server, to_client) = jaguar_wire::memory_pair();
+            let [client, server] = std::thread::scope(|scope| {
+                let server = scope.spawn(|| play(Role::Server, to_client, &bracket, params, &server));
+                [play(Role::Client, to_server, &bracket, params, &client), server.join().unwrap()]
+            });
+            for (c, s) in client.iter().zip(&server) {
+                let opened = |i: usize| open(c[i], s[i], bits);
+                for (i, &(a, b)) in bracket.levels().iter().flatten().enumerate() {
+                    let (c, s) = (c[a].wrapping_sub(c[b]), s[a].wrapping_sub(s[b]));
+                    let above = s.wrapping_add(params.offset());
+                    let first = non_negative_ignoring(c, above, bits, params.ignored);
+                    let larger = opened(if first { a } else { b });
+                    prop_assert_eq!(opened(bracket.places() + i), larger);
+                }
+            }
+            let window = Window { kernel, stride, pads };
+            let want = imitation::maxpool_ignoring(&window, [channels, size[0], size[1]], &x, params.ignored, |c, i| client[c][i]);
+            let outputs = client.iter().zip(&server).flat_map(|(c, s)| bracket.outputs().iter().map(|&i| open(c[i], s[i], bits)));
+            prop_assert_eq!(outputs.collect::<Vec<_>>(), want);
+        }
     }
 }

@@ -22,11 +22,17 @@ pub const fn relu(x: i64) -> i64 {
     if x > 0 { x } else { 0 }
 }
 
+/// The sign of the value of two shares mod 2^`bits` as a comparison sees it that ignores the lowest `ignored` bits: whether that of ⌊x /
+/// 2^`ignored`⌋, less one where the lowest bits of the shares carry, is not negative.
+pub const fn non_negative_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> bool {
+    let (c, s) = (residue(client as i64, bits), residue(server as i64, bits));
+    signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0
+}
+
 /// What [`crate::Relu`] makes of two shares mod 2^`bits` when the sign ignores the lowest `ignored` bits: 0 or x
 /// where 0 ≤ x < 2^`ignored` − 1, max(x, 0) elsewhere, for x ≥ −2^(bits−1) + 2^`ignored`.
 pub const fn relu_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> i64 {
-    let (c, s) = (residue(client as i64, bits), residue(server as i64, bits));
-    if signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0 { open(c, s, bits) } else { 0 }
+    if non_negative_ignoring(client, server, bits, ignored) { open(client, server, bits) } else { 0 }
 }
 
 /// What [`crate::Truncate`] makes of two shares mod 2^`bits` of a value in its range: x / 2^`shift`, rounded up

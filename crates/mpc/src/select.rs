@@ -406,6 +406,7 @@ pub(crate) type Join = Box<dyn Fn(Selected) -> Vec<u64> + Send>;
 /// A block of a layer that is one selection of its own value.
 pub(crate) struct Layer {
     bits: u32,
+    offset: u64,
     steps: usize,
     join: Join,
     state: State,
@@ -419,7 +420,13 @@ enum State {
 impl Layer {
     /// Takes values mod 2^`bits`.
     pub(crate) fn new(select: Select, bits: u32, join: Join) -> Self {
-        Self { bits, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
+        Self { bits, offset: 0, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
+    }
+
+    /// Compares x + `offset` instead of x; what is multiplied by the result stays x. The server alone adds it, so the client's
+    /// corrections know nothing of it.
+    pub(crate) fn comparing_above(self, role: Role, offset: u64) -> Self {
+        Self { offset: if role == Role::Server { offset } else { 0 }, ..self }
     }
 }
 
@@ -439,7 +446,10 @@ impl Flights for Layer {
         let State::Prepared(select) = &mut self.state else { unreachable!("starts once") };
         let select = select.take().expect("starts once");
         let x = ring_mask(x, self.bits);
-        self.state = State::Running(Box::new(select.start(&x, &[&x])));
+        let above: Zeroizing<Vec<u64>> =
+            Zeroizing::new(x.iter().map(|x| x.wrapping_add(self.offset)).collect());
+        let compared = ring_mask(&above, self.bits);
+        self.state = State::Running(Box::new(select.start(&compared, &[&x])));
     }
 
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {

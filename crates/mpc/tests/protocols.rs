@@ -212,8 +212,8 @@ fn layers_of_many_blocks() {
         assert_eq!(got, values, "{count}");
     }
     let shape = |channels, size| PoolShape { channels, size, kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
-    maxpool(shape(70, [40, 40]), 16, 4, 1);
-    maxpool(shape(3, [200, 220]), 16, 3, 2);
+    maxpool(shape(70, [40, 40]), PoolParams::new(16), 1);
+    maxpool(shape(3, [200, 220]), PoolParams { digit: 3, ..PoolParams::new(16) }, 2);
 }
 
 /// Prepares blocks and corrects them early, then runs them in their order; results mod 2^out.
@@ -276,9 +276,10 @@ fn corrections_may_go_early() {
     let shape =
         PoolShape { channels: 20, size: [31, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
     let values: Vec<i64> = words(7, 20 * 31 * 30).iter().map(|&w| signed(w, 14)).collect();
-    let cost = cost::maxpool(&shape, 16, 4).with_early(cost::maxpool_correction(&shape, 16, 4));
+    let params = PoolParams::new(16);
+    let cost = cost::maxpool(&shape, &params).with_early(cost::maxpool_correction(&shape, &params));
     let got = corrected_early(&share(&values, 16, 8), 16, early_rounds(cost), |party, chan| {
-        Ok(MaxPool::prepare(party, chan, shape, 16, 4)?.into_blocks())
+        Ok(MaxPool::prepare(party, chan, shape, params)?.into_blocks())
     });
     assert_eq!(got, reference::maxpool(&values, &shape));
 }
@@ -616,49 +617,64 @@ fn relu_and_truncation_at_full_width() {
     ));
 }
 
-fn maxpool(shape: PoolShape, bits: u32, digit: u32, seed: u64) {
+/// Values in a max-pool's range, with its extremes and with ties, what it made of them, and what is right.
+fn pooled(shape: PoolShape, params: PoolParams, seed: u64) -> [Vec<i64>; 3] {
+    let PoolParams { bits, ignored, .. } = params;
     let n = shape.channels * shape.size[0] * shape.size[1];
-    // |x| < 2^(bits−2), with its extremes and with ties.
+    // Less than 2^(n−2) − 2^(s−2).
+    let most = (1 << (bits - 2)) - ((1 << ignored) / 4) - 1;
     let values: Vec<i64> = words(seed, n)
         .iter()
         .enumerate()
         .map(|(i, &w)| match i % 5 {
-            0 => (1 << (bits - 2)) - 1,
-            1 => 1 - (1 << (bits - 2)),
-            _ => signed(w, bits - 1),
+            0 => most,
+            1 => -most,
+            // Neighbours that a reduced comparison may confuse.
+            2 => ((w % (1 << ignored)) as i64).min(most),
+            _ => signed(w, bits - 1).clamp(-most, most),
         })
         .collect();
     let shares = share(&values, bits, seed);
     let got = on_shares(
         &shares,
         bits,
-        cost::maxpool(&shape, bits, digit),
-        |p, c| MaxPool::prepare(p, c, shape, bits, digit),
+        cost::maxpool(&shape, &params),
+        |p, c| MaxPool::prepare(p, c, shape, params),
         MaxPool::run,
     );
-    assert_eq!(got, reference::maxpool(&values, &shape), "{shape:?}");
+    let right = reference::maxpool(&values, &shape);
+    [values, got, right]
+}
+
+#[track_caller]
+fn maxpool(shape: PoolShape, params: PoolParams, seed: u64) {
+    let [_, got, right] = pooled(shape, params, seed);
+    assert_eq!(got, right, "{shape:?}");
 }
 
 #[test]
 fn maxpool_in_common_shapes() {
     let shape = |channels, size, kernel, stride, pads| PoolShape { channels, size, kernel, stride, pads };
-    maxpool(shape(3, [12, 14], [3, 3], [2, 2], [1, 1, 1, 1]), 16, 4, 1);
-    maxpool(shape(2, [13, 13], [3, 3], [2, 2], [0, 0, 0, 0]), 12, 4, 2);
-    maxpool(shape(4, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), 20, 4, 3);
-    maxpool(shape(1, [6, 6], [5, 5], [1, 1], [2, 2, 2, 2]), 16, 3, 4);
+    let of = |bits| PoolParams::new(bits);
+    let threes = |bits| PoolParams { digit: 3, ..of(bits) };
+    maxpool(shape(3, [12, 14], [3, 3], [2, 2], [1, 1, 1, 1]), of(16), 1);
+    maxpool(shape(2, [13, 13], [3, 3], [2, 2], [0, 0, 0, 0]), of(12), 2);
+    maxpool(shape(4, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), of(20), 3);
+    maxpool(shape(1, [6, 6], [5, 5], [1, 1], [2, 2, 2, 2]), threes(16), 4);
+    maxpool(shape(1, [6, 6], [5, 5], [1, 1], [2, 2, 2, 2]), PoolParams { ignored: 0, ..of(16) }, 4);
     // At full width.
     for bits in [32, 37, 40] {
-        maxpool(shape(2, [12, 11], [3, 3], [2, 2], [1, 1, 1, 1]), bits, 4, 9);
-        maxpool(shape(1, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), bits, 3, 10);
+        maxpool(shape(2, [12, 11], [3, 3], [2, 2], [1, 1, 1, 1]), of(bits), 9);
+        maxpool(shape(1, [8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), threes(bits), 10);
     }
     // A window of one place, steps beyond the window, a window larger than the image.
-    maxpool(shape(2, [5, 7], [1, 1], [1, 1], [0, 0, 0, 0]), 16, 4, 5);
-    maxpool(shape(2, [5, 7], [1, 1], [2, 3], [0, 0, 0, 0]), 16, 4, 6);
-    maxpool(shape(2, [9, 9], [2, 2], [4, 3], [0, 0, 0, 0]), 16, 4, 7);
-    maxpool(shape(2, [2, 3], [4, 5], [1, 1], [1, 2, 3, 4]), 16, 4, 8);
+    maxpool(shape(2, [5, 7], [1, 1], [1, 1], [0, 0, 0, 0]), of(16), 5);
+    maxpool(shape(2, [5, 7], [1, 1], [2, 3], [0, 0, 0, 0]), of(16), 6);
+    maxpool(shape(2, [9, 9], [2, 2], [4, 3], [0, 0, 0, 0]), of(16), 7);
+    maxpool(shape(2, [2, 3], [4, 5], [1, 1], [1, 2, 3, 4]), of(16), 8);
     // 3 × 3 with stride 2 takes six comparisons a window, inside.
     let inside = shape(1, [101, 101], [3, 3], [2, 2], [0, 0, 0, 0]);
-    let per_window = cost::maxpool(&inside, 16, 4).cots_from_client as f64
+    let per_window = cost::maxpool(&inside, &of(16)).cots_from_client as f64
         / cost::relu(50 * 50, &ReluParams::new(16)).cots_from_client as f64;
     assert!(per_window < 6.1, "{per_window}");
 }
@@ -707,7 +723,36 @@ proptest! {
     ) {
         let shape = PoolShape { channels, size, kernel, stride, pads };
         prop_assume!(shape.output().is_ok());
-        maxpool(shape, 10, 4, seed);
+        maxpool(shape, PoolParams::new(10), seed);
+    }
+
+    /// Ignoring bits, a max-pool gives one of the window's values, at most 2^(s−1) − 1 below the largest for each level that they play.
+    #[test]
+    fn a_maxpool_that_ignores_low_bits_errs_as_stated(
+        channels in 1usize..4,
+        size in [1usize..9, 1usize..9],
+        kernel in [1usize..6, 1usize..6],
+        stride in [1usize..4, 1usize..4],
+        pads in [0usize..3, 0usize..3, 0usize..3, 0usize..3],
+        params in (8u32..20, 1u32..=4, 0u32..20).prop_map(|(bits, digit, low)| PoolParams { bits, digit, ignored: low % (bits - 1) }),
+        seed: u64,
+    ) {
+        let shape = PoolShape { channels, size, kernel, stride, pads };
+        let Ok([height, width]) = shape.output() else { return Err(TestCaseError::reject("no window")) };
+        let [values, got, right] = pooled(shape, params, seed);
+        let levels: u32 = [0, 1].map(|axis| kernel[axis].min(size[axis]).next_power_of_two().ilog2()).iter().sum();
+        let below = i64::from(levels) * ((1 << params.ignored) / 2 - 1).max(0);
+        for (i, (&got, &right)) in got.iter().zip(&right).enumerate() {
+            prop_assert!((right - below..=right).contains(&got), "{} where {} is the largest", got, right);
+            let (channel, at) = (i / (height * width), [i / width % height, i % width]);
+            let inside = |place: usize, axis: usize| {
+                let at = (at[axis] * stride[axis]) as isize - pads[axis] as isize;
+                (at..at + kernel[axis] as isize).contains(&(place as isize))
+            };
+            let plane = &values[channel * size[0] * size[1]..][..size[0] * size[1]];
+            let of_window = |place: usize| inside(place / size[1], 0) && inside(place % size[1], 1);
+            prop_assert!((0..plane.len()).any(|place| of_window(place) && plane[place] == got));
+        }
     }
 
     #[test]

@@ -159,7 +159,11 @@ fn the_wire_format_is_as_recorded() {
         ),
         (
             "maxpool",
-            recorded(1, |p, c| MaxPool::prepare(p, c, shape, 16, 4), |p, r, c| on(p.run(c, of(r, &shares)))),
+            recorded(
+                1,
+                |p, c| MaxPool::prepare(p, c, shape, PoolParams::new(16)),
+                |p, r, c| on(p.run(c, of(r, &shares))),
+            ),
         ),
         (
             "argmax",
@@ -264,7 +268,9 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         },
         {
             let c = &mut connect();
-            alone(role, |p, c| MaxPool::prepare(p, c, shape, 16, 4), c).and_then(|p| p.run(c, &x)).map(drop)
+            alone(role, |p, c| MaxPool::prepare(p, c, shape, PoolParams::new(16)), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
         },
         {
             let c = &mut connect();

@@ -48,7 +48,7 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
                     0
                 }
             }
-            Op::MaxPool(_) | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
+            Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
         });
         let needs = bits[id] + made[id];
         if needs > WIDEST {
@@ -113,7 +113,7 @@ fn may_stay_whole(network: &Network) -> Vec<bool> {
     for (id, node) in network.nodes.iter().enumerate().rev() {
         let takes = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => true,
-            Op::MaxPool(_) | Op::Add | Op::Concat | Op::Rearrange(_) => whole[id],
+            Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => whole[id],
             Op::Input | Op::Linear(_) | Op::SumPool { .. } => false,
         };
         if !takes {

@@ -17,7 +17,7 @@ use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
 use jaguar_linear::layout::Layout;
 use jaguar_linear::{cheetah as cheetah_layer, jaguar as jaguar_layer};
 use jaguar_mpc::{
-    Cost, ExtendParams, MpcError, PoolShape, Range, Relu6Params, ReluParams, TruncateParams, cost,
+    Cost, ExtendParams, MpcError, PoolParams, PoolShape, Range, Relu6Params, ReluParams, TruncateParams, cost,
 };
 use jaguar_rlwe::{ParameterError, Parameters};
 
@@ -105,7 +105,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -141,19 +141,17 @@ pub enum Nonlinear {
     Relu(ReluParams),
     /// x clipped.
     Relu6(Relu6Params),
-    /// The largest of each window, mod 2^bits.
+    /// The largest of each window.
     MaxPool {
         /// The windows.
         shape: PoolShape,
-        /// n.
-        bits: u32,
-        /// Bits per digit of the comparisons.
-        digit: u32,
+        /// How they are compared.
+        params: PoolParams,
     },
 }
 
-/// How many low bits the sign of an activation may ignore without being wrong: leaving out one is exact but for
-/// the two lowest values of the ring, which no value in range is.
+/// How many low bits a sign may ignore without being wrong: leaving out one is exact but for
+/// the two lowest values of the ring, which no value and no difference in range is.
 const EXACTLY_IGNORED: u32 = 1;
 
 impl Nonlinear {
@@ -177,11 +175,12 @@ impl Nonlinear {
                 ignored: ignored(*low),
                 ..Relu6Params::new(bits, *log2_six + excess)
             }),
-            Op::MaxPool(Window { kernel, stride, pads }) => {
+            Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
                 let [channels, h, w] = network.nodes[node.inputs[0]].shape;
                 let (kernel, stride, pads) = (*kernel, *stride, *pads);
                 let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
-                Self::MaxPool { shape, bits, digit }
+                let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
+                Self::MaxPool { shape, params }
             }
             _ => return None,
         })
@@ -192,9 +191,7 @@ impl Nonlinear {
         match self {
             Self::Relu(params) => params.check(),
             Self::Relu6(params) => params.check(),
-            Self::MaxPool { shape, bits, digit } => ReluParams { digit: *digit, ..ReluParams::new(*bits) }
-                .check()
-                .and_then(|()| shape.output().map(drop)),
+            Self::MaxPool { shape, params } => params.check().and_then(|()| shape.output().map(drop)),
         }
     }
 
@@ -203,8 +200,8 @@ impl Nonlinear {
         let (cost, correction) = match self {
             Self::Relu(params) => (cost::relu(values, params), cost::relu_correction(values, params)),
             Self::Relu6(params) => (cost::relu6(values, params), cost::relu6_correction(values, params)),
-            Self::MaxPool { shape, bits, digit } => {
-                (cost::maxpool(shape, *bits, *digit), cost::maxpool_correction(shape, *bits, *digit))
+            Self::MaxPool { shape, params } => {
+                (cost::maxpool(shape, params), cost::maxpool_correction(shape, params))
             }
         };
         if early { cost.with_early(correction) } else { cost }
@@ -343,7 +340,7 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
         let asks = match &node.op {
             Op::Input => continue,
             Op::Linear(l) => n + l.shift,
-            Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_) => n,
+            Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => n,
             Op::SumPool { .. } => needed[id].max(bits[id]),
             Op::Add | Op::Concat | Op::Rearrange(_) => {
                 if free[id] {
@@ -365,7 +362,7 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
         check_ring(node, ring)?;
         let made = match &node.op {
             Op::Input => ring,
-            Op::Linear(_) | Op::MaxPool(_) => n,
+            Op::Linear(_) | Op::MaxPool { .. } => n,
             Op::Relu { .. } | Op::Relu6 { .. } => ring,
             Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
                 if free[id] {
@@ -388,7 +385,7 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
             }
             _ => None,
         };
-        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool(_))
+        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
             && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
         {
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
@@ -440,7 +437,7 @@ fn made_in_any_ring(network: &Network) -> Vec<bool> {
         free.push(match &node.op {
             // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
             Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => true,
-            Op::Linear(_) | Op::MaxPool(_) => false,
+            Op::Linear(_) | Op::MaxPool { .. } => false,
             Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
         });
     }

@@ -314,9 +314,7 @@ pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> 
     let nonlinear = step.nonlinear.as_ref().map(|nonlinear| match nonlinear {
         Nonlinear::Relu(params) => (Kind::Relu, params.digit, cost::relu(step.values, params)),
         Nonlinear::Relu6(params) => (Kind::Relu6, params.digit, cost::relu6(step.values, params)),
-        Nonlinear::MaxPool { shape, bits, digit } => {
-            (Kind::MaxPool, *digit, cost::maxpool(shape, *bits, *digit))
-        }
+        Nonlinear::MaxPool { shape, params } => (Kind::MaxPool, params.digit, cost::maxpool(shape, params)),
     });
     let truncation = step.truncation.map(|t| (Kind::Extension, DIGIT, cost::truncate(step.values, &t)));
     let extension = step.extension.map(|e| (Kind::Extension, DIGIT, cost::extend(step.values, &e)));

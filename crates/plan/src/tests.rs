@@ -12,7 +12,8 @@ use crate::{Choices, Plan, PlanError, Protocol};
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 fn network() -> Network {
     let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
-    let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    let pool = Op::MaxPool { window, ignored: 0 };
     let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 14, 12) });
     let nodes = [
         ("input", Op::Input, [3, 28, 28]),

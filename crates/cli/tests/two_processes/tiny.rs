@@ -177,7 +177,7 @@ pub fn worst_error(model: &Model, protocol: Protocol) -> f64 {
                 largest * gain + 0.5 + own
             }
             Op::SumPool { .. } => largest * node.op.scale_gain() as f64,
-            Op::Input | Op::Relu { .. } | Op::MaxPool(_) | Op::Rearrange(_) => largest + own,
+            Op::Input | Op::Relu { .. } | Op::MaxPool { .. } | Op::Rearrange(_) => largest + own,
             other => panic!("{} is not expected in the tiny network", other.name()),
         });
     }

@@ -31,7 +31,7 @@ fn deferred() -> Bundle {
     let mut b = Builder::new([3, 12, 12]);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     let stem = b.conv(0, 6, 3, 1, 1, 1);
-    let pool = b.add(Op::MaxPool(window), &[stem], [6, 6, 6]);
+    let pool = b.add(Op::MaxPool { window, ignored: 0 }, &[stem], [6, 6, 6]);
     let relu = b.add(Op::Relu { ignored: 0 }, &[pool], [6, 6, 6]);
     let branch = b.conv(relu, 6, 3, 1, 1, 1);
     let other = b.conv_shifted(relu, 6, 1, 1, 0, 1, 10);
@@ -150,7 +150,7 @@ fn bytes_and_rounds_are_the_formulas() {
                 None => cost::non_negative(0, 16, 4),
                 Some(Nonlinear::Relu(params)) => cost::relu(step.values, params),
                 Some(Nonlinear::Relu6(params)) => cost::relu6(step.values, params),
-                Some(Nonlinear::MaxPool { shape, bits, digit }) => cost::maxpool(shape, *bits, *digit),
+                Some(Nonlinear::MaxPool { shape, params }) => cost::maxpool(shape, params),
             };
             up += nonlinear.up;
             down += nonlinear.down;

@@ -142,7 +142,7 @@ fn kind(op: &Op) -> Kind {
     match op {
         Op::Linear(_) => Kind::Linear,
         Op::Relu { .. } | Op::Relu6 { .. } => Kind::Relu,
-        Op::MaxPool(_) => Kind::MaxPool,
+        Op::MaxPool { .. } => Kind::MaxPool,
         _ => Kind::Rest,
     }
 }
@@ -225,7 +225,8 @@ mod tests {
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
         let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
-        let pool = Op::MaxPool(Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] });
+        let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+        let pool = Op::MaxPool { window, ignored: 0 };
         let ops = [
             ("input", Op::Input, [3, 8, 8]),
             ("first", conv(4, 3), [4, 8, 8]),

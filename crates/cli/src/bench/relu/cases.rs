@@ -1,8 +1,8 @@
 //! What is measured: single operations, and the nonlinear layers of ResNet-50 in both precision flows.
 
 use jaguar_mpc::{
-    Cost, MaxPool, MpcError, Party, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams, Truncate,
-    TruncateParams, cost,
+    Cost, MaxPool, MpcError, Party, PoolParams, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams,
+    Truncate, TruncateParams, cost,
 };
 use jaguar_ot::Cots;
 use jaguar_wire::Channel;
@@ -16,7 +16,7 @@ pub enum Step {
     Relu(ReluParams),
     Relu6(Relu6Params),
     Truncate(TruncateParams),
-    MaxPool { shape: PoolShape, bits: u32 },
+    MaxPool { shape: PoolShape, params: PoolParams },
 }
 
 /// A step's material.
@@ -27,16 +27,13 @@ pub enum Prepared {
     MaxPool(MaxPool),
 }
 
-/// Digits of the max-pools and the ReLU6.
-const DIGIT: u32 = 4;
-
 impl Step {
     pub fn cost(&self, count: usize) -> Cost {
         match self {
             Self::Relu(params) => cost::relu(count, params),
             Self::Relu6(params) => cost::relu6(count, params),
             Self::Truncate(params) => cost::truncate(count, params),
-            Self::MaxPool { shape, bits } => cost::maxpool(shape, *bits, DIGIT),
+            Self::MaxPool { shape, params } => cost::maxpool(shape, params),
         }
     }
 
@@ -50,8 +47,8 @@ impl Step {
             Self::Relu(params) => Prepared::Relu(Relu::prepare(party, chan, count, params)?),
             Self::Relu6(params) => Prepared::Relu6(Relu6::prepare(party, chan, count, params)?),
             Self::Truncate(params) => Prepared::Truncate(Truncate::prepare(party, chan, count, params)?),
-            Self::MaxPool { shape, bits } => {
-                Prepared::MaxPool(MaxPool::prepare(party, chan, shape, bits, DIGIT)?)
+            Self::MaxPool { shape, params } => {
+                Prepared::MaxPool(MaxPool::prepare(party, chan, shape, params)?)
             }
         })
     }
@@ -62,7 +59,7 @@ impl Step {
             Self::Relu(p) => (p.bits, p.out_bits),
             Self::Relu6(p) => (p.bits, p.out_bits),
             Self::Truncate(p) => (p.bits, p.out_bits),
-            Self::MaxPool { bits, .. } => (bits, bits),
+            Self::MaxPool { params, .. } => (params.bits, params.bits),
         }
     }
 }
@@ -147,7 +144,7 @@ fn pool(bits: u32, elements: usize) -> (usize, Step) {
     let channels = (elements / (side * side)).max(1);
     let shape =
         PoolShape { channels, size: [side, side], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
-    (channels * side * side, Step::MaxPool { shape, bits })
+    (channels * side * side, Step::MaxPool { shape, params: PoolParams::new(bits) })
 }
 
 /// What a session runs, by name.
