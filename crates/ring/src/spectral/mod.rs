@@ -174,6 +174,11 @@ impl Spectral {
         })
     }
 
+    /// P: lanes that share a frequency's weights.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
     /// D: terms that remain at each frequency.
     pub fn taps(&self) -> usize {
         self.taps.len()
@@ -306,7 +311,8 @@ const NEAR_BYTES: f64 = (8 << 20) as f64;
 /// fitted (by least squares of relative errors, on Zen 5 with AVX-512) to the shortest of repeated runs of 52 products with
 /// M = 2 to 64 and 5 to 1152 taps, of 48 and of 54 bits. Half of these are within 2.5% of it and all within 16%; of the rows alone,
 /// which are the smaller part, half within 6.5%, and some have cost twice as much. Other processors and kernels have
-/// other constants, and the rule keeps these: a wrong choice costs time only.
+/// other constants, and the rule keeps these: a wrong choice costs time only. `--example choice` shows how much, and writes what constants
+/// can be fitted to.
 fn cost(n: usize, lanes: usize, rows: usize, taps: usize, outs: usize, primes: usize) -> f64 {
     let blocks = outs.div_ceil(BLOCK) as f64;
     let tiled = outs.next_multiple_of(TILE) as f64;
