@@ -7,12 +7,12 @@ use jaguar_mpc::{Range, cost};
 use jaguar_plan::{Choices, Layer, Nonlinear, Plan, PlanError, Protocol};
 use jaguar_wire::memory_pair;
 
-use super::{Builder, Scratch, everything, greet, input, nothing_repeats, root, session};
+use super::{Builder, Scratch, everything, greet, input, nothing_repeats, queries, root, session};
 use crate::EngineError;
 use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
 use crate::message::Request;
-use crate::report::{NoProgress, Report};
+use crate::report::NoProgress;
 use crate::server::Service;
 use crate::verify::verify;
 
@@ -100,23 +100,17 @@ fn truncations_wait_for_the_relu_where_they_can() {
     assert_eq!((plan.hint_bytes(), plan.hinted().count()), (0, 0));
 }
 
-fn queries(service: &Service, count: usize, x: &[i64], cache: &Scratch) -> Vec<Report> {
-    let (reports, served) = session(service, |channel| {
-        let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+/// There is no hint to fetch, and asking for it does no harm.
+#[test]
+fn there_is_no_hint() {
+    let cache = Scratch::new("cheetah-hint");
+    let service = service(everything());
+    let ((), served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
         assert_eq!(ready.hint(), (0, 0));
-        let mut reports = Vec::new();
-        for _ in 0..count {
-            ready = ready.fetch_hint(&mut NoProgress).unwrap();
-            let prepared = ready.prepare_query(&mut NoProgress).unwrap();
-            let (_, report, next) = prepared.run(x, &mut NoProgress).unwrap();
-            reports.push(report);
-            ready = next;
-        }
-        ready.leave().unwrap();
-        reports
+        ready.fetch_hint(&mut NoProgress).unwrap().leave().unwrap();
     });
     served.unwrap();
-    reports
 }
 
 /// Bytes and rounds of every layer are those of Cheetah's formulas, with the sizes of this ring: N = 4096, two primes of 30
@@ -126,7 +120,7 @@ fn bytes_and_rounds_are_the_formulas() {
     let cache = Scratch::new("cheetah-bytes");
     let service = service(everything());
     let (network, plan) = (service.network(), service.plan());
-    let reports = queries(&service, 2, &input(5, 3 * 17 * 15), &cache);
+    let reports = queries(&service, &cache, &input(5, 3 * 17 * 15), 2);
     let (ciphertext, l) = (4096 * 60 / 8, 28);
     let packed = |count: usize, bits: usize| (count * bits).div_ceil(8) as u64;
     for report in &reports {
