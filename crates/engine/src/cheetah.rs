@@ -134,6 +134,7 @@ impl Prepare for Server<'_> {
 
 impl Linear for Client {
     type Prepared = ClientPrepared;
+    type Output = Vec<u64>;
 
     fn run(
         &mut self,
@@ -152,6 +153,7 @@ impl Linear for Client {
 
 impl Linear for Server<'_> {
     type Prepared = ServerPrepared;
+    type Output = Vec<u64>;
 
     fn run(
         &mut self,

@@ -448,6 +448,7 @@ struct ClientLinear;
 
 impl Linear for ClientLinear {
     type Prepared = ClientPrepared;
+    type Output = Vec<u64>;
 
     fn pass(
         &mut self,

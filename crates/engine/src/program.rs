@@ -51,10 +51,38 @@ pub(crate) trait Prepare {
     }
 }
 
+/// A party's share of a linear layer's output, which may be made as it is wanted: then what follows the layer begins before
+/// all of it is there. When it is made concerns this party alone; no message depends on it.
+pub(crate) trait Output {
+    /// What is made: the first values.
+    fn made(&self) -> &[u64];
+
+    /// Makes at least the first `values` values (all, if there are not so many).
+    fn make(&mut self, values: usize);
+
+    /// Makes the rest.
+    fn finish(self) -> Vec<u64>;
+}
+
+/// Made at once.
+impl Output for Vec<u64> {
+    fn made(&self) -> &[u64] {
+        self
+    }
+
+    fn make(&mut self, _values: usize) {}
+
+    fn finish(self) -> Vec<u64> {
+        self
+    }
+}
+
 /// A linear layer's online part, as one role does it.
 pub(crate) trait Linear {
     /// What that role prepared.
     type Prepared;
+    /// What that role makes.
+    type Output: Output;
 
     /// Passes what can be passed already of node `node`'s input, of which this party's share begins with `x`. That may be
     /// nothing.
@@ -69,7 +97,7 @@ pub(crate) trait Linear {
         Ok(())
     }
 
-    /// Passes the rest, and makes this party's share of the output of node `node` from its share of the input.
+    /// Passes the rest, and makes this party's share of the output of node `node` from its share of the input, or begins to.
     fn run(
         &mut self,
         node: NodeId,
@@ -77,7 +105,7 @@ pub(crate) trait Linear {
         prepared: Self::Prepared,
         channel: &mut Channel,
         x: &[u64],
-    ) -> Result<Vec<u64>, EngineError>;
+    ) -> Result<Self::Output, EngineError>;
 }
 
 /// What was prepared for one node.
@@ -194,7 +222,7 @@ fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
 
 /// Sums and moves, which each party does on its own shares: what the reference does on plain values, for these operations are
 /// linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less excess than the
-/// result's are scaled up.
+/// result's are scaled up. What [`Op::Add`] is given may be the same part of both inputs.
 fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -> &'a [u64]) -> Vec<u64> {
     let step = &plan.steps[node];
     let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
@@ -206,6 +234,9 @@ fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -
         arg(i).iter().map(|&v| (v << up & mask) as i64).collect()
     };
     let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
+    if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
+        return x.iter().zip(y).map(|(x, y)| (x + y) as u64).collect();
+    }
     let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
     let value =
         reference::apply_op(network, node, None, &inputs).expect("a valid network, and its own shapes");
@@ -333,6 +364,10 @@ impl Program<'_> {
     /// layers that are ready then, makes up a *wave*: their blocks go through their steps together, so that tensors which do not
     /// depend on each other share their rounds, and linear layers behind them get their ciphertexts block by block. Then the
     /// next wave. All of it follows from the public network, so both parties do it in the same order.
+    ///
+    /// A linear layer's output may still be in the making when the wave behind it begins ([`Output`]), and so may a sum of such:
+    /// a block's first step has made what it takes in, and leaves before the rest is made. Whatever else reads a value has all
+    /// of it made before.
     pub fn run<B: Linear>(
         &self,
         channel: &mut Channel,
@@ -354,7 +389,7 @@ impl Program<'_> {
             steps: steps.into_iter().map(Some).collect(),
             uses: consumers.iter().map(Vec::len).collect(),
             consumers,
-            values: vec![None; nodes.len()],
+            values: (0..nodes.len()).map(|_| None).collect(),
             input: Some(input),
             wave: Vec::new(),
         };
@@ -366,16 +401,40 @@ impl Program<'_> {
             }
             walk.run_wave()?;
         }
-        Ok(walk.values.pop().flatten().expect("a valid network has an output"))
+        // What nobody read is made now: it is looked at like the others.
+        (0..nodes.len()).try_for_each(|id| walk.complete(id))?;
+        match walk.values.pop().flatten() {
+            Some(Value::Whole(output)) => Ok(output),
+            _ => unreachable!("a valid network has an output, and it is complete"),
+        }
+    }
+}
+
+/// This party's share of a node's value.
+enum Value<O> {
+    Whole(Vec<u64>),
+    /// Of a linear layer, in the making.
+    Making(O),
+    /// The first elements of a sum of which some operand is in the making.
+    Sum(Vec<u64>),
+}
+
+impl<O: Output> Value<O> {
+    /// The elements that are there.
+    fn made(&self) -> &[u64] {
+        match self {
+            Self::Whole(made) | Self::Sum(made) => made,
+            Self::Making(output) => output.made(),
+        }
     }
 }
 
 /// A nonlinear layer, or what follows a layer, in a wave.
-struct Job {
+struct Job<O> {
     node: NodeId,
     blocks: Vec<Block>,
     /// What it works on; if none, the value of the node's input.
-    operand: Option<Vec<u64>>,
+    operand: Option<Value<O>>,
     /// The outputs of the blocks that are through, from the first on.
     made: Vec<u64>,
     truncation: Option<Truncate>,
@@ -390,13 +449,14 @@ struct Walk<'a, 'o, B: Linear> {
     onlookers: Onlookers<'o>,
     /// Until they begin.
     steps: Vec<Option<PreparedStep<B::Prepared>>>,
-    /// From when they are made until their last consumer has begun.
-    values: Vec<Option<Vec<u64>>>,
-    /// Consumers that have not begun.
+    /// From when their making begins until their last consumer has read them: that is when it begins, or when it is through if it
+    /// reads them in pieces.
+    values: Vec<Option<Value<B::Output>>>,
+    /// Consumers that have not read all of it.
     uses: Vec<usize>,
     consumers: Vec<Vec<NodeId>>,
     input: Option<Vec<u64>>,
-    wave: Vec<Job>,
+    wave: Vec<Job<B::Output>>,
 }
 
 impl<B: Linear> Walk<'_, '_, B> {
@@ -415,7 +475,7 @@ impl<B: Linear> Walk<'_, '_, B> {
         Ok(result)
     }
 
-    /// Begins every node whose inputs are there; leaves in `todo` the others.
+    /// Begins every node whose inputs are there or in the making; leaves in `todo` the others.
     fn begin(&mut self, todo: &mut Vec<NodeId>) -> Result<(), EngineError> {
         let nodes = &self.program.network.nodes;
         for id in std::mem::take(todo) {
@@ -430,45 +490,116 @@ impl<B: Linear> Walk<'_, '_, B> {
                 self.wave.push(Job { node: id, blocks, operand, made, truncation, extension });
                 continue;
             }
+            let in_the_making = |&i: &NodeId| !matches!(self.values[i], Some(Value::Whole(_)));
+            if matches!(nodes[id].op, Op::Add) && nodes[id].inputs.iter().any(in_the_making) {
+                self.follow(id, Value::Sum(Vec::new()), truncation, extension)?;
+                continue;
+            }
+            nodes[id].inputs.iter().try_for_each(|&i| self.complete(i))?;
             let made = self.on(id, |walk| walk.compute(id, op))?;
-            self.follow(id, made, truncation, extension)?;
             self.release(id);
+            self.follow(id, made, truncation, extension)?;
         }
         Ok(())
     }
 
-    /// A linear layer or a local operation.
-    fn compute(&mut self, id: NodeId, op: PreparedOp<B::Prepared>) -> Result<Vec<u64>, EngineError> {
+    /// What is there of the value of input `i` of node `id`.
+    fn input(&self, id: NodeId, i: usize) -> &[u64] {
+        let from = self.program.network.nodes[id].inputs[i];
+        self.values[from].as_ref().expect("its consumers keep it").made()
+    }
+
+    /// A linear layer or a local operation, on inputs that are whole.
+    fn compute(&mut self, id: NodeId, op: PreparedOp<B::Prepared>) -> Result<Value<B::Output>, EngineError> {
         let Program { network, plan } = *self.program;
-        let arg = |i: usize| {
-            self.values[network.nodes[id].inputs[i]].as_deref().expect("computed before its consumers")
-        };
         match op {
             PreparedOp::Linear(linear) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
-                self.backend.run(id, layer, linear, self.channel, &reduce(arg(0), layer.input_bits()))
+                let x = reduce(self.input(id, 0), layer.input_bits());
+                let output = self.backend.run(id, layer, linear, self.channel, &x)?;
+                let all = output.made().len() == plan.steps[id].values;
+                Ok(if all { Value::Whole(output.finish()) } else { Value::Making(output) })
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
                 let value = match &network.nodes[id].op {
                     Op::Input => self.input.take().expect("one input"),
-                    _ => local(network, plan, id, arg),
+                    _ => local(network, plan, id, |i| self.input(id, i)),
                 };
-                Ok(reduce(&value, plan.steps[id].made))
+                Ok(Value::Whole(reduce(&value, plan.steps[id].made)))
             }
         }
+    }
+
+    /// Makes at least the first `count` elements of `value`, which is that of `node`, or what the operation that follows it takes.
+    fn make(&mut self, node: NodeId, value: &mut Value<B::Output>, count: usize) -> Result<(), EngineError> {
+        if value.made().len() >= count {
+            return Ok(());
+        }
+        match value {
+            Value::Whole(_) => Ok(()),
+            Value::Making(output) => self.on(node, |_| {
+                output.make(count);
+                Ok(())
+            }),
+            Value::Sum(made) => {
+                let Program { network, plan } = *self.program;
+                network.nodes[node].inputs.iter().try_for_each(|&i| self.make_kept(i, count))?;
+                self.on(node, |walk| {
+                    let new = made.len()..count;
+                    let sum = local(network, plan, node, |i| &walk.input(node, i)[new.clone()]);
+                    made.extend(reduce(&sum, plan.steps[node].made));
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// Makes at least the first `count` elements of a node's value, which is kept for its consumers.
+    fn make_kept(&mut self, node: NodeId, count: usize) -> Result<(), EngineError> {
+        let mut value = self.values[node].take().expect("its consumers keep it");
+        self.make(node, &mut value, count)?;
+        self.values[node] = Some(value);
+        Ok(())
+    }
+
+    /// Makes the rest of `value`, which is that of `node`, or what the operation that follows it takes.
+    fn whole(&mut self, node: NodeId, mut value: Value<B::Output>) -> Result<Vec<u64>, EngineError> {
+        self.make(node, &mut value, self.program.plan.steps[node].values)?;
+        Ok(match value {
+            Value::Whole(made) => made,
+            Value::Making(output) => output.finish(),
+            Value::Sum(made) => {
+                self.program.network.nodes[node].inputs.iter().try_for_each(|&i| self.complete(i))?;
+                self.release(node);
+                made
+            }
+        })
+    }
+
+    /// Makes the rest of a node's value, if it is still kept.
+    fn complete(&mut self, node: NodeId) -> Result<(), EngineError> {
+        if let Some(value) = self.values[node].take_if(|value| !matches!(value, Value::Whole(_))) {
+            let made = self.whole(node, value)?;
+            (self.onlookers.watch)(node, &made);
+            self.values[node] = Some(Value::Whole(made));
+        }
+        Ok(())
     }
 
     /// What comes behind a node's operation; the node's value, if that is nothing (more).
     fn follow(
         &mut self,
         node: NodeId,
-        made: Vec<u64>,
+        made: Value<B::Output>,
         truncation: Option<Truncate>,
         extension: Option<Extend>,
     ) -> Result<(), EngineError> {
         let made = match truncation {
-            Some(truncation) => self.on(node, |walk| Ok(truncation.run(walk.channel, &made)?))?,
+            Some(truncation) => {
+                let made = self.whole(node, made)?;
+                Value::Whole(self.on(node, |walk| Ok(truncation.run(walk.channel, &made)?))?)
+            }
             None => made,
         };
         if let Some(extension) = extension {
@@ -481,7 +612,9 @@ impl<B: Linear> Walk<'_, '_, B> {
                 extension: None,
             });
         } else {
-            (self.onlookers.watch)(node, &made);
+            if let Value::Whole(made) = &made {
+                (self.onlookers.watch)(node, made);
+            }
             self.values[node] = Some(made);
         }
         Ok(())
@@ -497,6 +630,14 @@ impl<B: Linear> Walk<'_, '_, B> {
         }
     }
 
+    /// Makes at least the first `count` elements of what a job works on.
+    fn make_operand(&mut self, job: &mut Job<B::Output>, count: usize) -> Result<(), EngineError> {
+        if let Some(operand) = &mut job.operand {
+            return self.make(job.node, operand, count);
+        }
+        self.make_kept(self.program.network.nodes[job.node].inputs[0], count)
+    }
+
     /// Takes all steps of all blocks of the wave.
     fn run_wave(&mut self) -> Result<(), EngineError> {
         let mut jobs = std::mem::take(&mut self.wave);
@@ -510,14 +651,14 @@ impl<B: Linear> Walk<'_, '_, B> {
         for (i, &(b, step)) in order.iter().enumerate() {
             let (j, block) = &mut blocks[b];
             let job = &mut jobs[*j];
+            let one = block.as_mut().expect("until its last step");
+            if step == 0 {
+                self.make_operand(job, one.inputs().end)?;
+            }
             self.on(job.node, |walk| {
-                let one = block.as_mut().expect("until its last step");
                 if step == 0 {
-                    let operand = job
-                        .operand
-                        .as_ref()
-                        .or_else(|| walk.values[walk.program.network.nodes[job.node].inputs[0]].as_ref());
-                    one.start(&operand.expect("computed before its consumers")[one.inputs()])?;
+                    let operand = job.operand.as_ref().map_or_else(|| walk.input(job.node, 0), Value::made);
+                    one.start(&operand[one.inputs()])?;
                 }
                 if b == lead { one.step(walk.channel) } else { walk.channel.alongside(|c| one.step(c)) }?;
                 Ok(())
@@ -535,11 +676,15 @@ impl<B: Linear> Walk<'_, '_, B> {
             }
         }
         for job in jobs {
-            let first = job.operand.is_none();
-            self.follow(job.node, job.made, job.truncation, job.extension)?;
-            if first {
-                self.release(job.node);
+            match job.operand {
+                // A sum's operands have been read.
+                Some(operand) => drop(self.whole(job.node, operand)?),
+                None => {
+                    self.complete(self.program.network.nodes[job.node].inputs[0])?;
+                    self.release(job.node);
+                }
             }
+            self.follow(job.node, Value::Whole(job.made), job.truncation, job.extension)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
 use jaguar_graph::network::{Network, NodeId};
-use jaguar_linear::jaguar::{ServerLayer, ServerPrepared, Upload};
+use jaguar_linear::jaguar::{ServerLayer, ServerOutput, ServerPrepared, Upload};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol, Step};
@@ -20,7 +20,7 @@ use crate::bundle::{Bundle, ModelId};
 use crate::cheetah;
 use crate::hint::{Block, blocks};
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_PROBE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Clock, Linear, Onlookers, Prepare, PreparedResult, Program, Watch, work};
+use crate::program::{Clock, Linear, Onlookers, Output, Prepare, PreparedResult, Program, Watch, work};
 use crate::report::{NoProgress, Progress, peak_kib};
 use crate::timeline::ServerTimes;
 
@@ -361,8 +361,23 @@ struct ServerLinear<'a> {
     first: Option<Instant>,
 }
 
-impl Linear for ServerLinear<'_> {
+impl Output for ServerOutput<'_> {
+    fn made(&self) -> &[u64] {
+        self.made()
+    }
+
+    fn make(&mut self, values: usize) {
+        self.make(values);
+    }
+
+    fn finish(self) -> Vec<u64> {
+        self.finish()
+    }
+}
+
+impl<'a> Linear for ServerLinear<'a> {
     type Prepared = (ServerPrepared, Upload);
+    type Output = ServerOutput<'a>;
 
     fn pass(
         &mut self,
@@ -384,10 +399,10 @@ impl Linear for ServerLinear<'_> {
         (prepared, mut upload): Self::Prepared,
         channel: &mut Channel,
         x: &[u64],
-    ) -> Result<Vec<u64>, EngineError> {
+    ) -> Result<ServerOutput<'a>, EngineError> {
         let server = self.layers[node].as_ref().expect("the plan's layers have weights");
         server.receive_ready(&mut upload, channel, x.len())?;
         self.first.get_or_insert_with(Instant::now);
-        Ok(server.run(prepared, upload, x))
+        Ok(server.begin(prepared, upload, x))
     }
 }

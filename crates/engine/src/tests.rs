@@ -1,6 +1,7 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
 mod cheetah;
+mod stream;
 
 use std::collections::HashSet;
 use std::sync::Arc;

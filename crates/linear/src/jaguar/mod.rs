@@ -28,7 +28,7 @@ use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
 pub(crate) use server::gemm_terms;
-pub use server::{ServerLayer, ServerPrepared, Upload};
+pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};
 
 /// Why a layer cannot run in this backend.
 #[derive(Debug, thiserror::Error)]

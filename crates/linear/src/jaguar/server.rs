@@ -1,9 +1,10 @@
 //! The server's half: it holds the weights, and never a key of the client.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use jaguar_graph::network::{Bias, Weights};
-use jaguar_ring::gemm::{PackedWeights, Term, spa_gemm};
+use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
 use jaguar_ring::spectral::{Spectral, SpectralWeights};
@@ -13,7 +14,15 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{A_HALF_BITS, Layer};
-use crate::layout::Layout;
+use crate::layout::{Layout, Tile};
+
+/// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew, which takes as
+/// long as about two outputs. Measured on ResNet-50's layers on one thread, parts of 8 channels take 20 per cent more time than the
+/// whole, 16 take 14, 32 take 7, 64 take 4 (and with [`TOGETHER_WORK`] 3).
+const TOGETHER_CHANNELS: usize = 64;
+
+/// Multiply-adds of such a part, at least: some 0.4 ms on one thread, so that handing it to several costs little.
+const TOGETHER_WORK: usize = 1 << 24;
 
 /// One linear layer with its weights.
 pub struct ServerLayer {
@@ -83,19 +92,20 @@ impl ServerLayer {
         &self.layer
     }
 
-    /// For every output channel of one tile: `len` coefficients of Σ w·X^-shift·(the ciphertexts in `planes`), as
-    /// `[C_out][len]`.
-    fn convolve(&self, planes: &LimbPlanes, len: usize) -> Vec<u64> {
+    /// For the output channels `channels` of one tile, whole groups: `len` coefficients of Σ w·X^-shift·(the ciphertexts in
+    /// `planes`), as `[channels][len]`.
+    fn convolve(&self, planes: &LimbPlanes, channels: Range<usize>, len: usize) -> Vec<u64> {
         let layout = &self.layer.layout;
-        let outs = layout.out_shape()[0] / layout.spec().groups;
-        let mut out = vec![0; layout.out_shape()[0] * len];
-        let one_group = |(g, out): (usize, &mut [u64])| {
-            spa_gemm(planes, &gemm_terms(layout, g), &self.weights[g], len, out, len);
-        };
-        if self.weights.len() == 1 {
-            one_group((0, &mut out));
+        let mut out = vec![0; channels.len() * len];
+        if let [weights] = &self.weights[..] {
+            spa_gemm_part(planes, &gemm_terms(layout, 0), weights, channels, len, &mut out, len);
         } else {
-            out.par_chunks_mut(outs * len).enumerate().for_each(one_group);
+            let outs = layout.out_shape()[0] / layout.spec().groups;
+            let first = channels.start / outs;
+            out.par_chunks_mut(outs * len).enumerate().for_each(|(g, out)| {
+                let g = first + g;
+                spa_gemm(planes, &gemm_terms(layout, g), &self.weights[g], len, out, len);
+            });
         }
         out
     }
@@ -133,7 +143,7 @@ impl ServerLayer {
                             row.set_negacyclic(words);
                         },
                     );
-                    let words = self.convolve(&planes, n);
+                    let words = self.convolve(&planes, 0..layout.out_shape()[0], n);
                     words.par_chunks(n).zip(kept.par_chunks_mut(n)).for_each(|(w, kept)| keep(w, kept));
                 }
             }
@@ -168,7 +178,7 @@ impl ServerLayer {
         public: &PublicSeed,
         p1: &WideNtt,
         hint_key: &[u8; 32],
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
     ) -> Vec<u8> {
         let Layer { layout, params, index, hint_bits, .. } = &self.layer;
         let (n, k) = (layout.ring_dim(), params.modulus_bits());
@@ -254,58 +264,141 @@ impl ServerLayer {
         Ok(())
     }
 
-    /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b, convolves, and returns the
-    /// server's output share modulo 2^n.
+    /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b. What comes is the server's output
+    /// share, to be made as it is wanted.
     ///
     /// # Panics
     /// When `x` has not the layer's input shape, or b is not complete.
-    pub fn run(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> Vec<u64> {
-        let (mut phases, layer) = (prepared.masks, &self.layer);
+    pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<'_> {
+        let layer = &self.layer;
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let [_, h, w] = layout.out_shape();
         let (n, k, delta) = (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits());
         let (inputs, dropped) = (&layer.inputs, layer.dropped());
         assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
         let mut b = b.words;
-        let mut parts = inputs.split_mut(&mut b).into_iter().enumerate();
 
-        // R = B − z0 − conv(b) − Δ·bias
         let per_tile = layout.ciphertexts_per_tile();
-        for tile in layout.tiles() {
-            let len = layout.export_len(tile);
+        let planes_of = |tile: &Tile| {
             // Unless some shift reads beyond the last coefficient, nothing wraps around.
-            let reach = self.reach + len;
-            let wraps = reach > n;
-            let mut planes = LimbPlanes::new(k, per_tile, if wraps { 2 * n } else { reach });
-            let rows: Vec<_> = planes.rows_mut().zip(parts.by_ref()).collect();
-            rows.into_par_iter().for_each_init(
-                || vec![0u64; n],
-                |words, (mut row, (i, mut b))| {
-                    let input = inputs.ciphertext(i);
-                    words.fill(0);
-                    for run in &input.pattern.read {
-                        let (part, rest) = b.split_at_mut(run.len());
-                        for (word, &b) in words[run.start as usize..].iter_mut().zip(&*part) {
-                            *word = b << dropped;
-                        }
-                        b = rest;
+            let reach = self.reach + layout.export_len(tile);
+            LimbPlanes::new(k, per_tile, if reach > n { 2 * n } else { reach })
+        };
+        let mut planes: Vec<LimbPlanes> = layout.tiles().iter().map(planes_of).collect();
+        let rows = planes.iter_mut().flat_map(|planes| {
+            let len = planes.row_len();
+            planes.rows_mut().map(move |row| (len, row))
+        });
+        let rows: Vec<_> = rows.zip(inputs.split_mut(&mut b)).enumerate().collect();
+        rows.into_par_iter().for_each_init(
+            || vec![0u64; n],
+            |words, (i, ((len, mut row), mut b))| {
+                let input = inputs.ciphertext(i);
+                words.fill(0);
+                for run in &input.pattern.read {
+                    let (part, rest) = b.split_at_mut(run.len());
+                    for (word, &b) in words[run.start as usize..].iter_mut().zip(&*part) {
+                        *word = b << dropped;
                     }
-                    for run in &input.pattern.data {
-                        let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
-                        for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
-                            *word = word.wrapping_add(x << delta);
-                        }
+                    b = rest;
+                }
+                for run in &input.pattern.data {
+                    let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
+                    for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
+                        *word = word.wrapping_add(x << delta);
                     }
-                    if wraps { row.set_negacyclic(words) } else { row.set(&words[..reach]) }
-                },
-            );
-            let sums = self.convolve(&planes, len);
-            phases.par_chunks_mut(h * w).zip(sums.par_chunks(len)).enumerate().for_each(
-                |(d, (plane, sums))| {
+                }
+                if len > n { row.set_negacyclic(words) } else { row.set(&words[..len]) }
+            },
+        );
+        ServerOutput {
+            server: self,
+            planes,
+            values: prepared.masks,
+            channels: 0,
+            together: self.channels_together(),
+        }
+    }
+
+    /// The server's output share modulo 2^n, all of it: [`begin`](Self::begin) to the end.
+    ///
+    /// # Panics
+    /// As [`begin`](Self::begin).
+    pub fn run(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> Vec<u64> {
+        self.begin(prepared, b, x).finish()
+    }
+
+    /// What a part must be a multiple of: whole groups, whole tiles of the product.
+    pub(super) fn channels_indivisible(&self) -> usize {
+        if self.weights.len() == 1 { TILE } else { self.layer.layout.out_shape()[0] / self.weights.len() }
+    }
+
+    /// How many channels are made together, at least.
+    pub(super) fn channels_together(&self) -> usize {
+        let layout = &self.layer.layout;
+        let channels = layout.out_shape()[0];
+        let positions: usize = layout.tiles().iter().map(|tile| layout.export_len(tile)).sum();
+        let work = positions.saturating_mul(layout.terms_per_output()).max(1);
+        let worthwhile = TOGETHER_WORK.div_ceil(work).max(TOGETHER_CHANNELS.min(channels.div_ceil(2)));
+        worthwhile.next_multiple_of(self.channels_indivisible())
+    }
+}
+
+/// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows
+/// the layer can begin before its last channel.
+///
+/// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each value of the input, and some
+/// more for the halos. (5 MiB for ResNet-50's largest input.)
+pub struct ServerOutput<'a> {
+    server: &'a ServerLayer,
+    /// By tile. None left when all is made.
+    planes: Vec<LimbPlanes>,
+    /// `[C, H, W]`: of the channels that are made the shares, of the others B − z0.
+    values: Zeroizing<Vec<u64>>,
+    /// How many channels are made.
+    channels: usize,
+    /// How many are made at once, at least. A multiple of what is indivisible.
+    pub(super) together: usize,
+}
+
+impl ServerOutput<'_> {
+    /// What is made: the first values, modulo 2^n.
+    pub fn made(&self) -> &[u64] {
+        let [_, h, w] = self.server.layer.layout.out_shape();
+        &self.values[..self.channels * h * w]
+    }
+
+    /// Makes at least the first `values` values (all, if there are not so many), and others where that costs little.
+    pub fn make(&mut self, values: usize) {
+        let [channels, h, w] = self.server.layer.layout.out_shape();
+        let wanted = values.div_ceil(h * w).min(channels);
+        if let Some(missing) = wanted.checked_sub(self.channels).filter(|&missing| missing > 0) {
+            self.convolve((self.channels + missing.next_multiple_of(self.together)).min(channels));
+        }
+    }
+
+    /// Makes the rest.
+    pub fn finish(mut self) -> Vec<u64> {
+        self.make(usize::MAX);
+        // Each mask became a share.
+        std::mem::take(&mut *self.values)
+    }
+
+    /// R = B − z0 − conv(b) − Δ·bias up to channel `end`.
+    fn convolve(&mut self, end: usize) {
+        let ServerLayer { layer, bias, .. } = self.server;
+        let layout = &layer.layout;
+        let ([channels, h, w], delta) = (layout.out_shape(), layer.delta_bits());
+        let made = self.channels..end;
+        let values = &mut self.values[made.start * h * w..made.end * h * w];
+        for (planes, tile) in self.planes.iter().zip(layout.tiles()) {
+            let len = layout.export_len(tile);
+            let sums = self.server.convolve(planes, made.clone(), len);
+            values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(made.clone()).for_each(
+                |((plane, sums), d)| {
                     for (from, to, len) in layout.exports(tile) {
                         for (i, &s) in (to..to + len).zip(&sums[from..]) {
-                            let bias = match &self.bias {
+                            let bias = match bias {
                                 Bias::PerChannel(b) => b[d],
                                 Bias::PerElement(b) => b[d * h * w + i],
                             };
@@ -316,8 +409,10 @@ impl ServerLayer {
                 },
             );
         }
-        // Each mask became a share.
-        std::mem::take(&mut *phases)
+        self.channels = end;
+        if end == channels {
+            self.planes = Vec::new();
+        }
     }
 }
 

@@ -101,7 +101,11 @@ impl Case {
                 for values in pieces {
                     server.receive_ready(&mut b, &mut to_client, values).unwrap();
                 }
-                server.run(prepared, b, &x_server)
+                let mut output = server.begin(prepared, b, &x_server);
+                if !query.is_multiple_of(2) {
+                    make_bit_by_bit(&server, &mut output, query);
+                }
+                output.finish()
             });
             let mut prepared = prepare(layer, ring, &public, &hint, &mut secret, &mask_seed);
             for values in pieces {
@@ -178,6 +182,23 @@ impl Case {
     }
 }
 
+/// Makes some or all of a server's output in the smallest parts that there are, as `seed` says.
+fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput, seed: u64) {
+    output.together = server.channels_indivisible();
+    let [channels, h, w] = server.layer().layout().out_shape();
+    let mut prg = Prg::derive(&[3; 32], "parts", &[seed]);
+    let mut wanted = 0;
+    for _ in 0..channels {
+        let before = output.made().len();
+        wanted += (prg.next_u64() % (2 * h * w) as u64) as usize;
+        output.make(wanted);
+        let made = output.made();
+        assert!(made.len() >= wanted.min(channels * h * w) && made.len().is_multiple_of(h * w));
+        // No more than was asked for, but for what cannot be parted.
+        assert!(made.len() < before.max(wanted) + h * w * output.together, "{} for {wanted}", made.len());
+    }
+}
+
 fn spec(out: usize, kernel: [usize; 2], stride: usize, pad: usize, groups: usize) -> Linear {
     Linear {
         out_channels: out,
@@ -245,6 +266,82 @@ fn real_parameters_within_one_ulp() {
         mean.abs() < 5.0 * 0.41 / (outputs as f64).sqrt(),
         "mean error {mean} ulp over {outputs} outputs"
     );
+}
+
+/// However little of a layer's output is asked for at a time, it is what the whole layer makes, bit for bit: with one group and
+/// with several, strided, in several tiles, fully connected, and where shifts wrap around.
+#[test]
+fn parts_make_up_the_whole_bit_for_bit() {
+    let ring = Ring::new(Parameters::DEFAULT);
+    let p1 = PublicSeed([9; 32]).p1(ring.params());
+    for (seed, (spec, shape, tiles, parts)) in [
+        (spec(50, [3, 3], 1, 1, 1), [20, 14, 14], 1, 7),
+        (spec(17, [3, 3], 1, 1, 1), [3, 56, 56], 2, 3),
+        (spec(20, [7, 7], 2, 3, 1), [3, 96, 96], 2, 3),
+        (spec(24, [3, 3], 2, 1, 24), [24, 28, 28], 1, 24),
+        (spec(8, [3, 3], 1, 1, 8), [8, 56, 56], 2, 8),
+        (spec(12, [3, 3], 1, 1, 4), [20, 14, 14], 1, 4),
+        (spec(40, [1, 1], 2, 0, 1), [64, 28, 28], 1, 5),
+        (spec(100, [1, 1], 1, 0, 1), [3000, 1, 1], 1, 13),
+        (spec(10, [7, 7], 1, 0, 1), [64, 7, 7], 1, 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let case = Case::new(Parameters::DEFAULT, spec, shape, 16, seed as u64, seed % 2 == 1).unwrap();
+        let layer = &case.layer;
+        assert_eq!(layer.layout.tiles().len(), tiles, "layer {seed}");
+        let server = ServerLayer::new(layer.clone(), &case.weights, WEIGHT_BITS);
+        let mut prg = Prg::derive(&[6; 32], "whole and parts", &[seed as u64]);
+        let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
+        prg.fill_words(&mut x, layer.input_bits());
+        prg.fill(&mut b);
+        let key =
+            QuerySecret::from_prg(&ring, &mut Prg::derive(&[1; 32], "secret", &[0])).zero_key(&ring, &p1);
+        let begin = || {
+            let p0 = ZeroKey::new(&ring, &key, &mut Prg::derive(&[4; 32], "rounding", &[0]));
+            let (mut client, mut channel) = memory_pair();
+            client.send(&b).unwrap();
+            client.flush().unwrap();
+            let b = server.receive(&mut channel).unwrap();
+            server.begin(server.prepare(&ring, &[5; 32], &p0, &[6; 32]), b, &x)
+        };
+        let whole = begin().finish();
+        let mut output = begin();
+        make_bit_by_bit(&server, &mut output, seed as u64);
+        assert_eq!(*output.made(), whole[..output.made().len()]);
+        assert!(output.finish() == whole, "layer {seed}");
+        // One value more than there is: the next part, and no other.
+        let mut output = begin();
+        output.together = server.channels_indivisible();
+        let mut made = vec![0];
+        while output.made().len() < whole.len() {
+            output.make(output.made().len() + 1);
+            assert!(output.made().len() > *made.last().unwrap());
+            made.push(output.made().len());
+        }
+        assert_eq!(made.len() - 1, parts, "layer {seed}: {made:?}");
+        assert!(output.finish() == whole, "layer {seed}");
+    }
+}
+
+/// What is made together is a matter of cost, but never all of a large layer, and never a part of what cannot be parted.
+#[test]
+fn large_layers_are_made_in_parts() {
+    for (spec, shape, channels) in [
+        (spec(256, [1, 1], 1, 0, 1), [64, 56, 56], 88),
+        (spec(64, [3, 3], 1, 1, 1), [64, 56, 56], 32),
+        (spec(512, [3, 3], 1, 1, 1), [512, 7, 7], 72),
+        (spec(10, [1, 1], 1, 0, 1), [100, 1, 1], 10),
+        (spec(96, [3, 3], 1, 1, 96), [96, 112, 112], 96),
+        (spec(60, [3, 3], 1, 1, 3), [300, 28, 28], 40),
+    ] {
+        let case = Case::new(Parameters::DEFAULT, spec.clone(), shape, 16, 1, false).unwrap();
+        let server = ServerLayer::new(case.layer.clone(), &case.weights, WEIGHT_BITS);
+        let together = server.channels_together();
+        assert!(together.is_multiple_of(server.channels_indivisible()));
+        assert_eq!(together.min(spec.out_channels), channels, "{spec:?}");
+    }
 }
 
 #[test]

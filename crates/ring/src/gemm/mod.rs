@@ -30,6 +30,7 @@ use crate::kernel::Kernel;
 use crate::planes::LimbPlanes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use vector::run as vector_run;
 pub use words::{Rows, spa_words, spa_words_with};
@@ -43,8 +44,8 @@ pub struct Term {
     pub offset: u32,
 }
 
-/// Outputs whose weights stand side by side.
-pub(crate) const TILE: usize = 8;
+/// Outputs whose weights stand side by side: where a product is made in parts ([`spa_gemm_part`]), parts begin at its multiples.
+pub const TILE: usize = 8;
 /// Positions that are packed at once, and those of a parallel task: a multiple of two vectors of any kernel.
 const BLOCK: usize = 64;
 /// Multiply-adds below which a product is not worth spreading over threads.
@@ -145,6 +146,22 @@ pub fn spa_gemm(
     spa_gemm_with(Kernel::best(), src, terms, weights, len, out, stride);
 }
 
+/// The rows `outs` of [`spa_gemm`]'s result alone, the first of them at the beginning of `out`.
+///
+/// # Panics
+/// As [`spa_gemm`], and if `outs` is no range of the outputs or does not start at a multiple of [`TILE`].
+pub fn spa_gemm_part(
+    src: &LimbPlanes,
+    terms: &[Term],
+    weights: &PackedWeights,
+    outs: Range<usize>,
+    len: usize,
+    out: &mut [u64],
+    stride: usize,
+) {
+    part_with(Kernel::best(), src, terms, weights, outs, len, out, stride);
+}
+
 /// [`spa_gemm`] on a given kernel, for tests and benchmarks.
 ///
 /// # Panics
@@ -158,39 +175,59 @@ pub fn spa_gemm_with(
     out: &mut [u64],
     stride: usize,
 ) {
+    part_with(kernel, src, terms, weights, 0..weights.outs, len, out, stride);
+}
+
+#[allow(clippy::too_many_arguments)]
+fn part_with(
+    kernel: Kernel,
+    src: &LimbPlanes,
+    terms: &[Term],
+    weights: &PackedWeights,
+    outs: Range<usize>,
+    len: usize,
+    out: &mut [u64],
+    stride: usize,
+) {
     assert!(kernel.is_available(), "this processor has no {}", kernel.name());
     assert_eq!(terms.len(), weights.terms, "terms of the packed weights");
+    assert!(
+        outs.end <= weights.outs && outs.start.is_multiple_of(TILE),
+        "{outs:?} of {} outputs",
+        weights.outs
+    );
     for term in terms {
         let fits = (term.offset as usize).checked_add(len).is_some_and(|end| end <= src.row_len());
         assert!((term.row as usize) < src.rows() && fits, "{term:?} with {len} words leaves the source");
     }
-    if weights.outs == 0 || len == 0 {
+    if outs.is_empty() || len == 0 {
         return;
     }
-    assert!(weights.outs == 1 || stride >= len, "rows of {len} words overlap at stride {stride}");
-    let size = (weights.outs - 1).checked_mul(stride).and_then(|start| start.checked_add(len));
-    assert!(size.is_some_and(|size| size <= out.len()), "an output of {} rows does not fit", weights.outs);
+    let rows = outs.len();
+    assert!(rows == 1 || stride >= len, "rows of {len} words overlap at stride {stride}");
+    let size = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(len));
+    assert!(size.is_some_and(|size| size <= out.len()), "an output of {rows} rows does not fit");
 
     let product = Product { src, terms, weights };
     // `out` has room for all words of this window, by the assertions above, and is not used besides it.
-    let whole = Window { start: out.as_mut_ptr(), stride, rows: weights.outs, len, borrow: PhantomData };
-    let work = weights.outs.saturating_mul(weights.terms).saturating_mul(len);
+    let whole = Window { start: out.as_mut_ptr(), stride, rows, len, borrow: PhantomData };
+    let work = rows.saturating_mul(weights.terms).saturating_mul(len);
     let threads = if work < PARALLEL_FROM { 1 } else { rayon::current_num_threads() };
     if threads == 1 {
-        run(kernel, &product, Task { first_out: 0, from: 0 }, whole);
+        run(kernel, &product, Task { first_out: outs.start, from: 0 }, whole);
         return;
     }
     // Tasks are blocks of positions; where these are too few to keep all threads busy, outputs are split too.
     let blocks = len.div_ceil(BLOCK);
-    let groups = (4 * threads).div_ceil(blocks).min(weights.outs.div_ceil(TILE));
-    let group = weights.outs.div_ceil(groups).next_multiple_of(TILE);
-    let groups = weights.outs.div_ceil(group);
+    let groups = (4 * threads).div_ceil(blocks).min(rows.div_ceil(TILE));
+    let group = rows.div_ceil(groups).next_multiple_of(TILE);
+    let groups = rows.div_ceil(group);
     (0..blocks * groups).into_par_iter().for_each(|index| {
-        let (from, first_out) = (index / groups * BLOCK, index % groups * group);
+        let (from, first_row) = (index / groups * BLOCK, index % groups * group);
         // SAFETY: two tasks differ in their block of positions or in their group of outputs, so that no word
         // belongs to the windows of both; `whole` itself is not used for access.
-        let window = unsafe { whole.part(first_out, group, from, BLOCK) };
-        run(kernel, &product, Task { first_out, from }, window);
+        let window = unsafe { whole.part(first_row, group, from, BLOCK) };
+        run(kernel, &product, Task { first_out: outs.start + first_row, from }, window);
     });
 }
 

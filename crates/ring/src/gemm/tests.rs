@@ -128,6 +128,18 @@ fn check(case: &Case) {
                 "{kernel:?} {label}: word {at}"
             );
         }
+        // In parts, as long as 8 and 16 outputs by turns.
+        let (mut first, mut short) = (0, true);
+        while first < outs {
+            let part = first..outs.min(first + if short { TILE } else { 2 * TILE });
+            let mut out = vec![mark; part.len() * stride];
+            part_with(kernel, &planes, &terms, &packed, part.clone(), len, &mut out, stride);
+            for (d, row) in part.clone().zip(out.chunks(stride)) {
+                assert_eq!(&row[..len], expected[d], "{kernel:?} {label}, output {d} of {part:?}");
+                assert!(row[len..].iter().all(|&word| word == mark), "{kernel:?} {label}, {part:?}");
+            }
+            (first, short) = (part.end, !short);
+        }
         let mut out = vec![mark; outs * len];
         spa_words_with(kernel, whole, &terms, &packed, len, &mut out);
         assert_eq!(out, expected.concat(), "{kernel:?} {label}, whole words");
@@ -233,6 +245,14 @@ fn overlapping_rows_are_refused() {
         &mut [0; 16],
         7,
     );
+}
+
+#[test]
+#[should_panic(expected = "4..9 of 9 outputs")]
+fn a_part_that_begins_between_tiles_is_refused() {
+    let planes = LimbPlanes::new(48, 1, 8);
+    let (terms, weights) = ([Term { row: 0, offset: 0 }], PackedWeights::new(9, 1, 8, &[1; 9]));
+    spa_gemm_part(&planes, &terms, &weights, 4..9, 8, &mut [0; 40], 8);
 }
 
 #[test]
