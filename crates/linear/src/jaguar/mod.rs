@@ -9,7 +9,7 @@
 //! | once per model | [`ServerLayer::prepare_model`]: Σ w·X^shift·a | | |
 //! | once per client | [`ServerLayer::hint`]: A = that + p1·u + e1 | keeps it | A modulo a prime of `hint_bits`, transformed, S→C |
 //! | per query, before the input | [`ServerLayer::prepare`]: B − p0·u | [`prepare`]: e − a·s; its output share from A·s and B | p0 once per query, C→S |
-//! | online | [`ServerLayer::run`]: a plain integer convolution on b | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
+//! | online | [`ServerLayer::begin`]: a plain integer convolution on b, output channel by output channel | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
 //!
 //! Rounds: none of its own; messages from the client to the server, a ciphertext each, as the client's shares of their
 //! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
