@@ -158,15 +158,9 @@ impl Inputs {
     ///
     /// # Panics
     /// When there are not [`count`](Self::count) words.
-    pub fn split_mut<'a, T>(&self, mut words: &'a mut [T]) -> Vec<&'a mut [T]> {
+    pub fn split_mut<'a, T>(&self, words: &'a mut [T]) -> Vec<&'a mut [T]> {
         assert_eq!(words.len(), self.count, "a word for every coefficient that is read");
-        let mut parts = Vec::with_capacity(self.ciphertexts.len());
-        for i in 0..self.ciphertexts.len() {
-            let (part, rest) = words.split_at_mut(self.ciphertext(i).pattern.count);
-            parts.push(part);
-            words = rest;
-        }
-        parts
+        crate::cut(words, (0..self.ciphertexts.len()).map(|i| self.ciphertext(i).pattern.count))
     }
 }
 

@@ -12,3 +12,14 @@ pub mod inputs;
 pub mod jaguar;
 pub mod layout;
 pub mod published_insecure;
+
+/// Cuts `values` into pieces of the given lengths.
+pub(crate) fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+    lengths
+        .map(|length| {
+            let (first, rest) = std::mem::take(&mut values).split_at_mut(length);
+            values = rest;
+            first
+        })
+        .collect()
+}

@@ -290,14 +290,7 @@ impl InsecurePublishedServer {
             Way::Limbs => {
                 let Memory { planes, words } = memory;
                 let planes = limb_planes(planes, k, layout.ciphertexts_per_tile(), self.reach + n);
-                let rows: Vec<_> = planes.rows_mut().enumerate().collect();
-                rows.into_par_iter().for_each_init(
-                    || vec![0; n],
-                    |words, (i, mut row)| {
-                        fill(i, words);
-                        row.set_negacyclic(words);
-                    },
-                );
+                planes.fill_negacyclic(n, fill);
                 let product = |group: &Group, out: &mut [u64]| {
                     spa_gemm(planes, &group.terms, &group.weights, len, out, len);
                 };

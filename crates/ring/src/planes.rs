@@ -6,6 +6,7 @@
 //! unsigned sense, each minus `2^15`; so no carry runs from limb to limb.
 
 use crate::kernel::Kernel;
+use rayon::prelude::*;
 
 /// Bits of a limb.
 pub(crate) const LIMB_BITS: u32 = 16;
@@ -78,6 +79,22 @@ impl LimbPlanes {
     pub fn rows_mut(&mut self) -> impl ExactSizeIterator<Item = RowMut<'_>> + Send {
         let (limbs, row_len) = (self.limbs, self.row_len);
         self.limb_words.chunks_exact_mut(limbs * row_len).map(move |row| RowMut { row_len, row })
+    }
+
+    /// Sets every row as [`set_row_negacyclic`](Self::set_row_negacyclic) does: `fill(row, words)` writes the n words of each. Runs on
+    /// the threads of the current rayon pool.
+    ///
+    /// # Panics
+    /// If n is 0 or more than the length of a row.
+    pub fn fill_negacyclic(&mut self, n: usize, fill: impl Fn(usize, &mut [u64]) + Sync) {
+        let rows: Vec<_> = self.rows_mut().enumerate().collect();
+        rows.into_par_iter().for_each_init(
+            || vec![0; n],
+            |words, (i, mut row)| {
+                fill(i, words);
+                row.set_negacyclic(words);
+            },
+        );
     }
 
     fn row_mut(&mut self, row: usize) -> RowMut<'_> {

@@ -8,7 +8,8 @@ use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes};
+use super::{Layer, PublicKey, Response, Upload, p1, poly_bytes};
+use crate::cut;
 
 /// The client's secret, for layers of one number of limbs: one for any number of queries. Neither copied,
 /// printed nor stored.

@@ -317,17 +317,6 @@ impl Layer {
     }
 }
 
-/// Cuts `values` into pieces of the given lengths.
-fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
-    lengths
-        .map(|length| {
-            let (first, rest) = std::mem::take(&mut values).split_at_mut(length);
-            values = rest;
-            first
-        })
-        .collect()
-}
-
 /// p1, the a half of a key.
 fn p1(rns: &Rns, seed: &[u8; 32]) -> RnsPoly {
     rns.uniform(&mut Prg::derive(seed, "cheetah p1", &[]))

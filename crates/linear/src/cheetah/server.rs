@@ -8,7 +8,8 @@ use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, cut, p1, poly_bytes, unpack_poly};
+use super::{Layer, PublicKey, Response, Upload, p1, poly_bytes, unpack_poly};
+use crate::cut;
 
 /// One linear layer with its weights.
 pub struct ServerLayer {

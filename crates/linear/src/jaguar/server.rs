@@ -29,6 +29,8 @@ pub struct ServerLayer {
     layer: Layer,
     /// By group.
     weights: Vec<PackedWeights>,
+    /// By group: what each output is the sum of.
+    terms: Vec<Vec<Term>>,
     bias: Bias,
     /// The largest shift of any term.
     reach: usize,
@@ -68,17 +70,19 @@ impl ServerLayer {
     /// When the weights are not the layer's (`Model::validate` excludes it).
     pub fn new(layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
         let layout = &layer.layout;
-        let (groups, terms) = (layout.spec().groups, layout.terms_per_output());
+        let (groups, each) = (layout.spec().groups, layout.terms_per_output());
         let outs = layout.out_shape()[0] / groups;
-        assert_eq!(weights.weights.len(), groups * outs * terms, "weights of another layer");
+        assert_eq!(weights.weights.len(), groups * outs * each, "weights of another layer");
         let packed = weights
             .weights
-            .chunks(outs * terms)
-            .map(|w| PackedWeights::new(outs, terms, weight_bits, w))
+            .chunks(outs * each)
+            .map(|w| PackedWeights::new(outs, each, weight_bits, w))
             .collect();
-        let reach = (0..groups).flat_map(|g| layout.terms(g)).map(|(_, shift)| shift).max().unwrap_or(0);
+        let terms: Vec<_> = (0..groups).map(|g| gemm_terms(layout, g)).collect();
+        let reach = terms.iter().flatten().map(|term| term.offset).max().unwrap_or(0) as usize;
         Self {
             reach,
+            terms,
             weights: packed,
             bias: weights.bias.clone(),
             a_half: OnceLock::new(),
@@ -98,13 +102,13 @@ impl ServerLayer {
         let layout = &self.layer.layout;
         let mut out = vec![0; channels.len() * len];
         if let [weights] = &self.weights[..] {
-            spa_gemm_part(planes, &gemm_terms(layout, 0), weights, channels, len, &mut out, len);
+            spa_gemm_part(planes, &self.terms[0], weights, channels, len, &mut out, len);
         } else {
             let outs = layout.out_shape()[0] / layout.spec().groups;
             let first = channels.start / outs;
             out.par_chunks_mut(outs * len).enumerate().for_each(|(g, out)| {
                 let g = first + g;
-                spa_gemm(planes, &gemm_terms(layout, g), &self.weights[g], len, out, len);
+                spa_gemm(planes, &self.terms[g], &self.weights[g], len, out, len);
             });
         }
         out
@@ -135,14 +139,7 @@ impl ServerLayer {
                     plan.multiply(&plan.rows(a), weights, kept, |_, words, kept| keep(words, kept));
                 } else {
                     let mut planes = LimbPlanes::new(k, per_tile, n + self.reach);
-                    let rows: Vec<_> = planes.rows_mut().enumerate().collect();
-                    rows.into_par_iter().for_each_init(
-                        || vec![0; n],
-                        |words, (i, mut row)| {
-                            a(i, words);
-                            row.set_negacyclic(words);
-                        },
-                    );
+                    planes.fill_negacyclic(n, a);
                     let words = self.convolve(&planes, 0..layout.out_shape()[0], n);
                     words.par_chunks(n).zip(kept.par_chunks_mut(n)).for_each(|(w, kept)| keep(w, kept));
                 }
@@ -160,9 +157,8 @@ impl ServerLayer {
             return None;
         }
         let (n, k, outs) = (layout.ring_dim(), params.modulus_bits(), weights.outs());
-        let terms = gemm_terms(layout, 0);
-        let plan =
-            Spectral::best(n, k, layout.ciphertexts_per_tile(), &terms, outs, weights.weight_bits(), n)?;
+        let (rows, terms) = (layout.ciphertexts_per_tile(), &self.terms[0]);
+        let plan = Spectral::best(n, k, rows, terms, outs, weights.weight_bits(), n)?;
         let weights = plan.weights(weights);
         Some((plan, weights))
     }
