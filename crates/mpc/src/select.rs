@@ -446,9 +446,9 @@ impl Flights for Layer {
         let State::Prepared(select) = &mut self.state else { unreachable!("starts once") };
         let select = select.take().expect("starts once");
         let x = ring_mask(x, self.bits);
-        let above: Zeroizing<Vec<u64>> =
-            Zeroizing::new(x.iter().map(|x| x.wrapping_add(self.offset)).collect());
-        let compared = ring_mask(&above, self.bits);
+        let mut compared = x.clone();
+        let mask = u64::MAX >> (64 - self.bits);
+        compared.iter_mut().for_each(|x| *x = x.wrapping_add(self.offset) & mask);
         self.state = State::Running(Box::new(select.start(&compared, &[&x])));
     }
 
