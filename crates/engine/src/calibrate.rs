@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// But not with fewer than these.
 const LEAST_REPEATS: usize = 3;
 
-/// How often all nonlinear layers run.
+/// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
 
 /// Values of a nonlinear probe: two of the batches in which big layers are answered.
@@ -308,8 +308,12 @@ fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
 /// How much faster a layer's preparation is with all threads than with one.
 fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, EngineError> {
     let probe = Probe::new(Parameters::DEFAULT, [64, 28, 28], 256, 1, 1)?;
-    let one = single.install(|| probe.measure())?;
-    let all = probe.measure()?;
+    // By turns and more often than others: threads that wake up late spoil many runs.
+    let (mut one, mut all) = (Times::LONGEST, Times::LONGEST);
+    for _ in 0..ROUNDS {
+        one = one.least(single.install(|| probe.measure())?);
+        all = all.least(probe.measure()?);
+    }
     let ratio = (one.client_prepare + one.server_prepare) / (all.client_prepare + all.server_prepare);
     Ok(ratio.clamp(1.0, threads as f64))
 }
