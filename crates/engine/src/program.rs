@@ -492,7 +492,8 @@ impl<B: Linear> Walk<'_, '_, B> {
             }
             let in_the_making = |&i: &NodeId| !matches!(self.values[i], Some(Value::Whole(_)));
             if matches!(nodes[id].op, Op::Add) && nodes[id].inputs.iter().any(in_the_making) {
-                self.follow(id, Value::Sum(Vec::new()), truncation, extension)?;
+                let sum = Value::Sum(Vec::with_capacity(self.program.plan.steps[id].values));
+                self.follow(id, sum, truncation, extension)?;
                 continue;
             }
             nodes[id].inputs.iter().try_for_each(|&i| self.complete(i))?;

@@ -210,11 +210,17 @@ pub fn describe(op: &Op) -> String {
 pub fn caveat(network: &Network) -> Option<String> {
     let all = network.nodes.iter().filter(|n| n.op.ignored().is_some()).count();
     let most = network.nodes.iter().filter_map(|n| n.op.reduced()).max()?;
-    let pools = network.nodes.iter().any(|n| n.op.reduced().is_some() && matches!(n.op, Op::MaxPool { .. }));
+    let reduced = |pools: bool| {
+        let is = |op: &Op| op.reduced().is_some() && matches!(op, Op::MaxPool { .. }) == pools;
+        network.nodes.iter().any(|n| is(&n.op))
+    };
+    let zeros = reduced(false).then_some("small positive values may become zero there");
+    let lower = reduced(true).then_some("a max-pool may take a value slightly below the largest");
+    let effects: Vec<&str> = zeros.into_iter().chain(lower).collect();
     Some(format!(
-        "reduced-precision signs in {} of {all} activation and max-pool layers, up to {most} low bits left out: small positive values may become zero there{}",
+        "reduced-precision signs in {} of {all} activation and max-pool layers, up to {most} low bits left out: {}",
         network.reduced_signs(),
-        if pools { ", and a max-pool's largest value one slightly below it" } else { "" }
+        effects.join(", and ")
     ))
 }
 

@@ -8,12 +8,13 @@
 //! What a private run leaves to chance is imitated by [`run_drawn`]: how linear layers round, and what signs of reduced precision
 //! make of small values and differences. Both depend on the low bits of a share, which are uniform and independent from element to element.
 
+use jaguar_bracket::Bracket;
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::float::{pool, rearrange};
 use crate::kernel::convolve;
-use crate::network::{Bias, Linear, Model, Network, NodeId, Op, Shape, Weights, Window};
+use crate::network::{Bias, Linear, Model, Network, NodeId, Op, Shape, Weights};
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -107,18 +108,16 @@ pub fn relu6_ignoring(x: i64, log2_six: u32, ignored: u32, client: u64) -> i64 {
 }
 
 /// What a max-pool whose comparisons leave out the lowest `ignored` bits (at most 62) makes of `x`, `[C, H, W]`, if `client(c, i)` is the
-/// client's share of value number i, in the [`Window::bracket`]'s numbers, of channel c (of which only the lowest bits matter): one
+/// client's share of value number i, in the `bracket`'s numbers, of channel c (of which only the lowest bits matter): one
 /// of the window's values, below the largest by at most [`pool_slack`] for each level.
 ///
-/// `window` belongs to a valid network's max-pool over `shape`, and `x` has that shape.
+/// `bracket` is that of the pool over `[H, W]` ([`Window::bracket`](crate::network::Window::bracket)).
 pub fn maxpool_ignoring(
-    window: &Window,
-    shape: Shape,
+    bracket: &Bracket,
     x: &[i64],
     ignored: u32,
     client: impl Fn(usize, usize) -> u64 + Sync,
 ) -> Vec<i64> {
-    let bracket = window.bracket([shape[1], shape[2]]);
     // What is compared is the difference and this, so that mistakes are as likely on either side.
     let offset = pool_slack(ignored);
     let channel = |(c, x): (usize, &[i64])| -> Vec<i64> {
@@ -289,8 +288,9 @@ pub fn apply_op_drawn(
                 return Err(ReferenceError::Node(node));
             }
             // A share for every value, winners too: theirs are fresh.
-            let values = window.bracket([shape[1], shape[2]]).values();
-            Ok(maxpool_ignoring(window, shape, x, *s, |c, i| draws.bits(node, c * values + i)))
+            let bracket = window.bracket([shape[1], shape[2]]);
+            let values = bracket.values();
+            Ok(maxpool_ignoring(&bracket, x, *s, |c, i| draws.bits(node, c * values + i)))
         }
         (Op::Linear(spec), [x], Some(weights)) if draws.rounding => {
             let shape = network.nodes[this.inputs[0]].shape;
@@ -354,6 +354,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::network::Window;
 
     #[test]
     fn rounding_is_to_nearest() {
@@ -411,9 +412,9 @@ mod tests {
     /// A window of three neighbours, all shares of all its values modulo eight: what comes out, and how often.
     #[test]
     fn reduced_comparisons_err_as_often_as_stated() {
-        let window = Window { kernel: [1, 3], stride: [1, 1], pads: [0; 4] };
+        let bracket = Window { kernel: [1, 3], stride: [1, 1], pads: [0; 4] }.bracket([1, 3]);
         let pool = |x: &[i64], ignored, shares: [u64; 4]| {
-            let y = maxpool_ignoring(&window, [1, 1, 3], x, ignored, |_, i| shares[i]);
+            let y = maxpool_ignoring(&bracket, x, ignored, |_, i| shares[i]);
             assert_eq!(y.len(), 1);
             y[0]
         };

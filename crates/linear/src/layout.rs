@@ -280,6 +280,12 @@ impl Layout {
         self.slot
     }
 
+    /// Whether an a half may be computed by way of a transform over the maps of a ciphertext, as far as the shape goes: they stand a
+    /// power of two apart, and there are enough of them. (With groups no two terms fall together.)
+    pub fn transforms(&self) -> bool {
+        self.spec.groups == 1 && self.slots >= POWER_FROM && self.slot.is_power_of_two()
+    }
+
     fn maps(&self) -> usize {
         self.in_shape[0] * self.phases.len()
     }

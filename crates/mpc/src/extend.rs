@@ -10,7 +10,7 @@
 //!
 //! [`Range::Full`] takes any signed x: after adding 2^(n−1), x = x_c + x_s − 2^n·w, where w, the carry out of
 //! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n) as in `bit.rs`. That costs what a
-//! sign costs, some 26 times the bytes at n = 37.
+//! sign costs, some 25 times the bytes at n = 37.
 //!
 //! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
 //! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
@@ -92,7 +92,8 @@ impl Prepared {
         let mut client = Vec::new();
         let mut server = Vec::new();
         for _ in 0..candidates {
-            let (mut zeros, mut ones, mut random) = (pads(), pads(), Zeroizing::new(Vec::new()));
+            let (mut zeros, mut ones) = (pads(), pads());
+            let mut random = Zeroizing::new(Vec::with_capacity(groups(count)));
             for g in 0..groups(count) {
                 match party.pads(chan, Role::Client, group_len(count, g))? {
                     Pads::Sender(zero, one) => {

@@ -23,11 +23,11 @@ use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
+use crate::MpcError;
 use crate::block::{self, BLOCK_ELEMENTS, Block, Flights};
 use crate::party::Party;
 use crate::relu::{Relu, ReluParams};
 use crate::select::Layer;
-use crate::{MpcError, ring_mask};
 
 /// A max-pool's geometry. Everything is in places of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,23 +210,35 @@ impl Tournament {
     /// a − b of a level's pairs, channel by channel.
     fn differences(&self, level: usize) -> Zeroizing<Vec<u64>> {
         let pairs = &self.bracket.levels()[level];
-        let of =
-            |v: &Zeroizing<Vec<u64>>| pairs.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])).collect::<Vec<_>>();
-        Zeroizing::new(self.values.iter().flat_map(of).collect())
+        let mut all = Zeroizing::new(Vec::with_capacity(pairs.len() * self.values.len()));
+        for v in &self.values {
+            all.extend(pairs.iter().map(|&(a, b)| v[a].wrapping_sub(v[b])));
+        }
+        all
     }
 
     /// Appends the larger of every pair of a level.
     fn advance(&mut self, level: usize) {
         let pairs = &self.bracket.levels()[level];
         let larger = Zeroizing::new(self.levels[level].finish());
+        let mask = u64::MAX >> (64 - self.bits);
         for (v, larger) in self.values.iter_mut().zip(larger.chunks(pairs.len().max(1))) {
-            let new: Vec<u64> = pairs.iter().zip(larger).map(|(&(_, b), r)| v[b].wrapping_add(*r)).collect();
-            v.extend(ring_mask(&new, self.bits).iter());
+            for (&(_, b), r) in pairs.iter().zip(larger) {
+                let winner = v[b].wrapping_add(*r) & mask;
+                v.push(winner);
+            }
         }
     }
 
     fn take(&mut self, x: &[u64]) {
-        self.values = x.chunks(self.bracket.places()).map(|x| ring_mask(x, self.bits)).collect();
+        let mask = u64::MAX >> (64 - self.bits);
+        // Room for the winners, so that no copy of a share is left behind.
+        let channel = |x: &[u64]| {
+            let mut values = Zeroizing::new(Vec::with_capacity(self.bracket.values()));
+            values.extend(x.iter().map(|x| x & mask));
+            values
+        };
+        self.values = x.chunks(self.bracket.places()).map(channel).collect();
     }
 }
 
@@ -350,7 +362,7 @@ mod tests {
                 }
             }
             let window = Window { kernel, stride, pads };
-            let want = imitation::maxpool_ignoring(&window, [channels, size[0], size[1]], &x, params.ignored, |c, i| client[c][i]);
+            let want = imitation::maxpool_ignoring(&window.bracket(size), &x, params.ignored, |c, i| client[c][i]);
             let outputs = client.iter().zip(&server).flat_map(|(c, s)| bracket.outputs().iter().map(|&i| open(c[i], s[i], bits)));
             prop_assert_eq!(outputs.collect::<Vec<_>>(), want);
         }

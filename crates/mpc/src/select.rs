@@ -132,7 +132,8 @@ impl Select {
     /// Compares the shared `x` and multiplies every part of `values`.
     pub(crate) fn run(self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<Selected, MpcError> {
         check_count("shares", x.len(), self.count)?;
-        let mut run = self.start(x, values);
+        let copy = |v: &[u64]| Zeroizing::new(v.to_vec());
+        let mut run = self.start(copy(x), values.iter().map(|v| copy(v)).collect());
         for step in 0..run.steps {
             run.step(chan, step)?;
         }
@@ -168,16 +169,9 @@ impl Select {
     }
 
     /// A run on these shares.
-    pub(crate) fn start(self, x: &[u64], values: &[&[u64]]) -> Run {
+    pub(crate) fn start(self, x: Zeroizing<Vec<u64>>, values: Vec<Zeroizing<Vec<u64>>>) -> Run {
         assert!(values.len() == self.parts && values.iter().all(|v| v.len() == self.count), "one per part");
-        Run {
-            steps: self.steps(),
-            turns: self.turns(),
-            x: Zeroizing::new(x.to_vec()),
-            values: values.iter().map(|v| Zeroizing::new(v.to_vec())).collect(),
-            select: Some(self),
-            under_way: None,
-        }
+        Run { steps: self.steps(), turns: self.turns(), x, values, select: Some(self), under_way: None }
     }
 }
 
@@ -446,10 +440,9 @@ impl Flights for Layer {
         let State::Prepared(select) = &mut self.state else { unreachable!("starts once") };
         let select = select.take().expect("starts once");
         let x = ring_mask(x, self.bits);
-        let mut compared = x.clone();
-        let mask = u64::MAX >> (64 - self.bits);
-        compared.iter_mut().for_each(|x| *x = x.wrapping_add(self.offset) & mask);
-        self.state = State::Running(Box::new(select.start(&compared, &[&x])));
+        // (Reduced where it is compared.)
+        let compared = Zeroizing::new(x.iter().map(|x| x.wrapping_add(self.offset)).collect());
+        self.state = State::Running(Box::new(select.start(compared, vec![x])));
     }
 
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {

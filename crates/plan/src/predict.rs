@@ -19,7 +19,6 @@
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
 use jaguar_linear::jaguar;
-use jaguar_linear::layout::POWER_FROM;
 use jaguar_mpc::{Cost, cost};
 use serde::{Deserialize, Serialize};
 
@@ -283,7 +282,7 @@ pub(crate) fn linear_work(layer: &jaguar::Layer, costs: &RingCosts) -> LinearWor
     let responses = layout.responses() as f64;
     let rate = if spec.groups > 1 {
         costs.a_half.grouped
-    } else if layout.slots() >= POWER_FROM && layout.slot().is_power_of_two() {
+    } else if layout.transforms() {
         costs.a_half.narrow
     } else {
         costs.a_half.wide

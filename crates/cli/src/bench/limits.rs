@@ -25,7 +25,7 @@
 use std::hint::black_box;
 
 use anyhow::{Result, anyhow};
-use jaguar_linear::layout::{Layout, POWER_FROM};
+use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, Cots, Role, Tccr};
 use jaguar_ring::product::prime::PrimeRing;
@@ -107,8 +107,7 @@ impl Peaks {
 
     /// The a half, once per model.
     pub fn a_half(&self, layout: &Layout) -> f64 {
-        let transformed =
-            if layout.slots() >= POWER_FROM && layout.slot().is_power_of_two() { layout.slots() } else { 1 };
+        let transformed = if layout.transforms() { layout.slots() } else { 1 };
         let terms = layout.responses() * layout.terms_per_output() / transformed;
         (terms * layout.ring_dim()) as f64 / self.multiply_adds_per_second
     }
@@ -313,6 +312,10 @@ pub mod tests {
         // Transformed over 2048 maps: a multiply-add per weight.
         let one = Layout::new(2048, &spec(1), [2048, 1, 1]).unwrap();
         assert!((PEAKS.a_half(&one) - 20_480.0 / 2048e6).abs() < 1e-12);
+        // With groups nothing is transformed, however many maps there are.
+        let depthwise = jaguar_graph::network::Linear { groups: 10, ..spec(3) };
+        let depthwise = Layout::new(2048, &depthwise, [10, 14, 14]).unwrap();
+        assert!((PEAKS.a_half(&depthwise) - 10.0 * 9.0 * 2048.0 / 2048e6).abs() < 1e-12);
     }
 
     #[test]

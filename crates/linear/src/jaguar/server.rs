@@ -40,7 +40,7 @@ pub struct ServerLayer {
     may_transform: bool,
 }
 
-/// What the server keeps of one layer for one query. Used once: `run` consumes it.
+/// What the server keeps of one layer for one query. Used once: `begin` consumes it.
 pub struct ServerPrepared {
     /// B − z0 at the outputs, `[C, H, W]`.
     masks: Zeroizing<Vec<u64>>,
@@ -96,8 +96,8 @@ impl ServerLayer {
         &self.layer
     }
 
-    /// For the output channels `channels` of one tile, whole groups: `len` coefficients of Σ w·X^-shift·(the ciphertexts in
-    /// `planes`), as `[channels][len]`.
+    /// For the output channels `channels` of one tile (whole groups, or of a single group those from a multiple of [`TILE`] on):
+    /// `len` coefficients of Σ w·X^-shift·(the ciphertexts in `planes`), as `[channels][len]`.
     fn convolve(&self, planes: &LimbPlanes, channels: Range<usize>, len: usize) -> Vec<u64> {
         let layout = &self.layer.layout;
         let mut out = vec![0; channels.len() * len];
@@ -343,8 +343,8 @@ impl ServerLayer {
 /// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows
 /// the layer can begin before its last channel.
 ///
-/// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each value of the input, and some
-/// more for the halos. (5 MiB for ResNet-50's largest input.)
+/// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each coefficient of the rows, that is
+/// the input's values, halos, what lies between maps, and all of it twice where a shift wraps around. (5 MiB for ResNet-50's largest input.)
 pub struct ServerOutput<'a> {
     server: &'a ServerLayer,
     /// By tile. None left when all is made.

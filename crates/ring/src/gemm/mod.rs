@@ -192,7 +192,7 @@ fn part_with(
     assert!(kernel.is_available(), "this processor has no {}", kernel.name());
     assert_eq!(terms.len(), weights.terms, "terms of the packed weights");
     assert!(
-        outs.end <= weights.outs && outs.start.is_multiple_of(TILE),
+        outs.start <= outs.end && outs.end <= weights.outs && outs.start.is_multiple_of(TILE),
         "{outs:?} of {} outputs",
         weights.outs
     );
