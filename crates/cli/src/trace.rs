@@ -233,7 +233,7 @@ mod tests {
             operation: "conv".into(),
             ciphertexts: 1,
             responses: 1,
-            cots: 0,
+            cots: 7,
             hint: Cost::default(),
             preprocessing: Cost::default(),
             online: Cost { bytes_up: 10, ..Cost::default() },
@@ -284,6 +284,23 @@ mod tests {
             }
         }
         trace.events.len()
+    }
+
+    /// The middle layer is prepared in three pieces, the last one runs in three.
+    #[test]
+    fn a_layers_pieces_count_its_costs_once() {
+        let spans: Vec<Span> =
+            (0..9).map(|i| Span { start: f64::from(i), length: 0.75, waited: 0.0 }).collect();
+        let mut trace = Trace::new();
+        let query = report(trace.origin, &spans);
+        trace.add(0, "picture", &query);
+        for process in [CLIENT, SERVER] {
+            let all = |what: &str| -> u64 {
+                let of = trace.events.iter().filter(|e| e["pid"] == process);
+                of.filter_map(|e| e["args"][what].as_u64()).sum()
+            };
+            assert_eq!((all("correlated_ots"), all("bytes_up")), (7, 10));
+        }
     }
 
     #[test]

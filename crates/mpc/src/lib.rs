@@ -17,9 +17,9 @@
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! Below them: `block.rs` (layers in blocks, step by step: `into_blocks`, [`order`]), `formula.rs` (what a comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side
-//! by side), `kernel.rs` (the inner loops). [`cost`] tells what anything will cost, [`mod@reference`] what it
-//! computes, on plain integers.
+//! Below them: `block.rs` (layers in blocks, step by step: `into_blocks`, [`order`]), `formula.rs` (what a
+//! comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side by side), `kernel.rs` (the inner
+//! loops). [`cost`] tells what anything will cost, [`mod@reference`] what it computes, on plain integers.
 //!
 //! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a
 //! pad or a random bit that its receiver does not know and that is used once; the argument stands in each
