@@ -8,7 +8,7 @@ use jaguar_graph::agreement::{Agreement, agreement, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{ImageSpec, Model, Op, Resize, Shape};
-use jaguar_graph::quantise::{self, Report, calibrate, narrowest};
+use jaguar_graph::quantise::{self, Samples, narrowest};
 use jaguar_graph::signs;
 use jaguar_mpc::cost;
 use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
@@ -48,23 +48,25 @@ pub struct Args {
     /// Then divided by this.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Bits of activations: 8 to 24, or `auto` for the fewest from 12 to 16 that keep --accuracy-bound.
-    #[arg(long, default_value = "16", value_parser = parse_width)]
+    /// Bits of activations: 8 to 24; `auto` for the fewest from 16 to 20 that keep --accuracy-bound; `fewest` for the
+    /// fewest from 12 to 20.
+    #[arg(long, default_value = "auto", value_parser = parse_width)]
     activation_bits: Width,
     /// `reduced` lets activations and max-pools leave low bits out of their comparisons where calibration finds that --accuracy-bound
     /// is kept: small positive values may become zero, a value slightly below a window's largest may be taken for it, and a query
     /// costs less. What it does to the results is printed.
     #[arg(long, value_enum, default_value_t = Signs::Exact)]
     signs: Signs,
-    /// For `--signs reduced` and `--activation-bits auto`: by how much logits may change, in percent of their spread over the classes,
-    /// on every calibration input; its class must stay the same. Each of the two may use all of it.
+    /// By how much logits may be off, in percent of their spread over the classes. Activation bits are chosen, and a warning is
+    /// given, by calibration inputs that are left out of the scales. `--signs reduced` may use as much again, on every calibration
+    /// input; its class must stay the same.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     accuracy_bound: f64,
     /// Inputs that have no part in calibration; the agreement is reported for them too.
     #[arg(long, num_args = 1..)]
     test: Vec<PathBuf>,
-    /// Bits of weights: 2 to 16.
-    #[arg(long, default_value_t = 14)]
+    /// Significant bits of weights: 2 to 16.
+    #[arg(long, default_value_t = 15)]
     weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow.
     #[arg(long, default_value_t = 2.0)]
@@ -80,10 +82,10 @@ pub struct Args {
     verbose: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Width {
     Bits(u32),
-    Auto,
+    Among(std::ops::RangeInclusive<u32>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -93,16 +95,20 @@ enum Signs {
 }
 
 /// What `--activation-bits auto` tries.
-const WIDTHS: std::ops::RangeInclusive<u32> = 12..=16;
+const AUTO: std::ops::RangeInclusive<u32> = 16..=20;
+
+/// What `--activation-bits fewest` tries.
+const FEWEST: std::ops::RangeInclusive<u32> = 12..=20;
 
 /// Of the imitated private runs that are reported; other than those of any search.
 const SEED: u64 = 0x5eed;
 
 fn parse_width(text: &str) -> Result<Width, String> {
-    if text == "auto" {
-        return Ok(Width::Auto);
+    match text {
+        "auto" => Ok(Width::Among(AUTO)),
+        "fewest" => Ok(Width::Among(FEWEST)),
+        _ => text.parse().map(Width::Bits).map_err(|_| "`auto`, `fewest` or a number of bits".into()),
     }
-    text.parse().map(Width::Bits).map_err(|_| "`auto` or a number of bits".into())
 }
 
 fn parse_resize(text: &str) -> Result<Resize, String> {
@@ -172,9 +178,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
 
     let options = quantise::Options {
-        activation_bits: match args.activation_bits {
-            Width::Bits(bits) => bits,
-            Width::Auto => *WIDTHS.end(),
+        activation_bits: match &args.activation_bits {
+            Width::Bits(bits) => *bits,
+            Width::Among(widths) => *widths.start(),
         },
         weight_bits: args.weight_bits,
         headroom: args.headroom,
@@ -182,10 +188,18 @@ pub fn run(args: &Args) -> Result<()> {
         labels,
         ..quantise::Options::default()
     };
-    let (mut model, report) = match args.activation_bits {
-        Width::Bits(_) => calibrate(&graph, &images, &options)?,
-        Width::Auto => fewest_bits(&graph, &images, &options, bound)?,
+    let samples = Samples::new(&graph, &images, &mut |_| ())?;
+    let (mut model, report, held_out) = match &args.activation_bits {
+        Width::Bits(_) => {
+            let (model, report) = samples.quantise(&options)?;
+            (model, report, samples.held_out(&options)?)
+        }
+        Width::Among(widths) => {
+            let chosen = narrowest(&samples, &options, widths.clone(), bound, &mut say_width)?;
+            (chosen.model, chosen.report, chosen.held_out)
+        }
     };
+    warn_of_held_out(&held_out, images.len(), bound);
     let check = agreement(&graph, &model, &images)?;
 
     if args.verbose {
@@ -275,27 +289,36 @@ fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
     );
 }
 
-/// `--activation-bits auto`.
-fn fewest_bits(
-    graph: &Graph,
-    images: &[Vec<f32>],
-    options: &quantise::Options,
-    bound: f64,
-) -> Result<(Model, Report)> {
-    let mut tried = |bits: u32, found: Option<&Agreement>| match found {
+/// What a width of activations was found to do.
+fn say_width(bits: u32, found: Option<&Agreement>) {
+    match found {
         None => crate::say!("{bits} activation bits: too few for this network's scales"),
         Some(found) => crate::say!(
-            "{bits} activation bits: same class {}/{}, logits off by up to {:.2} % of their spread",
-            found.same_class,
-            found.images,
+            "{bits} activation bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
             100.0 * found.worst_relative_error
         ),
-    };
-    let chosen = narrowest(graph, images, options, WIDTHS, bound, &mut tried)?;
-    if !chosen.kept {
-        eprintln!("warning: no width keeps the bound of {} %; the widest is taken", 100.0 * bound);
     }
-    Ok((chosen.model, chosen.report))
+}
+
+/// Says so where inputs that the scales were not made from come out worse than they should.
+fn warn_of_held_out(found: &Agreement, inputs: usize, bound: f64) {
+    let left_out = format!("with scales from half of the {inputs} calibration inputs, on the other half");
+    if found.overflows > 0 {
+        eprintln!(
+            "warning: {left_out}, {} values leave their range: more calibration inputs, or a larger --headroom",
+            found.overflows
+        );
+    }
+    if found.worst_relative_error > bound {
+        eprintln!(
+            "warning: {left_out}, logits are off by up to {:.2} % of their spread (--accuracy-bound is {:.2} %), same \
+             class {}/{}: more --activation-bits or --weight-bits, or more calibration inputs",
+            100.0 * found.worst_relative_error,
+            100.0 * bound,
+            found.same_class,
+            found.images
+        );
+    }
 }
 
 /// COTs and bytes per query of a plan's step if its sign leaves out so many bits.

@@ -151,6 +151,7 @@ impl Probe {
         let middle = 1i64 << (WEIGHT_BITS - 2);
         let weights = Weights {
             weights: words.into_iter().map(|w| (w as i64 - middle) as i16).collect(),
+            exponents: Vec::new(),
             bias: Bias::PerChannel(vec![1; out_channels]),
         };
         Ok(Self { layer, weights, ring: Ring::new(params) })

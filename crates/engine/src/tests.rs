@@ -124,7 +124,7 @@ impl Builder {
             Bias::PerElement((0..shape.iter().product()).map(|_| random(1e6)).collect())
         };
         let id = self.add(Op::Linear(spec), &[input], shape);
-        self.weights[id] = Some(Weights { weights, bias });
+        self.weights[id] = Some(Weights { weights, exponents: Vec::new(), bias });
         id
     }
 

@@ -26,7 +26,8 @@ pub struct Network {
     /// n: nonlinear layers take shares mod 2^n; every value that one of them (or a linear layer) makes lies in
     /// `-2^(n-1) .. 2^(n-1)`.
     pub activation_bits: u32,
-    /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`; at most 16.
+    /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`, times two to their channel's exponent; at
+    /// most 16.
     pub weight_bits: u32,
     /// In topological order; `nodes[0]` is the input and the last one the output.
     pub nodes: Vec<Node>,
@@ -141,6 +142,8 @@ pub struct Linear {
     pub groups: usize,
     /// f: how many bits the products gain, and the result is shifted down by.
     pub shift: u32,
+    /// The largest of the layer's [`Weights::exponents`] may be this. Public: it bounds the noise.
+    pub max_exponent: u32,
 }
 
 /// The windows of a pooling layer. Output size by axis: `(in + pads - kernel) / stride + 1`, rounded down
@@ -160,8 +163,20 @@ pub struct Window {
 pub struct Weights {
     /// `[C_out, C_in/groups, k_h, k_w]`, row-major.
     pub weights: Vec<i16>,
+    /// `[C_out]`: all weights of output channel d count 2^exponents\[d\] times. Empty: all exponents are 0.
+    ///
+    /// Channels of one layer may differ much in size. With an exponent each, large ones are rounded more coarsely, and
+    /// small ones keep all their bits.
+    pub exponents: Vec<u8>,
     /// Added to `Σ w·x` before the shift.
     pub bias: Bias,
+}
+
+impl Weights {
+    /// The exponent of output channel `channel`.
+    pub fn exponent(&self, channel: usize) -> u32 {
+        self.exponents.get(channel).map_or(0, |&e| u32::from(e))
+    }
 }
 
 /// What a linear layer adds, at the scale of its products.
@@ -305,6 +320,7 @@ impl Linear {
             pads: [kernel / 2; 4],
             groups: 1,
             shift,
+            max_exponent: 0,
         }
     }
 

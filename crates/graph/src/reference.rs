@@ -163,6 +163,11 @@ pub fn linear_exact(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]
     } else {
         convolve_integers(spec, in_shape, &weights.weights, x, [h, w])
     };
+    if !weights.exponents.is_empty() {
+        for (d, plane) in products.chunks_exact_mut(h * w).enumerate() {
+            plane.iter_mut().for_each(|m| *m <<= weights.exponent(d));
+        }
+    }
     match &weights.bias {
         Bias::PerChannel(bias) => {
             for (plane, bias) in products.chunks_exact_mut(h * w).zip(bias) {
@@ -450,7 +455,7 @@ mod tests {
             stride in prop::array::uniform2(1usize..3), pads in prop::array::uniform4(0usize..3),
             groups in 1usize..3, bits in 8u32..24, seed in any::<u64>(),
         ) {
-            let spec = Linear { out_channels: 4 * groups, kernel, stride, dilation: [1, 1], pads, groups, shift: 8 };
+            let spec = Linear { out_channels: 4 * groups, kernel, stride, dilation: [1, 1], pads, groups, shift: 8, max_exponent: 0 };
             let input = [3 * groups, size[0], size[1]];
             let hw = spec.output_hw(input);
             prop_assume!(hw.is_some());
@@ -469,7 +474,7 @@ mod tests {
                 _ => draw() as i16,
             }).collect();
             let slow = convolve_integers(&spec, input, &weights, &x, hw.unwrap());
-            let fast = linear_exact(&spec, input, &Weights { weights, bias: Bias::PerElement(vec![0; slow.len()]) }, &x);
+            let fast = linear_exact(&spec, input, &Weights { weights, exponents: Vec::new(), bias: Bias::PerElement(vec![0; slow.len()]) }, &x);
             prop_assert_eq!(fast, slow);
         }
     }

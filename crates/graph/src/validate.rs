@@ -31,6 +31,8 @@ pub const MAX_BIAS: i64 = 1 << 60;
 pub const ACTIVATION_BITS: std::ops::RangeInclusive<u32> = 8..=24;
 /// What [`Network::weight_bits`] may be.
 pub const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
+/// The largest [`Linear::max_exponent`].
+pub const MAX_EXPONENT: u32 = 12;
 /// What [`Linear::shift`] may be.
 pub const SHIFTS: std::ops::RangeInclusive<u32> = 1..=40;
 
@@ -315,6 +317,9 @@ impl Network {
                 Op::Linear(linear) if !SHIFTS.contains(&linear.shift) => {
                     return Err(wrap(NodeError::Range("shift")));
                 }
+                Op::Linear(linear) if linear.max_exponent > MAX_EXPONENT => {
+                    return Err(wrap(NodeError::Range("max_exponent")));
+                }
                 // A clipping bound outside the values' range could never be reached.
                 Op::Relu6 { log2_six, .. } if *log2_six > n - 2 => {
                     return Err(wrap(NodeError::Range("log2_six")));
@@ -419,6 +424,10 @@ fn check_weights(
     let expected = linear.weights_len(input[0]).ok_or(NodeError::Range("groups"))?;
     length("weights", weights.weights.len(), expected)?;
     check(weights.weights.iter().all(|&w| i32::from(w).abs() <= limit), "a weight")?;
+    if !weights.exponents.is_empty() {
+        length("exponents", weights.exponents.len(), linear.out_channels)?;
+    }
+    check(weights.exponents.iter().all(|&e| u32::from(e) <= linear.max_exponent), "an exponent")?;
     let biases = match &weights.bias {
         Bias::PerChannel(b) => (b, linear.out_channels),
         Bias::PerElement(b) => (b, output.iter().product()),

@@ -19,6 +19,7 @@ fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
         pads: [pads; 4],
         groups,
         shift: 6,
+        max_exponent: 0,
     })
 }
 
@@ -65,7 +66,11 @@ fn model(network: Network) -> Model {
             let channels = network.nodes[node.inputs[0]].shape[0];
             let len = linear.weights_len(channels).expect("a validated layer");
             let weights = (0..len).map(|i| (i % 7) as i16 - 3).collect();
-            Some(Weights { weights, bias: Bias::PerChannel(vec![64; linear.out_channels]) })
+            Some(Weights {
+                weights,
+                exponents: Vec::new(),
+                bias: Bias::PerChannel(vec![64; linear.out_channels]),
+            })
         }
         _ => None,
     });

@@ -19,6 +19,7 @@ fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
         pads: [0; 4],
         groups: 1,
         shift: 0,
+        max_exponent: 0,
     };
     Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![bias; channels]) })
 }

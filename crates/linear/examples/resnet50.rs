@@ -124,8 +124,11 @@ impl Case {
         let most = (1i64 << (WEIGHT_BITS - 1)) - 1;
         let count = shape.channels_out * shape.channels_in * shape.kernel * shape.kernel;
         let weights = (0..count).map(|_| ((prg.next_u64() % (2 * most as u64 + 1)) as i64 - most) as i16);
-        let weights =
-            Weights { weights: weights.collect(), bias: Bias::PerChannel(vec![0; shape.channels_out]) };
+        let weights = Weights {
+            weights: weights.collect(),
+            exponents: Vec::new(),
+            bias: Bias::PerChannel(vec![0; shape.channels_out]),
+        };
         let mut x = vec![0; in_shape.iter().product()];
         prg.fill_words(&mut x, layer.input_bits());
         Ok(Self { layer, weights, ring: Ring::new(params), x })

@@ -176,14 +176,14 @@ mod tests {
         #[test]
         fn runs_say_what_contents_say(
             (h, w) in (1usize..12, 1usize..12),
-            kernel in prop::array::uniform2(1usize..4),
+            kernel in prop_oneof![prop::array::uniform2(1usize..4), prop::array::uniform2(4usize..10)],
             stride in prop::array::uniform2(1usize..4),
-            pads in prop::array::uniform4(0usize..3),
-            channels in 1usize..20,
+            pads in prop_oneof![prop::array::uniform4(0usize..3), prop::array::uniform4(3usize..8)],
+            channels in prop_oneof![1usize..20, 100usize..140],
             log_n in 5u32..9,
         ) {
             prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
-            let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1 };
+            let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1, max_exponent: 0 };
             if let Ok(layout) = Layout::new(1 << log_n, &spec, [channels, h, w]) {
                 let inputs = Inputs::new(&layout);
                 let mut places: Vec<usize> = (0..inputs.count()).collect();

@@ -216,6 +216,8 @@ impl Layout {
         let shared_rows = (dense && bottom <= top).then_some(top + h);
 
         let (tiles, row_stride, need) = tile(ring_dim, plane, reach, shared_columns, shared_rows, aligned)?;
+        // A shift of more than N would wrap around twice. A kernel may reach far past a small map.
+        let furthest = reach[0] * row_stride + reach[1];
         let fit = ring_dim / need;
         let slot = match packing {
             Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
@@ -233,7 +235,7 @@ impl Layout {
             tiles,
             row_stride,
             slot,
-            slots: ring_dim / slot,
+            slots: (ring_dim / slot).min((ring_dim - furthest) / slot + 1),
         };
         let kinds = this.tiles.len() * this.phases.len().min(this.ciphertexts_per_tile());
         few("kinds of ciphertexts", kinds, MAX_TILES)?;
@@ -420,7 +422,7 @@ fn tile(
             Some(rows) if th == oh && tw == ow => (rows * stride).min(full).max((th - 1) * stride + tw),
             _ => full,
         };
-        (stride, need)
+        (stride, need.max(reach[0] * stride + reach[1]))
     };
     let mut best: Option<(usize, usize, usize)> = None; // (tiles, th, tw)
     for parts in 1..=ow {
@@ -544,6 +546,13 @@ mod tests {
     fn check(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Layout {
         let tight = Layout::with_packing(ring_dim, spec, in_shape, Packing::Tight).unwrap();
         let layout = Layout::new(ring_dim, spec, in_shape).unwrap();
+        for layout in [&tight, &layout] {
+            // The kernels read 2N words of each row.
+            let furthest =
+                (0..spec.groups).flat_map(|g| layout.terms(g)).map(|(_, shift)| shift).max().unwrap();
+            assert!(furthest <= ring_dim, "{spec:?} {in_shape:?}: a shift of {furthest}");
+            assert!(layout.tiles().iter().all(|tile| furthest + layout.export_len(tile) <= 2 * ring_dim));
+        }
         // The packing concerns ciphertexts alone, and a tight one never takes more.
         assert_eq!(tight.responses(), layout.responses());
         assert!(tight.slots() >= layout.slots() && tight.ciphertexts() <= layout.ciphertexts());
@@ -573,6 +582,7 @@ mod tests {
             pads: [pad; 4],
             groups,
             shift: 8,
+            max_exponent: 0,
         }
     }
 
@@ -613,6 +623,23 @@ mod tests {
         }
     }
 
+    /// Kernels that reach far past a tiny map, in as many channels as fill ciphertexts: torchvision's ResNet-18, MobileNetV2 and
+    /// MNASNet have such layers for small pictures.
+    #[test]
+    fn kernels_larger_than_maps() {
+        for (kernel, pad, size) in
+            [(3, 1, 1), (5, 2, 1), (5, 2, 2), (7, 3, 2), (9, 4, 4), (3, 2, 1), (11, 5, 3)]
+        {
+            for channels in [1, 127, 128, 512, 513, 1024] {
+                check(2048, &conv(2, kernel, 1, pad, 1), [channels, size, size]);
+                check(2048, &conv(channels, kernel, 1, pad, channels), [channels, size, size]);
+                let stretched = Linear { dilation: [2, 2], pads: [2 * pad; 4], ..conv(2, kernel, 1, 0, 1) };
+                check(2048, &stretched, [channels, size, size]);
+                check(2048, &conv(2, kernel, 2, pad, 1), [channels, size, size]);
+            }
+        }
+    }
+
     #[test]
     fn what_cannot_fit_is_refused() {
         let spec = Linear { kernel: [20, 20], ..conv(1, 1, 1, 0, 1) };
@@ -633,7 +660,25 @@ mod tests {
         ) {
             prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
             let spec = Linear {
-                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8,
+                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
+            };
+            prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
+            check(1 << log_n, &spec, [groups * cg, h, w]);
+        }
+
+        #[test]
+        fn any_kernel_over_any_tiny_map(
+            (h, w) in (1usize..5, 1usize..5),
+            (kh, kw) in (1usize..12, 1usize..12),
+            (sh, sw) in (1usize..3, 1usize..3),
+            (dh, dw) in (1usize..4, 1usize..4),
+            pads in prop::array::uniform4(0usize..12),
+            (groups, cg) in prop_oneof![(Just(1usize), 1usize..300), (1usize..300, Just(1usize))],
+            log_n in 6u32..11,
+        ) {
+            prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
+            let spec = Linear {
+                out_channels: groups, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
             };
             prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
             check(1 << log_n, &spec, [groups * cg, h, w]);

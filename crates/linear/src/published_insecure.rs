@@ -47,6 +47,8 @@ pub struct InsecurePublishedLayer {
 /// The same with the server's weights, in the order in which its products read them.
 pub struct InsecurePublishedServer {
     layer: InsecurePublishedLayer,
+    /// By output channel; empty: all zero.
+    exponents: Vec<u8>,
     bias: Bias,
     /// The largest shift of a term.
     reach: usize,
@@ -240,7 +242,12 @@ impl InsecurePublishedServer {
             }
             _ => Way::Limbs,
         });
-        Self { bias: weights.bias.clone(), reach, groups, ways, layer }
+        let exponents = weights.exponents.clone();
+        Self { exponents, bias: weights.bias.clone(), reach, groups, ways, layer }
+    }
+
+    fn exponent(&self, channel: usize) -> u32 {
+        self.exponents.get(channel).map_or(0, |&e| u32::from(e))
     }
 
     /// For every output channel d of a tile, of this half, the first `len` words of Σ w·X^shift·row: `finish(d, words, out)`, with its part of
@@ -335,7 +342,12 @@ impl InsecurePublishedServer {
                 |i, words| words.copy_from_slice(&ciphertexts[i][0]),
                 memory,
                 a,
-                |_, words, out| out.iter_mut().zip(words).for_each(|(out, &w)| *out = w >> shift),
+                |d, words, out| {
+                    let exponent = self.exponent(d);
+                    out.iter_mut()
+                        .zip(words)
+                        .for_each(|(out, &w)| *out = (w << exponent & layer.params.mask()) >> shift);
+                },
             );
             self.convolve(
                 B,
@@ -348,8 +360,10 @@ impl InsecurePublishedServer {
                 b,
                 |d, words, plane| {
                     let share = &share[d * h * w..][..h * w];
+                    let exponent = self.exponent(d);
                     let masked = |phase: u64, bias: i64, share: u64| {
-                        let phase = phase.wrapping_add((bias as u64) << delta) & layer.params.mask();
+                        let phase =
+                            (phase << exponent).wrapping_add((bias as u64) << delta) & layer.params.mask();
                         (phase >> shift).wrapping_sub(share << delta) & layer.exported_mask()
                     };
                     for (from, to, len) in layout.exports(tile) {
@@ -402,6 +416,7 @@ mod tests {
     fn weights(prg: &mut Prg, count: usize, outs: usize) -> Weights {
         Weights {
             weights: random(prg, count, 12).iter().map(|&w| w.max(-2047) as i16).collect(),
+            exponents: (0..outs).map(|d| (d % 3) as u8).collect(),
             bias: Bias::PerChannel(vec![0; outs]),
         }
     }

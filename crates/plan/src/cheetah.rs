@@ -68,7 +68,7 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
                     spec,
                     in_shape,
                     share_bits,
-                    network.weight_bits,
+                    network.weight_bits + spec.max_exponent,
                     Windows::FewestBytes,
                     noise.max(CheetahLayer::MAX_NOISE),
                 );

@@ -378,7 +378,8 @@ fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Res
                 let layer = Layout::with_packing(params.ring_dim(), spec, in_shape, choices.packings[id])
                     .map_err(jaguar_layer::LayerError::from)
                     .and_then(|layout| {
-                        jaguar_layer::Layer::new(params, layout, id, n, network.weight_bits, opened[id])
+                        let weight_bits = network.weight_bits + spec.max_exponent;
+                        jaguar_layer::Layer::new(params, layout, id, n, weight_bits, opened[id])
                     })
                     .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
                 Some(Layer::Jaguar(Box::new(layer)))

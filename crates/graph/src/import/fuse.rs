@@ -169,6 +169,7 @@ fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
         pads: [0; 4],
         groups: channels,
         shift: 0,
+        max_exponent: 0,
     }
 }
 

@@ -486,7 +486,16 @@ fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if bias.len() != out_channels {
         return Err(Reject::invalid("has a bias of another number than channels"));
     }
-    let spec = network::Linear { out_channels, kernel: [kh, kw], stride, dilation, pads, groups, shift: 0 };
+    let spec = network::Linear {
+        out_channels,
+        kernel: [kh, kw],
+        stride,
+        dilation,
+        pads,
+        groups,
+        shift: 0,
+        max_exponent: 0,
+    };
     let linear = Linear { spec, weights: finite(weights)?, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
     Ok(activation(node, View::natural(builder.nodes[node].shape)))
@@ -518,6 +527,7 @@ fn fully_connected(
         pads: [0; 4],
         groups: 1,
         shift: 0,
+        max_exponent: 0,
     };
     let linear = Linear { spec, weights: laid_out, bias: Bias::PerChannel(bias) };
     builder.push(&call.name, Op::Linear(linear), vec![x.node], [0; 3])

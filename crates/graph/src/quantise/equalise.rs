@@ -161,6 +161,7 @@ mod tests {
             pads: [pads; 4],
             groups,
             shift: 0,
+            max_exponent: 0,
         };
         let bias = Bias::PerChannel((0..channels).map(|c| c as f32 / 4.0).collect());
         let size = 2 + 2 * pads;

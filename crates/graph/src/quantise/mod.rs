@@ -18,14 +18,14 @@ use std::fmt;
 
 use thiserror::Error;
 
-pub use width::{Chosen, narrowest};
+pub use width::{Chosen, Samples, narrowest};
 
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;
 use crate::network::{
     Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
 };
-use crate::validate::{ACTIVATION_BITS, MAX_BIAS, NetworkError, WEIGHT_BITS};
+use crate::validate::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, NetworkError, WEIGHT_BITS};
 
 /// The largest sum of activation bits and shift: what a linear layer's modulus may take.
 pub const MAX_PRODUCT_BITS: u32 = 44;
@@ -35,7 +35,7 @@ pub const MAX_PRODUCT_BITS: u32 = 44;
 pub struct Options {
     /// n, 8 to 24.
     pub activation_bits: u32,
-    /// 2 to 16.
+    /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
     pub headroom: f64,
@@ -54,7 +54,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             activation_bits: 16,
-            weight_bits: 14,
+            weight_bits: 15,
             headroom: 2.0,
             max_shift: 24,
             equalise: true,
@@ -166,8 +166,8 @@ pub struct NodeReport {
 pub struct LinearReport {
     /// f.
     pub shift: u32,
-    /// The largest absolute integer weight.
-    pub largest_weight: i32,
+    /// The largest absolute integer weight, its exponent included.
+    pub largest_weight: i64,
     /// Channels whose weights are so much smaller than the layer's largest that fewer than four bits are left,
     /// though their values are not small.
     pub thin_channels: usize,
@@ -322,8 +322,10 @@ pub fn quantise(
         let (quantised, report) = match (&node.op, &mut network.nodes[id].op) {
             (float::Op::Linear(linear), Op::Linear(spec)) => {
                 let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);
-                spec.shift = shift(linear, scale, options);
-                let quantised = round_weights(linear, scale, scales[id], spec.shift)
+                let terms = linear.weights.len() / spec.out_channels;
+                let typical = typical_input(&graph, input, &scales, options);
+                (spec.shift, spec.max_exponent) = shift(linear, scale, terms, typical, options);
+                let quantised = round_weights(linear, scale, scales[id], spec.shift, options)
                     .ok_or_else(|| QuantiseError::Bias(node.name.clone()))?;
                 let report = inspect(
                     linear,
@@ -429,6 +431,9 @@ fn hangs_over(window: &crate::network::Window, input: crate::network::Shape) -> 
     })
 }
 
+/// A value that is always zero is given the range of the smallest other one, divided by this.
+const DEAD_DIVISOR: f64 = 256.0;
+
 /// S by node.
 fn choose_scales(
     graph: &Graph,
@@ -453,7 +458,10 @@ fn choose_scales(
 
     // By class, the highest scale that its range and its clips allow.
     let target = f64::from(1u32 << (n - 2)) / options.headroom;
-    let mut scale: Vec<f64> = range.iter().map(|&r| if r > 0.0 { target / r } else { 1.0 }).collect();
+    // What is always zero gets the finest scale: a unit of noise in it, multiplied by the weights behind it, must not count.
+    let smallest = range.iter().copied().filter(|&r| r > 0.0).fold(f64::INFINITY, f64::min);
+    let dead = if smallest.is_finite() { smallest / DEAD_DIVISOR } else { 1.0 };
+    let mut scale: Vec<f64> = range.iter().map(|&r| target / if r > 0.0 { r } else { dead }).collect();
     let mut clip: Vec<Option<(NodeId, f32)>> = vec![None; count];
     for (id, node) in graph.nodes.iter().enumerate() {
         let float::Op::Clip { ceiling } = node.op else { continue };
@@ -498,7 +506,8 @@ fn choose_scales(
         let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| match &node.op {
             float::Op::Linear(linear) => {
                 let largest = largest_weight(linear) * scales[id] / scales[node.inputs[0]];
-                let excess = (2.0 * largest / limit).log2();
+                let terms = linear.weights.len() / linear.spec.out_channels;
+                let excess = (2.0 * largest / limit).log2() - f64::from(most_exponent(terms, options));
                 (excess > 0.0).then(|| (id, excess.ceil().max(1.0), linear))
             }
             _ => None,
@@ -534,18 +543,63 @@ fn largest_weight(linear: &float::Linear) -> f64 {
     f64::from(linear.weights.iter().fold(0f32, |m, w| m.max(w.abs())))
 }
 
-/// The largest shift at which the weights, times `scale` = S_out/S_in, fit.
-fn shift(linear: &float::Linear, scale: f64, options: &Options) -> u32 {
+/// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures, the range
+/// and the clip, so that the shift that follows from it tells nothing of the weights.
+fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -> f64 {
+    match graph.nodes[id].op {
+        float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
+        float::Op::Input => f64::from(options.activation_bits - 3).exp2() / 2.0,
+        _ => f64::from(options.activation_bits - 3).exp2() / 8.0,
+    }
+}
+
+/// The smallest exponent at which weights up to `largest`, in units of the shift, fit into the weight bits.
+fn exponent(largest: f64, options: &Options) -> u32 {
     let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
+    (0..=64).find(|&e| (largest * f64::from(e).exp2().recip()).round() <= limit).unwrap_or(64)
+}
+
+/// By how many bits weights may be wider than the weight bits: what the noise of a layer leaves, at the modulus of 2^48
+/// ([linear layers](../../../docs/protocols/linear.md)).
+fn most_exponent(terms: usize, options: &Options) -> u32 {
+    let room = 48.0 - f64::from(options.activation_bits) - 5.0 - (terms as f64).log2() / 2.0;
+    // Half a bit of it belongs to what else there is of noise.
+    ((room - 0.5 - f64::from(options.weight_bits)).floor().max(0.0) as u32).min(MAX_EXPONENT)
+}
+
+/// The shift and the largest exponent of a layer whose weights are to be multiplied by `scale` = S_out/S_in.
+///
+/// The shift is the least at which rounding the weights of a small channel, over inputs of the `typical` size, costs a quarter of what
+/// rounding its outputs does; less where even the largest exponent would not do for the largest channel.
+fn shift(linear: &float::Linear, scale: f64, terms: usize, typical: f64, options: &Options) -> (u32, u32) {
     let most = options.max_shift.min(MAX_PRODUCT_BITS - options.activation_bits);
+    let wanted = ((typical * (terms as f64).sqrt()).log2() + 2.0).ceil().max(1.0) as u32;
     let largest = largest_weight(linear) * scale;
-    (1..=most).rev().find(|&f| (largest * f64::from(f).exp2()).round() <= limit).unwrap_or(1)
+    let at = |shift: u32| exponent(largest * f64::from(shift).exp2(), options);
+    let most_exponent = most_exponent(terms, options);
+    let shift = (1..=wanted.min(most)).rev().find(|&f| at(f) <= most_exponent).unwrap_or(1);
+    (shift, at(shift))
 }
 
 /// Weights and bias as integers; `None` if the bias is out of range.
-fn round_weights(linear: &float::Linear, scale: f64, out_scale: f64, shift: u32) -> Option<Weights> {
+fn round_weights(
+    linear: &float::Linear,
+    scale: f64,
+    out_scale: f64,
+    shift: u32,
+    options: &Options,
+) -> Option<Weights> {
     let factor = scale * f64::from(shift).exp2();
-    let weights = linear.weights.iter().map(|&w| (f64::from(w) * factor).round() as i16).collect();
+    let depth = linear.weights.len() / linear.spec.out_channels;
+    let mut weights = Vec::with_capacity(linear.weights.len());
+    let mut exponents = Vec::with_capacity(linear.spec.out_channels);
+    for row in linear.weights.chunks_exact(depth) {
+        let largest = row.iter().fold(0f64, |m, &w| m.max(f64::from(w).abs()));
+        let exponent = exponent(largest * factor, options);
+        let unit = factor * f64::from(exponent).exp2().recip();
+        weights.extend(row.iter().map(|&w| (f64::from(w) * unit).round() as i16));
+        exponents.push(exponent as u8);
+    }
     let factor = out_scale * f64::from(shift).exp2();
     let round = |values: &[f32]| -> Option<Vec<i64>> {
         let bound = MAX_BIAS as f64 / 2.0;
@@ -556,7 +610,7 @@ fn round_weights(linear: &float::Linear, scale: f64, out_scale: f64, shift: u32)
         float::Bias::PerChannel(b) => Bias::PerChannel(round(b)?),
         float::Bias::PerElement(b) => Bias::PerElement(round(b)?),
     };
-    Some(Weights { weights, bias })
+    Some(Weights { weights, exponents, bias })
 }
 
 fn inspect(
@@ -573,20 +627,23 @@ fn inspect(
     let depth = linear.weights.len() / out_channels;
     let (mut thin, mut lost, mut heaviest) = (0, 0, 0f64);
     let rows = linear.weights.chunks_exact(depth).zip(quantised.weights.chunks_exact(depth));
-    for ((float, integer), range) in rows.zip(outputs) {
+    let mut heaviest_weight = 0;
+    for (d, ((float, integer), range)) in rows.zip(outputs).enumerate() {
         let matters = range * scale >= SMALL;
-        let largest = integer.iter().map(|w| i32::from(*w).abs()).max().unwrap_or(0);
+        let largest = integer.iter().map(|w| i64::from(*w).abs() << quantised.exponent(d)).max().unwrap_or(0);
         let empty = float.iter().all(|&w| w == 0.0);
         thin += usize::from(largest < 8 && !empty && matters);
         lost += usize::from(largest == 0 && !empty);
-        heaviest = heaviest.max(integer.iter().map(|w| f64::from(i32::from(*w).abs())).sum());
+        heaviest_weight = heaviest_weight.max(largest);
+        let sum: f64 = integer.iter().map(|w| f64::from(i32::from(*w).abs())).sum();
+        heaviest = heaviest.max(sum * f64::from(quantised.exponent(d)).exp2());
     }
     let (Bias::PerChannel(bias) | Bias::PerElement(bias)) = &quantised.bias;
     let bias = bias.iter().map(|b| b.unsigned_abs()).max().unwrap_or(0) as f64;
     let worst = (heaviest * largest_input + bias) / f64::from(shift).exp2();
     LinearReport {
         shift,
-        largest_weight: quantised.weights.iter().map(|w| i32::from(*w).abs()).max().unwrap_or(0),
+        largest_weight: heaviest_weight,
         thin_channels: thin,
         lost_channels: lost,
         worst_case_bits: worst.max(1.0).log2() + 1.0,

@@ -1,16 +1,96 @@
-//! The fewest activation bits that keep a bound: `Chosen <- narrowest(graph, images, options, widths, bound)`.
+//! Does the integer network hold on inputs that its scales were not made from, and how many activation bits does that take?
 //!
-//! Every bit less makes each comparison a bit shorter and every ring of shares a bit narrower, and doubles the rounding error of each
-//! linear layer. Narrow widths are tried first. A width is good if on every image the imitated private run, rounding by chance
-//! included, finds the class of the float network, leaves no range, and its logits differ from the float ones by at most `bound`
-//! relative to their spread ([`crate::agreement::logit_error`]).
+//! Every second sample is left out: scales come from the others, and an imitated private run, rounding by chance included,
+//! is compared with the float network on those that were left out. So what is measured is what new inputs will meet. The
+//! network that is handed on has its scales from all samples.
+//!
+//! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of shares
+//! a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width is good if no
+//! value of the left-out samples leaves its range and their logits differ from the float ones by at most `bound` relative to
+//! their spread ([`crate::agreement::logit_error`]).
 
 use std::ops::RangeInclusive;
 
-use super::{Options, QuantiseError, Report, measure, quantise};
+use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
 use crate::agreement::{Agreement, private_agreement};
 use crate::float::Graph;
 use crate::network::Model;
+
+/// Sample inputs, and the ranges that the float network's values take on them.
+#[derive(Clone, Debug)]
+pub struct Samples<'a> {
+    graph: &'a Graph,
+    /// Those with an even index.
+    kept: ChannelRanges,
+    /// All of them.
+    all: ChannelRanges,
+    /// Those with an odd index; the only one if there is only one.
+    left_out: Vec<Vec<f32>>,
+}
+
+impl<'a> Samples<'a> {
+    /// Runs the float network on tensors as [`crate::image_input::tensor`] makes them. `done` hears how many are through.
+    ///
+    /// # Errors
+    /// No images, images of the wrong length, values that are not finite.
+    pub fn new(
+        graph: &'a Graph,
+        images: &[Vec<f32>],
+        done: &mut dyn FnMut(usize),
+    ) -> Result<Self, QuantiseError> {
+        let (mut kept, mut all): (Option<ChannelRanges>, Option<ChannelRanges>) = (None, None);
+        let mut left_out = Vec::with_capacity(images.len() / 2 + 1);
+        for (index, image) in images.iter().enumerate() {
+            let one = measure(graph, std::slice::from_ref(image)).map_err(|error| match error {
+                QuantiseError::Image { found, expected, .. } => {
+                    QuantiseError::Image { index, found, expected }
+                }
+                other => other,
+            })?;
+            join(&mut all, &one);
+            if index % 2 == 0 {
+                join(&mut kept, &one);
+            }
+            if index % 2 == 1 || images.len() == 1 {
+                left_out.push(image.clone());
+            }
+            done(index + 1);
+        }
+        let (Some(kept), Some(all)) = (kept, all) else { return Err(QuantiseError::NoImages) };
+        Ok(Self { graph, kept, all, left_out })
+    }
+
+    /// The integer network, its scales from all samples.
+    ///
+    /// # Errors
+    /// As [`super::calibrate`].
+    pub fn quantise(&self, options: &Options) -> Result<(Model, Report), QuantiseError> {
+        quantise(self.graph, &self.all, options)
+    }
+
+    /// How an imitated private run compares with the float network on samples that the scales were not made from (of one
+    /// sample: on that).
+    ///
+    /// # Errors
+    /// As [`super::calibrate`].
+    pub fn held_out(&self, options: &Options) -> Result<Agreement, QuantiseError> {
+        let (model, _) = quantise(self.graph, &self.kept, options)?;
+        Ok(private_agreement(self.graph, &model, &self.left_out, SEED)
+            .expect("`measure` has run on these images"))
+    }
+}
+
+/// Widens `ranges` by others.
+fn join(ranges: &mut Option<ChannelRanges>, more: &ChannelRanges) {
+    match ranges {
+        None => *ranges = Some(more.clone()),
+        Some(ranges) => {
+            for (range, &more) in ranges.iter_mut().flatten().zip(more.iter().flatten()) {
+                *range = range.max(more);
+            }
+        }
+    }
+}
 
 /// The model at the width that was chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +99,9 @@ pub struct Chosen {
     pub model: Model,
     /// How its scales came out.
     pub report: Report,
-    /// How an imitated private run compares with the float network.
-    pub agreement: Agreement,
-    /// Whether the bound is kept. If no width keeps it, the widest is chosen.
+    /// How an imitated private run compares with the float network on samples that were left out.
+    pub held_out: Agreement,
+    /// Whether the bound is kept. If no width keeps it, the one with the smallest error is chosen.
     pub kept: bool,
 }
 
@@ -32,44 +112,42 @@ pub struct Chosen {
 /// As [`super::calibrate`], of the widest width where no other has scales; a clip, for example, may need more bits than the narrow
 /// ones.
 pub fn narrowest(
-    graph: &Graph,
-    images: &[Vec<f32>],
+    samples: &Samples<'_>,
     options: &Options,
     widths: RangeInclusive<u32>,
     bound: f64,
     tried: &mut dyn FnMut(u32, Option<&Agreement>),
 ) -> Result<Chosen, QuantiseError> {
-    let ranges = measure(graph, images)?;
-    let (mut widest, mut error) = (None, None);
-    for activation_bits in widths {
-        let (model, report) = match quantise(graph, &ranges, &Options { activation_bits, ..options.clone() })
-        {
-            Ok(made) => made,
-            Err(e) => {
-                tried(activation_bits, None);
-                error = Some(e);
-                continue;
+    let (mut best, mut error): (Option<(u32, Agreement)>, _) = (None, None);
+    let mut kept = false;
+    for bits in widths {
+        match samples.held_out(&Options { activation_bits: bits, ..options.clone() }) {
+            Ok(found) => {
+                tried(bits, Some(&found));
+                kept = found.overflows == 0 && found.worst_relative_error <= bound;
+                let rank = |a: &Agreement| (a.overflows, a.worst_relative_error);
+                if kept || best.as_ref().is_none_or(|(_, best)| rank(&found) < rank(best)) {
+                    best = Some((bits, found));
+                }
+                if kept {
+                    break;
+                }
             }
-        };
-        // `measure` has run the graph on these images.
-        let agreement = private_agreement(graph, &model, images, SEED).expect("the images fit");
-        tried(activation_bits, Some(&agreement));
-        let kept = agreement.overflows == 0
-            && agreement.same_class == images.len()
-            && agreement.worst_relative_error <= bound;
-        let chosen = Chosen { model, report, agreement, kept };
-        if kept {
-            return Ok(chosen);
+            Err(e) => {
+                tried(bits, None);
+                error = Some(e);
+            }
         }
-        widest = Some(chosen);
     }
-    widest.ok_or_else(|| {
-        error.unwrap_or(QuantiseError::Option {
+    let Some((activation_bits, held_out)) = best else {
+        return Err(error.unwrap_or(QuantiseError::Option {
             what: "widths of activations",
             found: "none".into(),
             allowed: "one or more",
-        })
-    })
+        }));
+    };
+    let (model, report) = samples.quantise(&Options { activation_bits, ..options.clone() })?;
+    Ok(Chosen { model, report, held_out, kept })
 }
 
 /// Any will do; a fixed one makes the choice reproducible.

@@ -23,7 +23,7 @@
 
 use std::ops::Range;
 
-use jaguar_graph::network::{Linear, Shape};
+use jaguar_graph::network::{Linear, Shape, Weights};
 
 use super::{LayerError, MAX_WINDOWS};
 use crate::layout::Tile;
@@ -263,21 +263,22 @@ impl Layout {
         }
     }
 
-    /// Writes the weights `[C_out, C_in/groups, k_h, k_w]` that lead from an input block to an output block
-    /// into zeros.
-    pub(super) fn write_weights(&self, out_block: usize, in_block: usize, weights: &[i16], to: &mut [i16]) {
+    /// Writes the weights that lead from an input block to an output block into zeros, times two to their exponents.
+    pub(super) fn write_weights(&self, out_block: usize, in_block: usize, weights: &Weights, to: &mut [i32]) {
         let [kh, kw] = self.spec.kernel;
         let [wh, ww] = self.window;
         let per_group = self.in_shape[0] / self.spec.groups;
         let first = in_block * self.channels;
         for (m, out) in self.outs_of(out_block).enumerate() {
             let seen = self.seen_by(out);
+            let exponent = weights.exponent(out);
             for c in first.max(seen.start)..(first + self.channels).min(seen.end) {
-                let kernel = &weights[(out * per_group + c - seen.start) * kh * kw..][..kh * kw];
+                let kernel = &weights.weights[(out * per_group + c - seen.start) * kh * kw..][..kh * kw];
                 for (tap, &weight) in kernel.iter().enumerate() {
                     let (u, v) = (tap / kw * self.spec.dilation[0], tap % kw * self.spec.dilation[1]);
                     let up = m * self.channels * wh * ww;
                     let down = ((c - first) * wh + u) * ww + v;
+                    let weight = i32::from(weight) << exponent;
                     match up.checked_sub(down) {
                         Some(at) => to[at] = weight,
                         None => to[self.ring_dim + up - down] = -weight,

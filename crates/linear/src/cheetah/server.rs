@@ -15,9 +15,8 @@ use crate::cut;
 pub struct ServerLayer {
     layer: Layer,
     panels: Vec<Panel>,
-    /// As they came, where they are transformed anew for every query; else empty.
-    weights: Vec<i16>,
-    bias: Bias,
+    /// As they came; where they are kept transformed, without the weights themselves.
+    weights: Weights,
 }
 
 /// Output blocks that see the same input blocks.
@@ -33,7 +32,7 @@ struct Panel {
 
 impl Panel {
     /// Transforms the panel's part of `weights`, which are the whole layer's.
-    fn transform(&self, layer: &Layer, weights: &[i16]) -> RnsPanel {
+    fn transform(&self, layer: &Layer, weights: &Weights) -> RnsPanel {
         layer.rns.panel(self.outs, self.inputs.len(), |out, term, to| {
             layer.layout.write_weights(self.first + out, self.inputs.start + term, weights, to);
         })
@@ -106,8 +105,9 @@ impl ServerLayer {
     /// When the weights are not the layer's (`Model::validate` excludes it).
     pub fn new(layer: Layer, weights: &Weights) -> Self {
         let mut server = Self::on_the_way(layer, weights);
-        let (layer, weights) = (&server.layer, std::mem::take(&mut server.weights));
-        server.panels.par_iter_mut().for_each(|panel| panel.weights = Some(panel.transform(layer, &weights)));
+        let (layer, weights) = (&server.layer, &server.weights);
+        server.panels.par_iter_mut().for_each(|panel| panel.weights = Some(panel.transform(layer, weights)));
+        server.weights.weights = Vec::new();
         server
     }
 
@@ -133,7 +133,7 @@ impl ServerLayer {
         }
         let panel = |(first, outs)| Panel { first, outs, inputs: layout.inputs_of(first), weights: None };
         let panels = blocks.into_iter().map(panel).collect();
-        Self { panels, weights: weights.weights.clone(), bias: weights.bias.clone(), layer }
+        Self { panels, weights: weights.clone(), layer }
     }
 
     /// What both parties know of the layer.
@@ -232,7 +232,7 @@ impl ServerLayer {
             for (_, to, len) in layout.exports(tile, block) {
                 let (row, others) = rest.split_at(len);
                 for (i, (share, &r)) in share[to..to + len].iter_mut().zip(row).enumerate() {
-                    let bias = match &self.bias {
+                    let bias = match &self.weights.bias {
                         Bias::PerChannel(b) => b[to / plane],
                         Bias::PerElement(b) => b[to + i],
                     };

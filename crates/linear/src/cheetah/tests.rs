@@ -42,7 +42,9 @@ impl Case {
             Bias::PerElement((0..layout.outputs()).map(|_| signed(30)).collect())
         };
         let x = (0..layout.in_shape().iter().product()).map(|_| signed(x_bits)).collect();
-        let weights = Weights { weights, bias };
+        let most = u64::from(spec.max_exponent);
+        let exponents = (0..spec.out_channels as u64).map(|d| ((seed ^ d) % (most + 1)) as u8).collect();
+        let weights = Weights { weights, exponents, bias };
         Self { server: ServerLayer::new(layer, &weights), weights, x }
     }
 
@@ -107,6 +109,7 @@ fn spec(out: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linea
         pads: [pad; 4],
         groups,
         shift: 12,
+        max_exponent: 0,
     }
 }
 
@@ -124,15 +127,38 @@ proptest! {
         log_n in 5u32..9,
         seed: u64,
         (extreme, one_output) in any::<(bool, bool)>(),
+        max_exponent in 0u32..6,
     ) {
-        let spec = Linear { out_channels: groups * og, kernel, stride, dilation, pads, groups, shift: 8 };
+        let out_channels = groups * og;
+        let spec = Linear { out_channels, kernel, stride, dilation, pads, groups, shift: 8, max_exponent };
         let shape = [groups * cg, h, w];
         prop_assume!(spec.output_hw(shape).is_some());
         let windows = if one_output { Windows::OneOutput } else { Windows::FewestBytes };
         // Inputs of the whole ring: the products wrap around, and so does the reference.
-        if let Ok(layer) = Layer::in_ring(1 << log_n, &spec, shape, (share_bits, 12), windows, Layer::MAX_NOISE) {
+        let widths = (share_bits, 12 + max_exponent);
+        if let Ok(layer) = Layer::in_ring(1 << log_n, &spec, shape, widths, windows, Layer::MAX_NOISE) {
             prop_assert!(layer.noise_ulps() <= Layer::MAX_NOISE);
             Case::new(layer, share_bits, 12, seed, extreme).check(1);
+        }
+    }
+
+    /// Kernels that reach far past tiny maps, in many channels.
+    #[test]
+    fn any_layer_over_a_tiny_map(
+        (h, w) in (1usize..4, 1usize..4),
+        kernel in prop::array::uniform2(1usize..10),
+        stride in prop::array::uniform2(1usize..3),
+        pads in prop::array::uniform4(0usize..9),
+        (groups, cg) in prop_oneof![(Just(1usize), 1usize..200), (1usize..200, Just(1usize))],
+        log_n in 6u32..10,
+        seed: u64,
+    ) {
+        let spec = Linear { kernel, stride, pads, groups, ..Linear::same(2 * groups, 1, 8) };
+        let shape = [groups * cg, h, w];
+        prop_assume!(spec.output_hw(shape).is_some());
+        let layer = Layer::in_ring(1 << log_n, &spec, shape, (37, 12), Windows::FewestBytes, Layer::MAX_NOISE);
+        if let Ok(layer) = layer {
+            Case::new(layer, 24, 12, seed, false).check(1);
         }
     }
 }
@@ -296,7 +322,8 @@ fn the_client_sees_uniform_words() {
     let spec = spec(8, 1, 1, 0, 1);
     let layer = Layer::new(&spec, [2, 40, 40], 37, 12, Windows::OneOutput).unwrap();
     let mut case = Case::new(layer.clone(), 12, 12, 2, false);
-    case.weights = Weights { weights: vec![9; 16], bias: Bias::PerChannel(vec![0; 8]) };
+    case.weights =
+        Weights { weights: vec![9; 16], exponents: Vec::new(), bias: Bias::PerChannel(vec![0; 8]) };
     case.x.fill(0);
     case.server = ServerLayer::new(layer.clone(), &case.weights);
     let (x_client, x_server) = case.shares();

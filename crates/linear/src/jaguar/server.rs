@@ -31,6 +31,8 @@ pub struct ServerLayer {
     weights: Vec<PackedWeights>,
     /// By group: what each output is the sum of.
     terms: Vec<Vec<Term>>,
+    /// By output channel: sums are multiplied by two to this. Empty: by one.
+    exponents: Vec<u8>,
     bias: Bias,
     /// The largest shift of any term.
     reach: usize,
@@ -84,6 +86,7 @@ impl ServerLayer {
             reach,
             terms,
             weights: packed,
+            exponents: weights.exponents.clone(),
             bias: weights.bias.clone(),
             a_half: OnceLock::new(),
             may_transform: true,
@@ -114,6 +117,10 @@ impl ServerLayer {
         out
     }
 
+    fn exponent(&self, channel: usize) -> u32 {
+        self.exponents.get(channel).map_or(0, |&e| u32::from(e))
+    }
+
     /// The a half of every response. Needs no client; kept.
     pub fn prepare_model(&self, public: &PublicSeed) {
         self.a_half(public);
@@ -125,9 +132,10 @@ impl ServerLayer {
         self.a_half.get_or_init(|| {
             let Layer { layout, params, index, .. } = &self.layer;
             let (n, k, per_tile) = (layout.ring_dim(), params.modulus_bits(), layout.ciphertexts_per_tile());
-            let keep = |words: &[u64], out: &mut [u32]| {
+            let keep = |d: usize, words: &[u64], out: &mut [u32]| {
+                let exponent = self.exponent(d);
                 for (out, &w) in out.iter_mut().zip(words) {
-                    *out = high_bits(w, k, A_HALF_BITS.min(k)) as u32;
+                    *out = high_bits(w << exponent, k, A_HALF_BITS.min(k)) as u32;
                 }
             };
             let spectral = self.spectral();
@@ -136,12 +144,13 @@ impl ServerLayer {
             for (t, kept) in tiles.enumerate() {
                 let a = |i: usize, words: &mut [u64]| public.a(params, *index, t * per_tile + i, words);
                 if let Some((plan, weights)) = &spectral {
-                    plan.multiply(&plan.rows(a), weights, kept, |_, words, kept| keep(words, kept));
+                    plan.multiply(&plan.rows(a), weights, kept, keep);
                 } else {
                     let mut planes = LimbPlanes::new(k, per_tile, n + self.reach);
                     planes.fill_negacyclic(n, a);
                     let words = self.convolve(&planes, 0..layout.out_shape()[0], n);
-                    words.par_chunks(n).zip(kept.par_chunks_mut(n)).for_each(|(w, kept)| keep(w, kept));
+                    let outputs = words.par_chunks(n).zip(kept.par_chunks_mut(n)).enumerate();
+                    outputs.for_each(|(d, (words, kept))| keep(d, words, kept));
                 }
             }
             kept
@@ -392,13 +401,14 @@ impl ServerOutput<'_> {
             let sums = self.server.convolve(planes, made.clone(), len);
             values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(made.clone()).for_each(
                 |((plane, sums), d)| {
+                    let exponent = self.server.exponent(d);
                     for (from, to, len) in layout.exports(tile) {
                         for (i, &s) in (to..to + len).zip(&sums[from..]) {
                             let bias = match bias {
                                 Bias::PerChannel(b) => b[d],
                                 Bias::PerElement(b) => b[d * h * w + i],
                             };
-                            let r = plane[i].wrapping_sub(s).wrapping_sub((bias as u64) << delta);
+                            let r = plane[i].wrapping_sub(s << exponent).wrapping_sub((bias as u64) << delta);
                             plane[i] = server_share(r, &layer.params, layer.activation_bits);
                         }
                     }

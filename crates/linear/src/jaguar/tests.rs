@@ -46,7 +46,8 @@ impl Case {
     ) -> Option<Self> {
         let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
         let layout = Layout::new(params.ring_dim(), &spec, in_shape).ok()?;
-        let layer = Layer::new(params, layout, 3, n, weight_bits, seed.is_multiple_of(3)).ok()?;
+        let all_bits = weight_bits + spec.max_exponent;
+        let layer = Layer::new(params, layout, 3, n, all_bits, seed.is_multiple_of(3)).ok()?;
         let (count, terms) = (spec.out_channels, layer.layout.terms_per_output());
         let mut signed = |bits: u32| {
             let v = (prg.next_u64() >> (64 - bits)) as i64 - (1 << (bits - 1));
@@ -60,7 +61,17 @@ impl Case {
             Bias::PerElement((0..layer.layout.outputs()).map(|_| signed(n)).collect())
         };
         let x = (0..in_shape.iter().product()).map(|_| signed(n)).collect();
-        Some(Self { layer, weight_bits, weights: Weights { weights, bias }, x, ring: Ring::new(params) })
+        let exponents = match spec.max_exponent {
+            0 => Vec::new(),
+            most => (0..count as u64).map(|d| ((seed ^ d) % (u64::from(most) + 1)) as u8).collect(),
+        };
+        Some(Self {
+            layer,
+            weight_bits,
+            weights: Weights { weights, exponents, bias },
+            x,
+            ring: Ring::new(params),
+        })
     }
 
     /// Σ w·x + bias.
@@ -208,6 +219,7 @@ fn spec(out: usize, kernel: [usize; 2], stride: usize, pad: usize, groups: usize
         pads: [pad; 4],
         groups,
         shift: 10,
+        max_exponent: 0,
     }
 }
 
@@ -221,15 +233,36 @@ proptest! {
         pads in prop::array::uniform4(0usize..3),
         (groups, cg, og) in (1usize..3, 1usize..4, 1usize..4),
         shift in 1u32..16,
+        max_exponent in 0u32..8,
         log_n in 5u32..9,
         seed: u64,
         extreme: bool,
     ) {
         prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
-        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift };
+        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift, max_exponent };
         // Wrap-around of every kind is in the range of the inputs: the reference wraps alike.
         let params = Parameters::insecure_noiseless(1 << log_n, 32);
         if let Some(case) = Case::new(params, spec, [groups * cg, h, w], 16, seed, extreme) {
+            case.check_bit_for_bit();
+        }
+    }
+
+    /// Kernels that reach far past tiny maps, in many channels.
+    #[test]
+    fn any_layer_over_a_tiny_map_bit_for_bit(
+        (h, w) in (1usize..4, 1usize..4),
+        kernel in prop::array::uniform2(1usize..10),
+        stride in prop::array::uniform2(1usize..3),
+        pads in prop::array::uniform4(0usize..9),
+        (groups, cg) in prop_oneof![(Just(1usize), 1usize..200), (1usize..200, Just(1usize))],
+        log_n in 6u32..10,
+        seed: u64,
+    ) {
+        prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
+        let spec =
+            Linear { kernel, stride, pads, groups, max_exponent: 3, ..Linear::same(groups * 2, 1, 10) };
+        let params = Parameters::insecure_noiseless(1 << log_n, 32);
+        if let Some(case) = Case::new(params, spec, [groups * cg, h, w], 16, seed, false) {
             case.check_bit_for_bit();
         }
     }
@@ -246,6 +279,12 @@ fn real_parameters_within_one_ulp() {
         (spec(16, [1, 1], 1, 0, 1), [64, 28, 28]),
         (spec(10, [1, 1], 1, 0, 1), [3000, 1, 1]),
         (spec(10, [7, 7], 1, 0, 1), [64, 7, 7]),
+        (spec(16, [3, 3], 1, 1, 1), [512, 1, 1]),
+        (spec(512, [3, 3], 1, 1, 512), [512, 1, 1]),
+        (spec(128, [5, 5], 1, 2, 128), [128, 2, 2]),
+        (spec(4, [9, 9], 1, 4, 1), [40, 4, 4]),
+        (Linear { max_exponent: 5, ..spec(24, [3, 3], 1, 1, 24) }, [24, 14, 14]),
+        (Linear { max_exponent: 3, ..spec(16, [3, 3], 1, 1, 1) }, [64, 7, 7]),
     ]
     .into_iter()
     .enumerate()
@@ -284,6 +323,7 @@ fn parts_make_up_the_whole_bit_for_bit() {
         (spec(40, [1, 1], 2, 0, 1), [64, 28, 28], 1, 5),
         (spec(100, [1, 1], 1, 0, 1), [3000, 1, 1], 1, 13),
         (spec(10, [7, 7], 1, 0, 1), [64, 7, 7], 1, 2),
+        (Linear { max_exponent: 4, ..spec(50, [3, 3], 1, 1, 1) }, [20, 14, 14], 1, 7),
     ]
     .into_iter()
     .enumerate()
@@ -448,7 +488,11 @@ fn no_two_responses_of_a_server_share_a_zero_encryption() {
         let layout = Layout::new(params.ring_dim(), &spec, shape).unwrap();
         let layer = Layer::new(params, layout, index, 16, WEIGHT_BITS, false).unwrap();
         let (terms, outs) = (layer.layout.terms_per_output(), spec.out_channels);
-        let weights = Weights { weights: vec![0; terms * outs], bias: Bias::PerChannel(vec![0; outs]) };
+        let weights = Weights {
+            weights: vec![0; terms * outs],
+            exponents: Vec::new(),
+            bias: Bias::PerChannel(vec![0; outs]),
+        };
         let server = ServerLayer::new(layer.clone(), &weights, WEIGHT_BITS);
         let hint = server.hint(&ring, &public, &p1, &[5; 32], 0..layer.layout.responses());
         for response in hint.chunks_exact(layer.hint_response_bytes()) {

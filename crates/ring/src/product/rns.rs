@@ -321,7 +321,7 @@ impl Rns {
     }
 
     /// Transforms the small polynomials of `outs` sums of `terms` products; `fill(out, term, coefficients)`
-    /// writes each into zeros.
+    /// writes each into zeros. Coefficients must be smaller than every prime, in absolute value.
     ///
     /// # Panics
     /// If `outs` is not 1 or 2 ([`PANEL_OUTS`]) or there are no terms.
@@ -329,11 +329,11 @@ impl Rns {
         &self,
         outs: usize,
         terms: usize,
-        mut fill: impl FnMut(usize, usize, &mut [i16]),
+        mut fill: impl FnMut(usize, usize, &mut [i32]),
     ) -> RnsPanel {
         assert!((1..=PANEL_OUTS).contains(&outs) && terms > 0, "{outs} sums of {terms} products");
         let mut lines = vec![Line::ZERO; outs * terms * self.limbs() * self.lines()];
-        let mut coefficients = vec![0i16; self.n()];
+        let mut coefficients = vec![0i32; self.n()];
         let mut plane = vec![Line::ZERO; self.lines()];
         for term in 0..terms {
             for out in 0..outs {
@@ -478,9 +478,9 @@ fn switch<S>(_: S, limbs: &[Limb], lines: &[Line], bits: u32, out: &mut [u64]) {
 
 /// Residues of small coefficients times `2^32 / n`, transformed, below p.
 #[inline(always)]
-fn prepare_weights<S: Simd>(simd: S, tables: &Tables, values: &[i16], plane: &mut [Line]) {
+fn prepare_weights<S: Simd>(simd: S, tables: &Tables, values: &[i32], plane: &mut [Line]) {
     for (r, &value) in words_mut(plane).iter_mut().zip(values) {
-        *r = residue(i32::from(value), tables.prime);
+        *r = residue(value, tables.prime);
     }
     let plane = simd.view_mut(plane);
     ntt::forward(simd, plane, tables);
@@ -606,7 +606,7 @@ multiversion!(
     scalar |limbs, lines, bits, out| switch(Portable, limbs, lines, bits, out)
 );
 multiversion!(
-    fn run_prepare_weights(tables: &Tables, values: &[i16], plane: &mut [Line]) = prepare_weights,
+    fn run_prepare_weights(tables: &Tables, values: &[i32], plane: &mut [Line]) = prepare_weights,
     scalar |tables, values, plane| prepare_weights(Portable, tables, values, plane)
 );
 multiversion!(

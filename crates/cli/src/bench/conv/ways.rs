@@ -77,7 +77,8 @@ impl Data {
         let (spec, shape) = (conv.spec(), conv.in_shape());
         let count = spec.out_channels * (shape[0] / spec.groups) * conv.kernel * conv.kernel;
         let weights = random(count, WEIGHT_BITS).into_iter().map(|w| w as i16).collect();
-        let weights = Weights { weights, bias: Bias::PerChannel(random(spec.out_channels, 20)) };
+        let weights =
+            Weights { weights, exponents: Vec::new(), bias: Bias::PerChannel(random(spec.out_channels, 20)) };
         let x = random(shape.iter().product(), INPUT_BITS);
         Self { exact: linear_exact(&spec, shape, &weights, &x), weights, x }
     }

@@ -252,7 +252,11 @@ mod tests {
             output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
         };
         let weights = |count: usize, out: usize| {
-            Some(Weights { weights: vec![100; count], bias: Bias::PerChannel(vec![7; out]) })
+            Some(Weights {
+                weights: vec![100; count],
+                exponents: Vec::new(),
+                bias: Bias::PerChannel(vec![7; out]),
+            })
         };
         let weights = vec![None, weights(108, 4), None, None, weights(20, 5)];
         Bundle::new(Model { network, weights, scales: vec![1.0; 5] }).unwrap()

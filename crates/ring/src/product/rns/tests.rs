@@ -22,7 +22,7 @@ fn integers(rns: &Rns, poly: &RnsPoly) -> Vec<u128> {
 }
 
 /// `x · w` modulo `X^n + 1` and q; `|w| <= 2^15`, so that a product is below `2^105`.
-fn schoolbook(x: &[u128], w: &[i16], q: u128) -> Vec<u128> {
+fn schoolbook(x: &[u128], w: &[i32], q: u128) -> Vec<u128> {
     let n = x.len();
     let mut sums = vec![0i128; n];
     for (i, &w) in w.iter().enumerate() {
@@ -78,10 +78,11 @@ fn sums_of_products() {
                 let pair = |i: u64| [2 * i, 2 * i + 1].map(|i| poly(&rns, if seed == 0 { 0 } else { i + 1 }));
                 let inputs: Vec<Vec<[RnsPoly; 2]>> =
                     (0..2).map(|t| (0..terms as u64 + 1).map(|i| pair(100 * t + i)).collect()).collect();
-                let weight = |out: usize, term: usize| -> Vec<i16> {
+                let weight = |out: usize, term: usize| -> Vec<i32> {
                     let values = small_values(2 * n, (out * 50 + term) as u64);
-                    let word = |i: usize| i16::from_le_bytes([values[2 * i] as u8, values[2 * i + 1] as u8]);
-                    (0..n).map(|i| if seed == 0 { i16::MIN } else { word(i) }).collect()
+                    let byte = |i: usize| i32::from(values[i]);
+                    let word = |i: usize| byte(2 * i) << 16 | byte(2 * i + 1) & 0xffff;
+                    (0..n).map(|i| if seed == 0 { -1 << 26 } else { word(i) }).collect()
                 };
                 let panel = rns.panel(outs, terms, |out, term, to| to.copy_from_slice(&weight(out, term)));
                 assert_eq!(panel.bytes(), 4 * outs * terms * rns.limbs() * n);
@@ -222,7 +223,7 @@ proptest! {
     fn products(seed in 0u64..1000) {
         for rns in rings(32) {
             let s = small_values(32, seed);
-            let wide: Vec<i16> = s.iter().map(|&s| i16::from(s)).collect();
+            let wide: Vec<i32> = s.iter().map(|&s| i32::from(s)).collect();
             let x = poly(&rns, seed);
             let expected = schoolbook(&integers(&rns, &x), &wide, rns.modulus());
             let (x, s) = (rns.transform(x), rns.prepare_small(&s));
