@@ -7,7 +7,8 @@
 //!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
 //! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
-//! - zero padding goes into the window that follows.
+//! - zero padding goes into the window that follows;
+//! - rows and columns of a kernel that see nothing but padding, whatever the output, are cut off.
 //!
 //! What is left of affine maps becomes a depthwise 1×1 convolution, and so does an average whose consumer has no
 //! weights to take the division.
@@ -80,6 +81,7 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
     }
     fusion.materialise_affines();
     fusion.divide_averages()?;
+    fusion.crop_kernels();
     Ok(Graph {
         name: name.chars().take(validate::MAX_NAME / 4).collect(),
         nodes: fusion.sorted(),
@@ -596,6 +598,17 @@ impl Fusion {
         Ok(())
     }
 
+    /// Cuts off what of a kernel sees nothing but padding: a 3 × 3 kernel over a map of one pixel is one of 1 × 1.
+    fn crop_kernels(&mut self) {
+        for node in 0..self.nodes.len() {
+            let Node { op: Op::Linear(_), inputs, .. } = &self.nodes[node] else { continue };
+            let input = self.nodes[inputs[0]].shape;
+            if let Op::Linear(linear) = &mut self.nodes[node].op {
+                crop_kernel(linear, input);
+            }
+        }
+    }
+
     /// Whether a value reaches nothing but linear layers and the output, rearranged at most.
     fn feeds_weights(&self, node: NodeId) -> bool {
         let mut open = vec![node];
@@ -645,6 +658,46 @@ impl Fusion {
     }
 }
 
+/// As [`Fusion::crop_kernels`], for one layer over an input of this shape. The outputs stay the same.
+fn crop_kernel(linear: &mut Linear, input: Shape) {
+    let spec = &linear.spec;
+    let Some(outputs) = spec.output_hw(input) else { return };
+    // By axis, how many of its first and last kernel rows go.
+    let mut cut = [[0; 2]; 2];
+    for axis in 0..2 {
+        let (dilation, size) = (spec.dilation[axis], input[axis + 1]);
+        let sees = |row: usize| {
+            let mut places = (0..outputs[axis]).map(|at| at * spec.stride[axis] + row * dilation);
+            places.any(|place| place.checked_sub(spec.pads[axis]).is_some_and(|inside| inside < size))
+        };
+        // As many rows of padding go with each; one kernel row stays in any case.
+        let most = |pad: usize| (pad / dilation).min(spec.kernel[axis] - 1);
+        let first = (0..most(spec.pads[axis])).take_while(|&row| !sees(row)).count();
+        let last = most(spec.pads[axis + 2]).min(spec.kernel[axis] - 1 - first);
+        let last = (0..last).take_while(|row| !sees(spec.kernel[axis] - 1 - row)).count();
+        cut[axis] = [first, last];
+    }
+    if cut == [[0; 2]; 2] {
+        return;
+    }
+    let [kh, kw] = spec.kernel;
+    let [rows, columns] = [0, 1].map(|axis| cut[axis][0]..spec.kernel[axis] - cut[axis][1]);
+    let kept = |kernel: &[f32]| -> Vec<f32> {
+        kernel[rows.start * kw..rows.end * kw]
+            .chunks_exact(kw)
+            .flat_map(|row| &row[columns.clone()])
+            .copied()
+            .collect()
+    };
+    linear.weights = linear.weights.chunks_exact(kh * kw).flat_map(kept).collect();
+    for axis in 0..2 {
+        let [first, last] = cut[axis];
+        linear.spec.kernel[axis] -= first + last;
+        linear.spec.pads[axis] -= first * linear.spec.dilation[axis];
+        linear.spec.pads[axis + 2] -= last * linear.spec.dilation[axis];
+    }
+}
+
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
 /// by numbers that vary within a channel.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
@@ -671,4 +724,45 @@ fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Sh
     let by_channel: Vec<f32> = add.iter().step_by(after).copied().collect();
     let constant = add.chunks_exact(after).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
     Some(Affine { mul, add: if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(add) } })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn cropped_kernels_compute_the_same(
+            (h, w) in (1usize..6, 1usize..6),
+            kernel in prop::array::uniform2(1usize..9),
+            stride in prop::array::uniform2(1usize..4),
+            dilation in prop::array::uniform2(1usize..3),
+            pads in prop::array::uniform4(0usize..8),
+        ) {
+            let spec = network::Linear { kernel, stride, dilation, pads, groups: 2, ..network::Linear::same(4, 1, 0) };
+            let input = [6, h, w];
+            prop_assume!(spec.output_hw(input).is_some());
+            let weights: Vec<f32> = (0..spec.weights_len(6).unwrap()).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+            let mut linear = Linear { spec: spec.clone(), weights, bias: Bias::PerChannel(vec![0.0; 4]) };
+            let x: Vec<f32> = (0..6 * h * w).map(|i| (i * 5 % 17) as f32 - 8.0).collect();
+            let want = convolve(&spec, input, &linear.weights, &x);
+            crop_kernel(&mut linear, input);
+            prop_assert_eq!(linear.spec.output_hw(input), spec.output_hw(input));
+            prop_assert_eq!(linear.spec.weights_len(6), Some(linear.weights.len()));
+            prop_assert_eq!(convolve(&linear.spec, input, &linear.weights, &x), want);
+        }
+    }
+
+    #[test]
+    fn a_kernel_over_one_pixel_is_pointwise() {
+        let mut linear = Linear {
+            spec: network::Linear::same(1, 3, 0),
+            weights: (0..9).map(|i| i as f32).collect(),
+            bias: Bias::PerChannel(vec![0.0]),
+        };
+        crop_kernel(&mut linear, [1, 1, 1]);
+        assert_eq!((linear.spec, linear.weights), (network::Linear::same(1, 1, 0), vec![4.0]));
+    }
 }
