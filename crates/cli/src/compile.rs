@@ -48,8 +48,8 @@ pub struct Args {
     /// Then divided by this.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Bits of activations: 8 to 24; `auto` for the fewest from 16 to 20 that keep --accuracy-bound; `fewest` for the
-    /// fewest from 12 to 20.
+    /// Bits of activations: 8 to 24; `auto` for the fewest from 16 to 21 that keep --accuracy-bound; `fewest` for the
+    /// fewest from 12 to 21.
     #[arg(long, default_value = "auto", value_parser = parse_width)]
     activation_bits: Width,
     /// `reduced` lets activations and max-pools leave low bits out of their comparisons where calibration finds that --accuracy-bound
@@ -95,10 +95,10 @@ enum Signs {
 }
 
 /// What `--activation-bits auto` tries.
-const AUTO: std::ops::RangeInclusive<u32> = 16..=20;
+const AUTO: std::ops::RangeInclusive<u32> = 16..=21;
 
 /// What `--activation-bits fewest` tries.
-const FEWEST: std::ops::RangeInclusive<u32> = 12..=20;
+const FEWEST: std::ops::RangeInclusive<u32> = 12..=21;
 
 /// Of the imitated private runs that are reported; other than those of any search.
 const SEED: u64 = 0x5eed;

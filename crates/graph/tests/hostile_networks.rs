@@ -61,14 +61,15 @@ fn sample() -> Network {
 
 /// Weights for all linear nodes, and scales that suit.
 fn model(network: Network) -> Model {
+    let most = (1i16 << (network.weight_bits - 1).min(14)) - 1;
     let weights = network.nodes.iter().map(|node| match &node.op {
         Op::Linear(linear) => {
             let channels = network.nodes[node.inputs[0]].shape[0];
             let len = linear.weights_len(channels).expect("a validated layer");
-            let weights = (0..len).map(|i| (i % 7) as i16 - 3).collect();
+            let weights = (0..len).map(|i| ((i % 7) as i16 - 3).clamp(-most, most)).collect();
             Some(Weights {
                 weights,
-                exponents: Vec::new(),
+                exponents: vec![linear.max_exponent.min(2) as u8; linear.out_channels],
                 bias: Bias::PerChannel(vec![64; linear.out_channels]),
             })
         }
@@ -112,6 +113,7 @@ fn every_contradiction_is_named() {
         (|n| n.activation_bits = 7, "activation_bits"),
         (|n| n.activation_bits = 25, "activation_bits"),
         (|n| n.weight_bits = 17, "weight_bits"),
+        (|n| linear(n).max_exponent = 13, "max_exponent"),
         (|n| n.nodes.truncate(1), "number of nodes"),
         (|n| n.nodes = vec![n.nodes[0].clone(); 5000], "number of nodes"),
         (|n| n.nodes[3].inputs = vec![3], "does not come before"),
@@ -207,6 +209,8 @@ fn models_are_checked_too() {
         (|m| m.weights[1].as_mut().expect("linear").weights[0] = 2048, "weight"),
         (|m| m.weights[1].as_mut().expect("linear").weights[0] = i16::MIN, "weight"),
         (|m| m.weights[1].as_mut().expect("linear").weights.push(0), "weights"),
+        (|m| m.weights[1].as_mut().expect("linear").exponents.truncate(3), "exponents"),
+        (|m| m.weights[1].as_mut().expect("linear").exponents[3] = 1, "exponent"),
         (|m| m.weights[1].as_mut().expect("linear").bias = Bias::PerElement(vec![0; 8]), "biases"),
         (|m| m.weights[1].as_mut().expect("linear").bias = Bias::PerChannel(vec![i64::MIN; 8]), "bias"),
     ];
