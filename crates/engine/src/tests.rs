@@ -62,8 +62,9 @@ impl Builder {
                 image: ImageSpec::default(),
                 affine: vec![],
                 channels_last: false,
+                layout_dims: vec![],
             },
-            output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
         };
         Self { network, weights: vec![None], prg: Prg::new([42; 32]) }
     }

@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::kernel::convolve;
-use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,10 @@ pub struct Graph {
     pub affine: Vec<(f32, f32)>,
     /// Whether the ONNX model takes `[H, W, C]`.
     pub channels_last: bool,
-    /// Whether the ONNX model ends in a softmax, which is left to whoever gets the logits.
-    pub softmax: bool,
+    /// The ONNX input's own dimensions without the batch; empty for a graph that no file gave.
+    pub layout_dims: Vec<usize>,
+    /// The ONNX outputs that the last value consists of, and what is left to whoever gets it; empty: one, as it is.
+    pub outputs: Vec<OutputPart>,
 }
 
 /// One operation and the value that it makes.
@@ -176,7 +178,7 @@ impl Graph {
         Some(values)
     }
 
-    /// The output for a tensor of the input's shape: logits, before any softmax. `None` as for [`Graph::run`].
+    /// The output for a tensor of the input's shape: logits, before any softmax or sigmoid. `None` as for [`Graph::run`].
     pub fn forward(&self, tensor: &[f32]) -> Option<Vec<f32>> {
         self.run(tensor)?.pop()
     }

@@ -1,7 +1,7 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
-    Weights, Window,
+    Bias, Finish, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputPart, OutputSpec, Rearrange,
+    Resize, Shape, Weights, Window,
 };
 use jaguar_graph::reference;
 use proptest::prelude::*;
@@ -20,6 +20,10 @@ fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
         groups,
         shift: 6,
     })
+}
+
+fn part(dims: &[usize], finish: Finish) -> OutputPart {
+    OutputPart { name: "part".into(), dims: dims.into(), finish }
 }
 
 /// Every operation once, over `[4, 6, 6]`.
@@ -53,8 +57,18 @@ fn sample() -> Network {
         activation_bits: 16,
         weight_bits: 12,
         nodes,
-        input: InputSpec { scale: 100.0, image, affine: vec![(1.0, 0.0); 4], channels_last: false },
-        output: OutputSpec { scale: 50.0, softmax: true, labels: vec!["label".into(); 5] },
+        input: InputSpec {
+            scale: 100.0,
+            image,
+            affine: vec![(1.0, 0.0); 4],
+            channels_last: true,
+            layout_dims: vec![6, 6, 4],
+        },
+        output: OutputSpec {
+            scale: 50.0,
+            parts: vec![part(&[1, 2], Finish::Softmax), part(&[3], Finish::Sigmoid)],
+            labels: vec!["label".into(); 5],
+        },
     }
 }
 
@@ -175,6 +189,16 @@ fn every_contradiction_is_named() {
         (|n| n.input.affine.truncate(3), "affine"),
         (|n| n.input.affine[0].0 = f32::INFINITY, "affine"),
         (|n| n.input.image.mean.push(1.0), "mean"),
+        (|n| n.input.layout_dims[0] = 5, "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![6, 24], "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![4, 6, 6], "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![HUGE, 6, HUGE], "input's own dimensions"),
+        (|n| n.output.parts[0].dims[0] = 2, "all output parts"),
+        (|n| n.output.parts[1].dims = vec![HUGE, 3], "all output parts"),
+        (|n| n.output.parts.truncate(1), "all output parts"),
+        (|n| n.output.parts[0].dims = vec![1; 4000], "an output part"),
+        (|n| n.output.parts = vec![part(&[0], Finish::None); 5000], "the number of output parts"),
+        (|n| n.output.parts[0].name = "x".repeat(5000), "an output part"),
         (|n| n.output.labels.truncate(4), "labels"),
         (|n| n.output.labels[0] = "x".repeat(5000), "label"),
         (|n| n.name = "x".repeat(5000), "name"),

@@ -52,7 +52,7 @@ const RULES: [Rule; 12] = [
 ];
 
 pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
-    let Draft { nodes, output, softmax, channels_last } = draft;
+    let Draft { nodes, output, channels_last, layout_dims, outputs } = draft;
     let mut fusion = Fusion { nodes, output, affine: Vec::new(), uses: Vec::new() };
     fusion.count_uses();
     // Each rule removes a node or moves one past another: real graphs stay far below two a node.
@@ -85,7 +85,8 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
         nodes: fusion.sorted(),
         affine: fusion.affine,
         channels_last,
-        softmax,
+        layout_dims,
+        outputs,
     })
 }
 

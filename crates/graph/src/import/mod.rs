@@ -5,7 +5,7 @@
 //! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
 //! `fuse` then leaves nothing but the operations of the integer network.
 //!
-//! Opsets 9 to 21. The batch dimension must be 1 or symbolic.
+//! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
 
 mod constant;
 mod fuse;
@@ -24,12 +24,12 @@ use thiserror::Error;
 use self::constant::Tensor;
 use self::view::View;
 use crate::float::{Graph, Node, Op};
-use crate::network::{NodeId, Shape};
+use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
 use crate::validate::{self, MAX_TOTAL_ELEMENTS};
 
-/// The opsets that are read.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 9..=21;
+/// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with ours.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 /// The most ONNX nodes.
 const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements that all computed constants may have together.
@@ -45,7 +45,7 @@ pub enum ImportError {
     #[error(transparent)]
     Onnx(#[from] OnnxError),
     /// Another version of the operators.
-    #[error("opset {found} is not supported (9 to 21 are): export the model again with one of these")]
+    #[error("opset {found} is not supported (7 to 24 are): export the model again with one of these")]
     Opset {
         /// The file's; 0 if it names none.
         found: i64,
@@ -120,8 +120,9 @@ fn list(nodes: &[Unsupported]) -> String {
 pub struct Options {
     /// The input's ONNX shape, batch included, for models that leave sizes open.
     pub input_shape: Option<Vec<usize>>,
-    /// Which output to compute, for models that have several.
-    pub output: Option<String>,
+    /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after the other. Empty:
+    /// the only one.
+    pub outputs: Vec<String>,
 }
 
 /// Imports a model file; its name becomes the graph's.
@@ -196,8 +197,9 @@ fn check(graph: &Graph) -> Result<(), ImportError> {
 struct Draft {
     nodes: Vec<Node>,
     output: NodeId,
-    softmax: bool,
     channels_last: bool,
+    layout_dims: Vec<usize>,
+    outputs: Vec<OutputPart>,
 }
 
 /// An ONNX value.
@@ -216,8 +218,8 @@ enum Value {
 struct Activation {
     node: NodeId,
     view: View,
-    /// A softmax was applied to it (and is left out).
-    softmax: bool,
+    /// This was applied to it (and is left out, for the client to do).
+    finish: Finish,
 }
 
 /// Why a builder gives up.
@@ -252,6 +254,8 @@ struct Call<'a> {
     name: String,
     opset: i64,
     inputs: Vec<Option<Value>>,
+    /// Whether nothing but changes of shape lies between its result and the model's outputs.
+    last: bool,
 }
 
 impl Call<'_> {
@@ -316,9 +320,9 @@ impl Call<'_> {
     /// An input that the network computes.
     fn activation(&self, index: usize) -> Result<&Activation, Reject> {
         match self.input(index)? {
-            Value::Activation(a) if a.softmax => Err(Reject::instead(
-                "takes the result of a softmax",
-                "A softmax is supported as the model's last operator",
+            Value::Activation(a) if a.finish != Finish::None => Err(Reject::instead(
+                "takes the result of a softmax or sigmoid",
+                "These are supported as the model's last operators only",
             )),
             Value::Activation(a) => Ok(a),
             _ => Err(Reject::unsupported("a constant stands where the network's value is expected")),
@@ -402,8 +406,8 @@ impl Builder {
     }
 }
 
-/// The ONNX nodes that `output` depends on, by index.
-fn live_nodes(graph: &GraphProto, output: &str) -> Result<HashSet<usize>, ImportError> {
+/// The ONNX nodes that the outputs depend on, by index; and those of them after which values only change their shape.
+fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, HashSet<usize>), ImportError> {
     let mut makers: HashMap<&str, usize> = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for name in node.output.iter().filter(|name| !name.is_empty()) {
@@ -413,16 +417,21 @@ fn live_nodes(graph: &GraphProto, output: &str) -> Result<HashSet<usize>, Import
             }
         }
     }
-    let mut live = HashSet::new();
-    let mut open = vec![output];
-    while let Some(name) = open.pop() {
-        if let Some(&index) = makers.get(name)
-            && live.insert(index)
-        {
-            open.extend(graph.node[index].input.iter().map(String::as_str));
+    let reach = |follow: fn(&NodeProto) -> usize| {
+        let mut found = HashSet::new();
+        let mut open = outputs.to_vec();
+        while let Some(name) = open.pop() {
+            if let Some(&index) = makers.get(name)
+                && found.insert(index)
+            {
+                let node = &graph.node[index];
+                open.extend(node.input.iter().take(follow(node)).map(String::as_str));
+            }
         }
-    }
-    Ok(live)
+        found
+    };
+    let last = reach(|node| usize::from(ops::only_reshapes(node.op_type())));
+    Ok((reach(|_| usize::MAX), last))
 }
 
 fn describe(node: &NodeProto, index: usize) -> String {
@@ -435,8 +444,8 @@ fn describe(node: &NodeProto, index: usize) -> String {
 }
 
 fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft, ImportError> {
-    let output = choose_output(graph, options)?;
-    let live = live_nodes(graph, output)?;
+    let outputs = choose_outputs(graph, options)?;
+    let (live, last) = live_nodes(graph, &outputs)?;
     let mut values: HashMap<&str, Value> = HashMap::new();
     let used: HashSet<&str> =
         live.iter().flat_map(|&i| graph.node[i].input.iter().map(String::as_str)).collect();
@@ -446,6 +455,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
     }
 
     let (input, shape, layout) = read_input(graph, &values, &used, options)?;
+    let layout_dims = layout.iter().map(|&axis| shape[axis]).collect();
     let channels_last = layout == [1, 2, 0];
     let mut builder =
         Builder { nodes: Vec::new(), elements_left: MAX_TOTAL_ELEMENTS, folded_left: MAX_FOLDED };
@@ -453,7 +463,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
         .push(input, Op::Input, Vec::new(), shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
-    values.insert(input, Value::Activation(Activation { node, view, softmax: false }));
+    values.insert(input, Value::Activation(Activation { node, view, finish: Finish::None }));
 
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
@@ -469,7 +479,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
                 }
             });
         }
-        let call = Call { proto, name, opset, inputs };
+        let call = Call { proto, name, opset, inputs, last: last.contains(&index) };
         let made = match build(&mut builder, &call) {
             Ok(made) => made,
             Err(Reject::Follows) => Vec::new(),
@@ -489,41 +499,79 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
     if !unsupported.is_empty() {
         return Err(ImportError::Unsupported(unsupported));
     }
-    match values.remove(output) {
-        Some(Value::Activation(mut last)) => {
-            let node = finish_output(&mut builder, output, &mut last)?;
-            Ok(Draft { nodes: builder.nodes, output: node, softmax: last.softmax, channels_last })
+    let mut nodes = Vec::with_capacity(outputs.len());
+    let mut parts = Vec::with_capacity(outputs.len());
+    for &name in &outputs {
+        let Some(Value::Activation(last)) = values.get(name) else {
+            return Err(ImportError::Output(format!("{name:?} does not depend on the input")));
+        };
+        let dims = last.view.sizes();
+        if name.len() > validate::MAX_NAME || dims.len() > validate::MAX_RANK {
+            return Err(ImportError::Output("its name or rank is too large".into()));
         }
-        _ => Err(ImportError::Output(format!("{output:?} does not depend on the input"))),
+        nodes.push(finish_output(&mut builder, name, last, outputs.len() > 1)?);
+        parts.push(OutputPart { name: name.into(), dims, finish: last.finish });
     }
+    let output = match nodes[..] {
+        [one] => one,
+        _ => builder
+            .push("outputs", Op::Concat, nodes, [0; 3])
+            .map_err(|_| ImportError::TooLarge("values in its outputs"))?,
+    };
+    Ok(Draft { nodes: builder.nodes, output, channels_last, layout_dims, outputs: parts })
 }
 
-/// Brings the output into ONNX's order.
-fn finish_output(builder: &mut Builder, name: &str, last: &mut Activation) -> Result<NodeId, ImportError> {
+/// Brings an output into ONNX's order; flat, if there are others.
+fn finish_output(
+    builder: &mut Builder,
+    name: &str,
+    last: &Activation,
+    flat: bool,
+) -> Result<NodeId, ImportError> {
     let natural = View::natural(builder.nodes[last.node].shape);
-    if last.view.in_order() && (last.view.rank() == 4 || natural.is_everything(1)) {
+    if last.view.in_order() && (last.view.rank() == 4 && !flat || natural.is_everything(1)) {
         return Ok(last.node);
     }
     let sizes = last.view.sizes();
     let shape = match sizes[..] {
-        [_, c, h, w] => [c, h, w],
+        [_, c, h, w] if !flat => [c, h, w],
         _ => [sizes.iter().product(), 1, 1],
     };
     ops::materialise(builder, name, last, shape)
         .map_err(|_| ImportError::Output("its order of elements cannot be made".into()))
 }
 
-fn choose_output<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<&'a str, ImportError> {
+fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec<&'a str>, ImportError> {
     let names: Vec<&str> = graph.output.iter().map(|o| o.name()).collect();
-    match (&options.output, &names[..]) {
-        (Some(wanted), names) if names.contains(&wanted.as_str()) => Ok(wanted),
-        (Some(wanted), names) => Err(ImportError::Output(format!("there is no {wanted:?} among {names:?}"))),
-        (None, [one]) => Ok(one),
-        (None, []) => Err(ImportError::Output("there is none".into())),
-        (None, names) => {
-            Err(ImportError::Output(format!("there are several, one must be chosen: {names:?}")))
+    let wanted: Vec<&str> = options.outputs.iter().map(String::as_str).collect();
+    if wanted.len() > validate::MAX_OUTPUTS {
+        return Err(ImportError::TooLarge("outputs"));
+    }
+    for (index, name) in wanted.iter().enumerate() {
+        if !names.contains(name) {
+            return Err(ImportError::Output(format!("there is no {name:?} among {}", shown(&names))));
+        }
+        if wanted[..index].contains(name) {
+            return Err(ImportError::Output(format!("{name:?} is named twice")));
         }
     }
+    match (&wanted[..], &names[..]) {
+        ([], [_]) => Ok(names),
+        ([], []) => Err(ImportError::Output("there is none".into())),
+        ([], names) => Err(ImportError::Output(format!(
+            "there are several: name one with --output-name, or more, with commas between: {}",
+            shown(names)
+        ))),
+        _ => Ok(wanted),
+    }
+}
+
+/// Names for a message, and how many more there are.
+fn shown(names: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    let more = names.len().saturating_sub(SHOWN);
+    let first = format!("{:?}", &names[..names.len() - more]);
+    if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
 /// The input's name, the node's shape, and how the ONNX dimensions lie over it.
@@ -543,7 +591,8 @@ fn read_input<'a>(
     };
     let name = input.name();
     let declared = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
-    let open = || ImportError::Input(format!("{name:?} has no shape: give one"));
+    let open =
+        || ImportError::Input(format!("{name:?} has no shape: give one, as --input-shape 1,3,224,224"));
     let sizes: Vec<Option<usize>> = match &options.input_shape {
         Some(shape) => shape.iter().map(|&s| Some(s)).collect(),
         None => {
@@ -559,8 +608,11 @@ fn read_input<'a>(
         )));
     }
     let rest: Option<Vec<usize>> = rest.iter().copied().collect();
-    let problem =
-        || ImportError::Input(format!("{name:?} leaves sizes other than the batch open: give a shape"));
+    let problem = || {
+        ImportError::Input(format!(
+            "{name:?} leaves sizes other than the batch open: fix them, as --input-shape 1,3,224,224"
+        ))
+    };
     // What the last dimension is, ONNX does not say; images have few channels.
     let few = |c: usize| c <= 4;
     match rest.ok_or_else(problem)?[..] {

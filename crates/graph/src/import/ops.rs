@@ -6,7 +6,7 @@ use super::constant::{self, Tensor, broadcast, broadcast_positions, wrap};
 use super::view::View;
 use super::{Activation, Builder, Call, Reject, Value, finite};
 use crate::float::{Affine, Bias, Linear, Op};
-use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::network::{self, Finish, NodeId, Rearrange, Shape, Window};
 use crate::onnx::Values;
 
 type Build = fn(&mut Builder, &Call<'_>) -> Result<Vec<Value>, Reject>;
@@ -41,6 +41,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Reshape", reshape),
     ("Shape", shape_of),
     ("Size", size_of),
+    ("Sigmoid", sigmoid),
     ("Slice", slice),
     ("Softmax", softmax),
     ("Split", split),
@@ -50,6 +51,23 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Transpose", transpose),
     ("Unsqueeze", unsqueeze),
 ];
+
+/// Whether an operator at most gives its first input another shape.
+pub(super) fn only_reshapes(operator: &str) -> bool {
+    const RESHAPES: [&str; 10] = [
+        "Cast",
+        "DequantizeLinear",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "QuantizeLinear",
+        "Reshape",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ];
+    RESHAPES.contains(&operator)
+}
 
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
@@ -136,7 +154,7 @@ pub(super) fn keeps_shape(operator: &str) -> bool {
 }
 
 fn activation(node: NodeId, view: View) -> Vec<Value> {
-    vec![Value::Activation(Activation { node, view, softmax: false })]
+    vec![Value::Activation(Activation { node, view, finish: Finish::None })]
 }
 
 /// Moves values until the node's order is the ONNX tensor's and its shape is `shape`; `shape` must have as many
@@ -389,7 +407,7 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             sum = Activation {
                 node: builder.push(&call.name, Op::Add, vec![left, right], shape)?,
                 view,
-                softmax: false,
+                finish: Finish::None,
             };
         } else {
             sum.node = builder.push(&call.name, Op::Add, vec![sum.node, other.node], shape)?;
@@ -400,8 +418,19 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 
 fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    if call.attribute_int("training_mode", 0) != 0 {
-        return Err(Reject::instead("is in training mode", "Export the model in evaluation mode"));
+    // Until opset 13, results beyond the first mean training.
+    let results = call.proto.output.iter().filter(|name| !name.is_empty()).count();
+    if call.attribute_int("training_mode", 0) != 0 || results > 1 {
+        return Err(Reject::instead(
+            "is in training mode: it would normalise by the batch's own mean and variance",
+            "Export the model in evaluation mode (in PyTorch: model.eval() before torch.onnx.export)",
+        ));
+    }
+    if call.opset < 9 && call.attribute_int("spatial", 1) != 1 {
+        return Err(Reject::instead(
+            "has parameters by place (spatial = 0)",
+            "Parameters by channel are supported",
+        ));
     }
     let epsilon = f64::from(call.attribute_float("epsilon", 1e-5));
     let parameter = |index| finite(call.constant(index)?);
@@ -416,10 +445,10 @@ fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Val
         x.clone()
     } else if let [1, len] = sizes[..] {
         let node = materialise(builder, &call.name, x, [len, 1, 1])?;
-        Activation { node, view: View::vector(len, 2), softmax: false }
+        Activation { node, view: View::vector(len, 2), finish: Finish::None }
     } else {
         let node = as_image(builder, call, x)?;
-        Activation { node, view: View::natural(builder.nodes[node].shape), softmax: false }
+        Activation { node, view: View::natural(builder.nodes[node].shape), finish: Finish::None }
     };
     let mul: Vec<f64> =
         scale.iter().zip(&variance).map(|(&s, &v)| f64::from(s) / (f64::from(v) + epsilon).sqrt()).collect();
@@ -814,7 +843,11 @@ fn cut(
     }
     let op = Op::Rearrange(Rearrange::Slice { start, step });
     let node = builder.push(&call.name, op, vec![x.node], declared)?;
-    Ok(Value::Activation(Activation { node, view: View::with_layout(declared, &layout), softmax: false }))
+    Ok(Value::Activation(Activation {
+        node,
+        view: View::with_layout(declared, &layout),
+        finish: Finish::None,
+    }))
 }
 
 fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -899,14 +932,28 @@ fn unsqueeze(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 }
 
 fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let x = call.activation(0)?;
+    // As in `regroup`.
+    let Value::Activation(x) = call.input(0)? else {
+        return Err(Reject::unsupported("its input is constant"));
+    };
     let rank = x.view.rank();
     let perm: Vec<usize> = match call.attribute_ints("perm") {
         Some(perm) => perm.iter().filter_map(|&p| wrap(p, rank)).collect(),
         None => (0..rank).rev().collect(),
     };
     let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?;
-    Ok(activation(x.node, view))
+    Ok(vec![Value::Activation(Activation { view, ..x.clone() })])
+}
+
+fn sigmoid(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    if !call.last {
+        return Err(Reject::instead(
+            "a sigmoid is supported as the model's last operator only",
+            instead("Sigmoid"),
+        ));
+    }
+    Ok(vec![Value::Activation(Activation { finish: Finish::Sigmoid, ..x.clone() })])
 }
 
 fn softmax(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -922,5 +969,5 @@ fn softmax(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             "A softmax over all classes is supported",
         ));
     }
-    Ok(vec![Value::Activation(Activation { softmax: true, ..x.clone() })])
+    Ok(vec![Value::Activation(Activation { finish: Finish::Softmax, ..x.clone() })])
 }
