@@ -179,7 +179,13 @@ fn everything() -> Bundle {
     let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
     let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
     let relu4 = b.add(Op::Relu { ignored: 0 }, &[other], [4, 2, 2]);
-    let concat = b.add(Op::Concat, &[turned, relu4], [12, 2, 2]);
+    let axes = [vec![Some(3), None, Some(0), Some(3)], vec![Some(0), None, Some(1)], vec![Some(1), Some(1)]];
+    let spread = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu4], [4, 3, 2]);
+    let taken = b.conv(spread, 4, 3, 1, 1, 1);
+    let relu5 = b.add(Op::Relu { ignored: 0 }, &[taken], [4, 3, 2]);
+    let axes = [vec![], vec![Some(2), Some(0)], vec![]];
+    let picked = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu5], [4, 2, 2]);
+    let concat = b.add(Op::Concat, &[turned, picked], [12, 2, 2]);
     let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
     let logits = b.conv(flat, 10, 1, 1, 0, 1);
     let last = b.add(Op::Relu { ignored: 0 }, &[logits], [10, 1, 1]);

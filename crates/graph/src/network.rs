@@ -122,6 +122,11 @@ pub enum Rearrange {
     },
     /// The same values in row-major order under another shape.
     Reshape,
+    /// Picks indices axis by axis: permutes channels, repeats pixels, spreads them with zeros between.
+    Select {
+        /// By axis, for each output index the input index that it takes, or `None` for zeros. Empty: the whole axis as it is.
+        axes: [Vec<Option<usize>>; 3],
+    },
 }
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
@@ -317,6 +322,7 @@ impl Op {
             Op::Rearrange(Rearrange::Slice { .. }) => "Slice",
             Op::Rearrange(Rearrange::Transpose { .. }) => "Transpose",
             Op::Rearrange(Rearrange::Reshape) => "Reshape",
+            Op::Rearrange(Rearrange::Select { .. }) => "Select",
         }
     }
 }

@@ -249,6 +249,12 @@ fn rearranged_shape(rearrange: &Rearrange, input: Shape, declared: Shape) -> Res
                 shape[axis] = input[from];
             }
         }
+        Rearrange::Select { axes } => {
+            for (axis, picks) in axes.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
+                check(picks.iter().flatten().all(|&from| from < input[axis]), "selection")?;
+                shape[axis] = picks.len();
+            }
+        }
         Rearrange::Reshape => {
             if elements(declared) != elements(input) {
                 return Err(NodeError::Mismatch(input, declared));

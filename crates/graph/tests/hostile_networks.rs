@@ -50,6 +50,15 @@ fn sample() -> Network {
         node(conv(3, 3, 1, 1), &[12], [3, 3, 3]),
         node(Op::SumPool { window: window(3, 2, 1), count_real_places: Some(36) }, &[13], [3, 2, 2]),
         node(conv(5, 2, 0, 1), &[14], [5, 1, 1]),
+        node(
+            Op::Rearrange(Rearrange::Select {
+                axes: [vec![Some(4), Some(0), None, Some(4)], vec![], vec![None, Some(0)]],
+            }),
+            &[15],
+            [4, 1, 2],
+        ),
+        node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
+        node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), bgr: false, mean: vec![0.5; 4], factor: vec![] };
     Network {
@@ -115,6 +124,12 @@ fn every_contradiction_is_named() {
         match &mut network.nodes[1].op {
             Op::Linear(linear) => linear,
             _ => unreachable!("node 1 is linear"),
+        }
+    }
+    fn selected(network: &mut Network, axis: usize) -> &mut Vec<Option<usize>> {
+        match &mut network.nodes[16].op {
+            Op::Rearrange(Rearrange::Select { axes }) => &mut axes[axis],
+            _ => unreachable!("node 16 selects"),
         }
     }
     let changes: Vec<Change> = vec![
@@ -183,6 +198,11 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[9].op = Op::Rearrange(Rearrange::Pad { before: [HUGE; 3], after: [1; 3] }), "pads"),
         (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 1] }), "permutation"),
         (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 3] }), "permutation"),
+        (|n| *selected(n, 0) = vec![Some(5)], "selection"),
+        (|n| *selected(n, 2) = vec![None, Some(HUGE)], "selection"),
+        (|n| *selected(n, 1) = vec![Some(0); 2], "declares shape"),
+        (|n| *selected(n, 1) = vec![None; 1 << 24], "tensor size"),
+        (|n| *selected(n, 0) = vec![], "declares shape"),
         (|n| n.nodes[11].shape = [1, 9, 10], "do not go together"),
         (|n| n.input.scale = f64::NAN, "input's scale"),
         (|n| n.output.scale = -1.0, "output's scale"),

@@ -113,7 +113,7 @@ fn operations(name: &str) -> Vec<&'static str> {
     let operation = |op: &Op| match op {
         Op::Input => "Input",
         Op::Linear(_) => "Linear",
-        Op::Affine(_) => "Affine",
+        Op::Affine(_) | Op::Prelu { .. } => "unfused",
         Op::Relu => "Relu",
         Op::Clip { .. } => "Clip",
         Op::MaxPool { .. } => "MaxPool",
@@ -181,7 +181,54 @@ fn fusion_leaves_what_it_should() {
         matches!(n.op, Op::Rearrange(network::Rearrange::Transpose { .. } | network::Rearrange::Reshape))
     };
     assert_eq!(last.nodes.iter().filter(transposes).count(), 0);
-    assert_eq!(operations("channel_shuffle_13").iter().filter(|o| **o == "Rearrange").count(), 5);
+    // Two halves; the shuffle is the next layer's, which takes its channels in any order.
+    let count = |name: &str, what: &str| operations(name).iter().filter(|o| **o == what).count();
+    assert_eq!(count("channel_shuffle_13", "Rearrange"), 2);
+    // A shuffle and what half of the channels is taken: one selection each, however they are written.
+    for name in ["shuffle_and_split_13", "shuffle_by_halves_11"] {
+        let graph = load(name).graph;
+        let select = |n: &&jaguar_graph::float::Node| {
+            let Op::Rearrange(moved) = &n.op else { return false };
+            assert!(matches!(moved, network::Rearrange::Select { .. } | network::Rearrange::Slice { .. }));
+            true
+        };
+        let blocks = graph.nodes.iter().filter(|n| matches!(n.op, Op::Concat)).count();
+        assert_eq!(graph.nodes.iter().filter(select).count(), 2 * blocks, "{name}");
+    }
+    // Another order of the input's channels costs nothing.
+    assert_eq!(operations("gathers_13")[..3], ["Input", "Linear", "Relu"]);
+}
+
+/// A leaky ReLU is a ReLU beside its input, and costs no linear layer of its own where linear layers take it.
+#[test]
+fn leaky_activations_are_relus() {
+    let ops = operations("leaky_13");
+    assert_eq!(ops.iter().filter(|o| **o == "Relu").count(), 7);
+    // Six layers, and one for the end; the sum and what goes into it take one each.
+    assert_eq!(ops.iter().filter(|o| **o == "Linear").count(), 9, "{ops:?}");
+    // Pooling comes first where slopes are positive.
+    let place = |what: &str| ops.iter().position(|o| *o == what).expect("is there");
+    let relus = ops[..place("MaxPool")].iter().filter(|o| **o == "Relu").count();
+    assert_eq!(relus, 1, "{ops:?}");
+}
+
+#[test]
+fn advice_fits() {
+    let Err(ImportError::Unsupported(nodes)) =
+        import_file(&folder().join("embedding_13.onnx"), &ImportOptions::default())
+    else {
+        panic!("a norm is refused")
+    };
+    let norm = nodes[0].to_string();
+    assert!(norm.contains("ReduceL2") && norm.contains("--output-name") && !norm.contains("Relu,"), "{norm}");
+    assert!(complaint("dropout_in_training_13").contains("model.eval()"));
+    // The value before it has a name, which can be taken.
+    let bytes = std::fs::read(folder().join("embedding_13.onnx")).expect("the fixture");
+    let graph = jaguar_graph::onnx::decode(&bytes).expect("decodes").graph.expect("a graph");
+    let gemm = graph.node.iter().find(|n| n.op_type() == "Gemm").expect("a layer");
+    let options = ImportOptions { outputs: vec![gemm.output[0].clone()], ..ImportOptions::default() };
+    let graph = import_bytes(&bytes, "cut", &options).expect("imports");
+    assert_eq!(graph.outputs[0].dims, [1, 4]);
 }
 
 /// The only complaint about a fixture that is refused.
@@ -253,7 +300,7 @@ fn everything_unsupported_is_named_at_once() {
         panic!("the model should be refused")
     };
     let operators: Vec<&str> = nodes.iter().map(|n| n.operator.as_str()).collect();
-    assert_eq!(operators, ["Sigmoid", "LeakyRelu", "Tanh", "Mul", "Resize"]);
+    assert_eq!(operators, ["Sigmoid", "Elu", "Tanh", "Mul", "Resize"]);
     let Unsupported { inputs, instead, .. } = &nodes[1];
     assert_eq!(inputs[0], Some(vec![1, 4, 6, 6]));
     assert!(instead.contains("Relu"));

@@ -36,7 +36,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 15] = [
     Fusion::drop_identity,
     Fusion::merge_affines,
     Fusion::affine_into_linear_before,
@@ -49,6 +49,9 @@ const RULES: [Rule; 12] = [
     Fusion::concat_before_relu,
     Fusion::pool_before_relu,
     Fusion::average_before_pointwise,
+    Fusion::merge_selections,
+    Fusion::order_into_linear,
+    Fusion::pointwise_into_linears,
 ];
 
 pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
@@ -74,7 +77,8 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
                 node += 1;
             }
         }
-        if rewrites == before {
+        // Only then, so that pooling has gone before them.
+        if rewrites == before && !fusion.expand_prelus() {
             break;
         }
     }
@@ -262,6 +266,7 @@ impl Fusion {
             Op::Affine(affine) => affine.mul.iter().all(|&m| m == 1.0) && affine.add.is_zero(),
             Op::Rearrange(Rearrange::Reshape | Rearrange::Pad { .. } | Rearrange::Slice { .. }) => same_shape,
             Op::Rearrange(Rearrange::Transpose { perm }) => *perm == [0, 1, 2],
+            Op::Rearrange(Rearrange::Select { axes }) => axes.iter().all(Vec::is_empty),
             Op::MaxPool(window) | Op::AveragePool { window, .. } => {
                 window.kernel == [1, 1] && window.stride == [1, 1] && window.pads == [0; 4]
             }
@@ -450,7 +455,7 @@ impl Fusion {
             return false;
         }
         let more = [before[1], before[2], after[1], after[2]];
-        let non_negative = self.non_negative(source, 8);
+        let non_negative = super::non_negative(&self.nodes, source, 8);
         let input = self.nodes[source].shape;
         let mut changed = false;
         for consumer in self.consumers(node).unwrap_or_default() {
@@ -476,18 +481,6 @@ impl Fusion {
             }
         }
         changed
-    }
-
-    /// Whether a value surely has no negative elements, looking back over at most `depth` operations.
-    fn non_negative(&self, node: NodeId, depth: usize) -> bool {
-        let Some(depth) = depth.checked_sub(1) else { return false };
-        let Node { op, inputs, .. } = &self.nodes[node];
-        match op {
-            Op::Relu | Op::Clip { .. } => true,
-            Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => self.non_negative(inputs[0], depth),
-            Op::Concat | Op::Add => inputs.iter().all(|&i| self.non_negative(i, depth / 2)),
-            _ => false,
-        }
     }
 
     fn drop_repeated_relu(&mut self, node: NodeId) -> bool {
@@ -527,7 +520,12 @@ impl Fusion {
     fn pool_before_relu(&mut self, node: NodeId) -> bool {
         let Op::MaxPool(_) = self.nodes[node].op else { return false };
         let relu = self.nodes[node].inputs[0];
-        if self.uses[relu].count != 1 || !matches!(self.nodes[relu].op, Op::Relu | Op::Clip { .. }) {
+        let grows = match &self.nodes[relu].op {
+            Op::Relu | Op::Clip { .. } => true,
+            Op::Prelu { slope } => slope.iter().all(|&a| a >= 0.0),
+            _ => false,
+        };
+        if self.uses[relu].count != 1 || !grows {
             return false;
         }
         let between = self.nodes[node].shape;
@@ -549,6 +547,142 @@ impl Fusion {
         }
         self.exchange(linear, node, [channels, h, w]);
         true
+    }
+
+    /// Two selections in a row are one.
+    fn merge_selections(&mut self, node: NodeId) -> bool {
+        let picks = |node: &Node| -> Option<[Vec<Option<usize>>; 3]> {
+            match &node.op {
+                Op::Rearrange(Rearrange::Select { axes }) => Some(axes.clone()),
+                Op::Rearrange(Rearrange::Slice { start, step }) => Some(std::array::from_fn(|axis| {
+                    (0..node.shape[axis]).map(|i| Some(start[axis] + i * step[axis])).collect()
+                })),
+                _ => None,
+            }
+        };
+        let Some(second) = picks(&self.nodes[node]) else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Some(first) = picks(&self.nodes[before]) else { return false };
+        let source = self.nodes[before].inputs[0];
+        let axes = std::array::from_fn(|axis| match (&first[axis], &second[axis]) {
+            (first, second) if second.is_empty() => first.clone(),
+            (first, second) if first.is_empty() => second.clone(),
+            (first, second) => second.iter().map(|from| from.and_then(|i| first[i])).collect(),
+        });
+        self.nodes[node].op = Op::Rearrange(super::ops::selection(axes, self.nodes[source].shape));
+        self.nodes[node].inputs = vec![source];
+        true
+    }
+
+    /// A layer that sees all channels takes them in any order.
+    fn order_into_linear(&mut self, node: NodeId) -> bool {
+        let Op::Linear(Linear { spec, .. }) = &self.nodes[node].op else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Op::Rearrange(Rearrange::Select { axes: [channels, rows, columns] }) = &self.nodes[before].op
+        else {
+            return false;
+        };
+        if spec.groups != 1 || !rows.is_empty() || !columns.is_empty() {
+            return false;
+        }
+        let source = self.nodes[before].inputs[0];
+        // Where each channel went, if each went somewhere, and to one place.
+        let mut to = vec![usize::MAX; self.nodes[source].shape[0]];
+        for (at, from) in channels.iter().enumerate() {
+            match from.map(|from| std::mem::replace(&mut to[from], at)) {
+                Some(usize::MAX) => {}
+                _ => return false,
+            }
+        }
+        if to.contains(&usize::MAX) {
+            return false;
+        }
+        let area = spec.kernel[0] * spec.kernel[1];
+        if let Op::Linear(linear) = &mut self.nodes[node].op {
+            let rows = linear.weights.chunks_exact(to.len() * area);
+            linear.weights = rows
+                .flat_map(|row| to.iter().flat_map(|&at| row[at * area..][..area].iter().copied()))
+                .collect();
+        }
+        self.nodes[node].inputs = vec![source];
+        true
+    }
+
+    /// Lets linear layers do what a layer in front of them does to each place, where each of its channels comes of one or two others:
+    /// what is left of a leaky ReLU, or of a map by channel.
+    fn pointwise_into_linears(&mut self, node: NodeId) -> bool {
+        /// A layer over twice the channels costs as much as one more over the channels as they are: no gain for more consumers.
+        const MOST: usize = 2;
+        let Op::Linear(first) = &self.nodes[node].op else { return false };
+        let (spec, source) = (&first.spec, self.nodes[node].inputs[0]);
+        let (input, output) = (self.nodes[source].shape, self.nodes[node].shape);
+        let from = input[0] / spec.groups;
+        let by_place = spec.kernel == [1, 1] && spec.stride == [1, 1] && spec.pads == [0; 4];
+        if !by_place || spec.groups != spec.out_channels || from > 2 {
+            return false;
+        }
+        let Some(consumers) = self.consumers(node).filter(|c| c.len() <= MOST) else { return false };
+        let mut composed = Vec::with_capacity(consumers.len());
+        for &consumer in &consumers {
+            let Node { op: Op::Linear(second), shape, .. } = &self.nodes[consumer] else { return false };
+            let mut linear = second.clone();
+            if !first.bias.is_zero() {
+                let Some(add) = linear_of_constant(second, &first.bias, output, *shape) else { return false };
+                linear.bias = sum_bias(&linear.bias, &add, *shape);
+            }
+            let rows = second.spec.out_channels / second.spec.groups;
+            let per_group = output[0] / second.spec.groups;
+            let area = second.spec.kernel[0] * second.spec.kernel[1];
+            linear.weights = Vec::with_capacity(second.weights.len() * from);
+            for (at, taps) in second.weights.chunks_exact(area).enumerate() {
+                let channel = at / per_group / rows * per_group + at % per_group;
+                for factor in &first.weights[channel * from..][..from] {
+                    linear.weights.extend(taps.iter().map(|w| w * factor));
+                }
+            }
+            if linear.weights.len() > validate::MAX_WEIGHTS {
+                return false;
+            }
+            composed.push(linear);
+        }
+        for (consumer, linear) in consumers.into_iter().zip(composed) {
+            self.nodes[consumer].op = Op::Linear(linear);
+            self.nodes[consumer].inputs = vec![source];
+        }
+        true
+    }
+
+    /// `y = a·x + (1 - a)·relu(x)`: a layer by place over x and relu(x), side by side channel by channel. Says whether there
+    /// were any.
+    fn expand_prelus(&mut self) -> bool {
+        let mut found = false;
+        for node in 0..self.nodes.len() {
+            let Op::Prelu { slope } = &self.nodes[node].op else { continue };
+            if self.uses[node].count == 0 {
+                continue;
+            }
+            found = true;
+            let Node { name, inputs, shape, .. } = self.nodes[node].clone();
+            let (source, channels) = (inputs[0], shape[0]);
+            let mut spec = depthwise(channels, [1, 1]);
+            spec.groups = channels;
+            let weights = slope.iter().flat_map(|a| [*a, 1.0 - a]).collect();
+            let bias = Bias::PerChannel(vec![0.0; channels]);
+            let side_by_side = (0..2 * channels).map(|i| Some(i / 2 + i % 2 * channels)).collect();
+            let axes = [side_by_side, Vec::new(), Vec::new()];
+            let wide = [2 * channels, shape[1], shape[2]];
+            let mut add = |op, inputs, shape| {
+                self.nodes.push(Node { name: name.clone(), op, inputs, shape });
+                self.nodes.len() - 1
+            };
+            let relu = add(Op::Relu, vec![source], shape);
+            let both = add(Op::Concat, vec![source, relu], wide);
+            let paired = add(Op::Rearrange(Rearrange::Select { axes }), vec![both], wide);
+            self.nodes[node].op = Op::Linear(Linear { spec, weights, bias });
+            self.nodes[node].inputs = vec![paired];
+        }
+        self.count_uses();
+        found
     }
 
     fn materialise_affines(&mut self) {
@@ -646,25 +780,19 @@ impl Fusion {
 }
 
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
-/// by numbers that vary within a channel.
+/// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
     let moved = |values: &[f32]| crate::float::rearrange(rearrange, from, to, values);
     let (before, after) = (from[1] * from[2], to[1] * to[2]);
-    let mul = match rearrange {
-        // Zeros may be multiplied by anything.
-        Rearrange::Pad { before, after } => {
-            let ones = |count: usize| std::iter::repeat_n(1.0, count);
-            ones(before[0]).chain(affine.mul.iter().copied()).chain(ones(after[0])).collect()
-        }
-        _ => {
-            let spread: Vec<f32> = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(m, before)).collect();
-            let spread = moved(&spread);
-            let mul: Vec<f32> = spread.iter().step_by(after).copied().collect();
-            let constant =
-                spread.chunks_exact(after).zip(&mul).all(|(plane, m)| plane.iter().all(|v| v == m));
-            constant.then_some(mul)?
-        }
+    let spread: Vec<Option<f32>> =
+        affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), before)).collect();
+    let spread = crate::float::rearrange(rearrange, from, to, &spread);
+    let one = |plane: &[Option<f32>]| {
+        let mut given = plane.iter().flatten();
+        let first = given.next().copied().unwrap_or(1.0);
+        given.all(|&m| m == first).then_some(first)
     };
+    let mul: Vec<f32> = spread.chunks_exact(after).map(one).collect::<Option<_>>()?;
     let add =
         if affine.add.is_zero() { vec![0.0; to.iter().product()] } else { moved(&affine.add.spread(from)) };
     // Back to one number a channel where that says the same.

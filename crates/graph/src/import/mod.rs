@@ -220,6 +220,14 @@ struct Activation {
     view: View,
     /// This was applied to it (and is left out, for the client to do).
     finish: Finish,
+    /// Scale and zero point, if a QuantizeLinear made integers of it (which is left out too).
+    quantised: Option<(f32, i64)>,
+}
+
+impl Activation {
+    fn new(node: NodeId, view: View) -> Activation {
+        Activation { node, view, finish: Finish::None, quantised: None }
+    }
 }
 
 /// Why a builder gives up.
@@ -254,6 +262,8 @@ struct Call<'a> {
     name: String,
     opset: i64,
     inputs: Vec<Option<Value>>,
+    /// By input, the data type, as far as constants and what is quantised have one that is known.
+    kinds: Vec<Option<i32>>,
     /// Whether nothing but changes of shape lies between its result and the model's outputs.
     last: bool,
 }
@@ -324,6 +334,10 @@ impl Call<'_> {
                 "takes the result of a softmax or sigmoid",
                 "These are supported as the model's last operators only",
             )),
+            Value::Activation(a) if a.quantised.is_some() => Err(Reject::instead(
+                "takes quantised integers",
+                "Export with a DequantizeLinear before every operator (the QDQ form), or the float model",
+            )),
             Value::Activation(a) => Ok(a),
             _ => Err(Reject::unsupported("a constant stands where the network's value is expected")),
         }
@@ -355,8 +369,20 @@ impl Call<'_> {
         }
     }
 
+    /// The integers that a QuantizeLinear makes lie between these.
+    fn quantised_range(&self) -> Result<(i64, i64), Reject> {
+        let kind = match self.attribute_int("output_dtype", 0) {
+            0 if !self.has_input(2) => Some(onnx::data_type::UINT8),
+            0 => self.kinds.get(2).copied().flatten(),
+            kind => i32::try_from(kind).ok(),
+        };
+        let range = kind.and_then(constant::integer_range);
+        range
+            .ok_or_else(|| Reject::unsupported("quantises to another type than integers of 8, 16 or 32 bits"))
+    }
+
     /// A Slice's parameters over a tensor of these sizes: by dimension, first index, count and step.
-    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<(usize, usize, usize)>, Reject> {
+    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<constant::SliceRange>, Reject> {
         let missing = || Reject::invalid("has no starts or ends");
         let starts = self.ints("starts", 1)?.ok_or_else(missing)?;
         let ends = self.ints("ends", 2)?.ok_or_else(missing)?;
@@ -365,13 +391,12 @@ impl Call<'_> {
         if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {
             return Err(Reject::invalid("has starts, ends, axes and steps of different lengths"));
         }
-        let mut ranges: Vec<(usize, usize, usize)> = sizes.iter().map(|&s| (0, s, 1)).collect();
+        let mut ranges: Vec<constant::SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
         for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
             let axis = constant::wrap(*axis, sizes.len())
                 .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
             let range = constant::slice_range(*start, *end, *step, sizes[axis]);
-            ranges[axis] =
-                range.ok_or_else(|| Reject::unsupported("the slice is empty or runs backwards"))?;
+            ranges[axis] = range.ok_or_else(|| Reject::unsupported("the slice is empty"))?;
         }
         Ok(ranges)
     }
@@ -463,8 +488,10 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
         .push(input, Op::Input, Vec::new(), shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
-    values.insert(input, Value::Activation(Activation { node, view, finish: Finish::None }));
+    values.insert(input, Value::Activation(Activation::new(node, view)));
 
+    let mut kinds: HashMap<&str, i32> =
+        graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -479,7 +506,17 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
                 }
             });
         }
-        let call = Call { proto, name, opset, inputs, last: last.contains(&index) };
+        let by_input: Vec<Option<i32>> =
+            proto.input.iter().map(|name| kinds.get(name.as_str()).copied()).collect();
+        let made_kind = match proto.op_type() {
+            "Constant" => proto.attribute.iter().find_map(|a| a.t.as_ref()?.data_type),
+            "Identity" => by_input.first().copied().flatten(),
+            _ => None,
+        };
+        if let (Some(kind), Some(output)) = (made_kind, proto.output.first()) {
+            kinds.insert(output, kind);
+        }
+        let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
         let made = match build(&mut builder, &call) {
             Ok(made) => made,
             Err(Reject::Follows) => Vec::new(),
@@ -544,12 +581,17 @@ fn finish_output(
 fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec<&'a str>, ImportError> {
     let names: Vec<&str> = graph.output.iter().map(|o| o.name()).collect();
     let wanted: Vec<&str> = options.outputs.iter().map(String::as_str).collect();
+    // Values inside may be named too: that cuts the rest off.
+    let made = |name: &str| graph.node.iter().any(|node| node.output.iter().any(|o| o == name));
     if wanted.len() > validate::MAX_OUTPUTS {
         return Err(ImportError::TooLarge("outputs"));
     }
     for (index, name) in wanted.iter().enumerate() {
-        if !names.contains(name) {
-            return Err(ImportError::Output(format!("there is no {name:?} among {}", shown(&names))));
+        if name.is_empty() || !names.contains(name) && !made(name) {
+            return Err(ImportError::Output(format!(
+                "there is no {name:?} among {} or the values inside",
+                shown(&names)
+            )));
         }
         if wanted[..index].contains(name) {
             return Err(ImportError::Output(format!("{name:?} is named twice")));
@@ -629,12 +671,16 @@ fn read_input<'a>(
 /// Translates one node.
 fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let operator = call.operator();
-    if !is_standard(call.proto.domain.as_deref()) {
-        let domain = call.proto.domain();
-        return Err(Reject::instead(
-            &format!("an operator of the domain {domain:?}"),
-            "Export without optimisations that are bound to a runtime",
-        ));
+    // Where the standard operators know no 16-bit integers, ONNX Runtime's quantiser takes its own, which are the same.
+    let quantises = matches!(operator, "QuantizeLinear" | "DequantizeLinear");
+    let standard = is_standard(call.proto.domain.as_deref());
+    if !standard && !(quantises && call.proto.domain() == "com.microsoft") {
+        let advice = match ops::instead(operator) {
+            "" => "Export without optimisations that are bound to a runtime",
+            advice => advice,
+        };
+        let domain: String = call.proto.domain().chars().take(200).collect();
+        return Err(Reject::instead(&format!("an operator of the domain {domain:?}"), advice));
     }
     if operator == "Constant" {
         return Ok(vec![Value::Constant(Arc::new(ops::constant(call)?))]);
@@ -686,6 +732,18 @@ fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
         inputs: call.inputs.iter().map(shape).collect(),
         reason,
         instead,
+    }
+}
+
+/// Whether a node's value surely has no negative elements, looking back over at most `depth` operations.
+fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Node { op, inputs, .. } = &nodes[node];
+    match op {
+        Op::Relu | Op::Clip { .. } => true,
+        Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => non_negative(nodes, inputs[0], depth),
+        Op::Concat | Op::Add => inputs.iter().all(|&i| non_negative(nodes, i, depth / 2)),
+        _ => false,
     }
 }
 

@@ -59,6 +59,8 @@ fn links(graph: &Graph) -> Vec<Link> {
                     {
                         through.push(next);
                     }
+                    // Channels as they are.
+                    Op::Rearrange(Rearrange::Select { axes }) if axes[0].is_empty() => through.push(next),
                     _ => return None,
                 }
                 if !linear(&next) {
