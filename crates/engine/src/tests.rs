@@ -331,7 +331,7 @@ fn corrections_go_early_and_branches_share_their_rounds() {
     let names = &service.network().nodes;
     let early: Vec<&str> =
         names.iter().zip(steps).filter(|(_, s)| s.early).map(|(n, _)| n.name.as_str()).collect();
-    assert_eq!(early, ["node2", "node5", "node9", "node12", "node17", "node21"]);
+    assert_eq!(early, ["node2", "node5", "node9", "node12", "node17", "node20", "node25"]);
     let reports = queries(&service, &cache, &input(5, 3 * 17 * 15), 2);
     // One more for the result; the shorter of the branches' activations goes alongside.
     let beside = steps[12].cost.client_rounds.min(steps[17].cost.client_rounds);

@@ -136,6 +136,11 @@ impl Bias {
 }
 
 impl Op {
+    /// What the operation is called in reports.
+    pub fn name(&self) -> &'static str {
+        self.integer().map_or("unfused", |op| op.name())
+    }
+
     /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound is left open);
     /// `None` for [`Op::Affine`] and [`Op::Prelu`], which have none.
     pub(crate) fn integer(&self) -> Option<network::Op> {
