@@ -201,6 +201,18 @@ fn fusion_leaves_what_it_should() {
     assert_eq!(operations("gathers_13")[..3], ["Input", "Linear", "Relu"]);
 }
 
+/// What makes an image larger does so behind the layer that takes it, whose input stays small.
+#[test]
+fn images_grow_after_layers() {
+    for (name, layers) in [("transposed_convolutions_13", 5), ("nearest_13", 4)] {
+        let graph = load(name).graph;
+        let linears = graph.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_)));
+        let inputs: Vec<_> = linears.map(|n| graph.nodes[n.inputs[0]].shape).collect();
+        assert_eq!(inputs.len(), layers, "{name}");
+        assert!(inputs[1..layers - 1].iter().all(|s| s[1..] == [3, 3]), "{name}: {inputs:?}");
+    }
+}
+
 /// A leaky ReLU is a ReLU beside its input, and costs no linear layer of its own where linear layers take it.
 #[test]
 fn leaky_activations_are_relus() {

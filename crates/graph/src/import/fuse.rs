@@ -83,6 +83,7 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
         }
     }
     fusion.materialise_affines();
+    fusion.spread_afterwards();
     fusion.divide_averages()?;
     Ok(Graph {
         name: name.chars().take(validate::MAX_NAME / 4).collect(),
@@ -694,6 +695,63 @@ impl Fusion {
         }
     }
 
+    /// A convolution over pixels that zeros were put between, as a transposed one is, or that were repeated: of its outputs, those s
+    /// apart see pixels alike. So it is a convolution over the pixels as they are, with so many times the channels, whose
+    /// outputs are then laid side by side; a network pays for inputs, not for moves.
+    fn spread_afterwards(&mut self) {
+        /// Weights and biases that all such layers may have together: more than any decoder's.
+        const MOST: usize = 1 << 26;
+        let mut left = MOST;
+        self.count_uses();
+        for node in 0..self.nodes.len() {
+            let Op::Linear(linear) = &self.nodes[node].op else { continue };
+            let before = self.nodes[node].inputs[0];
+            let Op::Rearrange(Rearrange::Select { axes }) = &self.nodes[before].op else { continue };
+            let source = self.nodes[before].inputs[0];
+            let input = self.nodes[source].shape;
+            let [channels, rows, columns] = axes;
+            let axes = spread(rows, input[1]).zip(spread(columns, input[2])).map(|(h, w)| [h, w]);
+            let Some(axes) = axes.filter(|_| channels.is_empty() && self.uses[node].count > 0) else {
+                continue;
+            };
+            let shape = self.nodes[node].shape;
+            let Some(wide) = spread_linear(linear, axes, input, shape, &mut left) else { continue };
+            let Some([high, broad]) = wide.spec.output_hw(input) else { continue };
+            let ([c, h, w], [s, t]) = (shape, axes.map(|a| a.by));
+            let name = self.nodes[node].name.clone();
+            let mut add = |op, from: NodeId, shape: Shape| {
+                self.nodes.push(Node { name: name.clone(), op, inputs: vec![from], shape });
+                self.nodes.len() - 1
+            };
+            let (reshape, turn) =
+                (Op::Rearrange(Rearrange::Reshape), |perm| Op::Rearrange(Rearrange::Transpose { perm }));
+            // Channels run as (output, row, column); then rows go outwards, and from there and from within between the pixels.
+            let outputs = add(Op::Linear(wide), source, [c * s * t, high, broad]);
+            let grouped = add(reshape.clone(), outputs, [c, s, t * high * broad]);
+            let rows = add(turn([1, 0, 2]), grouped, [s, c, t * high * broad]);
+            let grouped = add(reshape.clone(), rows, [s * c, t, high * broad]);
+            let columns = add(turn([0, 2, 1]), grouped, [s * c, high * broad, t]);
+            let grouped = add(reshape.clone(), columns, [s, c * high, broad * t]);
+            let both = add(turn([1, 0, 2]), grouped, [c * high, s, broad * t]);
+            let whole = add(reshape, both, [c, high * s, broad * t]);
+            let cut = Op::Rearrange(Rearrange::Slice { start: [0; 3], step: [1; 3] });
+            let last = if [h, w] == [high * s, broad * t] { whole } else { add(cut, whole, shape) };
+            self.redirect(node, last);
+            self.count_uses();
+        }
+        // Outputs of one channel, or spread along one axis, move less.
+        loop {
+            let mut changed = false;
+            for node in 0..self.nodes.len() {
+                changed |= self.uses[node].count > 0 && self.drop_identity(node);
+            }
+            if !changed {
+                return;
+            }
+            self.count_uses();
+        }
+    }
+
     /// An average is a local sum if whatever takes it has weights or is the output. Others get weights.
     fn divide_averages(&mut self) -> Result<(), ImportError> {
         self.count_uses();
@@ -777,6 +835,108 @@ impl Fusion {
         });
         renumbered.collect()
     }
+}
+
+/// How a selection makes an axis longer.
+#[derive(Clone, Copy, PartialEq)]
+struct Spread {
+    /// So many indices for one.
+    by: usize,
+    /// The same value in all of them, rather than in the first one and zeros in the others (and none behind the last).
+    repeated: bool,
+}
+
+/// The [`Spread`] that `picks` makes of an axis; `None` for other selections.
+fn spread(picks: &[Option<usize>], size: usize) -> Option<Spread> {
+    if picks.is_empty() {
+        return Some(Spread { by: 1, repeated: true });
+    }
+    let repeated = Spread { by: picks.len() / size, repeated: true };
+    let apart = Spread { by: (picks.len() - 1).checked_div(size - 1).unwrap_or(1), repeated: false };
+    [repeated, apart].into_iter().find(|spread| {
+        let by = spread.by.max(1);
+        let place = |at: usize| (spread.repeated || at.is_multiple_of(by)).then_some(at / by);
+        let len = if spread.repeated { size * by } else { (size - 1) * by + 1 };
+        len == picks.len() && picks.iter().enumerate().all(|(at, pick)| *pick == place(at))
+    })
+}
+
+/// The layer over pixels as they are that does what `linear` does over pixels spread by s = `axes[0].by` and t = `axes[1].by`; output
+/// number `(o·s + r)·t + c` at (q, p) is its output o at (s·q + r, t·p + c). `None` where there is nothing to gain, or
+/// the layer has strides, or it would have more weights and outputs than are `left`.
+fn spread_linear(
+    linear: &Linear,
+    axes: [Spread; 2],
+    input: Shape,
+    output: Shape,
+    left: &mut usize,
+) -> Option<Linear> {
+    let spec = &linear.spec;
+    let apart = axes.map(|a| a.by);
+    // Nor is there anything to gain where the outputs become many times the kernel.
+    let area = spec.kernel[0] * spec.kernel[1];
+    let many = apart[0].checked_mul(apart[1]).is_none_or(|phases| phases / 32 > area);
+    if apart == [1, 1] || spec.stride != [1, 1] || many {
+        return None;
+    }
+    // By axis: for a rest r of an output's index by s, and a tap, which pixel it meets, counted from q, if it is none of the zeros.
+    let pixel = |axis: usize, rest: usize, tap: usize| -> Option<i64> {
+        let by = apart[axis] as i64;
+        let place = (rest + tap * spec.dilation[axis]) as i64 - spec.pads[axis] as i64;
+        (axes[axis].repeated || place.rem_euclid(by) == 0).then_some(place.div_euclid(by))
+    };
+    let (mut kernel, mut pads, mut start) = ([0; 2], [0; 4], [0i64; 2]);
+    for axis in 0..2 {
+        let rests = (0..apart[axis]).flat_map(|rest| (0..spec.kernel[axis]).map(move |tap| (rest, tap)));
+        let pixels = rests.filter_map(|(rest, tap)| pixel(axis, rest, tap));
+        let (first, last) = pixels.fold((0, 0), |(first, last), at| (at.min(first), at.max(last)));
+        start[axis] = first;
+        kernel[axis] = (last - first + 1) as usize;
+        pads[axis] = -first as usize;
+        let places = output[axis + 1].div_ceil(apart[axis]) + kernel[axis] - 1;
+        // More places than are needed are cut off in the end.
+        pads[axis + 2] = places.saturating_sub(input[axis + 1] + pads[axis]);
+    }
+    let phases = apart[0] * apart[1];
+    let out_channels = spec.out_channels.checked_mul(phases)?;
+    let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
+    let fits = validate::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
+    let [_, high, broad] = fits.ok()?;
+    // A kernel much larger than the old one is no gain.
+    let weights_len = wide.weights_len(input[0]).filter(|n| n / 32 <= linear.weights.len())?;
+    *left = left.checked_sub(weights_len + out_channels * high * broad)?;
+    let depth = linear.weights.len() / spec.out_channels / area;
+    let mut weights = vec![0.0; weights_len];
+    for (at, taps) in weights.chunks_exact_mut(kernel[0] * kernel[1]).enumerate() {
+        let (out, c) = (at / depth, at % depth);
+        let old = &linear.weights[(out / phases * depth + c) * area..][..area];
+        let rests = [out % phases / apart[1], out % apart[1]];
+        for (tap, weight) in old.iter().enumerate() {
+            let taps_at = [tap / spec.kernel[1], tap % spec.kernel[1]];
+            let [row, column] = [0, 1].map(|axis| pixel(axis, rests[axis], taps_at[axis]));
+            if let (Some(row), Some(column)) = (row, column) {
+                taps[(row - start[0]) as usize * kernel[1] + (column - start[1]) as usize] += weight;
+            }
+        }
+    }
+    let bias = match &linear.bias {
+        Bias::PerChannel(bias) => {
+            Bias::PerChannel(bias.iter().flat_map(|&b| std::iter::repeat_n(b, phases)).collect())
+        }
+        Bias::PerElement(bias) => {
+            let mut spread = vec![0.0; out_channels * high * broad];
+            for (at, value) in spread.iter_mut().enumerate() {
+                let (out, place) = (at / (high * broad), at % (high * broad));
+                let row = place / broad * apart[0] + out % phases / apart[1];
+                let column = place % broad * apart[1] + out % apart[1];
+                if row < output[1] && column < output[2] {
+                    *value = bias[(out / phases * output[1] + row) * output[2] + column];
+                }
+            }
+            Bias::PerElement(spread)
+        }
+    };
+    Some(Linear { spec: wide, weights, bias })
 }
 
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
