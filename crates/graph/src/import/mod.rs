@@ -674,7 +674,7 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     // Where the standard operators know no 16-bit integers, ONNX Runtime's quantiser takes its own, which are the same.
     let quantises = matches!(operator, "QuantizeLinear" | "DequantizeLinear");
     let standard = is_standard(call.proto.domain.as_deref());
-    if !standard && !(quantises && call.proto.domain() == "com.microsoft") {
+    if !(standard || quantises && call.proto.domain() == "com.microsoft") {
         let advice = match ops::instead(operator) {
             "" => "Export without optimisations that are bound to a runtime",
             advice => advice,
@@ -702,6 +702,12 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
     match ops::TABLE.iter().find(|(name, _)| *name == operator) {
         Some((_, build)) => build(builder, call),
+        // What is computed of constants, after what is not known.
+        None if constant::folds(operator)
+            && call.inputs.iter().any(|v| matches!(v, Some(Value::Unknown))) =>
+        {
+            Err(Reject::Follows)
+        }
         None => Err(Reject::instead("the operator is not supported", ops::instead(operator))),
     }
 }

@@ -25,8 +25,10 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("DequantizeLinear", dequantize_linear),
     ("Div", |builder, call| arithmetic(builder, call)),
     ("Dropout", dropout),
+    ("Expand", expand),
     ("Flatten", flatten),
     ("Gather", gather),
+    ("GatherND", gather_nd),
     ("Gemm", gemm),
     ("GlobalAveragePool", |builder, call| global_pool(builder, call, false)),
     ("GlobalMaxPool", |builder, call| global_pool(builder, call, true)),
@@ -114,7 +116,7 @@ pub(super) fn instead(operator: &str) -> &'static str {
             "Cut it off (--output-name with the value before it): the client takes the largest output itself, or only its index is \
              revealed"
         }
-        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "GatherND" | "ScatterND" => {
+        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
             "Cut it off (--output-name with the values before it): the client does what follows the network's last layers"
         }
         "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
@@ -403,14 +405,15 @@ fn clamped(
     }
     let shape = builder.nodes[node].shape;
     let from_zero = non_negative(&builder.nodes, node, 8);
-    let (low, high) = (Some(min).filter(|v| *v >= -BEYOND), Some(max).filter(|v| *v <= BEYOND));
+    let low = Some(min).filter(|low| *low >= -BEYOND && !(from_zero && *low <= 0.0));
+    let high = Some(max).filter(|high| *high <= BEYOND);
     // (sign, offset): the operation is on sign·x + offset.
     let (sign, offset, op) = match (low, high) {
         (None, None) => return Ok(node),
         (Some(low), None) => (1.0, -low, Op::Relu),
-        (Some(low), Some(high)) if !(from_zero && low < 0.0) => (1.0, -low, Op::Clip { ceiling: high - low }),
-        (_, Some(high)) if from_zero && high > 0.0 => (1.0, 0.0, Op::Clip { ceiling: high }),
-        (_, Some(high)) => (-1.0, high, Op::Relu),
+        (Some(low), Some(high)) => (1.0, -low, Op::Clip { ceiling: high - low }),
+        (None, Some(high)) if from_zero && high > 0.0 => (1.0, 0.0, Op::Clip { ceiling: high }),
+        (None, Some(high)) => (-1.0, high, Op::Relu),
     };
     let moved = mapped(builder, call, node, sign, offset)?;
     let bounded = builder.push(&call.name, op, vec![moved], shape)?;
@@ -616,7 +619,7 @@ fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
             (None, Some(counts)) => (counts[i] as f32 / size as f32, counts[i] as f32),
             (None, None) => (1.0, size as f32),
         };
-        if !(scale.is_finite() && scale > 0.0 && count >= 1.0 && count <= 1e6) {
+        if !(scale.is_finite() && scale > 0.0 && (1.0..=1e6).contains(&count)) {
             return Err(Reject::Unsupported {
                 reason: format!("resizes a dimension of {size} by {scale}"),
                 instead: String::new(),
@@ -1357,6 +1360,67 @@ fn gather(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
     let view = gathered.view.reshaped(&sizes);
     let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
     Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Indices of the first dimensions, as long as they are all combinations of some of each.
+fn gather_nd(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, indices) = (call.activation(0)?, call.constant(1)?);
+    let sizes = x.view.sizes();
+    let values = indices.to_ints().ok_or_else(|| Reject::invalid("has indices that are no integers"))?;
+    let Some((&depth, shape)) = indices.dims.split_last() else {
+        return Err(Reject::invalid("has indices without dimensions"));
+    };
+    if depth == 0 || depth > sizes.len() || values.is_empty() {
+        return Err(Reject::invalid("has another number of indices than dimensions"));
+    }
+    if call.attribute_int("batch_dims", 0) != 0 {
+        return Err(Reject::unsupported("gathers by batch"));
+    }
+    // The first dimension's indices vary slowest: each is constant over runs, which then repeat.
+    let mut gathered = x.clone();
+    let mut rest = values.len() / depth;
+    for dim in 0..depth {
+        let column: Option<Vec<usize>> =
+            values.iter().skip(dim).step_by(depth).map(|&i| wrap(i, sizes[dim])).collect();
+        let column = column.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+        let runs = |inner: &usize| {
+            let whole = rest.is_multiple_of(*inner);
+            whole && column.iter().enumerate().all(|(n, &i)| i == column[n % rest / inner * inner])
+        };
+        let inner = if dim + 1 == depth { Some(1) } else { (1..=rest).rev().find(runs) };
+        let inner = inner.filter(runs);
+        let inner =
+            inner.ok_or_else(|| Reject::unsupported("gathers other than all combinations of indices"))?;
+        let chosen: Vec<usize> = column[..rest].iter().copied().step_by(inner).collect();
+        gathered = select(builder, call, &gathered, dim, &chosen)?;
+        rest = inner;
+    }
+    let sizes = [shape, &sizes[depth..]].concat();
+    let view = gathered.view.reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
+    Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Repeats along dimensions of size one.
+fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, shape) = (call.activation(0)?, call.constant_ints(1)?);
+    let shape: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let sizes = x.view.sizes();
+    let wide = shape.and_then(|shape| broadcast(&sizes, &shape));
+    let wide = wide.ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
+    let mut padded = vec![1; wide.len() - sizes.len()];
+    padded.extend(&sizes);
+    let view = x.view.reshaped(&padded).ok_or_else(|| Reject::unsupported("expands a flattened value"))?;
+    let mut expanded = Activation { view, ..x.clone() };
+    for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
+        if to != from {
+            if to > crate::validate::MAX_ELEMENTS {
+                return Err(Reject::TooLarge("values"));
+            }
+            expanded = select(builder, call, &expanded, dim, &vec![0; to])?;
+        }
+    }
+    Ok(vec![Value::Activation(expanded)])
 }
 
 fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
