@@ -1379,9 +1379,9 @@ fn gather_nd(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Rejec
     // The first dimension's indices vary slowest: each is constant over runs, which then repeat.
     let mut gathered = x.clone();
     let mut rest = values.len() / depth;
-    for dim in 0..depth {
+    for (dim, &size) in sizes[..depth].iter().enumerate() {
         let column: Option<Vec<usize>> =
-            values.iter().skip(dim).step_by(depth).map(|&i| wrap(i, sizes[dim])).collect();
+            values.iter().skip(dim).step_by(depth).map(|&i| wrap(i, size)).collect();
         let column = column.ok_or_else(|| Reject::invalid("has an index out of range"))?;
         let runs = |inner: &usize| {
             let whole = rest.is_multiple_of(*inner);
