@@ -74,9 +74,9 @@ pub struct Args {
     /// The input's shape with the batch, for models that leave it open, as 1,3,224,224.
     #[arg(long, value_delimiter = ',')]
     input_shape: Option<Vec<usize>>,
-    /// Which output to compute, for models that have several.
-    #[arg(long)]
-    output_name: Option<String>,
+    /// Which output to compute, for models that have several: one, or more with commas between.
+    #[arg(long, value_delimiter = ',')]
+    output_name: Vec<String>,
     /// Print the range, scale and shift of every layer.
     #[arg(short, long)]
     verbose: bool,
@@ -129,7 +129,8 @@ fn by_channel(numbers: &[f32], channels: usize, what: &str) -> Result<Vec<f32>> 
 
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
-    let options = import::Options { input_shape: args.input_shape.clone(), output: args.output_name.clone() };
+    let options =
+        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone() };
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
     if let Some(name) = &args.name {
         graph.name.clone_from(name);

@@ -7,7 +7,7 @@ use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::report::{Report, caveat};
-use jaguar_graph::network::{Network, softmax};
+use jaguar_graph::network::{Finish, Network, softmax};
 use jaguar_plan::Plan;
 use jaguar_plan::predict::{Site, Total, predict};
 use jaguar_wire::tcp::{Options, Tcp};
@@ -63,6 +63,9 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<&'a [i64]>,
     logit_scale: f64,
+    /// The model's outputs as real numbers, with what it ends in (softmax, sigmoid) applied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<Output<'a>>,
     label: usize,
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
@@ -84,6 +87,14 @@ impl Predicted {
         let p = predict(plan, &report.session, site);
         Self { preprocessing: p.preparation, online: p.online }
     }
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    name: &'a str,
+    /// As in the ONNX model, the batch included.
+    shape: &'a [usize],
+    values: Vec<f64>,
 }
 
 #[derive(Serialize)]
@@ -203,7 +214,8 @@ fn show(
         Prediction::Label(label) => (Vec::new(), *label),
         Prediction::Logits(logits) => {
             let real = network.output.logits(logits);
-            let probabilities = softmax(&real);
+            let finished = network.output.parts.iter().any(|p| p.finish != Finish::None);
+            let probabilities = if finished { network.output.finish(logits) } else { softmax(&real) };
             let mut order: Vec<usize> = (0..real.len()).collect();
             order.sort_by(|&a, &b| logits[b].cmp(&logits[a]).then(a.cmp(&b)));
             let top: Vec<Class> = order
@@ -224,12 +236,20 @@ fn show(
             Prediction::Logits(l) => Some(l.as_slice()),
             Prediction::Label(_) => None,
         };
+        let real = logits.map_or(Vec::new(), |l| network.output.logits(l));
+        let outputs = network.output.split(&real).filter(|(_, values)| !values.is_empty());
+        let outputs = outputs.map(|(part, values)| Output {
+            name: &part.name,
+            shape: &part.dims,
+            values: part.finish.apply(values),
+        });
         let answer = Answer {
             input,
             model: model.to_owned(),
             top,
             logits,
             logit_scale: network.output.scale,
+            outputs: outputs.collect(),
             label,
             reduced_signs: network.reduced_signs(),
             cost: report,

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::EngineError;
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x03";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x04";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;

@@ -62,8 +62,9 @@ impl Builder {
                 image: ImageSpec::default(),
                 affine: vec![],
                 channels_last: false,
+                layout_dims: vec![],
             },
-            output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
         };
         Self { network, weights: vec![None], prg: Prg::new([42; 32]) }
     }
@@ -108,6 +109,7 @@ impl Builder {
             pads: [pad; 4],
             groups,
             shift,
+            max_exponent: 2,
         };
         let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
         let terms = c / groups * kernel * kernel;
@@ -117,14 +119,16 @@ impl Builder {
             let unit = (self.prg.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
             ((2.0 * unit - 1.0) * bound) as i64
         };
-        let weights = (0..out * terms).map(|_| random(limit) as i16).collect();
+        let exponents: Vec<u8> = (0..out).map(|d| (d % 3) as u8).collect();
+        let weights = exponents.iter().flat_map(|&e| std::iter::repeat_n(e, terms));
+        let weights = weights.map(|e| random(limit / f64::from(e).exp2()) as i16).collect();
         let bias = if out.is_multiple_of(2) {
             Bias::PerChannel((0..out).map(|_| random(1e6)).collect())
         } else {
             Bias::PerElement((0..shape.iter().product()).map(|_| random(1e6)).collect())
         };
         let id = self.add(Op::Linear(spec), &[input], shape);
-        self.weights[id] = Some(Weights { weights, exponents: Vec::new(), bias });
+        self.weights[id] = Some(Weights { weights, exponents, bias });
         id
     }
 
@@ -178,7 +182,13 @@ fn everything() -> Bundle {
     let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
     let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
     let relu4 = b.add(Op::Relu { ignored: 0 }, &[other], [4, 2, 2]);
-    let concat = b.add(Op::Concat, &[turned, relu4], [12, 2, 2]);
+    let axes = [vec![Some(3), None, Some(0), Some(3)], vec![Some(0), None, Some(1)], vec![Some(1), Some(1)]];
+    let spread = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu4], [4, 3, 2]);
+    let taken = b.conv(spread, 4, 3, 1, 1, 1);
+    let relu5 = b.add(Op::Relu { ignored: 0 }, &[taken], [4, 3, 2]);
+    let axes = [vec![], vec![Some(2), Some(0)], vec![]];
+    let picked = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu5], [4, 2, 2]);
+    let concat = b.add(Op::Concat, &[turned, picked], [12, 2, 2]);
     let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
     let logits = b.conv(flat, 10, 1, 1, 0, 1);
     let last = b.add(Op::Relu { ignored: 0 }, &[logits], [10, 1, 1]);
@@ -324,7 +334,7 @@ fn corrections_go_early_and_branches_share_their_rounds() {
     let names = &service.network().nodes;
     let early: Vec<&str> =
         names.iter().zip(steps).filter(|(_, s)| s.early).map(|(n, _)| n.name.as_str()).collect();
-    assert_eq!(early, ["node2", "node5", "node9", "node12", "node17", "node21"]);
+    assert_eq!(early, ["node2", "node5", "node9", "node12", "node17", "node20", "node25"]);
     let reports = queries(&service, &cache, &input(5, 3 * 17 * 15), 2);
     // One more for the result; the shorter of the branches' activations goes alongside.
     let beside = steps[12].cost.client_rounds.min(steps[17].cost.client_rounds);

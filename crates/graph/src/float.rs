@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::kernel::convolve;
-use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,10 @@ pub struct Graph {
     pub affine: Vec<(f32, f32)>,
     /// Whether the ONNX model takes `[H, W, C]`.
     pub channels_last: bool,
-    /// Whether the ONNX model ends in a softmax, which is left to whoever gets the logits.
-    pub softmax: bool,
+    /// The ONNX input's own dimensions without the batch; empty for a graph that no file gave.
+    pub layout_dims: Vec<usize>,
+    /// The ONNX outputs that the last value consists of, and what is left to whoever gets it; empty: one, as it is.
+    pub outputs: Vec<OutputPart>,
 }
 
 /// One operation and the value that it makes.
@@ -47,6 +49,12 @@ pub enum Op {
     /// `x·mul + add` by channel. Only while a graph is being imported: fusion turns each into part of a linear
     /// layer.
     Affine(Affine),
+    /// `x` where it is positive, `x·slope` elsewhere, by channel. Only while a graph is being imported: fusion makes it of a ReLU
+    /// and a linear layer.
+    Prelu {
+        /// `[C]`.
+        slope: Vec<f32>,
+    },
     /// `max(x, 0)`.
     Relu,
     /// `min(max(x, 0), ceiling)`; ReLU6 has the ceiling 6.
@@ -128,13 +136,18 @@ impl Bias {
 }
 
 impl Op {
+    /// What the operation is called in reports.
+    pub fn name(&self) -> &'static str {
+        self.integer().map_or("unfused", |op| op.name())
+    }
+
     /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound is left open);
-    /// `None` for [`Op::Affine`], which has none.
+    /// `None` for [`Op::Affine`] and [`Op::Prelu`], which have none.
     pub(crate) fn integer(&self) -> Option<network::Op> {
         Some(match self {
             Op::Input => network::Op::Input,
             Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
-            Op::Affine(_) => return None,
+            Op::Affine(_) | Op::Prelu { .. } => return None,
             Op::Relu => network::Op::Relu { ignored: 0 },
             Op::Clip { .. } => network::Op::Relu6 { log2_six: 1, ignored: 0 },
             Op::MaxPool(window) => network::Op::MaxPool { window: window.clone(), ignored: 0 },
@@ -176,7 +189,7 @@ impl Graph {
         Some(values)
     }
 
-    /// The output for a tensor of the input's shape: logits, before any softmax. `None` as for [`Graph::run`].
+    /// The output for a tensor of the input's shape: logits, before any softmax or sigmoid. `None` as for [`Graph::run`].
     pub fn forward(&self, tensor: &[f32]) -> Option<Vec<f32>> {
         self.run(tensor)?.pop()
     }
@@ -198,6 +211,13 @@ fn apply(node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
                 plane.iter_mut().for_each(|v| *v *= mul);
             }
             affine.add.add_to(shape, &mut values);
+            values
+        }
+        Op::Prelu { slope } => {
+            let mut values = x.to_vec();
+            for (plane, slope) in values.chunks_exact_mut(shape[1] * shape[2]).zip(slope) {
+                plane.iter_mut().filter(|v| **v < 0.0).for_each(|v| *v *= slope);
+            }
             values
         }
         Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
@@ -268,6 +288,13 @@ pub(crate) fn rearrange<T: Copy + Default>(rearrange: &Rearrange, from: Shape, t
                 let mut place = [0; 3];
                 for axis in 0..3 {
                     place[perm[axis]] = at[axis];
+                }
+                Some(place)
+            }
+            Rearrange::Select { axes } => {
+                let mut place = at;
+                for (place, picks) in place.iter_mut().zip(axes).filter(|(_, picks)| !picks.is_empty()) {
+                    *place = picks[*place]?;
                 }
                 Some(place)
             }

@@ -123,6 +123,11 @@ pub enum Rearrange {
     },
     /// The same values in row-major order under another shape.
     Reshape,
+    /// Picks indices axis by axis: permutes channels, repeats pixels, spreads them with zeros between.
+    Select {
+        /// By axis, for each output index the input index that it takes, or `None` for zeros. Empty: the whole axis as it is.
+        axes: [Vec<Option<usize>>; 3],
+    },
 }
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
@@ -210,6 +215,10 @@ pub struct InputSpec {
     pub affine: Vec<(f32, f32)>,
     /// Whether the ONNX model takes `[H, W, C]` (for tensors given as files; images are laid out as needed).
     pub channels_last: bool,
+    /// The ONNX input's own dimensions without the batch, as the file (or whoever imported it) gives them: `[C, H, W]`, `[H, W, C]`
+    /// where the channels come last, `[C, H]` or `[C]`; a tensor file may have them, with a leading 1 or without. The
+    /// elements run as those of the network's input `[C, H, W]`, unless the channels come last. Empty: as the input's shape says.
+    pub layout_dims: Vec<usize>,
 }
 
 /// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the pixels as
@@ -241,10 +250,33 @@ pub enum Resize {
 pub struct OutputSpec {
     /// S of the output.
     pub scale: f64,
-    /// Whether the ONNX model ends in a softmax, which the client applies to the logits itself.
-    pub softmax: bool,
+    /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as it is.
+    pub parts: Vec<OutputPart>,
     /// Names by class; empty if none were given.
     pub labels: Vec<String>,
+}
+
+/// One ONNX output's place in the network's output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputPart {
+    /// What the ONNX model calls it.
+    pub name: String,
+    /// Its ONNX dimensions, the batch included. Their product is how many values of the output it takes.
+    pub dims: Vec<usize>,
+    /// What the ONNX model ends in, and the client applies to the values itself.
+    pub finish: Finish,
+}
+
+/// What the client applies to an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Finish {
+    /// Nothing.
+    #[default]
+    None,
+    /// A softmax over all values (or its logarithm, of which it is the exponential).
+    Softmax,
+    /// `1 / (1 + e^-v)`, value by value.
+    Sigmoid,
 }
 
 /// How a window lies along one axis: `(size + before + after - extent) / stride + 1` with
@@ -305,6 +337,7 @@ impl Op {
             Op::Rearrange(Rearrange::Slice { .. }) => "Slice",
             Op::Rearrange(Rearrange::Transpose { .. }) => "Transpose",
             Op::Rearrange(Rearrange::Reshape) => "Reshape",
+            Op::Rearrange(Rearrange::Select { .. }) => "Select",
         }
     }
 }
@@ -465,15 +498,46 @@ impl InputSpec {
 }
 
 impl OutputSpec {
-    /// The output's integers as real numbers, before any softmax.
+    /// The output's integers as real numbers, before any [`Finish`].
     pub fn logits(&self, values: &[i64]) -> Vec<f64> {
         values.iter().map(|&v| v as f64 / self.scale).collect()
     }
 
-    /// What the ONNX model would give: the logits, through a softmax if the model ends in one.
+    /// What the ONNX model would give: the logits, with each part's [`Finish`] applied.
     pub fn finish(&self, values: &[i64]) -> Vec<f64> {
         let logits = self.logits(values);
-        if self.softmax { softmax(&logits) } else { logits }
+        if self.parts.is_empty() {
+            return logits;
+        }
+        self.split(&logits).flat_map(|(part, logits)| part.finish.apply(logits)).collect()
+    }
+
+    /// Each part with its values, of an output of the right length. (None of them where there are no parts.)
+    pub fn split<'a, T>(&'a self, values: &'a [T]) -> impl Iterator<Item = (&'a OutputPart, &'a [T])> {
+        let mut rest = values;
+        self.parts.iter().map(move |part| {
+            let (own, others) = rest.split_at(part.count().unwrap_or(0).min(rest.len()));
+            rest = others;
+            (part, own)
+        })
+    }
+}
+
+impl OutputPart {
+    /// How many values it has, if they can be counted.
+    pub fn count(&self) -> Option<usize> {
+        self.dims.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
+    }
+}
+
+impl Finish {
+    /// What it makes of the values of one output.
+    pub fn apply(self, values: &[f64]) -> Vec<f64> {
+        match self {
+            Finish::None => values.to_vec(),
+            Finish::Softmax => softmax(values),
+            Finish::Sigmoid => values.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+        }
     }
 }
 

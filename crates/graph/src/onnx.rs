@@ -202,6 +202,10 @@ pub mod data_type {
     pub const UINT8: i32 = 2;
     /// Signed bytes.
     pub const INT8: i32 = 3;
+    /// 16-bit numbers.
+    pub const UINT16: i32 = 4;
+    /// Signed 16-bit numbers.
+    pub const INT16: i32 = 5;
     /// 32-bit integers.
     pub const INT32: i32 = 6;
     /// 64-bit integers.
@@ -533,14 +537,19 @@ impl TensorProto {
                 Some(raw) => little_endian(raw, i64::from_le_bytes),
                 None => self.int64_data.clone(),
             }),
-            kind @ (data_type::INT32 | data_type::UINT8 | data_type::INT8 | data_type::BOOL) => {
-                Values::Int(match (raw, kind) {
-                    (Some(raw), data_type::INT32) => little_endian(raw, |b| i64::from(i32::from_le_bytes(b))),
-                    (Some(raw), data_type::INT8) => little_endian(raw, |b| i64::from(i8::from_le_bytes(b))),
-                    (Some(raw), _) => little_endian(raw, |[b]: [u8; 1]| i64::from(b)),
-                    (None, _) => self.int32_data.iter().map(|&v| i64::from(v)).collect(),
-                })
-            }
+            kind @ (data_type::INT32
+            | data_type::UINT8
+            | data_type::INT8
+            | data_type::UINT16
+            | data_type::INT16
+            | data_type::BOOL) => Values::Int(match (raw, kind) {
+                (Some(raw), data_type::INT32) => little_endian(raw, |b| i64::from(i32::from_le_bytes(b))),
+                (Some(raw), data_type::UINT16) => little_endian(raw, |b| i64::from(u16::from_le_bytes(b))),
+                (Some(raw), data_type::INT16) => little_endian(raw, |b| i64::from(i16::from_le_bytes(b))),
+                (Some(raw), data_type::INT8) => little_endian(raw, |b| i64::from(i8::from_le_bytes(b))),
+                (Some(raw), _) => little_endian(raw, |[b]: [u8; 1]| i64::from(b)),
+                (None, _) => self.int32_data.iter().map(|&v| i64::from(v)).collect(),
+            }),
             other => return Err(error(format!("its data type {other} is not read"))),
         };
         if values.len() != count {

@@ -5,7 +5,9 @@
 
 use thiserror::Error;
 
-use crate::network::{Bias, Linear, Model, Network, Op, Rearrange, Shape, Weights, Window, elements};
+use crate::network::{
+    Bias, Linear, Model, Network, Op, OutputPart, Rearrange, Shape, Weights, Window, elements,
+};
 
 /// The most nodes a network may have.
 pub const MAX_NODES: usize = 4096;
@@ -23,6 +25,10 @@ pub const MAX_MULTIPLY_ADDS: usize = 1 << 38;
 pub const MAX_LABELS: usize = 1 << 17;
 /// The longest name or label in bytes.
 pub const MAX_NAME: usize = 4096;
+/// The most outputs that a network's output consists of.
+pub const MAX_OUTPUTS: usize = 64;
+/// The most dimensions that such an output has in its ONNX model.
+pub const MAX_RANK: usize = 16;
 /// The largest multiplier that makes up for padding in a [`Op::SumPool`].
 pub const MAX_POOL_GAIN: u64 = 1 << 16;
 /// The largest bias, in absolute value: leaves room to add any sum of products.
@@ -245,6 +251,12 @@ fn rearranged_shape(rearrange: &Rearrange, input: Shape, declared: Shape) -> Res
                 shape[axis] = input[from];
             }
         }
+        Rearrange::Select { axes } => {
+            for (axis, picks) in axes.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
+                check(picks.iter().flatten().all(|&from| from < input[axis]), "selection")?;
+                shape[axis] = picks.len();
+            }
+        }
         Rearrange::Reshape => {
             if elements(declared) != elements(input) {
                 return Err(NodeError::Mismatch(input, declared));
@@ -359,7 +371,33 @@ impl Network {
             )?;
             bound(values.iter().all(|v| v.is_finite()), what, "not finite", "finite")?;
         }
+        let (dims, [c, h, w]) = (&self.input.layout_dims, self.nodes[0].shape);
+        let fits = match (dims.as_slice(), self.input.channels_last) {
+            ([], _) => true,
+            (dims, true) => dims == [h, w, c],
+            // Sizes of one at the end may be left out.
+            (dims, false) => {
+                dims.len() <= 3 && (0..3).all(|i| dims.get(i).copied().unwrap_or(1) == [c, h, w][i])
+            }
+        };
+        bound(
+            fits,
+            "a size among the input's own dimensions",
+            format!("{dims:?}"),
+            "as the input's shape says",
+        )?;
         let outputs: usize = self.nodes[self.nodes.len() - 1].shape.iter().product();
+        let parts = &self.output.parts;
+        bound(parts.len() <= MAX_OUTPUTS, "the number of output parts", parts.len(), "up to 64")?;
+        let short = |p: &OutputPart| p.name.len() <= MAX_NAME && p.dims.len() <= MAX_RANK;
+        bound(parts.iter().all(short), "the name or rank of an output part", "more", "up to 4096 and 16")?;
+        let counted = parts.iter().try_fold(0usize, |sum, p| sum.checked_add(p.count()?));
+        bound(
+            parts.is_empty() || counted == Some(outputs),
+            "the number of values of all output parts",
+            counted.map_or("too large".into(), |c| c.to_string()),
+            "as many as the output's",
+        )?;
         bound(
             labels.is_empty() || labels.len() == outputs,
             "the number of labels",

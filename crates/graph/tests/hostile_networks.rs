@@ -1,7 +1,7 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
-    Weights, Window,
+    Bias, Finish, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputPart, OutputSpec, Rearrange,
+    Resize, Shape, Weights, Window,
 };
 use jaguar_graph::reference;
 use proptest::prelude::*;
@@ -21,6 +21,10 @@ fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
         shift: 6,
         max_exponent: 0,
     })
+}
+
+fn part(dims: &[usize], finish: Finish) -> OutputPart {
+    OutputPart { name: "part".into(), dims: dims.into(), finish }
 }
 
 /// Every operation once, over `[4, 6, 6]`.
@@ -47,6 +51,15 @@ fn sample() -> Network {
         node(conv(3, 3, 1, 1), &[12], [3, 3, 3]),
         node(Op::SumPool { window: window(3, 2, 1), count_real_places: Some(36) }, &[13], [3, 2, 2]),
         node(conv(5, 2, 0, 1), &[14], [5, 1, 1]),
+        node(
+            Op::Rearrange(Rearrange::Select {
+                axes: [vec![Some(4), Some(0), None, Some(4)], vec![], vec![None, Some(0)]],
+            }),
+            &[15],
+            [4, 1, 2],
+        ),
+        node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
+        node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), bgr: false, mean: vec![0.5; 4], factor: vec![] };
     Network {
@@ -54,8 +67,18 @@ fn sample() -> Network {
         activation_bits: 16,
         weight_bits: 12,
         nodes,
-        input: InputSpec { scale: 100.0, image, affine: vec![(1.0, 0.0); 4], channels_last: false },
-        output: OutputSpec { scale: 50.0, softmax: true, labels: vec!["label".into(); 5] },
+        input: InputSpec {
+            scale: 100.0,
+            image,
+            affine: vec![(1.0, 0.0); 4],
+            channels_last: true,
+            layout_dims: vec![6, 6, 4],
+        },
+        output: OutputSpec {
+            scale: 50.0,
+            parts: vec![part(&[1, 2], Finish::Softmax), part(&[3], Finish::Sigmoid)],
+            labels: vec!["label".into(); 5],
+        },
     }
 }
 
@@ -107,6 +130,12 @@ fn every_contradiction_is_named() {
         match &mut network.nodes[1].op {
             Op::Linear(linear) => linear,
             _ => unreachable!("node 1 is linear"),
+        }
+    }
+    fn selected(network: &mut Network, axis: usize) -> &mut Vec<Option<usize>> {
+        match &mut network.nodes[16].op {
+            Op::Rearrange(Rearrange::Select { axes }) => &mut axes[axis],
+            _ => unreachable!("node 16 selects"),
         }
     }
     let changes: Vec<Change> = vec![
@@ -176,12 +205,27 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[9].op = Op::Rearrange(Rearrange::Pad { before: [HUGE; 3], after: [1; 3] }), "pads"),
         (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 1] }), "permutation"),
         (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 3] }), "permutation"),
+        (|n| *selected(n, 0) = vec![Some(5)], "selection"),
+        (|n| *selected(n, 2) = vec![None, Some(HUGE)], "selection"),
+        (|n| *selected(n, 1) = vec![Some(0); 2], "declares shape"),
+        (|n| *selected(n, 1) = vec![None; 1 << 24], "tensor size"),
+        (|n| *selected(n, 0) = vec![], "declares shape"),
         (|n| n.nodes[11].shape = [1, 9, 10], "do not go together"),
         (|n| n.input.scale = f64::NAN, "input's scale"),
         (|n| n.output.scale = -1.0, "output's scale"),
         (|n| n.input.affine.truncate(3), "affine"),
         (|n| n.input.affine[0].0 = f32::INFINITY, "affine"),
         (|n| n.input.image.mean.push(1.0), "mean"),
+        (|n| n.input.layout_dims[0] = 5, "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![6, 24], "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![4, 6, 6], "input's own dimensions"),
+        (|n| n.input.layout_dims = vec![HUGE, 6, HUGE], "input's own dimensions"),
+        (|n| n.output.parts[0].dims[0] = 2, "all output parts"),
+        (|n| n.output.parts[1].dims = vec![HUGE, 3], "all output parts"),
+        (|n| n.output.parts.truncate(1), "all output parts"),
+        (|n| n.output.parts[0].dims = vec![1; 4000], "an output part"),
+        (|n| n.output.parts = vec![part(&[0], Finish::None); 5000], "the number of output parts"),
+        (|n| n.output.parts[0].name = "x".repeat(5000), "an output part"),
         (|n| n.output.labels.truncate(4), "labels"),
         (|n| n.output.labels[0] = "x".repeat(5000), "label"),
         (|n| n.name = "x".repeat(5000), "name"),

@@ -25,7 +25,14 @@ fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
 }
 
 fn graph(nodes: Vec<Node>) -> Graph {
-    Graph { name: "test".into(), nodes, affine: vec![], channels_last: false, softmax: false }
+    Graph {
+        name: "test".into(),
+        nodes,
+        affine: vec![],
+        channels_last: false,
+        layout_dims: vec![],
+        outputs: vec![],
+    }
 }
 
 /// One channel, 2×2: input, layer, something, layer.

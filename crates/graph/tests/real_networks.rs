@@ -6,7 +6,7 @@ use std::path::Path;
 
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::{Finish, Network, Op};
 use jaguar_graph::quantise::{Options, calibrate, quantise};
 
 /// Calibrates on some images and compares on the others; `allowed` may differ.
@@ -85,7 +85,8 @@ fn architectures() {
         let count = |wanted: fn(&Op) -> bool| network.nodes.iter().filter(|n| wanted(&n.op)).count();
         assert_eq!(count(|op| matches!(op, Op::Linear(_))), linear, "{part}");
         assert_eq!(count(|op| matches!(op.name(), "Transpose" | "Reshape")), 0, "{part}");
-        assert_eq!(network.output.softmax, softmax, "{part}");
+        let finish = if softmax { Finish::Softmax } else { Finish::None };
+        assert_eq!(network.output.parts[0].finish, finish, "{part}");
         assert_eq!(network.input.channels_last, part == "open_nsfw");
     }
 }

@@ -63,7 +63,8 @@ fn graph(random: &mut Random) -> Graph {
         nodes: nodes.collect(),
         affine: vec![],
         channels_last: false,
-        softmax: false,
+        layout_dims: vec![],
+        outputs: vec![],
     }
 }
 

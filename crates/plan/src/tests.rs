@@ -38,8 +38,14 @@ fn network() -> Network {
                 shape,
             })
             .collect(),
-        input: InputSpec { scale: 1.0, image: ImageSpec::default(), affine: vec![], channels_last: false },
-        output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+        input: InputSpec {
+            scale: 1.0,
+            image: ImageSpec::default(),
+            affine: vec![],
+            channels_last: false,
+            layout_dims: vec![],
+        },
+        output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
     }
 }
 

@@ -105,21 +105,33 @@ pub(super) fn reshape_sizes(old: &[usize], new: &[i64], allow_zero: bool) -> Opt
 }
 
 /// A dimension's part of a Slice: first index, how many, step.
-pub(super) fn slice_range(start: i64, end: i64, step: i64, size: usize) -> Option<(usize, usize, usize)> {
+pub(super) type SliceRange = (usize, usize, isize);
+
+/// [`SliceRange`] by ONNX's rules; `None` if it is empty.
+pub(super) fn slice_range(start: i64, end: i64, step: i64, size: usize) -> Option<SliceRange> {
     let size = i64::try_from(size).ok()?;
-    let clamp = |v: i64| (if v < 0 { v.saturating_add(size) } else { v }).clamp(0, size);
+    let wrap = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
+    // Backwards, indices end before the first one.
+    let shift = i64::from(step < 0);
+    let clamp = |v: i64| wrap(v).clamp(-shift, size - shift);
     let (start, end) = (clamp(start), clamp(end));
-    if step < 1 || end <= start {
+    let span = if step < 0 { start - end } else { end - start };
+    if step == 0 || span <= 0 {
         return None;
     }
     // A step beyond the end takes one element; the cut keeps it small.
-    let step = step.min(size.max(1));
-    Some((start as usize, ((end - start - 1) / step + 1) as usize, step as usize))
+    let step = step.clamp(-size.max(1), size.max(1));
+    Some((start as usize, ((span - 1) / step.abs() + 1) as usize, step as isize))
+}
+
+/// The indices of a [`SliceRange`].
+pub(super) fn slice_indices((start, len, step): SliceRange) -> impl Iterator<Item = usize> + Clone {
+    (0..len).map(move |i| start.wrapping_add_signed(i as isize * step))
 }
 
 /// The operators that are computed when all their inputs are constants.
 pub(super) fn folds(operator: &str) -> bool {
-    const FOLDED: [&str; 23] = [
+    const FOLDED: [&str; 25] = [
         "Identity",
         "Cast",
         "Reshape",
@@ -143,6 +155,8 @@ pub(super) fn folds(operator: &str) -> bool {
         "Shape",
         "Size",
         "Expand",
+        "QuantizeLinear",
+        "DequantizeLinear",
     ];
     FOLDED.contains(&operator)
 }
@@ -265,11 +279,9 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         "Slice" => {
             let ranges = call.slice_ranges(&x.dims)?;
             let mut positions = vec![0];
-            for (&(start, len, step), &size) in ranges.iter().zip(&x.dims) {
-                positions = positions
-                    .iter()
-                    .flat_map(|p| (0..len).map(move |i| p * size + start + i * step))
-                    .collect();
+            for (&range, &size) in ranges.iter().zip(&x.dims) {
+                positions =
+                    positions.iter().flat_map(|p| slice_indices(range).map(move |i| p * size + i)).collect();
             }
             x.gathered(ranges.iter().map(|r| r.1).collect(), positions.into_iter())
         }
@@ -352,10 +364,62 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             }
             source.gathered(dims.clone(), broadcast_positions(&source.dims, &dims).into_iter())
         }
+        "QuantizeLinear" | "DequantizeLinear" => quantisation(call, x)?,
         "Shape" => Tensor::ints(x.dims.iter().map(|&d| d as i64).collect()),
         "Size" => Tensor { dims: Vec::new(), values: Values::Int(vec![count as i64]) },
         other => return Err(Reject::unsupported(&format!("{other} of constants is not computed"))),
     })
+}
+
+/// What integers of a type lie between; `None` for a type that nothing is quantised to.
+pub(super) fn integer_range(kind: i32) -> Option<(i64, i64)> {
+    Some(match kind {
+        data_type::UINT8 => (0, 255),
+        data_type::INT8 => (-128, 127),
+        data_type::UINT16 => (0, 65535),
+        data_type::INT16 => (-32768, 32767),
+        data_type::INT32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => return None,
+    })
+}
+
+/// QuantizeLinear or DequantizeLinear of a constant: as a whole, or slice by slice of one axis.
+fn quantisation(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
+    if call.attribute_int("block_size", 0) != 0 {
+        return Err(Reject::unsupported("is quantised by blocks"));
+    }
+    let scale = call.constant(1)?.to_floats();
+    let integers = || Reject::invalid("has a zero point that is no integer");
+    let zero = match call.has_input(2) {
+        true => call.constant(2)?.to_ints().ok_or_else(integers)?,
+        false => vec![0; scale.len()],
+    };
+    if scale.is_empty() || scale.len() != zero.len() {
+        return Err(Reject::invalid("has scales and zero points of different numbers"));
+    }
+    let (mut size, mut inner) = (1, 1);
+    if scale.len() > 1 {
+        let axis = wrap(call.attribute_int("axis", 1), x.dims.len());
+        let axis = axis.ok_or_else(|| Reject::invalid("has no such axis"))?;
+        (size, inner) = (x.dims[axis], x.dims[axis + 1..].iter().product());
+        if size != scale.len() {
+            return Err(Reject::invalid("has another number of scales than slices"));
+        }
+    }
+    let place = |i: usize| i / inner % size;
+    let values = if call.operator() == "DequantizeLinear" {
+        let ints = x.to_ints().ok_or_else(|| Reject::invalid("takes what was not quantised"))?;
+        let real = |(i, v): (usize, i64)| v.saturating_sub(zero[place(i)]) as f32 * scale[place(i)];
+        Values::Float(ints.into_iter().enumerate().map(real).collect())
+    } else {
+        let (low, high) = call.quantised_range()?;
+        let quantise = |(i, v): (usize, f32)| {
+            let rounded = (v / scale[place(i)]).round_ties_even() as i64;
+            rounded.saturating_add(zero[place(i)]).clamp(low, high)
+        };
+        Values::Int(x.to_floats().into_iter().enumerate().map(quantise).collect())
+    };
+    Ok(Tensor { dims: x.dims.clone(), values })
 }
 
 /// A shape without some (or all) dimensions of size one.
@@ -404,6 +468,10 @@ mod tests {
         assert_eq!(slice_range(i64::MIN, i64::MAX, i64::MAX, 5), Some((0, 1, 5)));
         assert_eq!(slice_range(4, 2, 1, 5), None);
         assert_eq!(slice_range(0, 5, -1, 5), None);
+        assert_eq!(slice_range(-1, i64::MIN, -1, 5), Some((4, 5, -1)));
+        assert_eq!(slice_range(i64::MAX, 0, -2, 5), Some((4, 2, -2)));
+        assert_eq!(slice_range(0, 1, 0, 5), None);
+        assert!(slice_indices((4, 3, -2)).eq([4, 2, 0]));
     }
 
     #[test]

@@ -37,7 +37,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 15] = [
     Fusion::drop_identity,
     Fusion::merge_affines,
     Fusion::affine_into_linear_before,
@@ -50,10 +50,13 @@ const RULES: [Rule; 12] = [
     Fusion::concat_before_relu,
     Fusion::pool_before_relu,
     Fusion::average_before_pointwise,
+    Fusion::merge_selections,
+    Fusion::order_into_linear,
+    Fusion::pointwise_into_linears,
 ];
 
 pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
-    let Draft { nodes, output, softmax, channels_last } = draft;
+    let Draft { nodes, output, channels_last, layout_dims, outputs } = draft;
     let mut fusion = Fusion { nodes, output, affine: Vec::new(), uses: Vec::new() };
     fusion.count_uses();
     // Each rule removes a node or moves one past another: real graphs stay far below two a node.
@@ -75,11 +78,13 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
                 node += 1;
             }
         }
-        if rewrites == before {
+        // Only then, so that pooling has gone before them.
+        if rewrites == before && !fusion.expand_prelus() {
             break;
         }
     }
     fusion.materialise_affines();
+    fusion.spread_afterwards();
     fusion.divide_averages()?;
     fusion.crop_kernels();
     Ok(Graph {
@@ -87,7 +92,8 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
         nodes: fusion.sorted(),
         affine: fusion.affine,
         channels_last,
-        softmax,
+        layout_dims,
+        outputs,
     })
 }
 
@@ -264,6 +270,7 @@ impl Fusion {
             Op::Affine(affine) => affine.mul.iter().all(|&m| m == 1.0) && affine.add.is_zero(),
             Op::Rearrange(Rearrange::Reshape | Rearrange::Pad { .. } | Rearrange::Slice { .. }) => same_shape,
             Op::Rearrange(Rearrange::Transpose { perm }) => *perm == [0, 1, 2],
+            Op::Rearrange(Rearrange::Select { axes }) => axes.iter().all(Vec::is_empty),
             Op::MaxPool(window) | Op::AveragePool { window, .. } => {
                 window.kernel == [1, 1] && window.stride == [1, 1] && window.pads == [0; 4]
             }
@@ -452,7 +459,7 @@ impl Fusion {
             return false;
         }
         let more = [before[1], before[2], after[1], after[2]];
-        let non_negative = self.non_negative(source, 8);
+        let non_negative = super::non_negative(&self.nodes, source, 8);
         let input = self.nodes[source].shape;
         let mut changed = false;
         for consumer in self.consumers(node).unwrap_or_default() {
@@ -478,18 +485,6 @@ impl Fusion {
             }
         }
         changed
-    }
-
-    /// Whether a value surely has no negative elements, looking back over at most `depth` operations.
-    fn non_negative(&self, node: NodeId, depth: usize) -> bool {
-        let Some(depth) = depth.checked_sub(1) else { return false };
-        let Node { op, inputs, .. } = &self.nodes[node];
-        match op {
-            Op::Relu | Op::Clip { .. } => true,
-            Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => self.non_negative(inputs[0], depth),
-            Op::Concat | Op::Add => inputs.iter().all(|&i| self.non_negative(i, depth / 2)),
-            _ => false,
-        }
     }
 
     fn drop_repeated_relu(&mut self, node: NodeId) -> bool {
@@ -529,7 +524,12 @@ impl Fusion {
     fn pool_before_relu(&mut self, node: NodeId) -> bool {
         let Op::MaxPool(_) = self.nodes[node].op else { return false };
         let relu = self.nodes[node].inputs[0];
-        if self.uses[relu].count != 1 || !matches!(self.nodes[relu].op, Op::Relu | Op::Clip { .. }) {
+        let grows = match &self.nodes[relu].op {
+            Op::Relu | Op::Clip { .. } => true,
+            Op::Prelu { slope } => slope.iter().all(|&a| a >= 0.0),
+            _ => false,
+        };
+        if self.uses[relu].count != 1 || !grows {
             return false;
         }
         let between = self.nodes[node].shape;
@@ -553,12 +553,205 @@ impl Fusion {
         true
     }
 
+    /// Two selections in a row are one.
+    fn merge_selections(&mut self, node: NodeId) -> bool {
+        let picks = |node: &Node| -> Option<[Vec<Option<usize>>; 3]> {
+            match &node.op {
+                Op::Rearrange(Rearrange::Select { axes }) => Some(axes.clone()),
+                Op::Rearrange(Rearrange::Slice { start, step }) => Some(std::array::from_fn(|axis| {
+                    (0..node.shape[axis]).map(|i| Some(start[axis] + i * step[axis])).collect()
+                })),
+                _ => None,
+            }
+        };
+        let Some(second) = picks(&self.nodes[node]) else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Some(first) = picks(&self.nodes[before]) else { return false };
+        let source = self.nodes[before].inputs[0];
+        let axes = std::array::from_fn(|axis| match (&first[axis], &second[axis]) {
+            (first, second) if second.is_empty() => first.clone(),
+            (first, second) if first.is_empty() => second.clone(),
+            (first, second) => second.iter().map(|from| from.and_then(|i| first[i])).collect(),
+        });
+        self.nodes[node].op = Op::Rearrange(super::ops::selection(axes, self.nodes[source].shape));
+        self.nodes[node].inputs = vec![source];
+        true
+    }
+
+    /// A layer that sees all channels takes them in any order.
+    fn order_into_linear(&mut self, node: NodeId) -> bool {
+        let Op::Linear(Linear { spec, .. }) = &self.nodes[node].op else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Op::Rearrange(Rearrange::Select { axes: [channels, rows, columns] }) = &self.nodes[before].op
+        else {
+            return false;
+        };
+        if spec.groups != 1 || !rows.is_empty() || !columns.is_empty() {
+            return false;
+        }
+        let source = self.nodes[before].inputs[0];
+        // Where each channel went, if each went somewhere, and to one place.
+        let mut to = vec![usize::MAX; self.nodes[source].shape[0]];
+        for (at, from) in channels.iter().enumerate() {
+            match from.map(|from| std::mem::replace(&mut to[from], at)) {
+                Some(usize::MAX) => {}
+                _ => return false,
+            }
+        }
+        if to.contains(&usize::MAX) {
+            return false;
+        }
+        let area = spec.kernel[0] * spec.kernel[1];
+        if let Op::Linear(linear) = &mut self.nodes[node].op {
+            let rows = linear.weights.chunks_exact(to.len() * area);
+            linear.weights = rows
+                .flat_map(|row| to.iter().flat_map(|&at| row[at * area..][..area].iter().copied()))
+                .collect();
+        }
+        self.nodes[node].inputs = vec![source];
+        true
+    }
+
+    /// Lets linear layers do what a layer in front of them does to each place, where each of its channels comes of one or two others:
+    /// what is left of a leaky ReLU, or of a map by channel.
+    fn pointwise_into_linears(&mut self, node: NodeId) -> bool {
+        /// A layer over twice the channels costs as much as one more over the channels as they are: no gain for more consumers.
+        const MOST: usize = 2;
+        let Op::Linear(first) = &self.nodes[node].op else { return false };
+        let (spec, source) = (&first.spec, self.nodes[node].inputs[0]);
+        let (input, output) = (self.nodes[source].shape, self.nodes[node].shape);
+        let from = input[0] / spec.groups;
+        let by_place = spec.kernel == [1, 1] && spec.stride == [1, 1] && spec.pads == [0; 4];
+        if !by_place || spec.groups != spec.out_channels || from > 2 {
+            return false;
+        }
+        let Some(consumers) = self.consumers(node).filter(|c| c.len() <= MOST) else { return false };
+        let mut composed = Vec::with_capacity(consumers.len());
+        for &consumer in &consumers {
+            let Node { op: Op::Linear(second), shape, .. } = &self.nodes[consumer] else { return false };
+            let mut linear = second.clone();
+            if !first.bias.is_zero() {
+                let Some(add) = linear_of_constant(second, &first.bias, output, *shape) else { return false };
+                linear.bias = sum_bias(&linear.bias, &add, *shape);
+            }
+            let rows = second.spec.out_channels / second.spec.groups;
+            let per_group = output[0] / second.spec.groups;
+            let area = second.spec.kernel[0] * second.spec.kernel[1];
+            linear.weights = Vec::with_capacity(second.weights.len() * from);
+            for (at, taps) in second.weights.chunks_exact(area).enumerate() {
+                let channel = at / per_group / rows * per_group + at % per_group;
+                for factor in &first.weights[channel * from..][..from] {
+                    linear.weights.extend(taps.iter().map(|w| w * factor));
+                }
+            }
+            if linear.weights.len() > validate::MAX_WEIGHTS {
+                return false;
+            }
+            composed.push(linear);
+        }
+        for (consumer, linear) in consumers.into_iter().zip(composed) {
+            self.nodes[consumer].op = Op::Linear(linear);
+            self.nodes[consumer].inputs = vec![source];
+        }
+        true
+    }
+
+    /// `y = a·x + (1 - a)·relu(x)`: a layer by place over x and relu(x), side by side channel by channel. Says whether there
+    /// were any.
+    fn expand_prelus(&mut self) -> bool {
+        let mut found = false;
+        for node in 0..self.nodes.len() {
+            let Op::Prelu { slope } = &self.nodes[node].op else { continue };
+            if self.uses[node].count == 0 {
+                continue;
+            }
+            found = true;
+            let Node { name, inputs, shape, .. } = self.nodes[node].clone();
+            let (source, channels) = (inputs[0], shape[0]);
+            let mut spec = depthwise(channels, [1, 1]);
+            spec.groups = channels;
+            let weights = slope.iter().flat_map(|a| [*a, 1.0 - a]).collect();
+            let bias = Bias::PerChannel(vec![0.0; channels]);
+            let side_by_side = (0..2 * channels).map(|i| Some(i / 2 + i % 2 * channels)).collect();
+            let axes = [side_by_side, Vec::new(), Vec::new()];
+            let wide = [2 * channels, shape[1], shape[2]];
+            let mut add = |op, inputs, shape| {
+                self.nodes.push(Node { name: name.clone(), op, inputs, shape });
+                self.nodes.len() - 1
+            };
+            let relu = add(Op::Relu, vec![source], shape);
+            let both = add(Op::Concat, vec![source, relu], wide);
+            let paired = add(Op::Rearrange(Rearrange::Select { axes }), vec![both], wide);
+            self.nodes[node].op = Op::Linear(Linear { spec, weights, bias });
+            self.nodes[node].inputs = vec![paired];
+        }
+        self.count_uses();
+        found
+    }
+
     fn materialise_affines(&mut self) {
         for node in &mut self.nodes {
             if let Op::Affine(affine) = &node.op {
                 let spec = depthwise(node.shape[0], [1, 1]);
                 node.op = Op::Linear(Linear { spec, weights: affine.mul.clone(), bias: affine.add.clone() });
             }
+        }
+    }
+
+    /// A convolution over pixels that zeros were put between, as a transposed one is, or that were repeated: of its outputs, those s
+    /// apart see pixels alike. So it is a convolution over the pixels as they are, with so many times the channels, whose
+    /// outputs are then laid side by side; a network pays for inputs, not for moves.
+    fn spread_afterwards(&mut self) {
+        /// Weights and biases that all such layers may have together: more than any decoder's.
+        const MOST: usize = 1 << 26;
+        let mut left = MOST;
+        self.count_uses();
+        for node in 0..self.nodes.len() {
+            let Op::Linear(linear) = &self.nodes[node].op else { continue };
+            let before = self.nodes[node].inputs[0];
+            let Op::Rearrange(Rearrange::Select { axes }) = &self.nodes[before].op else { continue };
+            let source = self.nodes[before].inputs[0];
+            let input = self.nodes[source].shape;
+            let [channels, rows, columns] = axes;
+            let axes = spread(rows, input[1]).zip(spread(columns, input[2])).map(|(h, w)| [h, w]);
+            let Some(axes) = axes.filter(|_| channels.is_empty() && self.uses[node].count > 0) else {
+                continue;
+            };
+            let shape = self.nodes[node].shape;
+            let Some(wide) = spread_linear(linear, axes, input, shape, &mut left) else { continue };
+            let Some([high, broad]) = wide.spec.output_hw(input) else { continue };
+            let ([c, h, w], [s, t]) = (shape, axes.map(|a| a.by));
+            let name = self.nodes[node].name.clone();
+            let mut add = |op, from: NodeId, shape: Shape| {
+                self.nodes.push(Node { name: name.clone(), op, inputs: vec![from], shape });
+                self.nodes.len() - 1
+            };
+            let (reshape, turn) =
+                (Op::Rearrange(Rearrange::Reshape), |perm| Op::Rearrange(Rearrange::Transpose { perm }));
+            // Channels run as (output, row, column); then rows go outwards, and from there and from within between the pixels.
+            let outputs = add(Op::Linear(wide), source, [c * s * t, high, broad]);
+            let grouped = add(reshape.clone(), outputs, [c, s, t * high * broad]);
+            let rows = add(turn([1, 0, 2]), grouped, [s, c, t * high * broad]);
+            let grouped = add(reshape.clone(), rows, [s * c, t, high * broad]);
+            let columns = add(turn([0, 2, 1]), grouped, [s * c, high * broad, t]);
+            let grouped = add(reshape.clone(), columns, [s, c * high, broad * t]);
+            let both = add(turn([1, 0, 2]), grouped, [c * high, s, broad * t]);
+            let whole = add(reshape, both, [c, high * s, broad * t]);
+            let cut = Op::Rearrange(Rearrange::Slice { start: [0; 3], step: [1; 3] });
+            let last = if [h, w] == [high * s, broad * t] { whole } else { add(cut, whole, shape) };
+            self.redirect(node, last);
+            self.count_uses();
+        }
+        // Outputs of one channel, or spread along one axis, move less.
+        loop {
+            let mut changed = false;
+            for node in 0..self.nodes.len() {
+                changed |= self.uses[node].count > 0 && self.drop_identity(node);
+            }
+            if !changed {
+                return;
+            }
+            self.count_uses();
         }
     }
 
@@ -698,26 +891,122 @@ fn crop_kernel(linear: &mut Linear, input: Shape) {
     }
 }
 
+/// How a selection makes an axis longer.
+#[derive(Clone, Copy, PartialEq)]
+struct Spread {
+    /// So many indices for one.
+    by: usize,
+    /// The same value in all of them, rather than in the first one and zeros in the others (and none behind the last).
+    repeated: bool,
+}
+
+/// The [`Spread`] that `picks` makes of an axis; `None` for other selections.
+fn spread(picks: &[Option<usize>], size: usize) -> Option<Spread> {
+    if picks.is_empty() {
+        return Some(Spread { by: 1, repeated: true });
+    }
+    let repeated = Spread { by: picks.len() / size, repeated: true };
+    let apart = Spread { by: (picks.len() - 1).checked_div(size - 1).unwrap_or(1), repeated: false };
+    [repeated, apart].into_iter().find(|spread| {
+        let by = spread.by.max(1);
+        let place = |at: usize| (spread.repeated || at.is_multiple_of(by)).then_some(at / by);
+        let len = if spread.repeated { size * by } else { (size - 1) * by + 1 };
+        len == picks.len() && picks.iter().enumerate().all(|(at, pick)| *pick == place(at))
+    })
+}
+
+/// The layer over pixels as they are that does what `linear` does over pixels spread by s = `axes[0].by` and t = `axes[1].by`; output
+/// number `(o·s + r)·t + c` at (q, p) is its output o at (s·q + r, t·p + c). `None` where there is nothing to gain, or
+/// the layer has strides, or it would have more weights and outputs than are `left`.
+fn spread_linear(
+    linear: &Linear,
+    axes: [Spread; 2],
+    input: Shape,
+    output: Shape,
+    left: &mut usize,
+) -> Option<Linear> {
+    let spec = &linear.spec;
+    let apart = axes.map(|a| a.by);
+    // Nor is there anything to gain where the outputs become many times the kernel.
+    let area = spec.kernel[0] * spec.kernel[1];
+    let many = apart[0].checked_mul(apart[1]).is_none_or(|phases| phases / 32 > area);
+    if apart == [1, 1] || spec.stride != [1, 1] || many {
+        return None;
+    }
+    // By axis: for a rest r of an output's index by s, and a tap, which pixel it meets, counted from q, if it is none of the zeros.
+    let pixel = |axis: usize, rest: usize, tap: usize| -> Option<i64> {
+        let by = apart[axis] as i64;
+        let place = (rest + tap * spec.dilation[axis]) as i64 - spec.pads[axis] as i64;
+        (axes[axis].repeated || place.rem_euclid(by) == 0).then_some(place.div_euclid(by))
+    };
+    let (mut kernel, mut pads, mut start) = ([0; 2], [0; 4], [0i64; 2]);
+    for axis in 0..2 {
+        let rests = (0..apart[axis]).flat_map(|rest| (0..spec.kernel[axis]).map(move |tap| (rest, tap)));
+        let pixels = rests.filter_map(|(rest, tap)| pixel(axis, rest, tap));
+        let (first, last) = pixels.fold((0, 0), |(first, last), at| (at.min(first), at.max(last)));
+        start[axis] = first;
+        kernel[axis] = (last - first + 1) as usize;
+        pads[axis] = -first as usize;
+        let places = output[axis + 1].div_ceil(apart[axis]) + kernel[axis] - 1;
+        // More places than are needed are cut off in the end.
+        pads[axis + 2] = places.saturating_sub(input[axis + 1] + pads[axis]);
+    }
+    let phases = apart[0] * apart[1];
+    let out_channels = spec.out_channels.checked_mul(phases)?;
+    let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
+    let fits = validate::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
+    let [_, high, broad] = fits.ok()?;
+    // A kernel much larger than the old one is no gain.
+    let weights_len = wide.weights_len(input[0]).filter(|n| n / 32 <= linear.weights.len())?;
+    *left = left.checked_sub(weights_len + out_channels * high * broad)?;
+    let depth = linear.weights.len() / spec.out_channels / area;
+    let mut weights = vec![0.0; weights_len];
+    for (at, taps) in weights.chunks_exact_mut(kernel[0] * kernel[1]).enumerate() {
+        let (out, c) = (at / depth, at % depth);
+        let old = &linear.weights[(out / phases * depth + c) * area..][..area];
+        let rests = [out % phases / apart[1], out % apart[1]];
+        for (tap, weight) in old.iter().enumerate() {
+            let taps_at = [tap / spec.kernel[1], tap % spec.kernel[1]];
+            let [row, column] = [0, 1].map(|axis| pixel(axis, rests[axis], taps_at[axis]));
+            if let (Some(row), Some(column)) = (row, column) {
+                taps[(row - start[0]) as usize * kernel[1] + (column - start[1]) as usize] += weight;
+            }
+        }
+    }
+    let bias = match &linear.bias {
+        Bias::PerChannel(bias) => {
+            Bias::PerChannel(bias.iter().flat_map(|&b| std::iter::repeat_n(b, phases)).collect())
+        }
+        Bias::PerElement(bias) => {
+            let mut spread = vec![0.0; out_channels * high * broad];
+            for (at, value) in spread.iter_mut().enumerate() {
+                let (out, place) = (at / (high * broad), at % (high * broad));
+                let row = place / broad * apart[0] + out % phases / apart[1];
+                let column = place % broad * apart[1] + out % apart[1];
+                if row < output[1] && column < output[2] {
+                    *value = bias[(out / phases * output[1] + row) * output[2] + column];
+                }
+            }
+            Bias::PerElement(spread)
+        }
+    };
+    Some(Linear { spec: wide, weights, bias })
+}
+
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
-/// by numbers that vary within a channel.
+/// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
     let moved = |values: &[f32]| crate::float::rearrange(rearrange, from, to, values);
     let (before, after) = (from[1] * from[2], to[1] * to[2]);
-    let mul = match rearrange {
-        // Zeros may be multiplied by anything.
-        Rearrange::Pad { before, after } => {
-            let ones = |count: usize| std::iter::repeat_n(1.0, count);
-            ones(before[0]).chain(affine.mul.iter().copied()).chain(ones(after[0])).collect()
-        }
-        _ => {
-            let spread: Vec<f32> = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(m, before)).collect();
-            let spread = moved(&spread);
-            let mul: Vec<f32> = spread.iter().step_by(after).copied().collect();
-            let constant =
-                spread.chunks_exact(after).zip(&mul).all(|(plane, m)| plane.iter().all(|v| v == m));
-            constant.then_some(mul)?
-        }
+    let spread: Vec<Option<f32>> =
+        affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), before)).collect();
+    let spread = crate::float::rearrange(rearrange, from, to, &spread);
+    let one = |plane: &[Option<f32>]| {
+        let mut given = plane.iter().flatten();
+        let first = given.next().copied().unwrap_or(1.0);
+        given.all(|&m| m == first).then_some(first)
     };
+    let mul: Vec<f32> = spread.chunks_exact(after).map(one).collect::<Option<_>>()?;
     let add =
         if affine.add.is_zero() { vec![0.0; to.iter().product()] } else { moved(&affine.add.spread(from)) };
     // Back to one number a channel where that says the same.

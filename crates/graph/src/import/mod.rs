@@ -5,7 +5,7 @@
 //! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
 //! `fuse` then leaves nothing but the operations of the integer network.
 //!
-//! Opsets 9 to 21. The batch dimension must be 1 or symbolic.
+//! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
 
 mod constant;
 mod fuse;
@@ -24,12 +24,12 @@ use thiserror::Error;
 use self::constant::Tensor;
 use self::view::View;
 use crate::float::{Graph, Node, Op};
-use crate::network::{NodeId, Shape};
+use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
 use crate::validate::{self, MAX_TOTAL_ELEMENTS};
 
-/// The opsets that are read.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 9..=21;
+/// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with ours.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 /// The most ONNX nodes.
 const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements that all computed constants may have together.
@@ -45,7 +45,7 @@ pub enum ImportError {
     #[error(transparent)]
     Onnx(#[from] OnnxError),
     /// Another version of the operators.
-    #[error("opset {found} is not supported (9 to 21 are): export the model again with one of these")]
+    #[error("opset {found} is not supported (7 to 24 are): export the model again with one of these")]
     Opset {
         /// The file's; 0 if it names none.
         found: i64,
@@ -120,8 +120,9 @@ fn list(nodes: &[Unsupported]) -> String {
 pub struct Options {
     /// The input's ONNX shape, batch included, for models that leave sizes open.
     pub input_shape: Option<Vec<usize>>,
-    /// Which output to compute, for models that have several.
-    pub output: Option<String>,
+    /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after the other. Empty:
+    /// the only one.
+    pub outputs: Vec<String>,
 }
 
 /// Imports a model file; its name becomes the graph's.
@@ -196,8 +197,9 @@ fn check(graph: &Graph) -> Result<(), ImportError> {
 struct Draft {
     nodes: Vec<Node>,
     output: NodeId,
-    softmax: bool,
     channels_last: bool,
+    layout_dims: Vec<usize>,
+    outputs: Vec<OutputPart>,
 }
 
 /// An ONNX value.
@@ -216,8 +218,16 @@ enum Value {
 struct Activation {
     node: NodeId,
     view: View,
-    /// A softmax was applied to it (and is left out).
-    softmax: bool,
+    /// This was applied to it (and is left out, for the client to do).
+    finish: Finish,
+    /// Scale and zero point, if a QuantizeLinear made integers of it (which is left out too).
+    quantised: Option<(f32, i64)>,
+}
+
+impl Activation {
+    fn new(node: NodeId, view: View) -> Activation {
+        Activation { node, view, finish: Finish::None, quantised: None }
+    }
 }
 
 /// Why a builder gives up.
@@ -252,6 +262,10 @@ struct Call<'a> {
     name: String,
     opset: i64,
     inputs: Vec<Option<Value>>,
+    /// By input, the data type, as far as constants and what is quantised have one that is known.
+    kinds: Vec<Option<i32>>,
+    /// Whether nothing but changes of shape lies between its result and the model's outputs.
+    last: bool,
 }
 
 impl Call<'_> {
@@ -316,9 +330,13 @@ impl Call<'_> {
     /// An input that the network computes.
     fn activation(&self, index: usize) -> Result<&Activation, Reject> {
         match self.input(index)? {
-            Value::Activation(a) if a.softmax => Err(Reject::instead(
-                "takes the result of a softmax",
-                "A softmax is supported as the model's last operator",
+            Value::Activation(a) if a.finish != Finish::None => Err(Reject::instead(
+                "takes the result of a softmax or sigmoid",
+                "These are supported as the model's last operators only",
+            )),
+            Value::Activation(a) if a.quantised.is_some() => Err(Reject::instead(
+                "takes quantised integers",
+                "Export with a DequantizeLinear before every operator (the QDQ form), or the float model",
             )),
             Value::Activation(a) => Ok(a),
             _ => Err(Reject::unsupported("a constant stands where the network's value is expected")),
@@ -351,8 +369,20 @@ impl Call<'_> {
         }
     }
 
+    /// The integers that a QuantizeLinear makes lie between these.
+    fn quantised_range(&self) -> Result<(i64, i64), Reject> {
+        let kind = match self.attribute_int("output_dtype", 0) {
+            0 if !self.has_input(2) => Some(onnx::data_type::UINT8),
+            0 => self.kinds.get(2).copied().flatten(),
+            kind => i32::try_from(kind).ok(),
+        };
+        let range = kind.and_then(constant::integer_range);
+        range
+            .ok_or_else(|| Reject::unsupported("quantises to another type than integers of 8, 16 or 32 bits"))
+    }
+
     /// A Slice's parameters over a tensor of these sizes: by dimension, first index, count and step.
-    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<(usize, usize, usize)>, Reject> {
+    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<constant::SliceRange>, Reject> {
         let missing = || Reject::invalid("has no starts or ends");
         let starts = self.ints("starts", 1)?.ok_or_else(missing)?;
         let ends = self.ints("ends", 2)?.ok_or_else(missing)?;
@@ -361,13 +391,12 @@ impl Call<'_> {
         if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {
             return Err(Reject::invalid("has starts, ends, axes and steps of different lengths"));
         }
-        let mut ranges: Vec<(usize, usize, usize)> = sizes.iter().map(|&s| (0, s, 1)).collect();
+        let mut ranges: Vec<constant::SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
         for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
             let axis = constant::wrap(*axis, sizes.len())
                 .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
             let range = constant::slice_range(*start, *end, *step, sizes[axis]);
-            ranges[axis] =
-                range.ok_or_else(|| Reject::unsupported("the slice is empty or runs backwards"))?;
+            ranges[axis] = range.ok_or_else(|| Reject::unsupported("the slice is empty"))?;
         }
         Ok(ranges)
     }
@@ -402,8 +431,8 @@ impl Builder {
     }
 }
 
-/// The ONNX nodes that `output` depends on, by index.
-fn live_nodes(graph: &GraphProto, output: &str) -> Result<HashSet<usize>, ImportError> {
+/// The ONNX nodes that the outputs depend on, by index; and those of them after which values only change their shape.
+fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, HashSet<usize>), ImportError> {
     let mut makers: HashMap<&str, usize> = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for name in node.output.iter().filter(|name| !name.is_empty()) {
@@ -413,16 +442,21 @@ fn live_nodes(graph: &GraphProto, output: &str) -> Result<HashSet<usize>, Import
             }
         }
     }
-    let mut live = HashSet::new();
-    let mut open = vec![output];
-    while let Some(name) = open.pop() {
-        if let Some(&index) = makers.get(name)
-            && live.insert(index)
-        {
-            open.extend(graph.node[index].input.iter().map(String::as_str));
+    let reach = |follow: fn(&NodeProto) -> usize| {
+        let mut found = HashSet::new();
+        let mut open = outputs.to_vec();
+        while let Some(name) = open.pop() {
+            if let Some(&index) = makers.get(name)
+                && found.insert(index)
+            {
+                let node = &graph.node[index];
+                open.extend(node.input.iter().take(follow(node)).map(String::as_str));
+            }
         }
-    }
-    Ok(live)
+        found
+    };
+    let last = reach(|node| usize::from(ops::only_reshapes(node.op_type())));
+    Ok((reach(|_| usize::MAX), last))
 }
 
 fn describe(node: &NodeProto, index: usize) -> String {
@@ -435,8 +469,8 @@ fn describe(node: &NodeProto, index: usize) -> String {
 }
 
 fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft, ImportError> {
-    let output = choose_output(graph, options)?;
-    let live = live_nodes(graph, output)?;
+    let outputs = choose_outputs(graph, options)?;
+    let (live, last) = live_nodes(graph, &outputs)?;
     let mut values: HashMap<&str, Value> = HashMap::new();
     let used: HashSet<&str> =
         live.iter().flat_map(|&i| graph.node[i].input.iter().map(String::as_str)).collect();
@@ -446,6 +480,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
     }
 
     let (input, shape, layout) = read_input(graph, &values, &used, options)?;
+    let layout_dims = layout.iter().map(|&axis| shape[axis]).collect();
     let channels_last = layout == [1, 2, 0];
     let mut builder =
         Builder { nodes: Vec::new(), elements_left: MAX_TOTAL_ELEMENTS, folded_left: MAX_FOLDED };
@@ -453,8 +488,10 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
         .push(input, Op::Input, Vec::new(), shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
-    values.insert(input, Value::Activation(Activation { node, view, softmax: false }));
+    values.insert(input, Value::Activation(Activation::new(node, view)));
 
+    let mut kinds: HashMap<&str, i32> =
+        graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -469,7 +506,17 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
                 }
             });
         }
-        let call = Call { proto, name, opset, inputs };
+        let by_input: Vec<Option<i32>> =
+            proto.input.iter().map(|name| kinds.get(name.as_str()).copied()).collect();
+        let made_kind = match proto.op_type() {
+            "Constant" => proto.attribute.iter().find_map(|a| a.t.as_ref()?.data_type),
+            "Identity" => by_input.first().copied().flatten(),
+            _ => None,
+        };
+        if let (Some(kind), Some(output)) = (made_kind, proto.output.first()) {
+            kinds.insert(output, kind);
+        }
+        let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
         let made = match build(&mut builder, &call) {
             Ok(made) => made,
             Err(Reject::Follows) => Vec::new(),
@@ -489,41 +536,84 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
     if !unsupported.is_empty() {
         return Err(ImportError::Unsupported(unsupported));
     }
-    match values.remove(output) {
-        Some(Value::Activation(mut last)) => {
-            let node = finish_output(&mut builder, output, &mut last)?;
-            Ok(Draft { nodes: builder.nodes, output: node, softmax: last.softmax, channels_last })
+    let mut nodes = Vec::with_capacity(outputs.len());
+    let mut parts = Vec::with_capacity(outputs.len());
+    for &name in &outputs {
+        let Some(Value::Activation(last)) = values.get(name) else {
+            return Err(ImportError::Output(format!("{name:?} does not depend on the input")));
+        };
+        let dims = last.view.sizes();
+        if name.len() > validate::MAX_NAME || dims.len() > validate::MAX_RANK {
+            return Err(ImportError::Output("its name or rank is too large".into()));
         }
-        _ => Err(ImportError::Output(format!("{output:?} does not depend on the input"))),
+        nodes.push(finish_output(&mut builder, name, last, outputs.len() > 1)?);
+        parts.push(OutputPart { name: name.into(), dims, finish: last.finish });
     }
+    let output = match nodes[..] {
+        [one] => one,
+        _ => builder
+            .push("outputs", Op::Concat, nodes, [0; 3])
+            .map_err(|_| ImportError::TooLarge("values in its outputs"))?,
+    };
+    Ok(Draft { nodes: builder.nodes, output, channels_last, layout_dims, outputs: parts })
 }
 
-/// Brings the output into ONNX's order.
-fn finish_output(builder: &mut Builder, name: &str, last: &mut Activation) -> Result<NodeId, ImportError> {
+/// Brings an output into ONNX's order; flat, if there are others.
+fn finish_output(
+    builder: &mut Builder,
+    name: &str,
+    last: &Activation,
+    flat: bool,
+) -> Result<NodeId, ImportError> {
     let natural = View::natural(builder.nodes[last.node].shape);
-    if last.view.in_order() && (last.view.rank() == 4 || natural.is_everything(1)) {
+    if last.view.in_order() && (last.view.rank() == 4 && !flat || natural.is_everything(1)) {
         return Ok(last.node);
     }
     let sizes = last.view.sizes();
     let shape = match sizes[..] {
-        [_, c, h, w] => [c, h, w],
+        [_, c, h, w] if !flat => [c, h, w],
         _ => [sizes.iter().product(), 1, 1],
     };
     ops::materialise(builder, name, last, shape)
         .map_err(|_| ImportError::Output("its order of elements cannot be made".into()))
 }
 
-fn choose_output<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<&'a str, ImportError> {
+fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec<&'a str>, ImportError> {
     let names: Vec<&str> = graph.output.iter().map(|o| o.name()).collect();
-    match (&options.output, &names[..]) {
-        (Some(wanted), names) if names.contains(&wanted.as_str()) => Ok(wanted),
-        (Some(wanted), names) => Err(ImportError::Output(format!("there is no {wanted:?} among {names:?}"))),
-        (None, [one]) => Ok(one),
-        (None, []) => Err(ImportError::Output("there is none".into())),
-        (None, names) => {
-            Err(ImportError::Output(format!("there are several, one must be chosen: {names:?}")))
+    let wanted: Vec<&str> = options.outputs.iter().map(String::as_str).collect();
+    // Values inside may be named too: that cuts the rest off.
+    let made = |name: &str| graph.node.iter().any(|node| node.output.iter().any(|o| o == name));
+    if wanted.len() > validate::MAX_OUTPUTS {
+        return Err(ImportError::TooLarge("outputs"));
+    }
+    for (index, name) in wanted.iter().enumerate() {
+        if name.is_empty() || !names.contains(name) && !made(name) {
+            return Err(ImportError::Output(format!(
+                "there is no {name:?} among {} or the values inside",
+                shown(&names)
+            )));
+        }
+        if wanted[..index].contains(name) {
+            return Err(ImportError::Output(format!("{name:?} is named twice")));
         }
     }
+    match (&wanted[..], &names[..]) {
+        ([], [_]) => Ok(names),
+        ([], []) => Err(ImportError::Output("there is none".into())),
+        ([], names) => Err(ImportError::Output(format!(
+            "there are several: name one with --output-name, or more, with commas between: {}",
+            shown(names)
+        ))),
+        _ => Ok(wanted),
+    }
+}
+
+/// Names for a message, and how many more there are.
+fn shown(names: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    let more = names.len().saturating_sub(SHOWN);
+    let first = format!("{:?}", &names[..names.len() - more]);
+    if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
 /// The input's name, the node's shape, and how the ONNX dimensions lie over it.
@@ -543,7 +633,8 @@ fn read_input<'a>(
     };
     let name = input.name();
     let declared = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
-    let open = || ImportError::Input(format!("{name:?} has no shape: give one"));
+    let open =
+        || ImportError::Input(format!("{name:?} has no shape: give one, as --input-shape 1,3,224,224"));
     let sizes: Vec<Option<usize>> = match &options.input_shape {
         Some(shape) => shape.iter().map(|&s| Some(s)).collect(),
         None => {
@@ -559,8 +650,11 @@ fn read_input<'a>(
         )));
     }
     let rest: Option<Vec<usize>> = rest.iter().copied().collect();
-    let problem =
-        || ImportError::Input(format!("{name:?} leaves sizes other than the batch open: give a shape"));
+    let problem = || {
+        ImportError::Input(format!(
+            "{name:?} leaves sizes other than the batch open: fix them, as --input-shape 1,3,224,224"
+        ))
+    };
     // What the last dimension is, ONNX does not say; images have few channels.
     let few = |c: usize| c <= 4;
     match rest.ok_or_else(problem)?[..] {
@@ -577,12 +671,16 @@ fn read_input<'a>(
 /// Translates one node.
 fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let operator = call.operator();
-    if !is_standard(call.proto.domain.as_deref()) {
-        let domain = call.proto.domain();
-        return Err(Reject::instead(
-            &format!("an operator of the domain {domain:?}"),
-            "Export without optimisations that are bound to a runtime",
-        ));
+    // Where the standard operators know no 16-bit integers, ONNX Runtime's quantiser takes its own, which are the same.
+    let quantises = matches!(operator, "QuantizeLinear" | "DequantizeLinear");
+    let standard = is_standard(call.proto.domain.as_deref());
+    if !(standard || quantises && call.proto.domain() == "com.microsoft") {
+        let advice = match ops::instead(operator) {
+            "" => "Export without optimisations that are bound to a runtime",
+            advice => advice,
+        };
+        let domain: String = call.proto.domain().chars().take(200).collect();
+        return Err(Reject::instead(&format!("an operator of the domain {domain:?}"), advice));
     }
     if operator == "Constant" {
         return Ok(vec![Value::Constant(Arc::new(ops::constant(call)?))]);
@@ -604,6 +702,12 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
     match ops::TABLE.iter().find(|(name, _)| *name == operator) {
         Some((_, build)) => build(builder, call),
+        // What is computed of constants, after what is not known.
+        None if constant::folds(operator)
+            && call.inputs.iter().any(|v| matches!(v, Some(Value::Unknown))) =>
+        {
+            Err(Reject::Follows)
+        }
         None => Err(Reject::instead("the operator is not supported", ops::instead(operator))),
     }
 }
@@ -634,6 +738,18 @@ fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
         inputs: call.inputs.iter().map(shape).collect(),
         reason,
         instead,
+    }
+}
+
+/// Whether a node's value surely has no negative elements, looking back over at most `depth` operations.
+fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Node { op, inputs, .. } = &nodes[node];
+    match op {
+        Op::Relu | Op::Clip { .. } => true,
+        Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => non_negative(nodes, inputs[0], depth),
+        Op::Concat | Op::Add => inputs.iter().all(|&i| non_negative(nodes, i, depth / 2)),
+        _ => false,
     }
 }
 

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::constant::{self, Tensor, broadcast, broadcast_positions, wrap};
+use super::constant::{self, SliceRange, Tensor, broadcast, broadcast_positions, slice_indices, wrap};
 use super::view::View;
-use super::{Activation, Builder, Call, Reject, Value, finite};
+use super::{Activation, Builder, Call, Reject, Value, finite, non_negative};
 use crate::float::{Affine, Bias, Linear, Op};
-use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::network::{self, Finish, NodeId, Rearrange, Shape, Window};
 use crate::onnx::Values;
 
 type Build = fn(&mut Builder, &Call<'_>) -> Result<Vec<Value>, Reject>;
 
 /// From operator name to builder.
 pub(super) const TABLE: &[(&str, Build)] = &[
+    ("Abs", |builder, call| sloped(builder, call, -1.0)),
     ("Add", add),
     ("AveragePool", average_pool),
     ("BatchNormalization", batch_normalization),
@@ -20,13 +21,20 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Clip", clip),
     ("Concat", concat),
     ("Conv", conv),
+    ("ConvTranspose", conv_transpose),
+    ("DequantizeLinear", dequantize_linear),
     ("Div", |builder, call| arithmetic(builder, call)),
-    ("Dropout", identity),
+    ("Dropout", dropout),
+    ("Expand", expand),
     ("Flatten", flatten),
+    ("Gather", gather),
+    ("GatherND", gather_nd),
     ("Gemm", gemm),
     ("GlobalAveragePool", |builder, call| global_pool(builder, call, false)),
     ("GlobalMaxPool", |builder, call| global_pool(builder, call, true)),
+    ("HardSigmoid", hard_sigmoid),
     ("Identity", identity),
+    ("LeakyRelu", |builder, call| sloped(builder, call, call.attribute_float("alpha", 0.01))),
     ("LogSoftmax", softmax),
     ("MatMul", mat_mul),
     ("Max", |builder, call| bound(builder, call, false)),
@@ -34,13 +42,17 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Min", |builder, call| bound(builder, call, true)),
     ("Mul", |builder, call| arithmetic(builder, call)),
     ("Neg", |builder, call| scaled(builder, call, -1.0)),
+    ("PRelu", prelu),
     ("Pad", pad),
+    ("QuantizeLinear", quantize_linear),
     ("ReduceMax", |builder, call| reduce(builder, call, true)),
     ("ReduceMean", |builder, call| reduce(builder, call, false)),
     ("Relu", |builder, call| elementwise(builder, call, Op::Relu)),
     ("Reshape", reshape),
+    ("Resize", resize),
     ("Shape", shape_of),
     ("Size", size_of),
+    ("Sigmoid", sigmoid),
     ("Slice", slice),
     ("Softmax", softmax),
     ("Split", split),
@@ -49,37 +61,72 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Sum", add),
     ("Transpose", transpose),
     ("Unsqueeze", unsqueeze),
+    ("Upsample", resize),
 ];
+
+/// Whether an operator at most gives its first input another shape.
+pub(super) fn only_reshapes(operator: &str) -> bool {
+    const RESHAPES: [&str; 10] = [
+        "Cast",
+        "DequantizeLinear",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "QuantizeLinear",
+        "Reshape",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ];
+    RESHAPES.contains(&operator)
+}
 
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
     match operator {
-        "Sigmoid" | "HardSigmoid" | "HardSwish" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh"
-        | "LeakyRelu" | "PRelu" | "Elu" | "Selu" | "Celu" | "ThresholdedRelu" | "Softplus" | "Softsign"
-        | "Exp" | "HardTanh" => {
-            "Replace the activation by Relu or by Clip with bounds 0 and 6, and retrain (as EfficientNet-Lite does); \
-             a last Sigmoid can be cut off, since it does not change which class is largest"
+        "Sigmoid" | "HardSwish" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu"
+        | "ThresholdedRelu" | "Softplus" | "Softsign" => {
+            "Replace the activation by Relu, LeakyRelu, PRelu or Clip, and retrain (as EfficientNet-Lite does)"
         }
         "InstanceNormalization"
         | "LayerNormalization"
         | "GroupNormalization"
         | "LRN"
         | "MeanVarianceNormalization"
-        | "LpNormalization"
         | "RMSNormalization" => "Replace the normalisation by BatchNormalization and retrain",
+        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => {
+            "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its \
+             length. Inside a network there is no stand-in"
+        }
         "QLinearConv"
         | "QLinearMatMul"
         | "ConvInteger"
         | "MatMulInteger"
-        | "QuantizeLinear"
-        | "DequantizeLinear"
         | "DynamicQuantizeLinear"
-        | "QLinearAdd" => "Import the float model: quantisation happens here",
+        | "QLinearAdd"
+        | "QLinearConcat"
+        | "QLinearAveragePool"
+        | "QLinearGlobalAveragePool"
+        | "QLinearLeakyRelu"
+        | "QGemm" => {
+            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation happens here"
+        }
         "If" | "Loop" | "Scan" => "Export with fixed control flow (trace the model instead of scripting it)",
         "ArgMax" | "TopK" => {
-            "Cut it off: the client takes the largest output itself, or only its index is revealed"
+            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or only its index is \
+             revealed"
         }
-        "ConvTranspose" | "Resize" | "Upsample" => "Only networks that shrink their input are supported",
+        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
+            "Cut it off (--output-name with the values before it): the client does what follows the network's last layers"
+        }
+        "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
+            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a network there is no \
+             stand-in"
+        }
+        "ReduceSum" => "Use a mean over height and width, or a convolution",
+        "Einsum" => "Write it as MatMul with a constant, or as a convolution",
+        "DepthToSpace" => "Use a ConvTranspose, or nearest Upsample",
+        "GridSample" => "Use nearest Resize, or a ConvTranspose",
         "LSTM" | "GRU" | "RNN" | "Attention" | "MultiHeadAttention" => {
             "Only convolutional networks are supported"
         }
@@ -136,7 +183,7 @@ pub(super) fn keeps_shape(operator: &str) -> bool {
 }
 
 fn activation(node: NodeId, view: View) -> Vec<Value> {
-    vec![Value::Activation(Activation { node, view, softmax: false })]
+    vec![Value::Activation(Activation::new(node, view))]
 }
 
 /// Moves values until the node's order is the ONNX tensor's and its shape is `shape`; `shape` must have as many
@@ -149,7 +196,10 @@ pub(super) fn materialise(
 ) -> Result<NodeId, Reject> {
     let mut node = value.node;
     let reshape = || Op::Rearrange(Rearrange::Reshape);
-    if !value.view.in_order() {
+    let own = builder.nodes[node].shape;
+    if let (false, Some(axes)) = (value.view.in_order(), value.view.by_axis_order(own)) {
+        node = builder.push(name, Op::Rearrange(selection(axes.map(picks), own)), vec![node], own)?;
+    } else if !value.view.in_order() {
         let (grouped, perm) = value
             .view
             .permutation()
@@ -165,6 +215,94 @@ pub(super) fn materialise(
     Ok(node)
 }
 
+fn picks(indices: Vec<usize>) -> Vec<Option<usize>> {
+    indices.into_iter().map(Some).collect()
+}
+
+/// The simplest operation that picks these indices of a value of this shape.
+pub(super) fn selection(mut axes: [Vec<Option<usize>>; 3], from: Shape) -> Rearrange {
+    for (picks, size) in axes.iter_mut().zip(from) {
+        if picks.iter().copied().eq((0..size).map(Some)) {
+            picks.clear();
+        }
+    }
+    let (mut start, mut step) = ([0; 3], [1; 3]);
+    for (axis, picks) in axes.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
+        let Some(Some(first)) = picks.first().copied() else { return Rearrange::Select { axes } };
+        start[axis] = first;
+        if let Some(Some(second)) = picks.get(1).copied() {
+            step[axis] = second.saturating_sub(first);
+        }
+        let regular = (0..picks.len()).map(|i| Some(first + i * step[axis]));
+        if step[axis] == 0 || !picks.iter().copied().eq(regular) {
+            return Rearrange::Select { axes };
+        }
+    }
+    Rearrange::Slice { start, step }
+}
+
+/// Picks indices axis by axis, of a node.
+fn select_axes(
+    builder: &mut Builder,
+    name: &str,
+    node: NodeId,
+    axes: [Vec<Option<usize>>; 3],
+) -> Result<NodeId, Reject> {
+    let from = builder.nodes[node].shape;
+    let mut to = from;
+    for (to, picks) in to.iter_mut().zip(&axes).filter(|(_, picks)| !picks.is_empty()) {
+        *to = picks.len();
+    }
+    match selection(axes, from) {
+        Rearrange::Slice { step: [1, 1, 1], .. } if from == to => Ok(node),
+        op => builder.push(name, Op::Rearrange(op), vec![node], to),
+    }
+}
+
+/// Picks indices of one ONNX dimension.
+fn select(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dim: usize,
+    indices: &[usize],
+) -> Result<Activation, Reject> {
+    if indices.iter().copied().eq(0..x.view.sizes()[dim]) {
+        return Ok(x.clone());
+    }
+    if indices.len() > crate::validate::MAX_ELEMENTS {
+        return Err(Reject::TooLarge("indices"));
+    }
+    let mut axes: [Vec<Option<usize>>; 3] = Default::default();
+    if let Some((axis, indices, view)) = x.view.selected(builder.nodes[x.node].shape, dim, indices) {
+        axes[axis] = picks(indices);
+        let node = select_axes(builder, &call.name, x.node, axes)?;
+        return Ok(Activation::new(node, view));
+    }
+    let (node, layout) = laid_out(builder, call, x)?;
+    let axis = dim.checked_sub(1).and_then(|d| layout.get(d).copied());
+    let axis = axis.ok_or_else(|| Reject::unsupported("changes the batch"))?;
+    axes[axis] = picks(indices.to_vec());
+    let node = select_axes(builder, &call.name, node, axes)?;
+    let view = View::with_layout(builder.nodes[node].shape, &layout);
+    Ok(Activation::new(node, view))
+}
+
+/// A node for an operator that works dimension by dimension, and its axis of each dimension after the batch.
+fn laid_out(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<(NodeId, Vec<usize>), Reject> {
+    if let Some(layout) = x.view.layout(builder.nodes[x.node].shape) {
+        return Ok((x.node, layout));
+    }
+    let shape = match x.view.sizes()[..] {
+        [1, c, h, w] => [c, h, w],
+        [1, c, h] => [c, h, 1],
+        [1, c] => [c, 1, 1],
+        _ => return Err(Reject::unsupported("its input is flattened or regrouped")),
+    };
+    let node = materialise(builder, &call.name, x, shape)?;
+    Ok((node, (0..x.view.rank() - 1).collect()))
+}
+
 /// A node whose axes are the ONNX dimensions `[1, C, H, W]`.
 fn as_image(builder: &mut Builder, call: &Call<'_>, value: &Activation) -> Result<NodeId, Reject> {
     match value.view.sizes()[..] {
@@ -178,6 +316,16 @@ fn as_image(builder: &mut Builder, call: &Call<'_>, value: &Activation) -> Resul
 
 fn identity(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     Ok(vec![call.input(0)?.clone()])
+}
+
+fn dropout(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    if call.has_input(2) && call.constant_ints(2)? != [0] {
+        return Err(Reject::instead(
+            "is in training mode: it would drop values by chance",
+            "Export the model in evaluation mode (in PyTorch: model.eval() before torch.onnx.export)",
+        ));
+    }
+    identity(builder, call)
 }
 
 pub(super) fn constant(call: &Call<'_>) -> Result<Tensor, Reject> {
@@ -222,49 +370,276 @@ fn elementwise(builder: &mut Builder, call: &Call<'_>, op: Op) -> Result<Vec<Val
 fn clip(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let bound = |name: &str, index: usize, default: f32| -> Result<f32, Reject> {
         if call.has_input(index) {
-            let values = call.constant(index)?.to_floats();
-            return match values[..] {
-                [value] => Ok(value),
-                _ => Err(Reject::invalid("has a bound that is no single number")),
-            };
+            return scalar(call.constant(index)?);
         }
         Ok(call.attribute_float(name, default))
     };
     let (min, max) = (bound("min", 1, f32::NEG_INFINITY)?, bound("max", 2, f32::INFINITY)?);
-    elementwise(builder, call, clip_op(min, max)?)
+    let x = call.activation(0)?;
+    let node = clamped(builder, call, x.node, min, max)?;
+    Ok(activation(node, x.view.clone()))
 }
 
-fn clip_op(min: f32, max: f32) -> Result<Op, Reject> {
-    /// A bound that no value of a trained network reaches.
-    const BEYOND: f32 = 1e6;
-    match (min, max) {
-        (0.0, max) if max > BEYOND => Ok(Op::Relu),
-        (0.0, max) if max > 0.0 => Ok(Op::Clip { ceiling: max }),
-        (min, max) => Err(Reject::Unsupported {
-            reason: format!("clips to {min}..{max}; a clip from 0 to a positive bound is supported"),
-            instead: instead("HardTanh").into(),
-        }),
+fn scalar(constant: &Tensor) -> Result<f32, Reject> {
+    match constant.to_floats()[..] {
+        [value] => Ok(value),
+        _ => Err(Reject::unsupported("has a bound that is no single number")),
     }
 }
 
-/// Max with the constant 0 is a ReLU; Min with a positive constant, after one, the upper half of a clip.
+/// A node's value between two bounds: a ReLU or a clip from 0, moved.
+fn clamped(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    min: f32,
+    max: f32,
+) -> Result<NodeId, Reject> {
+    /// A bound that no value of a trained network reaches.
+    const BEYOND: f32 = 1e6;
+    if min.is_nan() || max.is_nan() || min >= max {
+        return Err(Reject::Unsupported {
+            reason: format!("clips to {min}..{max}"),
+            instead: "The lower bound must be below the upper one".into(),
+        });
+    }
+    let shape = builder.nodes[node].shape;
+    let from_zero = non_negative(&builder.nodes, node, 8);
+    let low = Some(min).filter(|low| *low >= -BEYOND && !(from_zero && *low <= 0.0));
+    let high = Some(max).filter(|high| *high <= BEYOND);
+    // (sign, offset): the operation is on sign·x + offset.
+    let (sign, offset, op) = match (low, high) {
+        (None, None) => return Ok(node),
+        (Some(low), None) => (1.0, -low, Op::Relu),
+        (Some(low), Some(high)) => (1.0, -low, Op::Clip { ceiling: high - low }),
+        (None, Some(high)) if from_zero && high > 0.0 => (1.0, 0.0, Op::Clip { ceiling: high }),
+        (None, Some(high)) => (-1.0, high, Op::Relu),
+    };
+    let moved = mapped(builder, call, node, sign, offset)?;
+    let bounded = builder.push(&call.name, op, vec![moved], shape)?;
+    mapped(builder, call, bounded, sign, -sign * offset)
+}
+
+/// Max or Min with a constant.
 fn bound(builder: &mut Builder, call: &Call<'_>, upper: bool) -> Result<Vec<Value>, Reject> {
-    let reject =
-        || Reject::unsupported("only Max with 0, and after it Min with a positive number, are supported");
     let (x, c) = match (call.input(0)?, call.inputs()) {
+        (Value::Activation(_), 1) => return identity(builder, call),
         (Value::Activation(_), 2) => (call.activation(0)?, call.constant(1)?),
         (Value::Constant(c), 2) => (call.activation(1)?, c.as_ref()),
-        _ => return Err(reject()),
+        _ => return Err(Reject::unsupported("only Max and Min with one number are supported")),
     };
-    let [value] = c.to_floats()[..] else { return Err(reject()) };
-    let non_negative = matches!(builder.nodes[x.node].op, Op::Relu | Op::Clip { .. });
-    let op = match upper {
-        false if value == 0.0 => Op::Relu,
-        true if non_negative => clip_op(0.0, value)?,
-        _ => return Err(reject()),
-    };
-    let node = builder.push(&call.name, op, vec![x.node], [0; 3])?;
+    let value = scalar(c)?;
+    let (min, max) = if upper { (f32::NEG_INFINITY, value) } else { (value, f32::INFINITY) };
+    let node = clamped(builder, call, x.node, min, max)?;
     Ok(activation(node, x.view.clone()))
+}
+
+/// `min(max(alpha·x + beta, 0), 1)`.
+fn hard_sigmoid(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let (alpha, beta) = (call.attribute_float("alpha", 0.2), call.attribute_float("beta", 0.5));
+    let node = mapped(builder, call, x.node, alpha, beta)?;
+    let node = clamped(builder, call, node, 0.0, 1.0)?;
+    Ok(activation(node, x.view.clone()))
+}
+
+/// `x` where it is positive, `slope·x` elsewhere: LeakyRelu, and Abs with the slope -1.
+fn sloped(builder: &mut Builder, call: &Call<'_>, slope: f32) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    if !slope.is_finite() {
+        return Err(Reject::invalid("has a slope that is not finite"));
+    }
+    if non_negative(&builder.nodes, x.node, 8) {
+        return Ok(activation(x.node, x.view.clone()));
+    }
+    let shape = builder.nodes[x.node].shape;
+    let op = Op::Prelu { slope: vec![slope; shape[0]] };
+    let node = builder.push(&call.name, op, vec![x.node], shape)?;
+    Ok(activation(node, x.view.clone()))
+}
+
+fn prelu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, slope) = (call.activation(0)?, call.constant(1)?);
+    let values = finite(slope)?;
+    if let [slope] = values[..] {
+        return sloped(builder, call, slope);
+    }
+    let sizes = x.view.sizes();
+    let shape = builder.nodes[x.node].shape;
+    let by_channel = || Reject::unsupported("has slopes that vary within a channel");
+    if broadcast(&sizes, &slope.dims).as_ref() != Some(&sizes) {
+        return Err(Reject::invalid("has slopes that do not fit its input"));
+    }
+    let offset = sizes.len() - slope.dims.len();
+    let mut varying = (0..slope.dims.len()).filter(|&d| slope.dims[d] > 1).map(|d| d + offset);
+    match (varying.next(), varying.next()) {
+        (Some(dim), None) if x.view.is_channels(dim, shape) => {}
+        _ => return Err(by_channel()),
+    }
+    let node = builder.push(&call.name, Op::Prelu { slope: values }, vec![x.node], shape)?;
+    Ok(activation(node, x.view.clone()))
+}
+
+/// Quantisation of the model's own leaves no trace but where its saturation does what an activation did: a lowest integer that
+/// stands for zero makes a ReLU, and a highest one that stands for six a ReLU6. Other bounds are those that the model's
+/// calibration found; they cut what is rarely there, and are left out.
+fn quantize_linear(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let Value::Activation(x) = call.input(0)? else {
+        return Err(Reject::unsupported("its scale is computed by the network"));
+    };
+    if x.quantised.is_some() {
+        return Err(Reject::invalid("quantises what is quantised"));
+    }
+    let (scale, zero) = quantisation(call)?;
+    let (low, high) = call.quantised_range()?;
+    let mut node = x.node;
+    let is_input = |node: NodeId| matches!(builder.nodes[node].op, Op::Input);
+    let plain = x.finish == Finish::None && !is_input(node) && !non_negative(&builder.nodes, node, 8);
+    if plain && zero == low {
+        const SIX: f32 = 6.0;
+        let top = (high - low) as f32 * scale;
+        let six = (SIX - 2.0 * scale..SIX + scale).contains(&top);
+        let op = if six { Op::Clip { ceiling: SIX } } else { Op::Relu };
+        let shape = builder.nodes[node].shape;
+        node = builder.push(&call.name, op, vec![node], shape)?;
+    }
+    Ok(vec![Value::Activation(Activation { node, quantised: Some((scale, zero)), ..x.clone() })])
+}
+
+fn dequantize_linear(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let Value::Activation(x) = call.input(0)? else {
+        return Err(Reject::unsupported("its scale is computed by the network"));
+    };
+    let quantised = quantisation(call)?;
+    match x.quantised {
+        Some(made) if made == quantised => {
+            Ok(vec![Value::Activation(Activation { quantised: None, ..x.clone() })])
+        }
+        Some(_) => {
+            Err(Reject::unsupported("has another scale or zero point than the QuantizeLinear before it"))
+        }
+        None => Err(Reject::instead(
+            "takes integers that no QuantizeLinear made",
+            "Export with a float input, or the float model",
+        )),
+    }
+}
+
+/// Scale and zero point of an activation.
+fn quantisation(call: &Call<'_>) -> Result<(f32, i64), Reject> {
+    let [scale] = finite(call.constant(1)?)?[..] else {
+        return Err(Reject::unsupported("quantises a value of the network by channel"));
+    };
+    let zero = if call.has_input(2) { call.constant_ints(2)? } else { vec![0] };
+    match zero[..] {
+        [zero] if scale > 0.0 => Ok((scale, zero)),
+        _ => Err(Reject::invalid("has a scale that is not positive, or several zero points")),
+    }
+}
+
+/// How Resize chooses pixels.
+struct Nearest<'a> {
+    coordinates: &'a str,
+    rounding: &'a str,
+}
+
+impl Nearest<'_> {
+    /// Which of `size` pixels each of `count` takes; in single precision, as ONNX Runtime computes it.
+    fn indices(&self, size: usize, count: usize, scale: f32) -> Result<Vec<usize>, Reject> {
+        let place = |at: f32| match self.coordinates {
+            "half_pixel" => Ok((at + 0.5) / scale - 0.5),
+            "pytorch_half_pixel" => Ok(if count > 1 { (at + 0.5) / scale - 0.5 } else { 0.0 }),
+            "asymmetric" => Ok(at / scale),
+            "tf_half_pixel_for_nn" => Ok((at + 0.5) / scale),
+            "align_corners" if count == 1 => Ok(0.0),
+            "align_corners" => Ok(at * (size - 1) as f32 / (count - 1) as f32),
+            other => Err(Reject::Unsupported {
+                reason: format!("has the coordinate transformation {other:?}"),
+                instead: "Use asymmetric or half_pixel".into(),
+            }),
+        };
+        let round = |place: f32| match self.rounding {
+            "floor" => Ok(place.floor()),
+            "ceil" => Ok(place.ceil()),
+            "round_prefer_ceil" => Ok((place + 0.5).floor()),
+            "round_prefer_floor" => Ok((place - 0.5).ceil()),
+            other => Err(Reject::Invalid(format!("has the rounding {other:?}"))),
+        };
+        let index = |at: usize| Ok(round(place(at as f32)?)?.clamp(0.0, (size - 1) as f32) as usize);
+        (0..count).map(index).collect()
+    }
+}
+
+/// Upsample, and Resize by the nearest pixel.
+fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let mode = call.attribute_text("mode").unwrap_or("nearest");
+    if mode != "nearest" {
+        return Err(Reject::instead(
+            &format!("interpolates (mode {mode:?})"),
+            "Use the mode nearest, or a ConvTranspose, and retrain",
+        ));
+    }
+    let sizes = x.view.sizes();
+    // Before opset 11 there is one rule: rounded down where the size grows, up where it shrinks.
+    let old = call.operator() == "Upsample" || call.opset < 11;
+    let given = |index: usize| -> Result<Option<&Tensor>, Reject> {
+        if !call.has_input(index) {
+            return Ok(None);
+        }
+        call.constant(index).map(|t| Some(t).filter(|t| !t.values.is_empty()))
+    };
+    let (scales, counts) = match old {
+        true if call.has_input(1) => (given(1)?.map(Tensor::to_floats), None),
+        true => (call.attribute("scales").map(|a| a.floats.clone()), None),
+        false => (given(2)?.map(Tensor::to_floats), given(3)?),
+    };
+    let axes: Vec<i64> =
+        call.attribute_ints("axes").map_or_else(|| (0..sizes.len() as i64).collect(), <[i64]>::to_vec);
+    if counts.is_some() && !matches!(call.attribute_text("keep_aspect_ratio_policy"), None | Some("stretch"))
+    {
+        return Err(Reject::unsupported("keeps the aspect ratio"));
+    }
+    let counts = match counts {
+        Some(counts) => {
+            Some(counts.to_ints().ok_or_else(|| Reject::invalid("has sizes that are no integers"))?)
+        }
+        None => None,
+    };
+    let length = scales.as_ref().map(Vec::len).or(counts.as_ref().map(Vec::len));
+    if length != Some(axes.len()) {
+        return Err(Reject::invalid("has another number of scales or sizes than dimensions"));
+    }
+    let mut resized = x.clone();
+    for (i, &axis) in axes.iter().enumerate() {
+        let dim = wrap(axis, sizes.len()).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+        let size = sizes[dim];
+        let (scale, count) = match (&scales, &counts) {
+            (Some(scales), _) => (scales[i], (size as f32 * scales[i]).floor()),
+            (None, Some(counts)) => (counts[i] as f32 / size as f32, counts[i] as f32),
+            (None, None) => (1.0, size as f32),
+        };
+        if !(scale.is_finite() && scale > 0.0 && (1.0..=1e6).contains(&count)) {
+            return Err(Reject::Unsupported {
+                reason: format!("resizes a dimension of {size} by {scale}"),
+                instead: String::new(),
+            });
+        }
+        let nearest = Nearest {
+            coordinates: match old {
+                true => "asymmetric",
+                false => call.attribute_text("coordinate_transformation_mode").unwrap_or("half_pixel"),
+            },
+            rounding: match old {
+                true if scale < 1.0 => "ceil",
+                true => "floor",
+                false => call.attribute_text("nearest_mode").unwrap_or("round_prefer_floor"),
+            },
+        };
+        let indices = nearest.indices(size, count as usize, scale)?;
+        resized = select(builder, call, &resized, dim, &indices)?;
+    }
+    Ok(vec![Value::Activation(resized)])
 }
 
 /// `x·mul + add` with constants given in the ONNX tensor's shape.
@@ -342,12 +717,23 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
                 _ => affine(builder, call, x, c, |v| (v, 0.0)),
             }
         }
+        (Value::Activation(a), Value::Activation(b)) if operator == "Mul" && a.node == b.node => {
+            Err(Reject::instead(
+                "squares a value of the network",
+                "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its \
+                 length",
+            ))
+        }
         (Value::Activation(_), Value::Activation(_)) if operator == "Mul" => Err(Reject::instead(
             "multiplies two values of the network",
             "Squeeze-and-excitation and self-gating are not supported: use a variant without (EfficientNet-Lite, MobileNetV2)",
         )),
+        _ if operator == "Div" => Err(Reject::instead(
+            "divides by a value of the network",
+            "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its length",
+        )),
         _ => Err(Reject::instead(
-            &format!("{operator} is supported with a constant on its right"),
+            &format!("{operator} is supported with a constant"),
             "The difference of two values can be had by changing the sign of the weights before one",
         )),
     }
@@ -386,11 +772,7 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             };
             let left = materialise(builder, &call.name, &sum, shape)?;
             let right = materialise(builder, &call.name, other, shape)?;
-            sum = Activation {
-                node: builder.push(&call.name, Op::Add, vec![left, right], shape)?,
-                view,
-                softmax: false,
-            };
+            sum = Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view);
         } else {
             sum.node = builder.push(&call.name, Op::Add, vec![sum.node, other.node], shape)?;
         }
@@ -400,8 +782,19 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 
 fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    if call.attribute_int("training_mode", 0) != 0 {
-        return Err(Reject::instead("is in training mode", "Export the model in evaluation mode"));
+    // Until opset 13, results beyond the first mean training.
+    let results = call.proto.output.iter().filter(|name| !name.is_empty()).count();
+    if call.attribute_int("training_mode", 0) != 0 || results > 1 {
+        return Err(Reject::instead(
+            "is in training mode: it would normalise by the batch's own mean and variance",
+            "Export the model in evaluation mode (in PyTorch: model.eval() before torch.onnx.export)",
+        ));
+    }
+    if call.opset < 9 && call.attribute_int("spatial", 1) != 1 {
+        return Err(Reject::instead(
+            "has parameters by place (spatial = 0)",
+            "Parameters by channel are supported",
+        ));
     }
     let epsilon = f64::from(call.attribute_float("epsilon", 1e-5));
     let parameter = |index| finite(call.constant(index)?);
@@ -416,10 +809,10 @@ fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Val
         x.clone()
     } else if let [1, len] = sizes[..] {
         let node = materialise(builder, &call.name, x, [len, 1, 1])?;
-        Activation { node, view: View::vector(len, 2), softmax: false }
+        Activation::new(node, View::vector(len, 2))
     } else {
         let node = as_image(builder, call, x)?;
-        Activation { node, view: View::natural(builder.nodes[node].shape), softmax: false }
+        Activation::new(node, View::natural(builder.nodes[node].shape))
     };
     let mul: Vec<f64> =
         scale.iter().zip(&variance).map(|(&s, &v)| f64::from(s) / (f64::from(v) + epsilon).sqrt()).collect();
@@ -462,6 +855,106 @@ fn window_pads(
         Some("SAME_LOWER") => Ok(same(false)),
         Some(other) => Err(Reject::Invalid(format!("has auto_pad {other:?}"))),
     }
+}
+
+/// A transposed convolution is one with its kernel turned round, over pixels that are spread with zeros between.
+fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let node = as_image(builder, call, call.activation(0)?)?;
+    let input = builder.nodes[node].shape;
+    let weights = call.constant(1)?;
+    let [channels, per_group, kh, kw] = weights.dims[..] else {
+        return Err(Reject::unsupported("its weights have another rank than 4"));
+    };
+    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
+    if kernel != [0, 0] && kernel != [kh, kw] {
+        return Err(Reject::invalid("has a kernel_shape that its weights have not"));
+    }
+    let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
+    let fits = groups > 0 && channels == input[0] && channels.is_multiple_of(groups);
+    let out_channels = per_group.checked_mul(groups).filter(|&c| fits && c > 0 && kh * kw > 0);
+    let out_channels =
+        out_channels.ok_or_else(|| Reject::invalid("has weights that do not fit its input's channels"))?;
+    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; out_channels] };
+    if bias.len() != out_channels {
+        return Err(Reject::invalid("has a bias of another number than channels"));
+    }
+    let (stride, dilation) = (call.sizes::<2>("strides", 1, 1)?, call.sizes::<2>("dilations", 1, 1)?);
+    let more = call.sizes::<2>("output_padding", 0, 0)?;
+    let extent = [(kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1];
+    let spread = [0, 1].map(|axis| (input[axis + 1] - 1) * stride[axis] + 1);
+    let whole = [0, 1].map(|axis| spread[axis] + extent[axis] - 1 + more[axis]);
+    let wanted = match call.attribute_ints("output_shape") {
+        Some([.., h, w]) => {
+            let size = |v: i64| usize::try_from(v).ok().filter(|&v| v > 0);
+            let sizes = size(*h).zip(size(*w));
+            let (h, w) = sizes.ok_or_else(|| Reject::invalid("has an output_shape out of range"))?;
+            Some([h, w])
+        }
+        Some(_) => return Err(Reject::invalid("has an output_shape of another rank")),
+        None => None,
+    };
+    let auto = call.attribute_text("auto_pad").unwrap_or("NOTSET");
+    let wanted = match (wanted, auto) {
+        (None, "SAME_UPPER" | "SAME_LOWER") => Some([0, 1].map(|axis| input[axis + 1] * stride[axis])),
+        (wanted, _) => wanted,
+    };
+    let cut: [usize; 4] = match wanted {
+        Some(wanted) => {
+            let mut cut = [0; 4];
+            for axis in 0..2 {
+                let total = whole[axis].checked_sub(wanted[axis]);
+                let total = total
+                    .ok_or_else(|| Reject::unsupported("has an output larger than its kernel reaches"))?;
+                cut[axis] = if auto == "SAME_UPPER" { total / 2 } else { total - total / 2 };
+                cut[axis + 2] = total - cut[axis];
+            }
+            cut
+        }
+        None if auto == "VALID" => [0; 4],
+        None => call.sizes::<4>("pads", 0, 0)?,
+    };
+    // Around the spread pixels, the kernel's reach less what is cut: zeros, or fewer pixels.
+    let (mut axes, mut pads): ([Vec<Option<usize>>; 3], _) = (Default::default(), [0; 4]);
+    for axis in 0..2 {
+        let sides = [
+            (extent[axis] - 1) as i64 - cut[axis] as i64,
+            (extent[axis] - 1 + more[axis]) as i64 - cut[axis + 2] as i64,
+        ];
+        let [fewer_before, fewer_after] = sides.map(|side| (-side).max(0) as usize);
+        (pads[axis], pads[axis + 2]) = (sides[0].max(0) as usize, sides[1].max(0) as usize);
+        let pixels = fewer_before..spread[axis].saturating_sub(fewer_after);
+        if pixels.is_empty() {
+            return Err(Reject::invalid("has pads that leave nothing"));
+        }
+        if pixels.len() > crate::validate::MAX_ELEMENTS {
+            return Err(Reject::TooLarge("values"));
+        }
+        let place = |at: usize| at.is_multiple_of(stride[axis]).then_some(at / stride[axis]);
+        axes[axis + 1] = pixels.map(place).collect();
+    }
+    let node = select_axes(builder, &call.name, node, axes)?;
+    let values = finite(weights)?;
+    let (ins, area) = (channels / groups, kh * kw);
+    let mut turned = Vec::with_capacity(values.len());
+    for out in 0..out_channels {
+        for c in 0..ins {
+            let at = ((out / per_group * ins + c) * per_group + out % per_group) * area;
+            turned.extend(values[at..at + area].iter().rev());
+        }
+    }
+    let spec = network::Linear {
+        out_channels,
+        kernel: [kh, kw],
+        stride: [1, 1],
+        dilation,
+        pads,
+        groups,
+        shift: 0,
+        max_exponent: 0,
+    };
+    let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
+    let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
+    Ok(activation(node, View::natural(builder.nodes[node].shape)))
 }
 
 fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -752,25 +1245,23 @@ fn concat(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
     Ok(activation(node, View::with_layout(builder.nodes[node].shape, &layout)))
 }
 
-/// For an operator that works dimension by dimension: the node's axis of each dimension after the batch.
-fn axes_of(builder: &Builder, x: &Activation) -> Result<Vec<usize>, Reject> {
-    let layout = x.view.layout(builder.nodes[x.node].shape);
-    layout.ok_or_else(|| Reject::unsupported("its input is flattened or regrouped"))
-}
-
 fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let mode = call.attribute_text("mode").unwrap_or("constant");
-    if mode != "constant" {
-        return Err(Reject::instead(&format!("pads by {mode:?}"), "Pad with zeros and retrain"));
+    if !["constant", "reflect", "edge", "wrap"].contains(&mode) {
+        return Err(Reject::Invalid(format!("pads by {mode:?}")));
     }
     let value = match call.attribute("value") {
         Some(attribute) => attribute.f.unwrap_or(0.0),
         None if call.has_input(2) => call.constant(2)?.to_floats().first().copied().unwrap_or(0.0),
         None => 0.0,
     };
-    if value != 0.0 {
-        return Err(Reject::instead(&format!("pads with {value}"), "Only padding with zeros is supported"));
+    let value = if mode == "constant" { value } else { 0.0 };
+    if !value.is_finite() {
+        return Err(Reject::instead(
+            &format!("pads with {value}"),
+            "Let the max-pooling that follows pad: its padding never wins",
+        ));
     }
     let pads = call.ints("pads", 1)?.ok_or_else(|| Reject::invalid("has no pads"))?;
     let rank = x.view.rank();
@@ -796,14 +1287,64 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if by_dim[0] != [0, 0] {
         return Err(Reject::unsupported("pads the batch"));
     }
-    let layout = axes_of(builder, x)?;
+    let (mut node, layout) = laid_out(builder, call, x)?;
     let (mut before, mut after) = ([0; 3], [0; 3]);
     for (dim, &axis) in layout.iter().enumerate() {
         [before[axis], after[axis]] = by_dim[dim + 1];
     }
-    let node =
-        builder.push(&call.name, Op::Rearrange(Rearrange::Pad { before, after }), vec![x.node], [0; 3])?;
+    if mode == "constant" {
+        // Another value is zero once it is taken away.
+        node = shifted(builder, call, node, -value)?;
+        node =
+            builder.push(&call.name, Op::Rearrange(Rearrange::Pad { before, after }), vec![node], [0; 3])?;
+        node = shifted(builder, call, node, value)?;
+    } else {
+        let shape = builder.nodes[node].shape;
+        let mut axes: [Vec<Option<usize>>; 3] = Default::default();
+        for (axis, picks) in axes.iter_mut().enumerate() {
+            let size = shape[axis];
+            if mode == "reflect" && before[axis].max(after[axis]) >= size {
+                return Err(Reject::unsupported("reflects more than there is"));
+            }
+            *picks = (0..before[axis] + size + after[axis])
+                .map(|at| match mode {
+                    "edge" => Some(at.saturating_sub(before[axis]).min(size - 1)),
+                    "wrap" => Some((at + before[axis] * (size - 1)) % size),
+                    // Back and forth.
+                    _ => {
+                        let at = at.abs_diff(before[axis]);
+                        Some(if at < size { at } else { 2 * (size - 1) - at })
+                    }
+                })
+                .collect();
+        }
+        node = select_axes(builder, &call.name, node, axes)?;
+    }
     Ok(activation(node, View::with_layout(builder.nodes[node].shape, &layout)))
+}
+
+/// A node's value and a number.
+fn shifted(builder: &mut Builder, call: &Call<'_>, node: NodeId, add: f32) -> Result<NodeId, Reject> {
+    mapped(builder, call, node, 1.0, add)
+}
+
+/// `x·mul + add` for a node's value.
+fn mapped(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    mul: f32,
+    add: f32,
+) -> Result<NodeId, Reject> {
+    if !(mul.is_finite() && add.is_finite()) {
+        return Err(Reject::invalid("has a parameter that is not finite"));
+    }
+    if (mul, add) == (1.0, 0.0) {
+        return Ok(node);
+    }
+    let shape = builder.nodes[node].shape;
+    let affine = Affine { mul: vec![mul; shape[0]], add: Bias::PerChannel(vec![add; shape[0]]) };
+    builder.push(&call.name, Op::Affine(affine), vec![node], shape)
 }
 
 /// Cuts a range (first index, count, step) out of each ONNX dimension.
@@ -811,20 +1352,93 @@ fn cut(
     builder: &mut Builder,
     call: &Call<'_>,
     x: &Activation,
-    ranges: &[(usize, usize, usize)],
+    ranges: &[SliceRange],
 ) -> Result<Value, Reject> {
+    let mut rest = x.clone();
+    for (dim, &range) in ranges.iter().enumerate() {
+        let indices: Vec<usize> = slice_indices(range).collect();
+        rest = select(builder, call, &rest, dim, &indices)?;
+    }
+    Ok(Value::Activation(rest))
+}
+
+/// Indices of one dimension, that are known.
+fn gather(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, indices) = (call.activation(0)?, call.constant(1)?);
     let sizes = x.view.sizes();
-    if ranges.iter().zip(&sizes).all(|(&(_, len, _), &size)| len == size) {
-        return Ok(Value::Activation(x.clone()));
+    let dim = wrap(call.attribute_int("axis", 0), sizes.len())
+        .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+    let chosen = indices.to_ints().and_then(|v| v.into_iter().map(|i| wrap(i, sizes[dim])).collect());
+    let chosen: Vec<usize> = chosen.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+    if chosen.is_empty() {
+        return Err(Reject::unsupported("gathers nothing"));
     }
-    let layout = axes_of(builder, x)?;
-    let (mut start, mut step, mut declared) = ([0; 3], [1; 3], builder.nodes[x.node].shape);
-    for (&axis, &range) in layout.iter().zip(&ranges[1..]) {
-        (start[axis], declared[axis], step[axis]) = range;
+    let gathered = select(builder, call, x, dim, &chosen)?;
+    let sizes = [&sizes[..dim], &indices.dims, &sizes[dim + 1..]].concat();
+    let view = gathered.view.reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
+    Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Indices of the first dimensions, as long as they are all combinations of some of each.
+fn gather_nd(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, indices) = (call.activation(0)?, call.constant(1)?);
+    let sizes = x.view.sizes();
+    let values = indices.to_ints().ok_or_else(|| Reject::invalid("has indices that are no integers"))?;
+    let Some((&depth, shape)) = indices.dims.split_last() else {
+        return Err(Reject::invalid("has indices without dimensions"));
+    };
+    if depth == 0 || depth > sizes.len() || values.is_empty() {
+        return Err(Reject::invalid("has another number of indices than dimensions"));
     }
-    let op = Op::Rearrange(Rearrange::Slice { start, step });
-    let node = builder.push(&call.name, op, vec![x.node], declared)?;
-    Ok(Value::Activation(Activation { node, view: View::with_layout(declared, &layout), softmax: false }))
+    if call.attribute_int("batch_dims", 0) != 0 {
+        return Err(Reject::unsupported("gathers by batch"));
+    }
+    // The first dimension's indices vary slowest: each is constant over runs, which then repeat.
+    let mut gathered = x.clone();
+    let mut rest = values.len() / depth;
+    for (dim, &size) in sizes[..depth].iter().enumerate() {
+        let column: Option<Vec<usize>> =
+            values.iter().skip(dim).step_by(depth).map(|&i| wrap(i, size)).collect();
+        let column = column.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+        let runs = |inner: &usize| {
+            let whole = rest.is_multiple_of(*inner);
+            whole && column.iter().enumerate().all(|(n, &i)| i == column[n % rest / inner * inner])
+        };
+        let inner = if dim + 1 == depth { Some(1) } else { (1..=rest).rev().find(runs) };
+        let inner = inner.filter(runs);
+        let inner =
+            inner.ok_or_else(|| Reject::unsupported("gathers other than all combinations of indices"))?;
+        let chosen: Vec<usize> = column[..rest].iter().copied().step_by(inner).collect();
+        gathered = select(builder, call, &gathered, dim, &chosen)?;
+        rest = inner;
+    }
+    let sizes = [shape, &sizes[depth..]].concat();
+    let view = gathered.view.reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
+    Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Repeats along dimensions of size one.
+fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, shape) = (call.activation(0)?, call.constant_ints(1)?);
+    let shape: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let sizes = x.view.sizes();
+    let wide = shape.and_then(|shape| broadcast(&sizes, &shape));
+    let wide = wide.ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
+    let mut padded = vec![1; wide.len() - sizes.len()];
+    padded.extend(&sizes);
+    let view = x.view.reshaped(&padded).ok_or_else(|| Reject::unsupported("expands a flattened value"))?;
+    let mut expanded = Activation { view, ..x.clone() };
+    for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
+        if to != from {
+            if to > crate::validate::MAX_ELEMENTS {
+                return Err(Reject::TooLarge("values"));
+            }
+            expanded = select(builder, call, &expanded, dim, &vec![0; to])?;
+        }
+    }
+    Ok(vec![Value::Activation(expanded)])
 }
 
 fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -854,7 +1468,7 @@ fn split(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let mut first = 0;
     let mut values = Vec::with_capacity(outputs);
     for length in lengths {
-        let mut ranges: Vec<(usize, usize, usize)> = sizes.iter().map(|&s| (0, s, 1)).collect();
+        let mut ranges: Vec<SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
         ranges[axis] = (first, length, 1);
         values.push(cut(builder, call, x, &ranges)?);
         first += length;
@@ -909,14 +1523,28 @@ fn unsqueeze(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 }
 
 fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let x = call.activation(0)?;
+    // As in `regroup`.
+    let Value::Activation(x) = call.input(0)? else {
+        return Err(Reject::unsupported("its input is constant"));
+    };
     let rank = x.view.rank();
     let perm: Vec<usize> = match call.attribute_ints("perm") {
         Some(perm) => perm.iter().filter_map(|&p| wrap(p, rank)).collect(),
         None => (0..rank).rev().collect(),
     };
     let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?;
-    Ok(activation(x.node, view))
+    Ok(vec![Value::Activation(Activation { view, ..x.clone() })])
+}
+
+fn sigmoid(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    if !call.last {
+        return Err(Reject::instead(
+            "a sigmoid is supported as the model's last operator only",
+            instead("Sigmoid"),
+        ));
+    }
+    Ok(vec![Value::Activation(Activation { finish: Finish::Sigmoid, ..x.clone() })])
 }
 
 fn softmax(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -932,5 +1560,5 @@ fn softmax(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             "A softmax over all classes is supported",
         ));
     }
-    Ok(vec![Value::Activation(Activation { softmax: true, ..x.clone() })])
+    Ok(vec![Value::Activation(Activation { finish: Finish::Softmax, ..x.clone() })])
 }

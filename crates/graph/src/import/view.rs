@@ -148,6 +148,61 @@ impl View {
         })
     }
 
+    /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what is
+    /// left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
+    pub(super) fn selected(
+        &self,
+        shape: Shape,
+        dim: usize,
+        indices: &[usize],
+    ) -> Option<(usize, Vec<usize>, View)> {
+        let (&first, &last) = (self.dims[dim].first()?, self.dims[dim].last()?);
+        let own = first..last + 1;
+        if !self.dims[dim].iter().copied().eq(own.clone()) {
+            return None;
+        }
+        let axes = self.by_axis(shape);
+        let axis = axes.iter().position(|atoms| atoms.contains(&first) && atoms.contains(&last))?;
+        let size = self.product(&self.dims[dim]);
+        let outer: usize = axes[axis].iter().filter(|&&a| a < first).map(|&a| self.atoms[a]).product();
+        let inner: usize = axes[axis].iter().filter(|&&a| a > last).map(|&a| self.atoms[a]).product();
+        let picks = (0..outer).flat_map(|o| {
+            indices.iter().flat_map(move |&i| (0..inner).map(move |k| (o * size + i) * inner + k))
+        });
+        // One atom, or none, takes the place of the old ones.
+        let new = usize::from(indices.len() > 1);
+        let mut atoms = self.atoms.clone();
+        atoms.splice(own.clone(), (0..new).map(|_| indices.len()));
+        let renumber = |a: &usize| if *a > last { a + new - own.len() } else { *a };
+        let dims = self.dims.iter().enumerate().map(|(d, atoms)| match d == dim {
+            true => (first..first + new).collect(),
+            false => atoms.iter().map(renumber).collect(),
+        });
+        Some((axis, picks.collect(), View { dims: dims.collect(), atoms }))
+    }
+
+    /// If bringing the node's values, of this shape, into the ONNX tensor's order moves them within each axis alone: by axis, where
+    /// each index comes from.
+    pub(super) fn by_axis_order(&self, shape: Shape) -> Option<[Vec<usize>; 3]> {
+        let axes = self.by_axis(shape);
+        let mut order = self.order().into_iter();
+        let mut places: [Vec<usize>; 3] = Default::default();
+        for (axis, atoms) in axes.iter().enumerate() {
+            let moved: Vec<usize> = order.by_ref().take(atoms.len()).collect();
+            let mut sorted = moved.clone();
+            sorted.sort_unstable();
+            if sorted != *atoms {
+                return None;
+            }
+            let stride = |atom: usize| atoms.iter().filter(|&&a| a > atom).map(|&a| self.atoms[a]).product();
+            places[axis] = moved.iter().fold(vec![0], |places, &atom| {
+                let stride: usize = stride(atom);
+                places.iter().flat_map(|p| (0..self.atoms[atom]).map(move |i| p + i * stride)).collect()
+            });
+        }
+        Some(places)
+    }
+
     /// Whether dimension `dim` is exactly the node's channels.
     pub(super) fn is_channels(&self, dim: usize, shape: Shape) -> bool {
         self.dims[dim] == self.by_axis(shape)[0]
@@ -293,6 +348,24 @@ mod tests {
         let view = view.transposed(&[0, 2, 1, 3, 4]).unwrap().reshaped(&[1, 6, 4, 5]).unwrap();
         assert_eq!(view.permutation(), Some(([2, 3, 20], [1, 0, 2])));
         assert_eq!(view.layout([6, 4, 5]), None);
+        let within = [vec![0, 3, 1, 4, 2, 5], (0..4).collect(), (0..5).collect()];
+        assert_eq!(view.by_axis_order([6, 4, 5]), Some(within));
+        assert_eq!(
+            View::natural([3, 4, 5]).transposed(&[0, 2, 3, 1]).unwrap().by_axis_order([3, 4, 5]),
+            None
+        );
+    }
+
+    #[test]
+    fn a_part_of_an_axis_is_picked() {
+        // One of two halves, interleaved: channels 1, 3, 5.
+        let view = View::natural([6, 4, 5]).reshaped(&[3, 2, 20]).unwrap().transposed(&[1, 0, 2]).unwrap();
+        let (axis, picks, rest) = view.selected([6, 4, 5], 0, &[1]).unwrap();
+        assert_eq!((axis, picks, rest.sizes()), (0, vec![1, 3, 5], vec![1, 3, 20]));
+        let (axis, picks, rest) = view.selected([6, 4, 5], 1, &[2, 0]).unwrap();
+        assert_eq!((axis, picks, rest.sizes()), (0, vec![4, 5, 0, 1], vec![2, 2, 20]));
+        // Rows and columns together are no one axis.
+        assert!(view.selected([6, 4, 5], 2, &[0]).is_none());
     }
 
     #[test]

@@ -59,6 +59,8 @@ fn links(graph: &Graph) -> Vec<Link> {
                     {
                         through.push(next);
                     }
+                    // Channels as they are.
+                    Op::Rearrange(Rearrange::Select { axes }) if axes[0].is_empty() => through.push(next),
                     _ => return None,
                 }
                 if !linear(&next) {
@@ -186,7 +188,8 @@ mod tests {
             ],
             affine: vec![],
             channels_last: false,
-            softmax: false,
+            layout_dims: vec![],
+            outputs: vec![],
         };
         graph.nodes[6].shape = [2, 3, 3];
         let input = [0.5, -0.25, 1.0, 0.75, -0.5, 0.125, 0.3, -0.9];

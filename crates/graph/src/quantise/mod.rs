@@ -418,8 +418,9 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
             image: options.image.clone(),
             affine: graph.affine.clone(),
             channels_last: graph.channels_last,
+            layout_dims: graph.layout_dims.clone(),
         },
-        output: OutputSpec { scale: 1.0, softmax: graph.softmax, labels: options.labels.clone() },
+        output: OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: options.labels.clone() },
     }
 }
 

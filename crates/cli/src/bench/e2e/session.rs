@@ -248,8 +248,9 @@ mod tests {
                 image: ImageSpec::default(),
                 affine: vec![],
                 channels_last: false,
+                layout_dims: vec![],
             },
-            output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
+            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
         };
         let weights = |count: usize, out: usize| {
             Some(Weights {
