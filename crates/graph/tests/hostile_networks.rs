@@ -1,6 +1,6 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Shape,
+    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Resize, Seen, Shape,
     Weights, Window,
 };
 use jaguar_graph::reference;
@@ -53,7 +53,13 @@ fn sample() -> Network {
         activation_bits: 16,
         weight_bits: 12,
         nodes,
-        input: InputSpec { scale: 100.0, image, affine: vec![(1.0, 0.0); 4], channels_last: false },
+        input: InputSpec {
+            scale: 100.0,
+            image,
+            affine: vec![(1.0, 0.0); 4],
+            channels_last: false,
+            seen: Some(Seen { lowest: -1.0, highest: 1.0 }),
+        },
         output: OutputSpec { scale: 50.0, softmax: true, labels: vec!["label".into(); 5] },
     }
 }

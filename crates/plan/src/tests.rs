@@ -38,7 +38,13 @@ fn network() -> Network {
                 shape,
             })
             .collect(),
-        input: InputSpec { scale: 1.0, image: ImageSpec::default(), affine: vec![], channels_last: false },
+        input: InputSpec {
+            scale: 1.0,
+            image: ImageSpec::default(),
+            affine: vec![],
+            channels_last: false,
+            seen: None,
+        },
         output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
     }
 }

@@ -416,6 +416,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
             image: options.image.clone(),
             affine: graph.affine.clone(),
             channels_last: graph.channels_last,
+            seen: None,
         },
         output: OutputSpec { scale: 1.0, softmax: graph.softmax, labels: options.labels.clone() },
     }

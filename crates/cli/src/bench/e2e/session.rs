@@ -248,6 +248,7 @@ mod tests {
                 image: ImageSpec::default(),
                 affine: vec![],
                 channels_last: false,
+                seen: None,
             },
             output: OutputSpec { scale: 1.0, softmax: false, labels: vec![] },
         };
