@@ -83,6 +83,15 @@ fn in_one_line(error: &anyhow::Error) -> String {
     text
 }
 
+/// The most threads that may be asked for.
+const MAX_THREADS: usize = 1024;
+
+/// A number of threads, for the command line.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let threads = text.parse().ok().filter(|n| *n <= MAX_THREADS);
+    threads.ok_or_else(|| format!("a number up to {MAX_THREADS} is needed (0: one per core)"))
+}
+
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
 fn set_threads(threads: usize) -> anyhow::Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
