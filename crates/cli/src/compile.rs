@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::agreement::{Agreement, agreement, private_agreement};
+use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_file};
@@ -168,13 +168,12 @@ pub fn run(args: &Args) -> Result<()> {
         "--accuracy-bound must be more than 0 percent"
     );
     let bound = args.accuracy_bound / 100.0;
+    phases.finish();
     let files = picture::collect(&args.calibrate)?;
-    phases.begin(format!("reading {} samples", files.len()));
-    let images = tensors(&files, &image, shape, graph.channels_last)?;
-    let tested = match args.test.as_slice() {
-        [] => Vec::new(),
-        test => tensors(&picture::collect(test)?, &image, shape, graph.channels_last)?,
-    };
+    let test_files = picture::collect(&args.test)?;
+    phases.begin(format!("reading {} samples", files.len() + test_files.len()));
+    let images = tensors(&files, &image, shape, graph.channels_last, &phases)?;
+    let tested = tensors(&test_files, &image, shape, graph.channels_last, &phases)?;
     phases.finish();
     if images.len() < 10 {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
@@ -223,9 +222,9 @@ pub fn run(args: &Args) -> Result<()> {
     if with_images && raw_pixels(args, &model.network, check.largest_logit) {
         let seen = model.network.input.seen.map(|s| s.to_string()).unwrap_or_default();
         eprintln!(
-            "warning: the network gets raw pixels, {seen}, and its logits reach {:.0}: if it was trained on scaled ones, its answers are \
-             wrong. --pixel-scale, --mean and --std scale them (torchvision's networks: --pixel-scale 0.00392157 --mean \
-             0.485,0.456,0.406 --std 0.229,0.224,0.225)",
+            "warning: the network gets raw pixels, {seen}, and its logits reach {:.0}: if it was trained on scaled ones, \
+             its answers are wrong. --pixel-scale, --mean and --std scale them (torchvision's networks: --pixel-scale \
+             0.00392157 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225)",
             check.largest_logit
         );
     }
@@ -287,7 +286,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Only a compiled model is overwritten: neither the network that it comes from nor anything else that somebody may miss.
+/// Only a compiled model is overwritten: neither the network that it comes from nor anything else that somebody may
+/// miss.
 fn check_output(path: &Path) -> Result<()> {
     let shown = path.display();
     match std::fs::metadata(path) {
@@ -308,8 +308,8 @@ fn check_output(path: &Path) -> Result<()> {
 /// Larger values than a network has that was trained on numbers around zero.
 const RAW: f32 = 50.0;
 
-/// Whether images most likely lack the preprocessing that the network was trained with: nothing was said of it, the network does
-/// not scale them itself, and its logits are out of all proportion.
+/// Whether images most likely lack the preprocessing that the network was trained with: nothing was said of it, the
+/// network does not scale them itself, and its logits are out of all proportion.
 fn raw_pixels(args: &Args, network: &Network, largest_logit: f64) -> bool {
     let all = |values: &[f32], default: f32| values.iter().all(|v| *v == default);
     let unsaid = args.pixel_scale == 1.0 && all(&args.mean, 0.0) && all(&args.std, 1.0);
@@ -317,7 +317,7 @@ fn raw_pixels(args: &Args, network: &Network, largest_logit: f64) -> bool {
     unsaid && network.input.affine.is_empty() && large && largest_logit > f64::from(RAW)
 }
 
-/// [`agreement`], and where it is.
+/// Agreement with the float model, and how far the check is.
 fn checked(
     graph: &Graph,
     model: &Model,
@@ -326,16 +326,27 @@ fn checked(
     phases: &mut Phases,
 ) -> Result<Agreement> {
     phases.begin(format!("checking {} {what} against the float model", images.len()));
-    let found = agreement(graph, model, images)?;
+    let found = agreement_heard(graph, model, images, &mut |done| phases.done(done, images.len()))?;
     phases.finish();
     Ok(found)
 }
 
-fn tensors(files: &[PathBuf], image: &ImageSpec, shape: Shape, channels_last: bool) -> Result<Vec<Vec<f32>>> {
-    let open = |path: &PathBuf| {
-        picture::open(path)?.tensor(image, shape, channels_last).with_context(|| path.display().to_string())
-    };
-    files.iter().map(open).collect()
+fn tensors(
+    files: &[PathBuf],
+    image: &ImageSpec,
+    shape: Shape,
+    channels_last: bool,
+    phases: &Phases,
+) -> Result<Vec<Vec<f32>>> {
+    let mut tensors = Vec::with_capacity(files.len());
+    for path in files {
+        let source = picture::open(path)?;
+        let tensor =
+            source.tensor(image, shape, channels_last).with_context(|| path.display().to_string())?;
+        tensors.push(tensor);
+        phases.done(tensors.len(), files.len());
+    }
+    Ok(tensors)
 }
 
 fn say_agreement(what: &str, inputs: &str, found: &Agreement) {

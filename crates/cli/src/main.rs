@@ -1,5 +1,6 @@
 //! `jaguar`: private inference between two machines.
 
+mod accuracy;
 mod bench;
 mod calibrate;
 mod compile;
@@ -42,6 +43,8 @@ enum Command {
     Serve(serve::Args),
     /// Run both parties here and compare every layer with the plaintext reference.
     Verify(verify::Args),
+    /// Count how often the right class comes out, on labelled pictures.
+    Accuracy(accuracy::Args),
     /// Get the prediction for an image from a server that may not see it.
     Predict(predict::Args),
     /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
@@ -57,6 +60,7 @@ fn main() -> std::process::ExitCode {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -147,8 +147,8 @@ impl Source {
     }
 }
 
-/// The images and tensors among `paths`: files as they are, folders by their content and that of the folders in them, in the
-/// order of their names. What is skipped is named on standard error.
+/// The images and tensors among `paths`: files as they are, folders by their content and that of the folders in them,
+/// in the order of their names. What is skipped is named on standard error.
 pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

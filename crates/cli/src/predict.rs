@@ -28,8 +28,8 @@ pub struct Args {
     /// The server's address and port.
     #[arg(long, default_value = "127.0.0.1:7447")]
     server: String,
-    /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in the model's layout),
-    /// or folders of them.
+    /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
+    /// the model's layout), or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// Where the hint is kept between runs (default: the user's cache folder).
@@ -44,8 +44,8 @@ pub struct Args {
     /// Print what each layer and each phase cost, beside what was predicted.
     #[arg(long)]
     costs: bool,
-    /// One line of JSON per input instead of text: all logits, the whole cost table, and warnings; for an input that cannot be used,
-    /// an error.
+    /// One line of JSON per input instead of text: all logits, the whole cost table, and warnings; for an input that
+    /// cannot be used, an error.
     #[arg(long, conflicts_with = "costs")]
     json: bool,
     /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).

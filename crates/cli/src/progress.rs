@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -83,12 +84,13 @@ fn bar(title: &str, count: &str, total: u64) -> ProgressBar {
 /// The phases of a command on standard error: a spinner on a terminal, elsewhere a line each, and more while one lasts.
 #[derive(Default)]
 pub struct Phases {
+    what: String,
     now: Option<Phasing>,
 }
 
 enum Phasing {
     Spinner(ProgressBar),
-    Lines { end: Sender<()>, thread: JoinHandle<()> },
+    Lines { end: Sender<()>, thread: JoinHandle<()>, done: Arc<Mutex<String>> },
 }
 
 /// How long a phase may be silent where there is no terminal.
@@ -99,6 +101,7 @@ impl Phases {
     pub fn begin(&mut self, what: impl Into<String>) {
         self.finish();
         let what = what.into();
+        self.what.clone_from(&what);
         self.now = Some(if stderr().is_terminal() {
             let style =
                 ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("a well-formed template");
@@ -109,20 +112,35 @@ impl Phases {
             eprintln!("{what} ...");
             let (end, ended) = channel();
             let start = Instant::now();
+            let done = Arc::new(Mutex::new(String::new()));
+            let so_far = Arc::clone(&done);
             let thread = thread::spawn(move || {
                 while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SILENCE) {
-                    eprintln!("{what}, {:.0} s ...", start.elapsed().as_secs_f64());
+                    let done = so_far.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    eprintln!("{what}{done}, {:.0} s ...", start.elapsed().as_secs_f64());
                 }
             });
-            Phasing::Lines { end, thread }
+            Phasing::Lines { end, thread, done }
         });
+    }
+
+    /// How far it is.
+    pub fn done(&self, done: usize, of: usize) {
+        let so_far = format!(", {done}/{of}");
+        match &self.now {
+            Some(Phasing::Spinner(spinner)) => spinner.set_message(format!("{}{so_far}", self.what)),
+            Some(Phasing::Lines { done, .. }) => {
+                *done.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
+            }
+            None => {}
+        }
     }
 
     /// Removes the spinner, so that other output may follow.
     pub fn finish(&mut self) {
         match self.now.take() {
             Some(Phasing::Spinner(spinner)) => spinner.finish_and_clear(),
-            Some(Phasing::Lines { end, thread }) => {
+            Some(Phasing::Lines { end, thread, .. }) => {
                 drop(end);
                 let _ = thread.join();
             }

@@ -28,7 +28,7 @@ pub use crate::message::Reveal;
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of the hint on disk.
+    /// Bytes of the hint, on disk, or in memory where no folder keeps it.
     pub hint_bytes: u64,
     /// Inputs and outputs of all layers together.
     pub values: u64,
@@ -161,8 +161,8 @@ impl Connected {
         self.reveal
     }
 
-    /// Opens the hint (a path is a cache folder that must work) and sets up oblivious transfer. What is missing of the hint comes
-    /// with the first query, layer by layer, or by [`Ready::fetch_hint`].
+    /// Opens the hint (a path is a cache folder that must work) and sets up oblivious transfer. What is missing of the
+    /// hint comes with the first query, layer by layer, or by [`Ready::fetch_hint`].
     ///
     /// # Errors
     /// When the connection or the disk fails, or the server refuses.

@@ -4,7 +4,8 @@
 //! prepares that layer (or all at once, for a client that asks for no query). A download that was cut off goes on at the first
 //! block that is missing or damaged. The file names model and plan, so that it is never used with another.
 //!
-//! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]), memory takes over.
+//! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]),
+//! memory takes over.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -57,10 +58,11 @@ pub fn blocks(plan: &Plan) -> Vec<Block> {
 /// Where a client keeps its hint.
 #[derive(Clone)]
 pub enum Place {
-    /// In the cache folder, and nowhere else: what cannot be kept is an error, and so is a file that another process fetches.
+    /// In the cache folder, and nowhere else: what cannot be kept is an error, and so is a file that another process
+    /// fetches.
     Folder(PathBuf),
-    /// In the cache folder if that can be; else in memory, for this session and those that share it. A file that another process
-    /// is fetching is waited for, but no longer than this.
+    /// In the cache folder if that can be; else in memory, for this session and those that share it. A file that
+    /// another process is fetching is waited for, but no longer than this.
     FolderOrMemory(PathBuf, Duration),
     /// In memory.
     Memory,
@@ -166,7 +168,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens or begins the file, and waits up to `patience` while another process fetches; `waiting` is called if that happens.
+    /// Opens or begins the file, and waits up to `patience` while another process fetches; `waiting` is called if that
+    /// happens.
     fn open(path: PathBuf, patience: Duration, waiting: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
         let io = |e| EngineError::file("opening", &path, e);
         let begin = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
@@ -321,7 +324,7 @@ impl Hint {
             plan: digest,
             or_memory,
         };
-        let in_memory = || begun(Box::new(MemoryStore::default()), 0, nonce, false);
+        let in_memory = || begun(Box::<MemoryStore>::default(), 0, nonce, false);
         let (folder, patience) = match place {
             Place::Memory => return Ok(in_memory()),
             Place::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
@@ -363,7 +366,8 @@ impl Hint {
         }
     }
 
-    /// Where another session of this process finds the hint when it is complete. `folder`: where this one was to keep it.
+    /// Where another session of this process finds the hint when it is complete. `folder`: where this one was to keep
+    /// it.
     pub fn place(&self, folder: &Place) -> Place {
         match self.store.memory() {
             Some(memory) if self.have == self.blocks.len() => Place::Shared(SharedHint {
@@ -402,8 +406,8 @@ impl Hint {
         self.bytes(0..block) + 32 * block as u64
     }
 
-    /// Appends the next block with its hash. Where the disk takes no more, the file is given up: it could never be completed, and
-    /// would keep the disk full.
+    /// Appends the next block with its hash. Where the disk takes no more, the file is given up: it could never be
+    /// completed, and would keep the disk full.
     ///
     /// # Errors
     /// When the hash does not match, or the disk is full and memory may not take over.

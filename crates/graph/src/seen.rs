@@ -1,4 +1,5 @@
-//! How an input's values lie beside those that calibration saw: what lies far outside gives wrong answers without an error.
+//! How an input's values lie beside those that calibration saw: what lies far outside gives wrong answers without an
+//! error.
 
 use std::fmt;
 
@@ -71,8 +72,8 @@ impl fmt::Display for Unusual {
 }
 
 impl InputSpec {
-    /// Whether an input tensor, as [`InputSpec::quantise`] takes it, is unlike those of calibration: well outside their range, cut off
-    /// in a good part, or on a scale much smaller than theirs.
+    /// Whether an input tensor, as [`InputSpec::quantise`] takes it, is unlike those of calibration: well outside their
+    /// range, cut off in a good part, or on a scale much smaller than theirs.
     pub fn unusual(&self, tensor: &[f32], activation_bits: u32) -> Option<Unusual> {
         let (found, calibration) = (Seen::of([tensor])?, self.seen?);
         let margin = MARGIN * calibration.spread();

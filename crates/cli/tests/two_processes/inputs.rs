@@ -49,8 +49,8 @@ fn inputs_unlike_those_of_calibration_are_told() {
     );
 }
 
-/// A folder with a class a folder, as training code has it; files that are no pictures are named, one that is damaged is
-/// reported, and the others are predicted.
+/// A folder with a class a folder, as training code has it; files that are no pictures are named, one that is damaged
+/// is reported, and the others are predicted.
 #[test]
 fn folders_of_pictures() {
     let it = Deployment::new("folders", &[]);

@@ -1,5 +1,6 @@
 //! The `jaguar` command as its users run it: server and client are two processes that share a socket.
 //!
+//! - [`accuracy`]: labelled pictures.
 //! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
@@ -7,6 +8,7 @@
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
+mod accuracy;
 mod cache;
 mod cheetah;
 mod failures;
