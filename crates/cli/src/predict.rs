@@ -172,12 +172,9 @@ pub fn run(args: &Args) -> Result<()> {
         let Some(Next { prepared, session }) = next else {
             return Err(lost.map_or_else(|| anyhow::anyhow!("no connection is left"), Into::into));
         };
-        let (path, Input { integers, warning }) = first;
+        let (path, input) = first;
         let name = path.display().to_string();
-        if let Some(warning) = warning {
-            bars.warning(&format!("{name}: {warning}"));
-        }
-        let (prediction, report, ready) = prepared.run(&integers, &mut bars)?;
+        let (prediction, report, ready) = prepared.run(&input, &mut bars)?;
         bars.finish();
         if let Some(trace) = &mut trace {
             trace.add(session, &name, &report);
@@ -233,20 +230,25 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// `source`, or the next that can be read and is of the network's shape.
+    /// `source`, or the next that can be read and is of the network's shape, as integers. What is unusual about it is told.
     fn that_fit(
         &mut self,
         network: &Network,
         mut source: Option<(&'a Path, Source)>,
         bars: &mut Bars,
-    ) -> Option<(&'a Path, Input)> {
+    ) -> Option<(&'a Path, Vec<i64>)> {
         loop {
             let (path, read) = match source.take() {
                 Some(source) => source,
                 None => self.next(bars)?,
             };
             match read.input(network).with_context(|| path.display().to_string()) {
-                Ok(input) => return Some((path, input)),
+                Ok(Input { integers, warning }) => {
+                    if let Some(warning) = warning {
+                        bars.warning(&format!("{}: {warning}", path.display()));
+                    }
+                    return Some((path, integers));
+                }
                 Err(e) => self.fail(path, e, bars),
             }
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::predictions::{Deployment, answers, logits, number, photo};
-use crate::process::{Process, jaguar};
+use crate::process::{Process, Scratch, jaguar};
 use crate::{WATCHDOG, tiny};
 
 fn text(answer: &Value, key: &str) -> String {
@@ -145,4 +145,33 @@ fn tensors_of_other_types_and_shapes() {
         number(&answers(it.client(&it.server.address, "cache", &[inputs[0]]), 1)[0], "reduced_signs"),
         0
     );
+}
+
+/// A network over a vector takes it as the ONNX file has it, `[1, N]`, and without the batch.
+#[test]
+fn vectors_in_their_own_layout() {
+    let folder = Scratch::new("vector");
+    let [source, model] = ["vector.onnx", "vector.jaguar"].map(|f| folder.path(f));
+    std::fs::write(&source, tiny::vector_onnx()).unwrap();
+    let n = tiny::VECTOR;
+    let data: Vec<u8> = (0..n).flat_map(|i| (i as f32 * 0.7).sin().to_le_bytes()).collect();
+    let files: Vec<String> = [&[n][..], &[1, n], &[n, 1, 1], &[1, n, 1, 1]]
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| {
+            let path = folder.path(&format!("{i}.npy"));
+            std::fs::write(&path, tiny::npy("<f4", shape, &data)).unwrap();
+            path
+        })
+        .collect();
+    let mut compile = vec!["compile", &source, "-o", &model, "--calibrate"];
+    compile.extend(files.iter().map(String::as_str));
+    Process::start(jaguar(&compile)).finish(WATCHDOG).succeeded();
+    let mut verify = vec!["verify", &model];
+    verify.extend(files.iter().map(String::as_str));
+    let checked = Process::start(jaguar(&verify)).finish(WATCHDOG).succeeded();
+    assert!(checked.contains("same class: 4/4"), "{checked}");
+    let other = folder.path("other.npy");
+    std::fs::write(&other, tiny::npy("<f4", &[n, 1], &data)).unwrap();
+    crate::fails(&["verify", &model, &other], &["other.npy", "[12, 1]", "[12, 1, 1] or [12] or"]);
 }
