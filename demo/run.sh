@@ -50,7 +50,7 @@ fi
 cat "$log"
 
 say 'Client: asking about demo/photo.jpg'
-if ! "$jaguar" predict --server "$address" --cache "$work/cache" demo/photo.jpg; then
+if ! "$jaguar" predict --costs --server "$address" --cache "$work/cache" demo/photo.jpg; then
   echo 'The client failed. What the server said:' >&2
   cat "$log" >&2
   exit 1

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
+use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
@@ -18,7 +19,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
     /// Measure the link to this server too, and keep it for what is said to it later.
     #[arg(long, value_name = "HOST:PORT")]
@@ -50,8 +51,8 @@ pub fn run(args: &Args) -> Result<()> {
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
             let channel = link::channel(Tcp::connect(server.as_str(), Options::default())?, args.link);
-            let (link, ready) =
-                connect(channel, &Limits::default())?.prepare_client(&cache)?.measure_link()?;
+            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let (link, ready) = ready.measure_link()?;
             ready.leave()?;
             // An imitated link says nothing of the real one.
             if args.link.is_none() {

@@ -1,19 +1,21 @@
 //! `jaguar compile`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::agreement::{Agreement, agreement, private_agreement};
+use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
+use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{ImageSpec, Model, Op, Resize, Shape};
+use jaguar_graph::network::{ImageSpec, Model, Network, Op, Resize, Seen, Shape};
 use jaguar_graph::quantise::{self, Samples, narrowest};
 use jaguar_graph::signs;
 use jaguar_mpc::cost;
 use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
 
 use crate::picture;
+use crate::progress::Phases;
 use crate::table::{bytes, count, plain, trimmed};
 
 #[derive(clap::Args)]
@@ -115,7 +117,8 @@ fn parse_resize(text: &str) -> Result<Resize, String> {
     if text == "exact" {
         return Ok(Resize::Exact);
     }
-    text.parse().map(Resize::Shorter).map_err(|_| "`exact` or a number of pixels".into())
+    let pixels = text.parse().ok().filter(|n| (1..=MAX_SIDE as u32).contains(n));
+    pixels.map(Resize::Shorter).ok_or_else(|| format!("`exact` or a number of pixels (1 to {MAX_SIDE})"))
 }
 
 /// One number for every channel, or one for all.
@@ -129,6 +132,9 @@ fn by_channel(numbers: &[f32], channels: usize, what: &str) -> Result<Vec<f32>> 
 
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
+    check_output(&args.output)?;
+    let mut phases = Phases::default();
+    phases.begin(format!("reading {}", args.model.display()));
     let options =
         import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone() };
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
@@ -142,8 +148,9 @@ pub fn run(args: &Args) -> Result<()> {
         args.pixel_scale.is_finite()
             && args.pixel_scale != 0.0
             && std.iter().all(|s| s.is_finite() && *s != 0.0),
-        "--pixel-scale and --std must not be zero"
+        "--pixel-scale and --std must be numbers other than zero"
     );
+    ensure!(mean.iter().all(|m| m.is_finite()), "--mean must be a finite number");
     let image = ImageSpec {
         resize: args.resize,
         bgr: args.bgr,
@@ -168,12 +175,13 @@ pub fn run(args: &Args) -> Result<()> {
         "--accuracy-bound must be more than 0 percent"
     );
     let bound = args.accuracy_bound / 100.0;
+    phases.finish();
     let files = picture::collect(&args.calibrate)?;
-    let images = tensors(&files, &image, shape, graph.channels_last)?;
-    let tested = match args.test.as_slice() {
-        [] => Vec::new(),
-        test => tensors(&picture::collect(test)?, &image, shape, graph.channels_last)?,
-    };
+    let test_files = picture::collect(&args.test)?;
+    phases.begin(format!("reading {} samples", files.len() + test_files.len()));
+    let images = tensors(&files, &image, shape, graph.channels_last, &phases)?;
+    let tested = tensors(&test_files, &image, shape, graph.channels_last, &phases)?;
+    phases.finish();
     if images.len() < 10 {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
     }
@@ -189,19 +197,24 @@ pub fn run(args: &Args) -> Result<()> {
         labels,
         ..quantise::Options::default()
     };
-    let samples = Samples::new(&graph, &images, &mut |_| ())?;
+    let samples = Samples::new(&graph, &images, &mut |done| {
+        phases.begin(format!("calibrating, {done} of {} samples", images.len()));
+    })?;
     let (mut model, report, held_out) = match &args.activation_bits {
         Width::Bits(_) => {
+            phases.begin("quantising".into());
             let (model, report) = samples.quantise(&options)?;
             (model, report, samples.held_out(&options)?)
         }
         Width::Among(widths) => {
+            phases.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));
             let chosen = narrowest(&samples, &options, widths.clone(), bound, &mut say_width)?;
             (chosen.model, chosen.report, chosen.held_out)
         }
     };
     warn_of_held_out(&held_out, images.len(), bound);
-    let check = agreement(&graph, &model, &images)?;
+    model.network.input.seen = Seen::of(images.iter().map(Vec::as_slice));
+    let check = checked(&graph, &model, &images, "samples", &mut phases)?;
 
     if args.verbose {
         let mut table =
@@ -221,6 +234,16 @@ pub fn run(args: &Args) -> Result<()> {
     for warning in &report.warnings {
         eprintln!("warning: {warning}");
     }
+    let with_images = files.iter().any(|f| !f.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")));
+    if with_images && raw_pixels(args, &model.network, check.largest_logit) {
+        let seen = model.network.input.seen.map(|s| s.to_string()).unwrap_or_default();
+        eprintln!(
+            "warning: the network gets raw pixels, {seen}, and its logits reach {:.0}: if it was trained on scaled ones, \
+             its answers are wrong. --pixel-scale, --mean and --std scale them (torchvision's networks: --pixel-scale \
+             0.00392157 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225)",
+            check.largest_logit
+        );
+    }
     if check.overflows > 0 {
         bail!(
             "{} values leave the range of {} bits on the calibration inputs themselves; raise --activation-bits or --headroom",
@@ -233,8 +256,10 @@ pub fn run(args: &Args) -> Result<()> {
         reduce_signs(&mut model, &images, &files, bound)?;
     }
     let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))?;
+    phases.begin(format!("writing {}", args.output.display()));
     let bundle = Bundle::new(model)?;
     bundle.write(&args.output)?;
+    phases.finish();
 
     let network = &bundle.model.network;
     let linear = network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_))).count();
@@ -245,15 +270,22 @@ pub fn run(args: &Args) -> Result<()> {
         shape
     );
     say_agreement("with the float model", "calibration", &check);
-    let of_test = if tested.is_empty() { None } else { Some(agreement(&graph, &bundle.model, &tested)?) };
+    let of_test = match tested.as_slice() {
+        [] => None,
+        tested => Some(checked(&graph, &bundle.model, tested, "test inputs", &mut phases)?),
+    };
     if let Some(of_test) = &of_test {
         say_agreement("with the float model", "test", of_test);
     }
     if reduced {
         let with = "of imitated private runs, reduced-precision signs included, with the float model";
-        say_agreement(with, "calibration", &private_agreement(&graph, &bundle.model, &images, SEED)?);
-        if !tested.is_empty() {
-            say_agreement(with, "test", &private_agreement(&graph, &bundle.model, &tested, SEED)?);
+        for (inputs, images) in [("calibration", &images), ("test", &tested)] {
+            if !images.is_empty() {
+                phases.begin(format!("imitating {} private runs", images.len()));
+                let found = private_agreement(&graph, &bundle.model, images, SEED)?;
+                phases.finish();
+                say_agreement(with, inputs, &found);
+            }
         }
     }
     crate::say!(
@@ -270,11 +302,67 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn tensors(files: &[PathBuf], image: &ImageSpec, shape: Shape, channels_last: bool) -> Result<Vec<Vec<f32>>> {
-    let open = |path: &PathBuf| {
-        picture::open(path)?.tensor(image, shape, channels_last).with_context(|| path.display().to_string())
-    };
-    files.iter().map(open).collect()
+/// Only a compiled model is overwritten: neither the network that it comes from nor anything else that somebody may
+/// miss.
+fn check_output(path: &Path) -> Result<()> {
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => bail!("-o {shown}: that is no file"),
+        Ok(found) if found.len() > 0 => ensure!(
+            Bundle::recognises(path).with_context(|| shown.to_string())?,
+            "-o {shown}: this file is there and is no compiled model; give another name, or remove it first"
+        ),
+        Ok(_) => {}
+        Err(_) => {
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            ensure!(folder.is_dir(), "writing {shown}: {} is no folder", folder.display());
+        }
+    }
+    Ok(())
+}
+
+/// Larger values than a network has that was trained on numbers around zero.
+const RAW: f32 = 50.0;
+
+/// Whether images most likely lack the preprocessing that the network was trained with: nothing was said of it, the
+/// network does not scale them itself, and its logits are out of all proportion.
+fn raw_pixels(args: &Args, network: &Network, largest_logit: f64) -> bool {
+    let all = |values: &[f32], default: f32| values.iter().all(|v| *v == default);
+    let unsaid = args.pixel_scale == 1.0 && all(&args.mean, 0.0) && all(&args.std, 1.0);
+    let large = network.input.seen.is_some_and(|s| s.highest > RAW);
+    unsaid && network.input.affine.is_empty() && large && largest_logit > f64::from(RAW)
+}
+
+/// Agreement with the float model, and how far the check is.
+fn checked(
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+    what: &str,
+    phases: &mut Phases,
+) -> Result<Agreement> {
+    phases.begin(format!("checking {} {what} against the float model", images.len()));
+    let found = agreement_heard(graph, model, images, &mut |done| phases.done(done, images.len()))?;
+    phases.finish();
+    Ok(found)
+}
+
+fn tensors(
+    files: &[PathBuf],
+    image: &ImageSpec,
+    shape: Shape,
+    channels_last: bool,
+    phases: &Phases,
+) -> Result<Vec<Vec<f32>>> {
+    let mut tensors = Vec::with_capacity(files.len());
+    for path in files {
+        let source = picture::open(path)?;
+        let tensor =
+            source.tensor(image, shape, channels_last).with_context(|| path.display().to_string())?;
+        tensors.push(tensor);
+        phases.done(tensors.len(), files.len());
+    }
+    Ok(tensors)
 }
 
 fn say_agreement(what: &str, inputs: &str, found: &Agreement) {

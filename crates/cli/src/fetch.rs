@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use jaguar_engine::hint::Place;
 
 use crate::link;
-use crate::predict::{Dial, cache};
+use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
 use crate::table::bytes;
 
@@ -24,12 +25,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let dial = Dial { server: args.server.clone(), link: args.link, timeline: false };
-    let cache = cache(args.cache.as_ref())?;
+    let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());
-    let ready = dial.ready(connected, &cache)?;
-    let (there, total) = ready.hint();
     let mut bars = Bars::new(false);
+    // To keep it is what this is for: a folder that fails is an error.
+    let ready = dial.ready(connected, Place::Folder(cache), &mut bars)?;
+    let (there, total) = ready.hint();
     let ready = ready.fetch_hint(&mut bars)?;
     bars.finish();
     ready.leave()?;

@@ -1,5 +1,6 @@
 //! `jaguar`: private inference between two machines.
 
+mod accuracy;
 mod bench;
 mod calibrate;
 mod compile;
@@ -42,6 +43,8 @@ enum Command {
     Serve(serve::Args),
     /// Run both parties here and compare every layer with the plaintext reference.
     Verify(verify::Args),
+    /// Count how often the right class comes out, on labelled pictures.
+    Accuracy(accuracy::Args),
     /// Get the prediction for an image from a server that may not see it.
     Predict(predict::Args),
     /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
@@ -57,6 +60,7 @@ fn main() -> std::process::ExitCode {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
         Command::Bench(args) => bench::run(&args),
@@ -81,6 +85,15 @@ fn in_one_line(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// The most threads that may be asked for.
+const MAX_THREADS: usize = 1024;
+
+/// A number of threads, for the command line.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let threads = text.parse().ok().filter(|n| *n <= MAX_THREADS);
+    threads.ok_or_else(|| format!("a number up to {MAX_THREADS} is needed (0: one per core)"))
 }
 
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.

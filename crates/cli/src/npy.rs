@@ -1,4 +1,4 @@
-//! NumPy's `.npy` files: header and floats, checked against each other before anything large is read.
+//! NumPy's `.npy` files: header and numbers, checked against each other before anything large is read.
 //!
 //! The format (NEP 1): `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1, four
 //! later, little-endian), the header, which is a Python dictionary as text, and the values.
@@ -18,8 +18,7 @@ const MAX_HEADER: usize = 1 << 16;
 /// The shape and the values, in C order.
 ///
 /// # Errors
-/// When the file cannot be read, is no `.npy` file or cut off, or holds anything but finite float32 or
-/// float64 values.
+/// When the file cannot be read, is no `.npy` file or cut off, or holds anything but finite real numbers.
 pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
     let mut file = BufReader::new(File::open(path)?);
     let mut start = [0; 8];
@@ -53,19 +52,44 @@ pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
 
     let descr = entry("descr")?;
     let descr = descr.split([',', '}']).next().unwrap_or(descr).trim();
-    let values: Vec<f32> = match descr.trim_matches(['\'', '"']) {
-        "<f4" => {
-            let bytes = data(file, count * 4)?;
-            bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
-        }
-        "<f8" => {
-            let bytes = data(file, count * 8)?;
-            bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect()
-        }
-        _ => bail!("the tensor's type is {descr}; float32 or float64 is needed"),
-    };
+    let values = match descr.trim_matches(['\'', '"']) {
+        "<f2" => numbers(file, count, |b| half(u16::from_le_bytes(b))),
+        "<f4" => numbers(file, count, f32::from_le_bytes),
+        "<f8" => numbers(file, count, |b| f64::from_le_bytes(b) as f32),
+        "|u1" | "|b1" => numbers(file, count, |b| f32::from(u8::from_le_bytes(b))),
+        "|i1" => numbers(file, count, |b| f32::from(i8::from_le_bytes(b))),
+        "<u2" => numbers(file, count, |b| f32::from(u16::from_le_bytes(b))),
+        "<i2" => numbers(file, count, |b| f32::from(i16::from_le_bytes(b))),
+        "<u4" => numbers(file, count, |b| u32::from_le_bytes(b) as f32),
+        "<i4" => numbers(file, count, |b| i32::from_le_bytes(b) as f32),
+        "<u8" => numbers(file, count, |b| u64::from_le_bytes(b) as f32),
+        "<i8" => numbers(file, count, |b| i64::from_le_bytes(b) as f32),
+        _ => bail!("the tensor's type is {descr}; little-endian floats (float32) or integers are needed"),
+    }?;
     ensure!(values.iter().all(|v| v.is_finite()), "the tensor holds values that are no finite numbers");
     Ok((shape, values))
+}
+
+/// As many numbers of N bytes each.
+fn numbers<const N: usize>(
+    file: impl Read,
+    count: usize,
+    number: impl Fn([u8; N]) -> f32,
+) -> Result<Vec<f32>> {
+    let bytes = data(file, count * N)?;
+    Ok(bytes.as_chunks().0.iter().map(|b| number(*b)).collect())
+}
+
+/// An IEEE 754 binary16 number: sign, five bits of exponent (bias 15), ten of fraction.
+fn half(bits: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+    let magnitude = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
+    };
+    if bits >> 15 == 0 { magnitude } else { -magnitude }
 }
 
 /// The rest of the file, which must have this length. Memory follows what is there, not what the header
@@ -76,4 +100,29 @@ fn data(file: impl Read, expected: usize) -> Result<Vec<u8>> {
     ensure!(bytes.len() >= expected, "the tensor is cut off: {} bytes of {expected}", bytes.len());
     ensure!(bytes.len() == expected, "more bytes than the tensor's {expected} follow its header");
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_precision() {
+        // From the format's definition: largest, smallest normal, smallest of all, a third.
+        for (bits, value) in [
+            (0x0000, 0.0),
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0400, 6.103_515_6e-5),
+            (0x0001, 5.960_464_5e-8),
+            (0x3555, 0.333_251_95),
+            (0xfc00, f32::NEG_INFINITY),
+        ] {
+            assert_eq!(half(bits), value, "{bits:#x}");
+        }
+        assert!(half(0x7e00).is_nan());
+        // Larger patterns are larger numbers.
+        assert!((0..0x7c00).map(half).is_sorted());
+    }
 }

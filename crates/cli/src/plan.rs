@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
 }
 

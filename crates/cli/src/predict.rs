@@ -1,12 +1,14 @@
 //! `jaguar predict`
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
-use jaguar_engine::report::{Report, caveat};
+use jaguar_engine::hint::Place;
+use jaguar_engine::report::{NoProgress, Progress, Report, caveat};
 use jaguar_graph::network::{Finish, Network, softmax};
 use jaguar_plan::Plan;
 use jaguar_plan::predict::{Site, Total, predict};
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::constants;
 use crate::link;
-use crate::picture;
+use crate::picture::{self, Input, Source};
 use crate::plan;
 use crate::progress::Bars;
 use crate::table;
@@ -26,17 +28,25 @@ pub struct Args {
     /// The server's address and port.
     #[arg(long, default_value = "127.0.0.1:7447")]
     server: String,
-    /// Images (JPEG or PNG), or tensors that are already preprocessed (.npy, float32, in the model's layout).
+    /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
+    /// the model's layout), or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// Where the hint is kept between runs (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
+    /// Keep nothing: the hint is fetched for this run alone, and held in memory.
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
     /// How many classes to show.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     top: usize,
-    /// One line of JSON per input instead of text: all logits and the whole cost table.
+    /// Print what each layer and each phase cost, beside what was predicted.
     #[arg(long)]
+    costs: bool,
+    /// One line of JSON per input instead of text: all logits, the whole cost table, and warnings; for an input that
+    /// cannot be used, an error.
+    #[arg(long, conflicts_with = "costs")]
     json: bool,
     /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
     #[arg(long)]
@@ -49,14 +59,25 @@ pub struct Args {
     #[arg(long, value_enum)]
     link: Option<link::Shape>,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
+}
+
+/// A count, for the command line.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(_) => Err("a number is needed".into()),
+    }
 }
 
 #[derive(Serialize)]
 struct Answer<'a> {
     input: String,
     model: String,
+    /// What a person should know of this answer, or of this run.
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     top: Vec<Class>,
     /// The integer logits, scale in `logit_scale`.
@@ -107,53 +128,77 @@ struct Class {
 
 pub fn run(args: &Args) -> Result<()> {
     crate::set_threads(args.threads)?;
-    let cache = cache(args.cache.as_ref())?;
-    // Look at the files before anything is sent or fetched.
-    let sources = args.inputs.iter().map(|p| picture::open(p)).collect::<Result<Vec<_>>>()?;
+    let files = picture::collect(&args.inputs)?;
+    if let Some(trace) = &args.trace {
+        ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
+    }
+    let mut bars = Bars::new(args.json);
+    // A file that cannot be read is told before anything is sent or fetched, if it is the first.
+    let mut inputs = Inputs { args, files: files.iter(), all: files.len(), failed: Vec::new() };
+    let Some(first) = inputs.next(&mut bars) else { return inputs.end() };
 
+    let cache = if args.no_cache { None } else { cache(args.cache.as_ref()) };
+    if cache.is_none() && !args.no_cache {
+        bars.warning(&format!("{NO_CACHE}; the hint is kept in memory for this run"));
+    }
+    let place = match &cache {
+        None => Place::Memory,
+        Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
+    };
     let dial = Dial { server: args.server.clone(), link: args.link, timeline: args.trace.is_some() };
     let connected = dial.connect()?;
-    let inputs = sources
-        .iter()
-        .zip(&args.inputs)
-        .map(|(s, path)| s.integers(connected.network()).with_context(|| path.display().to_string()))
-        .collect::<Result<Vec<_>>>()?;
+    let Some(mut first) = inputs.that_fit(connected.network(), Some(first), &mut bars) else {
+        return inputs.end();
+    };
     let model = format!("{} ({})", connected.network().name, connected.model());
-    let mut bars = Bars::new(args.json);
     if !args.json {
         crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
+        if let Some(caveat) = caveat(connected.network()) {
+            crate::say!("({caveat})");
+        }
     }
-    let machine = constants::known_machine(Some(&cache));
-    let between = constants::between(Some(&cache), &args.server, args.link);
+    let machine = constants::known_machine(cache.as_deref());
+    let between = constants::between(cache.as_deref(), &args.server, args.link);
     let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| plan::site(machine, between));
     let mut trace = args.trace.is_some().then(Trace::new);
     let id = connected.model();
-    let ready = dial.ready(connected, &cache)?;
+    let ready = dial.ready(connected, place, &mut bars)?;
     let mut next = Some(Next { prepared: ready.prepare_query(&mut bars)?, session: 0 });
     // The first query has brought the hint; now others may read it.
-    let mut ahead = Ahead::new(inputs.len() - 1);
+    let mut ahead = Ahead::new(files.len() - 1 - inputs.failed.len());
     let mut lost = None;
-    if args.ahead != Some(0) {
+    if args.ahead != Some(0)
+        && let Some(Next { prepared, .. }) = &next
+    {
+        let place = prepared.hint_place();
         ahead.open(1, move || {
             let connected = dial.connect()?;
             if connected.model() != id {
                 return Err(EngineError::Bundle("the server has another model now".into()));
             }
-            dial.ready(connected, &cache)
+            dial.ready(connected, place, &mut NoProgress)
         });
     }
-    for (input, path) in inputs.iter().zip(&args.inputs) {
+    loop {
         let Some(Next { prepared, session }) = next else {
             return Err(lost.map_or_else(|| anyhow::anyhow!("no connection is left"), Into::into));
         };
-        let (prediction, report, ready) = prepared.run(input, &mut bars)?;
+        let (path, input) = first;
+        let name = path.display().to_string();
+        let (prediction, report, ready) = prepared.run(&input, &mut bars)?;
         bars.finish();
         if let Some(trace) = &mut trace {
-            trace.add(session, &path.display().to_string(), &report);
+            trace.add(session, &name, &report);
         }
         let predicted = Predicted::new(ready.plan(), &report, site.as_ref());
-        show(args, path.display().to_string(), &model, ready.network(), &prediction, (&report, predicted))?;
+        let warnings = bars.take_warnings();
+        show(args, (name, warnings), &model, ready.network(), &prediction, (&report, predicted))?;
+        let failed = inputs.failed.len();
+        let following = inputs.that_fit(ready.network(), None, &mut bars);
+        (failed..inputs.failed.len()).for_each(|_| ahead.one_less());
         ahead.add(session, ready);
+        let Some(following) = following else { break };
+        first = following;
         next = loop {
             match ahead.take() {
                 Ok(next) => break next,
@@ -172,13 +217,86 @@ pub fn run(args: &Args) -> Result<()> {
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
         trace.write(path)?;
     }
-    Ok(())
+    inputs.end()
 }
 
+/// The inputs, one after the other; those that cannot be used are reported and left out.
+struct Inputs<'a> {
+    args: &'a Args,
+    files: std::slice::Iter<'a, PathBuf>,
+    /// How many there are.
+    all: usize,
+    failed: Vec<anyhow::Error>,
+}
+
+impl<'a> Inputs<'a> {
+    /// The next that can be read.
+    fn next(&mut self, bars: &mut Bars) -> Option<(&'a Path, Source)> {
+        loop {
+            let path = self.files.next()?;
+            match picture::open(path) {
+                Ok(source) => return Some((path, source)),
+                Err(e) => self.fail(path, e, bars),
+            }
+        }
+    }
+
+    /// `source`, or the next that can be read and is of the network's shape, as integers. What is unusual about it is told.
+    fn that_fit(
+        &mut self,
+        network: &Network,
+        mut source: Option<(&'a Path, Source)>,
+        bars: &mut Bars,
+    ) -> Option<(&'a Path, Vec<i64>)> {
+        loop {
+            let (path, read) = match source.take() {
+                Some(source) => source,
+                None => self.next(bars)?,
+            };
+            match read.input(network).with_context(|| path.display().to_string()) {
+                Ok(Input { integers, warning }) => {
+                    if let Some(warning) = warning {
+                        bars.warning(&format!("{}: {warning}", path.display()));
+                    }
+                    return Some((path, integers));
+                }
+                Err(e) => self.fail(path, e, bars),
+            }
+        }
+    }
+
+    fn fail(&mut self, path: &Path, error: anyhow::Error, bars: &mut Bars) {
+        if self.args.json {
+            let error = crate::in_one_line(&error);
+            crate::say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
+        }
+        // A single one is the command's own error.
+        if self.all > 1 {
+            bars.line(&format!("error: {}", crate::in_one_line(&error)));
+        }
+        self.failed.push(error);
+    }
+
+    /// How the command ends.
+    fn end(mut self) -> Result<()> {
+        match (self.failed.len(), self.all) {
+            (0, _) => Ok(()),
+            (_, 1) => Err(self.failed.remove(0)),
+            (failed, all) => bail!("{failed} of {all} inputs could not be used"),
+        }
+    }
+}
+
+/// How long another process that fetches the same hint is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What to say where [`cache`] knows none.
+pub const NO_CACHE: &str =
+    "no cache folder is known (neither HOME nor XDG_CACHE_HOME is set; --cache names one)";
+
 /// Where hints are kept.
-pub fn cache(named: Option<&PathBuf>) -> Result<PathBuf> {
+pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
     constants::cache(named.map(PathBuf::as_path))
-        .context("no cache folder is known (neither HOME nor XDG_CACHE_HOME is set); name one with --cache")
 }
 
 /// How to reach the server.
@@ -194,15 +312,20 @@ impl Dial {
         connect(link::channel(tcp, self.link), &Limits::default())
     }
 
-    pub fn ready(&self, connected: Connected, cache: &Path) -> Result<Ready, EngineError> {
-        let ready = connected.prepare_client(cache)?;
+    pub fn ready(
+        &self,
+        connected: Connected,
+        place: Place,
+        progress: &mut dyn Progress,
+    ) -> Result<Ready, EngineError> {
+        let ready = connected.prepare_client_at(place, progress)?;
         Ok(if self.timeline { ready.with_timeline() } else { ready })
     }
 }
 
 fn show(
     args: &Args,
-    input: String,
+    (input, warnings): (String, Vec<String>),
     model: &str,
     network: &Network,
     prediction: &Prediction,
@@ -246,6 +369,7 @@ fn show(
         let answer = Answer {
             input,
             model: model.to_owned(),
+            warnings,
             top,
             logits,
             logit_scale: network.output.scale,
@@ -265,14 +389,14 @@ fn show(
     for (rank, c) in top.iter().enumerate() {
         crate::say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    if let Some(caveat) = caveat(network) {
-        crate::say!("  ({caveat})");
+    crate::say!("  ({})", table::cost(report));
+    if args.costs {
+        crate::say!("\n{}", table::costs(report, &predicted));
+        crate::say!(
+            "peak memory: client {}, server {}",
+            table::bytes(report.client_peak_kib * 1024),
+            table::bytes(report.server_peak_kib.saturating_mul(1024))
+        );
     }
-    crate::say!("\n{}", table::costs(report, &predicted));
-    crate::say!(
-        "peak memory: client {}, server {}",
-        table::bytes(report.client_peak_kib * 1024),
-        table::bytes(report.server_peak_kib.saturating_mul(1024))
-    );
     Ok(())
 }

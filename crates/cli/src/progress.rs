@@ -1,6 +1,10 @@
-//! Progress bars on a terminal; nothing where there is none.
+//! Progress bars on a terminal; where there is none, lines of what takes long, or nothing.
 
-use std::time::Duration;
+use std::io::{IsTerminal, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use jaguar_engine::report::Progress;
@@ -15,6 +19,7 @@ pub struct Bars {
     /// The layer that is being prepared.
     layer: String,
     quiet: bool,
+    warnings: Vec<String>,
 }
 
 #[derive(PartialEq, Eq, Clone, Copy)]
@@ -26,7 +31,20 @@ enum Kind {
 impl Bars {
     /// Bars on standard error (`quiet`: none).
     pub fn new(quiet: bool) -> Self {
-        Self { bar: None, layer: String::new(), quiet }
+        Self { bar: None, layer: String::new(), quiet, warnings: Vec::new() }
+    }
+
+    /// Prints a line to standard error, above the bar if there is one.
+    pub fn line(&self, text: &str) {
+        match &self.bar {
+            Some((bar, _)) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// The warnings since this was last asked.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Removes the bar, so that other output may follow.
@@ -61,6 +79,80 @@ fn bar(title: &str, count: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// The phases of a command on standard error: a spinner on a terminal, elsewhere a line each, and more while one lasts.
+#[derive(Default)]
+pub struct Phases {
+    what: String,
+    now: Option<Phasing>,
+}
+
+enum Phasing {
+    Spinner(ProgressBar),
+    Lines { end: Sender<()>, thread: JoinHandle<()>, done: Arc<Mutex<String>> },
+}
+
+/// How long a phase may be silent where there is no terminal.
+const SILENCE: Duration = Duration::from_secs(2);
+
+impl Phases {
+    /// What is done from here on.
+    pub fn begin(&mut self, what: impl Into<String>) {
+        self.finish();
+        let what = what.into();
+        self.what.clone_from(&what);
+        self.now = Some(if stderr().is_terminal() {
+            let style =
+                ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("a well-formed template");
+            let spinner = ProgressBar::new_spinner().with_style(style).with_message(what);
+            spinner.enable_steady_tick(Duration::from_millis(200));
+            Phasing::Spinner(spinner)
+        } else {
+            eprintln!("{what} ...");
+            let (end, ended) = channel();
+            let start = Instant::now();
+            let done = Arc::new(Mutex::new(String::new()));
+            let so_far = Arc::clone(&done);
+            let thread = thread::spawn(move || {
+                while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SILENCE) {
+                    let done = so_far.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    eprintln!("{what}{done}, {:.0} s ...", start.elapsed().as_secs_f64());
+                }
+            });
+            Phasing::Lines { end, thread, done }
+        });
+    }
+
+    /// How far it is.
+    pub fn done(&self, done: usize, of: usize) {
+        let so_far = format!(", {done}/{of}");
+        match &self.now {
+            Some(Phasing::Spinner(spinner)) => spinner.set_message(format!("{}{so_far}", self.what)),
+            Some(Phasing::Lines { done, .. }) => {
+                *done.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
+            }
+            None => {}
+        }
+    }
+
+    /// Removes the spinner, so that other output may follow.
+    pub fn finish(&mut self) {
+        match self.now.take() {
+            Some(Phasing::Spinner(spinner)) => spinner.finish_and_clear(),
+            Some(Phasing::Lines { end, thread, .. }) => {
+                drop(end);
+                let _ = thread.join();
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Phases {
+    fn drop(&mut self) {
+        self.finish();
+    }
 }
 
 /// The search for the bits that signs may leave out.
@@ -123,5 +215,14 @@ impl Progress for Bars {
             }
             _ => self.finish(),
         }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.line(&format!("note: {text}"));
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.line(&format!("warning: {text}"));
+        self.warnings.push(text.to_owned());
     }
 }

@@ -19,6 +19,7 @@ use jaguar_wire::tcp::{Incoming, Listener, Options};
 use crate::constants::{self, Between, Calibrate};
 use crate::link;
 use crate::plan;
+use crate::predict::at_least_one;
 use crate::protocol::Protocol;
 use crate::table::bytes;
 
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
@@ -59,7 +60,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Clients served at once; more are turned away.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     max_clients: usize,
 }
 

@@ -43,6 +43,21 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// The cost of a query in a line.
+pub fn cost(report: &Report) -> String {
+    let (on, pre) = (&report.online, &report.preprocessing);
+    let hint: u64 = report.rows.iter().map(|r| r.hint.bytes_down).sum();
+    let once = if hint > 0 { format!("; the hint, once: {}", bytes(hint)) } else { String::new() };
+    format!(
+        "{:.2} s before the input, {:.2} s with it; {} up, {} down, {} rounds{once}",
+        report.preprocessing_seconds,
+        report.online_seconds,
+        bytes(pre.bytes_up + on.bytes_up),
+        bytes(pre.bytes_down + on.bytes_down),
+        pre.rounds + on.rounds
+    )
+}
+
 /// The cost of a query by layer and by phase, and what was predicted, as text.
 pub fn costs(report: &Report, predicted: &Predicted) -> String {
     let mut table = plain(

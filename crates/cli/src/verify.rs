@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
     protocol: Protocol,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
 }
 
@@ -37,8 +37,12 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs = files
         .iter()
         .map(|path| {
-            let input = picture::open(path)?.integers(&bundle.model.network);
-            input.with_context(|| path.display().to_string())
+            let input = picture::open(path)?.input(&bundle.model.network);
+            let input = input.with_context(|| path.display().to_string())?;
+            if let Some(warning) = input.warning {
+                eprintln!("warning: {}: {warning}", path.display());
+            }
+            Ok(input.integers)
         })
         .collect::<Result<Vec<_>>>()?;
     let expected = inputs

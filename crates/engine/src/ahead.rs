@@ -143,6 +143,11 @@ impl Ahead {
         self.not_opened.take()
     }
 
+    /// One query less will be wanted than was announced. (It may be under way already; then it is left over.)
+    pub fn one_less(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
     /// Ends the sessions that have nothing to do. Those that are preparing end when they are through.
     ///
     /// # Errors

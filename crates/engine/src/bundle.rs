@@ -1,5 +1,6 @@
 //! `model.jaguar`: a quantised model and the server's own secret, in one file that stays with the server.
 
+use std::io::Read;
 use std::path::Path;
 
 use jaguar_graph::network::Model;
@@ -81,6 +82,16 @@ impl Bundle {
         bytes.extend_from_slice(blake3::hash(&body).as_bytes());
         bytes.extend_from_slice(&body);
         crate::files::replace(path, &bytes)
+    }
+
+    /// Whether the file begins as a bundle of any format does.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn recognises(path: &Path) -> std::io::Result<bool> {
+        let mut start = Vec::new();
+        std::fs::File::open(path)?.take(7).read_to_end(&mut start)?;
+        Ok(start == MAGIC[..7])
     }
 
     /// Reads and checks a bundle.

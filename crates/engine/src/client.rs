@@ -1,6 +1,5 @@
 //! The client: it holds an image, and gets a prediction.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, Node, NodeId, Op};
@@ -18,10 +17,10 @@ use jaguar_wire::{Channel, Phase};
 use crate::EngineError;
 use crate::bundle::ModelId;
 use crate::cheetah;
-use crate::hint::HintFile;
+use crate::hint::{Hint, Place};
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, MAX_PROBE, Offer, Request, ServerCost};
 use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
-use crate::report::{Progress, REPORT, Report};
+use crate::report::{NoProgress, Progress, REPORT, Report};
 use crate::timeline::Timeline;
 
 pub use crate::message::Reveal;
@@ -29,7 +28,7 @@ pub use crate::message::Reveal;
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of the hint on disk.
+    /// Bytes of the hint, on disk, or in memory where no folder keeps it.
     pub hint_bytes: u64,
     /// Inputs and outputs of all layers together.
     pub values: u64,
@@ -162,23 +161,39 @@ impl Connected {
         self.reveal
     }
 
-    /// Opens the hint in `cache` and sets up oblivious transfer. What is missing of the hint comes with the first query,
-    /// layer by layer, or by [`Ready::fetch_hint`].
+    /// Opens the hint (a path is a cache folder that must work) and sets up oblivious transfer. What is missing of the
+    /// hint comes with the first query, layer by layer, or by [`Ready::fetch_hint`].
     ///
     /// # Errors
     /// When the connection or the disk fails, or the server refuses.
-    pub fn prepare_client(mut self, cache: &Path) -> Result<Ready, EngineError> {
-        match self.accept(cache) {
-            Ok((backend, party)) => Ok(Ready { connected: self, backend, party, timeline: false }),
+    pub fn prepare_client(self, hint: impl Into<Place>) -> Result<Ready, EngineError> {
+        self.prepare_client_at(hint.into(), &mut NoProgress)
+    }
+
+    /// As [`prepare_client`](Self::prepare_client); tells `progress` what a person should know.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare_client_at(
+        mut self,
+        place: Place,
+        progress: &mut dyn Progress,
+    ) -> Result<Ready, EngineError> {
+        match self.accept(&place, progress) {
+            Ok((backend, party)) => Ok(Ready { connected: self, backend, party, place, timeline: false }),
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
     }
 
-    fn accept(&mut self, cache: &Path) -> Result<(Backend, Party<Cots>), EngineError> {
+    fn accept(
+        &mut self,
+        place: &Place,
+        progress: &mut dyn Progress,
+    ) -> Result<(Backend, Party<Cots>), EngineError> {
         let Self { channel, plan, model, .. } = self;
         let backend = match plan.choices.protocol {
             Protocol::Jaguar => {
-                let hint = HintFile::open(cache, *model, plan, os_random())?;
+                let hint = Hint::open(place, *model, plan, os_random(), progress)?;
                 channel.send_message(&Accept {
                     plan: plan.digest(),
                     nonce: hint.nonce(),
@@ -208,7 +223,7 @@ enum Backend {
 }
 
 struct Jaguar {
-    hint: HintFile,
+    hint: Hint,
     ring: Ring,
     public: PublicSeed,
     p1: Vec<u64>,
@@ -219,6 +234,8 @@ pub struct Ready {
     connected: Connected,
     backend: Backend,
     party: Party<Cots>,
+    /// Where the hint was to be kept.
+    place: Place,
     timeline: bool,
 }
 
@@ -275,6 +292,14 @@ impl Ready {
                 (hint.bytes(0..hint.have()), hint.bytes(0..hint.blocks().len()))
             }
             Backend::Cheetah(_) => (0, 0),
+        }
+    }
+
+    /// Where another session of this client finds the hint, once it is complete.
+    pub fn hint_place(&self) -> Place {
+        match &self.backend {
+            Backend::Jaguar(jaguar) => jaguar.hint.place(&self.place),
+            Backend::Cheetah(_) => Place::Memory,
         }
     }
 
@@ -359,7 +384,7 @@ impl Ready {
         clock: &mut Clock,
         progress: &mut dyn Progress,
     ) -> Result<(Steps, program::PreparedResult, Option<[Duration; 2]>), EngineError> {
-        let Self { connected, backend, party, timeline } = self;
+        let Self { connected, backend, party, timeline, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
         channel.enter(Phase::Preprocessing, "query keys");
         channel.send_message(&Request::Query { timeline: *timeline })?;
@@ -414,7 +439,7 @@ fn jaguars(layer: &Layer) -> &jaguar_linear::jaguar::Layer {
 }
 
 struct ClientPreparing<'a> {
-    hint: &'a mut HintFile,
+    hint: &'a mut Hint,
     ring: &'a Ring,
     public: &'a PublicSeed,
     secret: &'a mut QuerySecret,
@@ -477,6 +502,11 @@ impl Prepared {
     /// The network's public part.
     pub fn network(&self) -> &Network {
         self.ready.network()
+    }
+
+    /// Where another session of this client finds the hint, which is complete now.
+    pub fn hint_place(&self) -> Place {
+        self.ready.hint_place()
     }
 
     /// Runs the query on `input`, integers `[C, H, W]` in the activation range.

@@ -1,13 +1,18 @@
-//! The hint: what a client fetches once per model and keeps on its disk.
+//! The hint: what a client fetches once per model and keeps, on its disk where it can.
 //!
 //! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan: a layer's blocks when the first query
 //! prepares that layer (or all at once, for a client that asks for no query). A download that was cut off goes on at the first
 //! block that is missing or damaged. The file names model and plan, so that it is never used with another.
+//!
+//! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]),
+//! memory takes over.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jaguar_plan::Plan;
 use jaguar_wire::Channel;
@@ -21,6 +26,9 @@ const HEADER: u64 = 8 + 32 + 32 + 32;
 
 /// Responses of one block: a third of a megabyte at N = 2048.
 const BLOCK: usize = 48;
+
+/// How often a lock is tried.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A run of one layer's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,89 +55,330 @@ pub fn blocks(plan: &Plan) -> Vec<Block> {
     blocks
 }
 
-/// A client's hint file.
-pub struct HintFile {
-    path: PathBuf,
-    file: File,
-    blocks: Vec<Block>,
-    /// How many blocks are there, checked.
-    have: usize,
-    nonce: [u8; 32],
+/// Where a client keeps its hint.
+#[derive(Clone)]
+pub enum Place {
+    /// In the cache folder, and nowhere else: what cannot be kept is an error, and so is a file that another process
+    /// fetches.
+    Folder(PathBuf),
+    /// In the cache folder if that can be; else in memory, for this session and those that share it. A file that
+    /// another process is fetching is waited for, but no longer than this.
+    FolderOrMemory(PathBuf, Duration),
+    /// In memory.
+    Memory,
+    /// Where another session of this client has it ([`Hint::place`]).
+    Shared(SharedHint),
 }
 
-impl HintFile {
-    /// Opens the hint of `model` under `cache`, or begins one: `nonce` (the client's name towards this model, random)
-    /// is used for a new one only. Damaged or foreign content is cut off.
+impl<P: AsRef<Path>> From<P> for Place {
+    fn from(folder: P) -> Self {
+        Self::Folder(folder.as_ref().to_owned())
+    }
+}
+
+/// A complete hint in memory, for other sessions with the same model.
+#[derive(Clone)]
+pub struct SharedHint {
+    store: MemoryStore,
+    nonce: [u8; 32],
+    model: ModelId,
+    plan: [u8; 32],
+}
+
+/// Where the blocks of a hint lie, each followed by its hash, one after the other.
+pub trait HintStore: Send {
+    /// Writes `bytes` at a position that is the end so far.
     ///
     /// # Errors
-    /// When the disk fails, or another process is using the file.
-    pub fn open(cache: &Path, model: ModelId, plan: &Plan, nonce: [u8; 32]) -> Result<Self, EngineError> {
-        let folder = cache.join("hints");
-        std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
-        let path = folder.join(format!("{model}.hint"));
+    /// When there is no room.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), EngineError>;
+
+    /// Fills `bytes` from a position on.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), EngineError>;
+
+    /// Nothing more will be written: others may read.
+    ///
+    /// # Errors
+    /// When that cannot be told to them.
+    fn complete(&mut self) -> Result<(), EngineError>;
+
+    /// Gives back the room that it takes. It is of no use afterwards.
+    fn discard(&mut self);
+
+    /// What it is called in messages.
+    fn name(&self) -> String;
+
+    /// The content, if it is in memory.
+    fn memory(&self) -> Option<&MemoryStore> {
+        None
+    }
+}
+
+/// In this process, for as long as it lasts. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct MemoryStore(Arc<Mutex<Vec<u8>>>);
+
+impl MemoryStore {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HintStore for MemoryStore {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        let mut all = self.bytes();
+        all.truncate(at as usize);
+        all.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+        let all = self.bytes();
+        let found = all.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
+        bytes.copy_from_slice(found.ok_or_else(|| EngineError::Hint("a part in memory is missing".into()))?);
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        self.bytes().clear();
+    }
+
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn memory(&self) -> Option<&MemoryStore> {
+        Some(self)
+    }
+}
+
+/// In a file, locked: one process fetches at a time, any number may read what is complete.
+pub struct FileStore {
+    path: PathBuf,
+    file: File,
+    /// Whether it may be written.
+    exclusive: bool,
+}
+
+impl FileStore {
+    /// Opens or begins the file, and waits up to `patience` while another process fetches; `waiting` is called if that
+    /// happens.
+    fn open(path: PathBuf, patience: Duration, waiting: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
         let io = |e| EngineError::file("opening", &path, e);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
-        // One process fetches at a time; any number may use what is complete.
-        let exclusive = file.try_lock().is_ok();
-        if !exclusive && file.try_lock_shared().is_err() {
-            return Err(EngineError::Hint(format!(
-                "{} is being fetched by another process; wait for it, or give this one its own --cache",
-                path.display()
-            )));
-        }
-        let mut header = Vec::new();
-        (&mut file).take(HEADER).read_to_end(&mut header).map_err(io)?;
-        let mut head = MAGIC.to_vec();
-        head.extend_from_slice(&model.0);
-        head.extend_from_slice(&plan.hint_digest());
-        let nonce = if header.len() as u64 == HEADER && header[..72] == head {
-            header[72..].try_into().expect("32 bytes")
-        } else if !exclusive {
-            return Err(EngineError::Hint(format!(
-                "{} is being replaced by another process",
-                path.display()
-            )));
-        } else {
-            file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0)).map(drop)).map_err(io)?;
-            head.extend_from_slice(&nonce);
-            file.write_all(&head).map_err(io)?;
-            nonce
+        let begin = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let (file, writable) = match begin() {
+            Ok(file) => (file, true),
+            // Whoever may not write can still use what is whole.
+            Err(e) => (File::open(&path).map_err(|_| io(e))?, false),
         };
-        let blocks = blocks(plan);
-        let mut have = 0;
-        let mut at = HEADER;
-        let mut reader = BufReader::with_capacity(1 << 20, &file);
+        let deadline = Instant::now() + patience;
+        let mut told = false;
+        let exclusive = loop {
+            if writable {
+                match file.try_lock() {
+                    Ok(()) => break true,
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Error(e)) => return Err(EngineError::file("locking", &path, e)),
+                }
+            }
+            match file.try_lock_shared() {
+                Ok(()) => break false,
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(e)) => return Err(EngineError::file("locking", &path, e)),
+            }
+            if Instant::now() >= deadline {
+                return Err(EngineError::Hint(format!(
+                    "{} is being fetched by another process; wait for it, or give this one its own --cache",
+                    path.display()
+                )));
+            }
+            if !told {
+                let seconds = patience.as_secs_f64();
+                let text =
+                    format!("another process is fetching the hint; waiting for it, {seconds:.0} s at most");
+                waiting(&text);
+                told = true;
+            }
+            std::thread::sleep(POLL);
+        };
+        Ok(Self { path, file, exclusive })
+    }
+
+    fn error(&self, what: &'static str, e: std::io::Error) -> EngineError {
+        EngineError::file(what, &self.path, e)
+    }
+
+    /// The client's name from the header, if the file is about this model and plan (the header's first 72 bytes).
+    fn nonce(&mut self, head: &[u8]) -> Result<Option<[u8; 32]>, EngineError> {
+        let mut header = Vec::new();
+        self.file.seek(SeekFrom::Start(0)).map_err(|e| self.error("reading", e))?;
+        (&mut self.file).take(HEADER).read_to_end(&mut header).map_err(|e| self.error("reading", e))?;
+        let own = header.len() as u64 == HEADER && header.starts_with(head);
+        Ok(own.then(|| header[head.len()..].try_into().expect("32 bytes")))
+    }
+
+    /// Empties the file, and writes a header.
+    fn begin(&mut self, head: &[u8], nonce: &[u8; 32]) -> Result<(), EngineError> {
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&[head, nonce].concat())
+        };
+        write(&mut self.file).map_err(|e| self.error("writing", e))
+    }
+
+    /// Reads the blocks until one is missing or damaged: how many there are, and how many bytes they take.
+    fn whole_blocks(&mut self, blocks: &[Block]) -> Result<(usize, u64), EngineError> {
+        self.file.seek(SeekFrom::Start(HEADER)).map_err(|e| self.error("reading", e))?;
+        let mut reader = BufReader::with_capacity(1 << 20, &self.file);
         let mut buffer = Vec::new();
-        for block in &blocks {
+        let (mut have, mut end) = (0, 0);
+        for block in blocks {
             buffer.resize(block.bytes + 32, 0);
             if reader.read_exact(&mut buffer).is_err() || !intact(&buffer) {
                 break;
             }
             have += 1;
-            at += buffer.len() as u64;
+            end += buffer.len() as u64;
         }
-        if exclusive {
-            file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at)).map(drop)).map_err(io)?;
-        } else if have < blocks.len() {
-            return Err(EngineError::Hint(format!(
-                "{} is damaged and in use by another process; end that one first",
-                path.display()
-            )));
-        }
-        let hint = Self { path, file, blocks, have, nonce };
-        hint.share_if_complete()?;
-        Ok(hint)
+        Ok((have, end))
+    }
+}
+
+impl HintStore for FileStore {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        let write = |file: &mut File| {
+            file.seek(SeekFrom::Start(HEADER + at))?;
+            file.write_all(bytes)
+        };
+        write(&mut self.file).map_err(|e| self.error("writing", e))
     }
 
-    /// Lets other processes use the file once nothing more will be written.
-    fn share_if_complete(&self) -> Result<(), EngineError> {
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+        let mut read = |file: &mut File| {
+            file.seek(SeekFrom::Start(HEADER + at))?;
+            file.read_exact(bytes)
+        };
+        read(&mut self.file).map_err(|e| self.error("reading", e))
+    }
+
+    fn complete(&mut self) -> Result<(), EngineError> {
+        if !self.exclusive {
+            return Ok(());
+        }
+        self.file.unlock().map_err(|e| self.error("unlocking", e))?;
+        self.file.lock_shared().map_err(|e| self.error("locking", e))
+    }
+
+    fn discard(&mut self) {
+        // Emptied first: a process that has it open keeps a file's room taken.
+        let _ = self.file.set_len(0);
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// A client's hint.
+pub struct Hint {
+    store: Box<dyn HintStore>,
+    blocks: Vec<Block>,
+    /// How many blocks are there, checked.
+    have: usize,
+    nonce: [u8; 32],
+    model: ModelId,
+    plan: [u8; 32],
+    /// Whether memory takes over where the store fails.
+    or_memory: bool,
+}
+
+impl Hint {
+    /// Opens the hint of `model` at `place`, or begins one: `nonce` (the client's name towards this model, random)
+    /// is used for a new one only. Damaged or foreign content is cut off. What a person should know goes to `progress`.
+    ///
+    /// # Errors
+    /// When the disk fails, or another process is using the file; never for a place that may be in memory.
+    pub fn open(
+        place: &Place,
+        model: ModelId,
+        plan: &Plan,
+        nonce: [u8; 32],
+        progress: &mut dyn Progress,
+    ) -> Result<Self, EngineError> {
+        let digest = plan.hint_digest();
+        let begun = |store, have, nonce, or_memory| Self {
+            store,
+            blocks: blocks(plan),
+            have,
+            nonce,
+            model,
+            plan: digest,
+            or_memory,
+        };
+        let in_memory = || begun(Box::<MemoryStore>::default(), 0, nonce, false);
+        let (folder, patience) = match place {
+            Place::Memory => return Ok(in_memory()),
+            Place::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
+                let have = blocks(plan).len();
+                return Ok(begun(Box::new(hint.store.clone()), have, hint.nonce, false));
+            }
+            // Of another model: of no use here.
+            Place::Shared(_) => return Ok(in_memory()),
+            Place::Folder(folder) => (folder, None),
+            Place::FolderOrMemory(folder, patience) => (folder, Some(*patience)),
+        };
+        let opened = open_file(folder, model, plan, nonce, patience.unwrap_or_default(), progress);
+        match opened {
+            Ok((store, have, nonce)) => {
+                let mut hint = begun(Box::new(store), have, nonce, patience.is_some());
+                hint.share_if_complete(progress)?;
+                Ok(hint)
+            }
+            Err(e) if patience.is_some() => {
+                progress.warning(&without_cache(folder, &e));
+                Ok(in_memory())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Lets others use the hint once nothing more will be written.
+    fn share_if_complete(&mut self, progress: &mut dyn Progress) -> Result<(), EngineError> {
         if self.have < self.blocks.len() {
             return Ok(());
         }
-        let io = |e| EngineError::file("unlocking", &self.path, e);
-        self.file.unlock().map_err(io)?;
-        self.file.lock_shared().map_err(io)
+        match self.store.complete() {
+            // It can be read, which is all that this session needs.
+            Err(e) if self.or_memory => {
+                progress.warning(&format!("the hint may have to be fetched again ({e})"));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Where another session of this process finds the hint when it is complete. `folder`: where this one was to keep
+    /// it.
+    pub fn place(&self, folder: &Place) -> Place {
+        match self.store.memory() {
+            Some(memory) if self.have == self.blocks.len() => Place::Shared(SharedHint {
+                store: memory.clone(),
+                nonce: self.nonce,
+                model: self.model,
+                plan: self.plan,
+            }),
+            Some(_) => Place::Memory,
+            None => folder.clone(),
+        }
     }
 
     /// The client's name towards this model.
@@ -152,28 +401,46 @@ impl HintFile {
         self.blocks[range].iter().map(|b| b.bytes as u64).sum()
     }
 
-    /// Where a block begins in the file; each is followed by its hash.
+    /// Where a block begins in the store; each is followed by its hash.
     fn position(&self, block: usize) -> u64 {
-        HEADER + self.bytes(0..block) + 32 * block as u64
+        self.bytes(0..block) + 32 * block as u64
     }
 
-    /// Appends the next block with its hash.
+    /// Appends the next block with its hash. Where the disk takes no more, the file is given up: it could never be
+    /// completed, and would keep the disk full.
     ///
     /// # Errors
-    /// When the hash does not match, or the disk is full.
-    pub fn append(&mut self, block: &[u8], hash: &[u8; 32]) -> Result<(), EngineError> {
+    /// When the hash does not match, or the disk is full and memory may not take over.
+    fn append(
+        &mut self,
+        block: &[u8],
+        hash: &[u8; 32],
+        progress: &mut dyn Progress,
+    ) -> Result<(), EngineError> {
         if blake3::hash(block) != *hash {
             return Err(EngineError::Hint(format!("block {} of the hint arrived damaged", self.have)));
         }
         let at = self.position(self.have);
-        let write = |file: &mut File| {
-            file.seek(SeekFrom::Start(at))?;
-            file.write_all(block)?;
-            file.write_all(hash)
-        };
-        write(&mut self.file).map_err(|e| EngineError::file("writing", &self.path, e))?;
+        let written =
+            self.store.write(at, block).and_then(|()| self.store.write(at + block.len() as u64, hash));
+        if let Err(e) = written {
+            if !self.or_memory {
+                self.store.discard();
+                return Err(e);
+            }
+            let mut there = vec![0; at as usize];
+            self.store.read(0, &mut there)?;
+            self.store.discard();
+            progress.warning(&format!(
+                "the hint cannot be kept ({e}): this run goes on with it in memory, the next one fetches it again"
+            ));
+            there.extend_from_slice(block);
+            there.extend_from_slice(hash);
+            self.store = Box::new(MemoryStore(Arc::new(Mutex::new(there))));
+            self.or_memory = false;
+        }
         self.have += 1;
-        self.share_if_complete()
+        self.share_if_complete(progress)
     }
 
     /// Receives the missing blocks up to `end` from the server. Says whether there were any.
@@ -194,7 +461,7 @@ impl HintFile {
             let bytes = channel.recv(self.blocks[self.have].bytes)?;
             let mut hash = [0; 32];
             channel.recv_into(&mut hash)?;
-            self.append(&bytes, &hash)?;
+            self.append(&bytes, &hash, progress)?;
             progress.hint(self.bytes(0..self.have), total);
         }
         Ok(true)
@@ -215,24 +482,71 @@ impl HintFile {
     pub fn layer(&mut self, node: usize) -> Result<Vec<u8>, EngineError> {
         let range = self.of_node(node);
         assert!(range.end <= self.have, "a layer is read when its blocks are there");
-        let at = self.position(range.start);
-        let io = |e| EngineError::file("reading", &self.path, e);
-        self.file.seek(SeekFrom::Start(at)).map_err(io)?;
+        let mut at = self.position(range.start);
         let mut layer = Vec::with_capacity(self.bytes(range.clone()) as usize + 32);
         for block in &self.blocks[range] {
             let start = layer.len();
             layer.resize(start + block.bytes + 32, 0);
-            self.file.read_exact(&mut layer[start..]).map_err(io)?;
+            self.store.read(at, &mut layer[start..])?;
+            at += block.bytes as u64 + 32;
             if !intact(&layer[start..]) {
                 return Err(EngineError::Hint(format!(
                     "{} is damaged; delete it and it will be fetched again",
-                    self.path.display()
+                    self.store.name()
                 )));
             }
             layer.truncate(start + block.bytes);
         }
         Ok(layer)
     }
+}
+
+/// Opens the file of a hint under `cache`: the file, how many blocks are there, the client's name.
+fn open_file(
+    cache: &Path,
+    model: ModelId,
+    plan: &Plan,
+    nonce: [u8; 32],
+    patience: Duration,
+    progress: &mut dyn Progress,
+) -> Result<(FileStore, usize, [u8; 32]), EngineError> {
+    let folder = cache.join("hints");
+    if !folder.is_dir() {
+        std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
+    }
+    let path = folder.join(format!("{model}.hint"));
+    let mut store = FileStore::open(path, patience, &mut |text| progress.note(text))?;
+    let head = [&MAGIC[..], &model.0, &plan.hint_digest()].concat();
+    let nonce = match store.nonce(&head)? {
+        Some(nonce) => nonce,
+        None if store.exclusive => {
+            if let Err(e) = store.begin(&head, &nonce) {
+                store.discard();
+                return Err(e);
+            }
+            nonce
+        }
+        None => return Err(EngineError::Hint(format!("{} is in use for another plan", store.name()))),
+    };
+    let blocks = blocks(plan);
+    let (have, end) = store.whole_blocks(&blocks)?;
+    if store.exclusive {
+        store.file.set_len(HEADER + end).map_err(|e| store.error("writing", e))?;
+    } else if have < blocks.len() {
+        return Err(EngineError::Hint(format!(
+            "{} is incomplete, and may not be written or is in use by another process",
+            store.name()
+        )));
+    }
+    Ok((store, have, nonce))
+}
+
+/// What a person is told when the cache is done without.
+fn without_cache(folder: &Path, cause: &EngineError) -> String {
+    format!(
+        "the hint cannot be kept in the cache folder {} ({cause}): this run goes on with it in memory",
+        folder.display()
+    )
 }
 
 fn intact(block_and_hash: &[u8]) -> bool {

@@ -22,6 +22,12 @@ pub trait Progress {
 
     /// Bytes of the hint that are there.
     fn hint(&mut self, done: u64, total: u64);
+
+    /// Something that a person may like to know.
+    fn note(&mut self, _text: &str) {}
+
+    /// Something that a person should know.
+    fn warning(&mut self, _text: &str) {}
 }
 
 /// Hears nothing.

@@ -21,7 +21,7 @@ use crate::EngineError;
 use crate::ahead::{Ahead, Next};
 use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
-use crate::hint::HintFile;
+use crate::hint::{Hint, Place};
 use crate::message::{MAX_PROBE, Request};
 use crate::report::{NoProgress, Report};
 use crate::server::Service;
@@ -63,6 +63,7 @@ impl Builder {
                 affine: vec![],
                 channels_last: false,
                 layout_dims: vec![],
+                seen: None,
             },
             output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
         };
@@ -636,7 +637,8 @@ fn setup_bytes(service: &Service, cache: &Scratch) -> u64 {
 fn the_hint_file_is_shared_when_complete() {
     let cache = Scratch::new("share");
     let service = service(everything());
-    let open = || HintFile::open(&cache.0, service.model(), service.plan(), [1; 32]);
+    let place = Place::from(&cache.0);
+    let open = || Hint::open(&place, service.model(), service.plan(), [1; 32], &mut NoProgress);
     let fetching = open().unwrap();
     let Err(error) = open() else { panic!("two processes fetch into one file") };
     assert!(error.to_string().contains("being fetched"), "{error}");

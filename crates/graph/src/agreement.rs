@@ -47,7 +47,20 @@ pub struct Agreement {
 /// # Errors
 /// An image of the wrong length.
 pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Agreement, ReferenceError> {
-    compare(graph, model, images, None)
+    agreement_heard(graph, model, images, &mut |_| ())
+}
+
+/// As [`agreement`]; `heard` is told how many images are done, after each.
+///
+/// # Errors
+/// As [`agreement`].
+pub fn agreement_heard(
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+    heard: &mut dyn FnMut(usize),
+) -> Result<Agreement, ReferenceError> {
+    compare(graph, model, images, None, heard)
 }
 
 /// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own, from `seed`.
@@ -60,7 +73,7 @@ pub fn private_agreement(
     images: &[Vec<f32>],
     seed: u64,
 ) -> Result<Agreement, ReferenceError> {
-    compare(graph, model, images, Some(seed))
+    compare(graph, model, images, Some(seed), &mut |_| ())
 }
 
 fn compare(
@@ -68,6 +81,7 @@ fn compare(
     model: &Model,
     images: &[Vec<f32>],
     seed: Option<u64>,
+    heard: &mut dyn FnMut(usize),
 ) -> Result<Agreement, ReferenceError> {
     let network = &model.network;
     let mut result = Agreement {
@@ -109,6 +123,7 @@ fn compare(
         result.classes.push(classes);
         result.overflows += run.total_overflows();
         result.tight += run.tight.iter().sum::<usize>();
+        heard(index + 1);
     }
     result.mean_error /= logits.max(1) as f64;
     Ok(result)

@@ -23,5 +23,6 @@ pub mod network;
 pub mod onnx;
 pub mod quantise;
 pub mod reference;
+pub mod seen;
 pub mod signs;
 mod validate;

@@ -7,6 +7,7 @@
 use jaguar_bracket::Bracket;
 use serde::{Deserialize, Serialize};
 
+pub use crate::seen::Seen;
 pub use crate::validate::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, NetworkError, NodeError,
     output_shape,
@@ -219,6 +220,8 @@ pub struct InputSpec {
     /// where the channels come last, `[C, H]` or `[C]`; a tensor file may have them, with a leading 1 or without. The
     /// elements run as those of the network's input `[C, H, W]`, unless the channels come last. Empty: as the input's shape says.
     pub layout_dims: Vec<usize>,
+    /// The range of the tensors that calibration saw, before `affine`; `None` where it is not known.
+    pub seen: Option<Seen>,
 }
 
 /// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the pixels as
@@ -487,13 +490,20 @@ impl InputSpec {
     /// number keeps its tail untouched by the map.
     pub fn quantise(&self, tensor: &[f32], activation_bits: u32) -> Vec<i64> {
         let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
+        self.scaled(tensor).map(|v| v.clamp(-limit, limit - 1.0) as i64).collect()
+    }
+
+    /// How many values of the tensor [`quantise`](Self::quantise) clamps.
+    pub fn clamped(&self, tensor: &[f32], activation_bits: u32) -> usize {
+        let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
+        self.scaled(tensor).filter(|v| !(-limit..limit).contains(v)).count()
+    }
+
+    fn scaled(&self, tensor: &[f32]) -> impl Iterator<Item = f64> {
         let per_channel = (tensor.len() / self.affine.len().max(1)).max(1);
-        let map = |i: usize, t: f32| self.affine.get(i / per_channel).map_or(t, |&(mul, add)| t * mul + add);
-        tensor
-            .iter()
-            .enumerate()
-            .map(|(i, &t)| (f64::from(map(i, t)) * self.scale).round().clamp(-limit, limit - 1.0) as i64)
-            .collect()
+        let map =
+            move |i: usize, t: f32| self.affine.get(i / per_channel).map_or(t, |&(mul, add)| t * mul + add);
+        tensor.iter().enumerate().map(move |(i, &t)| (f64::from(map(i, t)) * self.scale).round())
     }
 }
 

@@ -6,7 +6,7 @@
 use thiserror::Error;
 
 use crate::network::{
-    Bias, Linear, Model, Network, Op, OutputPart, Rearrange, Shape, Weights, Window, elements,
+    Bias, Linear, Model, Network, Op, OutputPart, Rearrange, Seen, Shape, Weights, Window, elements,
 };
 
 /// The most nodes a network may have.
@@ -361,6 +361,8 @@ impl Network {
             "none or one a channel",
         )?;
         bound(affine.iter().all(|(m, a)| m.is_finite() && a.is_finite()), "affine", "not finite", "finite")?;
+        let sound = |s: &Seen| s.lowest.is_finite() && s.highest.is_finite() && s.lowest <= s.highest;
+        bound(self.input.seen.as_ref().is_none_or(sound), "the range of the input", "not one", "a range")?;
         let image = &self.input.image;
         for (what, values) in [("the length of mean", &image.mean), ("the length of factor", &image.factor)] {
             bound(

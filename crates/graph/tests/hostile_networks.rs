@@ -1,7 +1,7 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
     Bias, Finish, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputPart, OutputSpec, Rearrange,
-    Resize, Shape, Weights, Window,
+    Resize, Seen, Shape, Weights, Window,
 };
 use jaguar_graph::reference;
 use proptest::prelude::*;
@@ -73,6 +73,7 @@ fn sample() -> Network {
             affine: vec![(1.0, 0.0); 4],
             channels_last: true,
             layout_dims: vec![6, 6, 4],
+            seen: Some(Seen { lowest: -1.0, highest: 1.0 }),
         },
         output: OutputSpec {
             scale: 50.0,

@@ -44,6 +44,7 @@ fn network() -> Network {
             affine: vec![],
             channels_last: false,
             layout_dims: vec![],
+            seen: None,
         },
         output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
     }

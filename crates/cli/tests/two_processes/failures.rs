@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{Process, Scratch, jaguar, repository};
-use crate::{assert_fails, fails, failure, tiny};
+use crate::{fails, failure, tiny};
 
 /// `compile` of an ONNX file on the demo's photographs.
 fn compile<'a>(source: &'a str, calibrate: &'a str, output: &'a str) -> Vec<&'a str> {
@@ -86,6 +86,9 @@ fn compile_says_what_is_wrong_with_the_request() {
     with(&["--labels", &folder.path("nothing")], &["nothing", "No such file"]);
     with(&["--mean", "1,2"], &["--mean has 2 numbers", "3 channels"]);
     with(&["--std", "0"], &["--std", "zero"]);
+    with(&["--std", "NaN"], &["--std"]);
+    with(&["--mean", "inf"], &["--mean"]);
+    with(&["--headroom", "0"], &["headroom", "1 to 1000"]);
     with(&["--activation-bits", "40"], &["activation_bits", "40"]);
     with(&["--weight-bits", "1"], &["weight_bits", "1"]);
     with(&["--input-shape", "2,3,16,16"], &["batch size 2"]);
@@ -93,9 +96,9 @@ fn compile_says_what_is_wrong_with_the_request() {
     // Calibration inputs.
     let empty = folder.path("empty");
     std::fs::create_dir(&empty).unwrap();
-    fails(&compile(&source, &empty, &output), &["empty", "no JPEG, PNG or .npy file"]);
+    fails(&compile(&source, &empty, &output), &["empty", "no JPEG, PNG, WebP"]);
     fails(&compile(&source, &folder.path("nothing"), &output), &["nothing", "No such file"]);
-    fails(&compile(&source, &other, &output), &["other", "neither a JPEG nor a PNG"]);
+    fails(&compile(&source, &other, &output), &["other", "neither an image nor a tensor", "JPEG, PNG"]);
     assert!(!Path::new(&output).exists());
 }
 
@@ -114,7 +117,7 @@ fn inputs_that_do_not_fit() {
         fails(&["predict", "--server", "127.0.0.1:1", path], parts);
     };
     let jpeg = std::fs::read(repository("demo/photo.jpg")).unwrap();
-    refused(&input("words.jpg", b"not a picture"), &["words.jpg", "neither a JPEG nor a PNG"]);
+    refused(&input("words.jpg", b"not a picture"), &["words.jpg", "neither an image nor a tensor"]);
     refused(&input("empty.png", b""), &["empty.png"]);
     refused(&input("cut.jpg", &jpeg[..jpeg.len() / 2]), &["cut.jpg"]);
     refused(&input("head.jpg", &jpeg[..30]), &["head.jpg"]);
@@ -124,7 +127,9 @@ fn inputs_that_do_not_fit() {
     let shape = [3, tiny::SIDE, tiny::SIDE];
     let floats = vec![0; 4 * 3 * tiny::SIDE * tiny::SIDE];
     refused(&input("cut.npy", &tiny::npy("<f4", &shape, &floats[1..])), &["cut.npy"]);
-    refused(&input("ints.npy", &tiny::npy("<i4", &shape, &floats)), &["ints.npy", "<i4", "float32"]);
+    refused(&input("complex.npy", &tiny::npy("<c8", &shape, &floats)), &["complex.npy", "<c8", "float32"]);
+    refused(&input("other.npy", &tiny::npy(">f4", &shape, &floats)), &["other.npy", ">f4", "little-endian"]);
+    refused(&input("picture.tif", b"II*\0\x08\0\0\0\0\0\0\0\0\0"), &["picture.tif", "Tiff", "JPEG, PNG"]);
     refused(
         &input("more.npy", &tiny::npy("<f4", &shape, &[&floats[..], b"more"].concat())),
         &["more.npy", "more bytes"],
@@ -199,7 +204,7 @@ fn addresses_that_cannot_be() {
 }
 
 /// A full disk: files may not grow beyond `blocks` of 512 bytes. (Written by root, permissions stop nothing.)
-fn on_a_full_disk(blocks: u32, arguments: &[&str]) -> Process {
+pub fn on_a_full_disk(blocks: u32, arguments: &[&str]) -> Process {
     // Ignored, the signal turns into an error of the write.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -216,10 +221,10 @@ fn disks_that_take_nothing() {
     let photos = repository("demo/calibration");
     std::fs::write(&file, "in the way").unwrap();
 
-    // The compiled model.
     fails(&compile(&source, &photos, &format!("{file}/model.jaguar")), &["writing", "file/model.jaguar"]);
     fails(&compile(&source, &photos, &folder.path("no/such/folder")), &["writing", "no/such/folder"]);
-    let lines = failure(on_a_full_disk(1, &compile(&source, &photos, &model)));
+    let arguments = [&compile(&source, &photos, &model)[..], &tiny::PREPARATION].concat();
+    let lines = failure(on_a_full_disk(1, &arguments));
     assert!(lines.iter().any(|l| l.contains("writing") && l.contains("tiny.jaguar")), "{lines:#?}");
     // The old one is still there, and nothing beside it.
     assert_eq!(std::fs::read(&model).unwrap(), before);
@@ -228,19 +233,106 @@ fn disks_that_take_nothing() {
         left.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains(".part")).count(),
         0
     );
+}
 
-    // The hint.
-    let server = crate::process::Server::start(&model, &[], crate::WATCHDOG);
-    let photo = repository("demo/photo.jpg");
-    let predict = |cache: &str| {
-        ["predict", "--json", "--server", &server.address, "--cache", cache, &photo].map(str::to_owned)
+/// What is no compiled model is never overwritten: the network itself, its weights beside it, a picture, a device.
+#[test]
+fn nothing_else_is_overwritten() {
+    let folder = Scratch::new("overwrite");
+    let [source, weights, labels, photos] =
+        ["tiny.onnx", "tiny.onnx.data", "labels.txt", "photos"].map(|f| folder.path(f));
+    std::fs::write(&source, tiny::onnx()).unwrap();
+    std::fs::write(&weights, [0; 100]).unwrap();
+    std::fs::write(&labels, "words").unwrap();
+    std::fs::create_dir(&photos).unwrap();
+    let photo = format!("{photos}/photo.png");
+    std::fs::write(&photo, tiny::png()).unwrap();
+    for output in [&source, &weights, &labels, &photo] {
+        let before = std::fs::read(output).unwrap();
+        fails(&compile(&source, &photos, output), &["-o", output, "no compiled model"]);
+        assert_eq!(std::fs::read(output).unwrap(), before);
+    }
+    // By another name.
+    let other = format!("{photos}/../tiny.onnx");
+    fails(&compile(&source, &photos, &other), &["-o", "tiny.onnx", "no compiled model"]);
+    fails(&compile(&source, &photos, &photos), &["-o", "photos", "no file"]);
+    fails(&compile(&source, &photos, "/dev/null"), &["-o", "/dev/null", "no file"]);
+    // A compiled model is replaced, and an empty file that somebody made to be filled.
+    let model = tiny::compile(&folder);
+    let first = std::fs::read(&model).unwrap();
+    tiny::compile(&folder);
+    assert_ne!(std::fs::read(&model).unwrap(), first);
+    std::fs::write(&model, "").unwrap();
+    tiny::compile(&folder);
+    // A timeline does not replace a picture.
+    fails(&["predict", "--server", "127.0.0.1:1", "--trace", &photo, &photo], &["--trace", "photo.png"]);
+}
+
+/// Numbers that make no sense are refused where they are given.
+#[test]
+fn senseless_numbers() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        let finished = Process::start(jaguar(arguments)).finish(crate::WATCHDOG);
+        assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+        parts.iter().for_each(|p| assert!(finished.stderr.contains(p), "{p:?}: {}", finished.stderr));
     };
-    let arguments = predict(&file);
-    fails(&arguments.each_ref().map(String::as_str), &["creating", "file/hints"]);
-    let cache = folder.path("cache");
-    let arguments = predict(&cache);
-    let arguments = arguments.each_ref().map(String::as_str);
-    assert_fails(on_a_full_disk(100, &arguments), &["writing", "cache/hints/"]);
-    // What was fetched is kept; with room on the disk the rest follows.
-    Process::start(jaguar(&arguments)).finish(crate::WATCHDOG).succeeded();
+    refused(&["predict", "--top", "0", "x.jpg"], &["--top", "at least 1"]);
+    refused(&["predict", "--top", "-1", "x.jpg"], &["-1"]);
+    refused(&["predict", "--ahead", "2", "x.jpg"], &["--ahead"]);
+    refused(&["predict", "--threads", "100000", "x.jpg"], &["--threads", "1024"]);
+    refused(&["serve", "--max-clients", "0", "x.jaguar"], &["--max-clients", "at least 1"]);
+    refused(&["serve", "--threads", "18446744073709551615", "x.jaguar"], &["--threads", "1024"]);
+    refused(
+        &["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--resize", "0"],
+        &["--resize", "1 to 32768"],
+    );
+    refused(
+        &["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--resize", "99999"],
+        &["--resize", "1 to 32768"],
+    );
+}
+
+/// Pixels as they are, for a network that wants them scaled: most likely the flags were forgotten.
+#[test]
+fn raw_pixels_are_noticed() {
+    let folder = Scratch::new("raw");
+    let model = tiny::compile(&folder);
+    let [source, tensor] = ["tiny.onnx", "tensor.npy"].map(|f| folder.path(f));
+    let photos = repository("demo/calibration");
+    let warned = |calibrate: &str, flags: &[&str]| {
+        let command = jaguar(&[&compile(&source, calibrate, &model), flags].concat());
+        let finished = Process::start(command).finish(crate::WATCHDOG);
+        let warning = finished.stderr.lines().find(|l| l.contains("raw pixels")).map(str::to_owned);
+        finished.succeeded();
+        warning
+    };
+    let warning = warned(&photos, &[]).expect("a warning");
+    for part in ["warning: ", "0 to 255", "--pixel-scale", "--mean", "--std"] {
+        assert!(warning.contains(part), "{warning:?} does not say {part:?}");
+    }
+    // Who gave flags knows what pixels the network wants.
+    assert_eq!(warned(&photos, &tiny::PREPARATION), None);
+    assert_eq!(warned(&photos, &["--bgr", "--mean", "103.939,116.779,123.68"]), None);
+    // A tensor is what it is.
+    std::fs::write(&tensor, tiny::tensor().0).unwrap();
+    assert_eq!(warned(&tensor, &[]), None);
+}
+
+/// What is under way is told, line by line where there is no terminal.
+#[test]
+fn compile_says_what_it_does() {
+    let folder = Scratch::new("phases");
+    let [source, output] = ["tiny.onnx", "tiny.jaguar"].map(|f| folder.path(f));
+    std::fs::write(&source, tiny::onnx()).unwrap();
+    let photos = repository("demo/calibration");
+    let finished = Process::start(jaguar(&compile(&source, &photos, &output))).finish(crate::WATCHDOG);
+    let told = finished.stderr.clone();
+    finished.succeeded();
+    let phases: Vec<&str> = told.lines().filter(|l| l.ends_with(" ...")).collect();
+    for (phase, part) in
+        phases.iter().zip(["reading", "reading 6 samples", "calibrating", "checking", "writing"])
+    {
+        assert!(phase.contains(part), "{phases:#?}");
+    }
+    assert!(phases.len() >= 5, "{phases:#?}");
 }

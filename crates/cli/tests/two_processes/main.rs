@@ -1,12 +1,18 @@
 //! The `jaguar` command as its users run it: server and client are two processes that share a socket.
 //!
+//! - [`accuracy`]: labelled pictures.
+//! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
+//! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
+mod accuracy;
+mod cache;
 mod cheetah;
 mod failures;
+mod inputs;
 mod interruptions;
 mod predictions;
 mod process;
@@ -35,14 +41,18 @@ fn assert_fails(process: Process, parts: &[&str]) {
     }
 }
 
-/// What a process that must fail says on standard error, notes left out.
+/// What a process that must fail says on standard error, notes and what is under way left out.
 #[track_caller]
 fn failure(process: Process) -> Vec<String> {
     let finished = process.finish(WATCHDOG);
     // A signal (or an abort) would leave no code.
     assert!(finished.status.code().is_some_and(|c| c != 0), "{}\n{}", finished.status, finished.stdout);
-    let lines: Vec<String> =
-        finished.stderr.lines().filter(|l| !l.starts_with("note: ")).map(str::to_owned).collect();
+    let lines: Vec<String> = finished
+        .stderr
+        .lines()
+        .filter(|l| !l.starts_with("note: ") && !l.ends_with(" ..."))
+        .map(str::to_owned)
+        .collect();
     assert!(lines.first().is_some_and(|l| l.starts_with("error: ")), "{lines:#?}");
     lines
 }

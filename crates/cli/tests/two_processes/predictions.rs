@@ -443,23 +443,6 @@ fn two_clients_at_once() {
 }
 
 #[test]
-fn a_hint_is_fetched_by_one_at_a_time() {
-    let it = Deployment::new("fetching", &[]);
-    let photo = photo();
-    // Behind the greeting and the version, before the server hears what is missing of the hint.
-    let relay = Relay::start(&it.server.address, 50);
-    let client = it.client(&relay.address, "cache", &[&photo]);
-    relay.wait(WATCHDOG);
-    assert_fails(
-        it.client(&it.server.address, "cache", &[&photo]),
-        &["fetched by another process", "--cache"],
-    );
-    relay.go_on();
-    answers(client, 1);
-    it.ask("cache", &[&photo]);
-}
-
-#[test]
 fn only_so_many_clients() {
     let it = Deployment::new("busy", &["--max-clients", "1"]);
     let photo = photo();
@@ -495,18 +478,32 @@ fn the_label_only() {
     assert!(text.contains(&format!("class-{} (the server reveals the label only)", number(answer, "label"))));
 }
 
-/// Without `--json`: classes by name, the table by layer, the totals.
+/// Without `--json`: classes by name, and what it cost in a line; with `--costs` the table by layer, and the totals.
 #[test]
 fn text_for_people() {
     let mut it = Deployment::new("text", &[]);
     let cache = it.folder.path("cache");
-    let command =
-        jaguar(&["predict", "--top", "3", "--server", &it.server.address, "--cache", &cache, &photo()]);
-    let text = Process::start(command).finish(WATCHDOG).succeeded();
-    assert_eq!(text.matches("class-").count(), 3, "{text}");
-    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "preprocessing", "peak memory: client"] {
-        assert!(text.contains(part), "{part} is missing:\n{text}");
+    let photo = photo();
+    let predict = |more: &[&str]| {
+        let mut command =
+            jaguar(&["predict", "--top", "3", "--server", &it.server.address, "--cache", &cache]);
+        command.args(more).arg(&photo);
+        Process::start(command).finish(WATCHDOG).succeeded()
+    };
+    let short = predict(&[]);
+    assert_eq!(short.matches("class-").count(), 3, "{short}");
+    // The model, an empty line, the picture's name, three classes, the cost.
+    assert_eq!(short.lines().count(), 7, "{short}");
+    let last = short.lines().last().unwrap();
+    for part in ["s before the input", "s with it", "iB up", "iB down", "rounds", "the hint, once"] {
+        assert!(last.contains(part), "{part} is missing: {last}");
     }
+    let long = predict(&["--costs"]);
+    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "preprocessing", "peak memory: client"] {
+        assert!(long.contains(part), "{part} is missing:\n{long}");
+        assert!(!short.contains(part), "{part} is not for all:\n{short}");
+    }
+    assert!(!long.contains("the hint, once"), "{long}");
     it.server.process.line_with("answered a query", WATCHDOG);
     it.server.process.line_with("left", WATCHDOG);
 }

@@ -12,6 +12,8 @@ use crate::process::{Process, Scratch, jaguar, repository};
 
 /// Side of the network's input.
 pub const SIDE: usize = 16;
+/// How long the input of [`vector_onnx`] is.
+pub const VECTOR: usize = 12;
 /// The network's classes.
 pub const CLASSES: usize = 10;
 
@@ -109,6 +111,28 @@ pub fn onnx() -> Vec<u8> {
     let graph = graph
         .message(11, value("input", &[1, 3, side, side]))
         .message(12, value("logits", &[1, CLASSES as u64]));
+    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+}
+
+/// A network over a vector of [`VECTOR`] numbers: Gemm, Relu, Gemm.
+pub fn vector_onnx() -> Vec<u8> {
+    let state = &mut 11;
+    let (inputs, classes) = (VECTOR as u64, CLASSES as u64);
+    let gemm = || vec![attribute("transB", &[1])];
+    let nodes = [
+        node("Gemm", &["input", "w1", "b1"], "hidden", gemm()),
+        node("Relu", &["hidden"], "relu", vec![]),
+        node("Gemm", &["relu", "w2", "b2"], "logits", gemm()),
+    ];
+    let tensors = [
+        weights("w1", &[16, inputs], 0.5, state),
+        weights("b1", &[16], 0.2, state),
+        weights("w2", &[classes, 16], 0.5, state),
+        weights("b2", &[classes], 0.2, state),
+    ];
+    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
+    let graph = tensors.into_iter().fold(graph.bytes(2, b"vector"), |m, t| m.message(5, t));
+    let graph = graph.message(11, value("input", &[1, inputs])).message(12, value("logits", &[1, classes]));
     Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
 }
 

@@ -419,6 +419,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
             affine: graph.affine.clone(),
             channels_last: graph.channels_last,
             layout_dims: graph.layout_dims.clone(),
+            seen: None,
         },
         output: OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: options.labels.clone() },
     }

@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = crate::thread_count)]
     threads: usize,
     /// The instruction set of all three ways. The paper measured without AVX.
     #[arg(long, value_enum, default_value_t)]

@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Threads that each party's linear layers share with the other's (0: one per core).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
     threads: usize,
     /// The instruction set of the linear layers.
     #[arg(long, value_enum, default_value_t)]

@@ -249,6 +249,7 @@ mod tests {
                 affine: vec![],
                 channels_last: false,
                 layout_dims: vec![],
+                seen: None,
             },
             output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
         };
