@@ -15,7 +15,7 @@ use jaguar_plan::Choices;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::picture;
+use crate::picture::{self, Axes};
 use crate::predict::at_least_one;
 use crate::progress::Phases;
 use crate::protocol::Protocol;
@@ -46,8 +46,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', requires = "float")]
     input_shape: Option<Vec<usize>>,
     /// As for `compile`, for --float.
-    #[arg(long, requires = "float")]
-    output_name: Option<String>,
+    #[arg(long, value_delimiter = ',', requires = "float")]
+    output_name: Vec<String>,
     /// The protocol of the private runs.
     #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
     protocol: Protocol,
@@ -238,7 +238,8 @@ fn tops(asked: &[usize], classes: usize) -> Result<Vec<usize>> {
 
 /// The float graph, which must be the one that the model comes from as far as shapes tell.
 fn float(args: &Args, path: &Path, model: &Model) -> Result<Graph> {
-    let options = import::Options { input_shape: args.input_shape.clone(), output: args.output_name.clone() };
+    let options =
+        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone() };
     let graph = import_file(path, &options)?;
     let nodes = &model.network.nodes;
     let ends = |input, output: Option<usize>| (input, output.unwrap_or(0));
@@ -276,7 +277,7 @@ fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run>
         Some(graph) => {
             let spec = &model.network.input;
             let tensor =
-                source.tensor(&spec.image, graph.input_shape(), spec.channels_last).with_context(at)?;
+                source.tensor(&spec.image, graph.input_shape(), Axes::of_graph(graph)).with_context(at)?;
             let logits = graph.forward(&tensor).context("the float network does not take the input")?;
             Some(Place::new(&logits, *class))
         }

@@ -14,7 +14,7 @@ use jaguar_graph::signs;
 use jaguar_mpc::cost;
 use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
 
-use crate::picture;
+use crate::picture::{self, Axes};
 use crate::progress::Phases;
 use crate::table::{bytes, count, plain, trimmed};
 
@@ -179,8 +179,8 @@ pub fn run(args: &Args) -> Result<()> {
     let files = picture::collect(&args.calibrate)?;
     let test_files = picture::collect(&args.test)?;
     phases.begin(format!("reading {} samples", files.len() + test_files.len()));
-    let images = tensors(&files, &image, shape, graph.channels_last, &phases)?;
-    let tested = tensors(&test_files, &image, shape, graph.channels_last, &phases)?;
+    let images = tensors(&files, &image, shape, Axes::of_graph(&graph), &phases)?;
+    let tested = tensors(&test_files, &image, shape, Axes::of_graph(&graph), &phases)?;
     phases.finish();
     if images.len() < 10 {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
@@ -197,12 +197,11 @@ pub fn run(args: &Args) -> Result<()> {
         labels,
         ..quantise::Options::default()
     };
-    let samples = Samples::new(&graph, &images, &mut |done| {
-        phases.begin(format!("calibrating, {done} of {} samples", images.len()));
-    })?;
+    phases.begin("calibrating");
+    let samples = Samples::new(&graph, &images, &mut |done| phases.done(done, images.len()))?;
     let (mut model, report, held_out) = match &args.activation_bits {
         Width::Bits(_) => {
-            phases.begin("quantising".into());
+            phases.begin("quantising");
             let (model, report) = samples.quantise(&options)?;
             (model, report, samples.held_out(&options)?)
         }
@@ -351,14 +350,13 @@ fn tensors(
     files: &[PathBuf],
     image: &ImageSpec,
     shape: Shape,
-    channels_last: bool,
+    axes: Axes<'_>,
     phases: &Phases,
 ) -> Result<Vec<Vec<f32>>> {
     let mut tensors = Vec::with_capacity(files.len());
     for path in files {
         let source = picture::open(path)?;
-        let tensor =
-            source.tensor(image, shape, channels_last).with_context(|| path.display().to_string())?;
+        let tensor = source.tensor(image, shape, axes).with_context(|| path.display().to_string())?;
         tensors.push(tensor);
         phases.done(tensors.len(), files.len());
     }

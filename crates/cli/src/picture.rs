@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use jaguar_graph::float::Graph;
 use jaguar_graph::image_input;
 use jaguar_graph::network::{ImageSpec, Network, Shape};
 
@@ -102,13 +103,35 @@ fn jpeg_is_whole(mut file: &[u8]) -> bool {
     }
 }
 
+/// How the ONNX model lays out its input, for tensors from files.
+#[derive(Clone, Copy)]
+pub struct Axes<'a> {
+    /// Its dimensions without the batch; empty: as the network's shape says.
+    pub dims: &'a [usize],
+    /// Whether they are `[H, W, C]`.
+    pub channels_last: bool,
+}
+
+impl<'a> Axes<'a> {
+    pub fn of_network(network: &'a Network) -> Self {
+        Self { dims: &network.input.layout_dims, channels_last: network.input.channels_last }
+    }
+
+    pub fn of_graph(graph: &'a Graph) -> Self {
+        Self { dims: &graph.layout_dims, channels_last: graph.channels_last }
+    }
+}
+
 /// The shapes that a tensor file may have: the model's own, with the batch or without.
-fn layouts(shape: Shape, channels_last: bool) -> Vec<Vec<u64>> {
+fn layouts(shape: Shape, axes: Axes<'_>) -> Vec<Vec<u64>> {
     let [c, h, w] = shape.map(|d| d as u64);
-    let mut layouts = vec![if channels_last { vec![h, w, c] } else { vec![c, h, w] }];
+    let mut layouts = vec![axes.dims.iter().map(|&d| d as u64).collect()];
+    layouts.push(if axes.channels_last { vec![h, w, c] } else { vec![c, h, w] });
     if [h, w] == [1, 1] {
         layouts.push(vec![c]);
     }
+    layouts.retain(|dims: &Vec<u64>| !dims.is_empty());
+    layouts.dedup();
     let with_batch: Vec<Vec<u64>> = layouts.iter().map(|l| [&[1], &l[..]].concat()).collect();
     layouts.extend(with_batch);
     layouts
@@ -116,18 +139,18 @@ fn layouts(shape: Shape, channels_last: bool) -> Vec<Vec<u64>> {
 
 impl Source {
     /// The network's input tensor `[C, H, W]`.
-    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, channels_last: bool) -> Result<Vec<f32>> {
+    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, axes: Axes<'_>) -> Result<Vec<f32>> {
         match self {
             Source::Pixels { rgb, width, height } => {
                 Ok(image_input::tensor(spec, shape, rgb, *width, *height)?)
             }
             Source::Tensor { shape: found, values } => {
-                let layouts = layouts(shape, channels_last);
+                let layouts = layouts(shape, axes);
                 if !layouts.contains(found) {
                     let layouts: Vec<String> = layouts.iter().map(|l| format!("{l:?}")).collect();
                     bail!("the tensor's shape is {found:?}; the network takes {}", layouts.join(" or "));
                 }
-                if !channels_last {
+                if !axes.channels_last {
                     return Ok(values.clone());
                 }
                 let [c, h, w] = shape;
@@ -139,7 +162,7 @@ impl Source {
     /// The network's input as the integers that a query takes.
     pub fn input(&self, network: &Network) -> Result<Input> {
         let (input, bits) = (&network.input, network.activation_bits);
-        let tensor = self.tensor(&input.image, network.nodes[0].shape, input.channels_last)?;
+        let tensor = self.tensor(&input.image, network.nodes[0].shape, Axes::of_network(network))?;
         Ok(Input {
             integers: input.quantise(&tensor, bits),
             warning: input.unusual(&tensor, bits).map(|u| u.to_string()),
@@ -238,12 +261,16 @@ mod tests {
 
     #[test]
     fn a_vector_has_its_own_layout() {
+        let natural = Axes { dims: &[], channels_last: false };
+        let flat = Axes { dims: &[7, 112], channels_last: false };
+        assert!(layouts([7, 112, 1], flat).contains(&vec![1, 7, 112]));
         assert_eq!(
-            layouts([784, 1, 1], false),
+            layouts([784, 1, 1], natural),
             [vec![784, 1, 1], vec![784], vec![1, 784, 1, 1], vec![1, 784]]
         );
-        assert_eq!(layouts([3, 8, 9], false), [vec![3, 8, 9], vec![1, 3, 8, 9]]);
-        assert_eq!(layouts([3, 8, 9], true), [vec![8, 9, 3], vec![1, 8, 9, 3]]);
+        assert_eq!(layouts([3, 8, 9], natural), [vec![3, 8, 9], vec![1, 3, 8, 9]]);
+        let last = Axes { dims: &[8, 9, 3], channels_last: true };
+        assert_eq!(layouts([3, 8, 9], last), [vec![8, 9, 3], vec![1, 8, 9, 3]]);
     }
 
     #[test]

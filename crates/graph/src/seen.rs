@@ -97,6 +97,7 @@ mod tests {
             image: ImageSpec::default(),
             affine: vec![],
             channels_last: false,
+            layout_dims: vec![],
             seen: Some(seen),
         }
     }
