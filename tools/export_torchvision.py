@@ -1,8 +1,8 @@
-"""Exports torchvision's ResNet-18, ResNet-50 and MobileNetV2 with random weights, to measure time and bytes.
+"""Exports networks of torchvision with random weights, to try what runs and what it costs.
 
     python3 -m venv .venv/torch
-    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1
-    .venv/torch/bin/python tools/export_torchvision.py
+    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.5.4
+    .venv/torch/bin/python tools/export_torchvision.py [--variants] [NAME ...]
 
 No package ships trained full-width weights of these networks. What private inference costs does not depend on
 the values, but a network whose activations vanish or explode would make its accuracy figures meaningless: so the
@@ -10,13 +10,17 @@ weights are He-initialised from a fixed seed and the batch norms see a few batch
 which every layer's outputs are of order one. torch's PyPI wheel needs its CUDA packages to be importable, GPU or
 not: some 6 GB in all.
 
-Each file is checked with onnxruntime against torch, and lands in `models/`, which git ignores.
+Each file is checked with onnxruntime against torch, and lands in `models/torchvision/` (those of the benchmarks in
+`models/`), which git ignores. `--variants` exports the small networks once more in the ways that people do: opsets 9,
+13, 17 and 21, torch's newer exporter, and with the batch left open. `tools/try_networks.py` runs what it finds there.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +29,70 @@ import onnxruntime
 import torch
 import torchvision
 
-MODELS = {"resnet18": "resnet18", "resnet50": "resnet50", "mobilenet_v2": "mobilenetv2"}
 SEED = 20260101
+MODELS = Path(__file__).resolve().parent.parent / "models"
 
 
-def noise(batch: int) -> torch.Tensor:
+@dataclass(frozen=True)
+class Network:
+    """A network at one input size. `options` are torchvision's own."""
+
+    name: str
+    size: int
+    options: dict = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}_{self.size}"
+
+
+# Where training has another head, it is left off.
+NO_HEADS = {"aux_logits": False, "init_weights": True}
+NETWORKS = [
+    Network("resnet18", 32),
+    Network("resnet18", 224),
+    Network("mobilenet_v2", 32),
+    Network("mobilenet_v2", 224),
+    Network("mnasnet1_0", 64),
+    Network("mnasnet1_0", 224),
+    Network("shufflenet_v2_x1_0", 64),
+    Network("shufflenet_v2_x1_0", 224),
+    Network("regnet_x_400mf", 64),
+    Network("regnet_x_400mf", 224),
+    Network("resnext50_32x4d", 64),
+    Network("resnext50_32x4d", 224),
+    Network("densenet121", 64),
+    Network("densenet121", 224),
+    Network("googlenet", 64, NO_HEADS),
+    Network("googlenet", 224, NO_HEADS),
+    Network("inception_v3", 96, NO_HEADS),
+    Network("inception_v3", 299, NO_HEADS),
+    Network("vgg16_bn", 32),
+    Network("vgg16_bn", 224),
+]
+# What the benchmarks and the tests of whole networks take, under the names by which they do.
+BENCHMARKS = {"resnet18": "resnet18", "resnet50": "resnet50", "mobilenet_v2": "mobilenetv2"}
+# The usual ways to export: opset, the newer exporter, open batch.
+VARIANTS = {
+    "opset9": (9, False, False),
+    "opset17": (17, False, False),
+    "opset21": (21, True, False),
+    "dynamo": (18, True, False),
+    "batch": (13, False, True),
+}
+
+
+def noise(batch: int, size: int) -> torch.Tensor:
     """Pictures as normalised inputs go: blurred noise, mean 0, deviation 1, neighbours alike."""
-    coarse = torch.randn(batch, 3, 28, 28)
-    fine = torch.nn.functional.interpolate(coarse, size=(224, 224), mode="bilinear", align_corners=False)
+    coarse = torch.randn(batch, 3, max(size // 8, 4), max(size // 8, 4))
+    fine = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bilinear", align_corners=False)
     fine = fine + 0.3 * torch.randn_like(fine)
     return (fine - fine.mean()) / fine.std()
 
 
-def network(name: str) -> torch.nn.Module:
+def build(network: Network) -> torch.nn.Module:
     torch.manual_seed(SEED)
-    model = torchvision.models.get_model(name, weights=None)
+    model = torchvision.models.get_model(network.name, weights=None, **network.options)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             # Average over all batches alike instead of forgetting the first ones slowly.
@@ -50,48 +103,47 @@ def network(name: str) -> torch.nn.Module:
     model.train()
     with torch.no_grad():
         for _ in range(4):
-            model(noise(8))
+            model(noise(8, network.size))
     return model.eval()
 
 
-def report(model: torch.nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """The smallest and largest standard deviation of any ReLU's output."""
-    spread = []
-    hooks = [m.register_forward_hook(lambda _m, _i, out: spread.append(float(out.std())))
-             for m in model.modules() if isinstance(m, (torch.nn.ReLU, torch.nn.ReLU6))]
+def export(model: torch.nn.Module, x: torch.Tensor, path: Path, opset: int, dynamo: bool, batch: bool) -> None:
+    """Writes the model, and fails if onnxruntime computes something else than torch."""
+    axes = {"input": {0: "batch"}, "logits": {0: "batch"}} if batch else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), str(path), input_names=["input"], output_names=["logits"],
+                          opset_version=opset, dynamo=dynamo, dynamic_axes=axes, external_data=False)
+    onnx.checker.check_model(onnx.load(path), full_check=True)
     with torch.no_grad():
-        model(x)
-    for hook in hooks:
-        hook.remove()
-    return min(spread), max(spread)
+        want = model(x).numpy()
+    (got,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"input": x.numpy()})
+    error = float(np.abs(got - want).max() / np.abs(want).max())
+    if error > 1e-3:
+        raise SystemExit(f"{path} differs from torch by {error:.2g} of the largest logit")
+    operators = sorted({node.op_type for node in onnx.load(path).graph.node})
+    print(f"{path} ({path.stat().st_size / 1e6:.0f} MB): logits deviate by {want.std():.2f}; {', '.join(operators)}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--to", type=Path, default=Path(__file__).resolve().parent.parent / "models")
+    parser.add_argument("names", nargs="*", help="networks by torchvision's names; all of them unless named")
+    parser.add_argument("--variants", action="store_true", help="the small ones in other opsets and by the newer exporter too")
+    parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
-    args.to.mkdir(parents=True, exist_ok=True)
-    for name, file in MODELS.items():
-        model = network(name)
-        x = noise(1)
-        low, high = report(model, x)
-        if not (0.05 < low and high < 50):
-            print(f"{name}: activations of deviation {low:.3g} to {high:.3g} are of no use", file=sys.stderr)
-            return 1
-        path = args.to / f"{file}.onnx"
-        torch.onnx.export(model, (x,), str(path), input_names=["input"], output_names=["logits"],
-                          opset_version=13, dynamo=False)
-        onnx.checker.check_model(onnx.load(path), full_check=True)
-        with torch.no_grad():
-            want = model(x).numpy()
-        (got,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"input": x.numpy()})
-        error = float(np.abs(got - want).max() / np.abs(want).max())
-        if error > 1e-4:
-            print(f"{path} differs from torch by {error:.2g} of the largest logit", file=sys.stderr)
-            return 1
-        operators = sorted({node.op_type for node in onnx.load(path).graph.node})
-        print(f"{path} ({path.stat().st_size / 1e6:.0f} MB): ReLU outputs deviate by {low:.2f} to {high:.2f}, "
-              f"logits by {want.std():.2f}; {', '.join(operators)}")
+    folder = args.to / "torchvision"
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [n for n in NETWORKS if not args.names or n.name in args.names]
+    for network in wanted:
+        model, x = build(network), noise(1, network.size)
+        export(model, x, folder / f"{network.file}.onnx", 13, False, False)
+        if args.variants and network.size < 100:
+            for name, way in VARIANTS.items():
+                export(model, x, folder / f"{network.file}_{name}.onnx", *way)
+    for name, file in BENCHMARKS.items():
+        if not args.names or name in args.names:
+            network = Network(name, 224)
+            export(build(network), noise(1, 224), args.to / f"{file}.onnx", 13, False, False)
     return 0
 
 
