@@ -1,4 +1,5 @@
-//! Imports ONNX files and compares the float graph with what stands beside each in NAME.io (see `tests/fixtures/make.py`).
+//! Imports ONNX files and compares the float graph with what stands beside each in NAME.io (see
+//! `tests/fixtures/make.py`).
 //!
 //! `cargo run --release -p jaguar-graph --example import -- FILE.onnx...`
 

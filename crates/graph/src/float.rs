@@ -49,8 +49,8 @@ pub enum Op {
     /// `x·mul + add` by channel. Only while a graph is being imported: fusion turns each into part of a linear
     /// layer.
     Affine(Affine),
-    /// `x` where it is positive, `x·slope` elsewhere, by channel. Only while a graph is being imported: fusion makes it of a ReLU
-    /// and a linear layer.
+    /// `x` where it is positive, `x·slope` elsewhere, by channel. Only while a graph is being imported: fusion makes
+    /// it of a ReLU and a linear layer.
     Prelu {
         /// `[C]`.
         slope: Vec<f32>,
@@ -189,7 +189,8 @@ impl Graph {
         Some(values)
     }
 
-    /// The output for a tensor of the input's shape: logits, before any softmax or sigmoid. `None` as for [`Graph::run`].
+    /// The output for a tensor of the input's shape: logits, before any softmax or sigmoid. `None` as for
+    /// [`Graph::run`].
     pub fn forward(&self, tensor: &[f32]) -> Option<Vec<f32>> {
         self.run(tensor)?.pop()
     }

@@ -126,7 +126,8 @@ pub enum Rearrange {
     Reshape,
     /// Picks indices axis by axis: permutes channels, repeats pixels, spreads them with zeros between.
     Select {
-        /// By axis, for each output index the input index that it takes, or `None` for zeros. Empty: the whole axis as it is.
+        /// By axis, for each output index the input index that it takes, or `None` for zeros. Empty: the whole axis
+        /// as it is.
         axes: [Vec<Option<usize>>; 3],
     },
 }
@@ -216,9 +217,10 @@ pub struct InputSpec {
     pub affine: Vec<(f32, f32)>,
     /// Whether the ONNX model takes `[H, W, C]` (for tensors given as files; images are laid out as needed).
     pub channels_last: bool,
-    /// The ONNX input's own dimensions without the batch, as the file (or whoever imported it) gives them: `[C, H, W]`, `[H, W, C]`
-    /// where the channels come last, `[C, H]` or `[C]`; a tensor file may have them, with a leading 1 or without. The
-    /// elements run as those of the network's input `[C, H, W]`, unless the channels come last. Empty: as the input's shape says.
+    /// The ONNX input's own dimensions without the batch, as the file (or whoever imported it) gives them: `[C, H,
+    /// W]`, `[H, W, C]` where the channels come last, `[C, H]` or `[C]`; a tensor file may have them, with a leading
+    /// 1 or without. The elements run as those of the network's input `[C, H, W]`, unless the channels come last.
+    /// Empty: as the input's shape says.
     pub layout_dims: Vec<usize>,
     /// The range of the tensors that calibration saw, before `affine`; `None` where it is not known.
     pub seen: Option<Seen>,
@@ -253,7 +255,8 @@ pub enum Resize {
 pub struct OutputSpec {
     /// S of the output.
     pub scale: f64,
-    /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as it is.
+    /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as
+    /// it is.
     pub parts: Vec<OutputPart>,
     /// Names by class; empty if none were given.
     pub labels: Vec<String>,

@@ -226,8 +226,8 @@ fn leaky_activations_are_relus() {
     assert_eq!(relus, 1, "{ops:?}");
 }
 
-/// Models quantised by ONNX Runtime: weights as they are there, activations as before; ReLUs that its quantiser has left to the
-/// saturation are back.
+/// Models quantised by ONNX Runtime: weights as they are there, activations as before; ReLUs that its quantiser has
+/// left to the saturation are back.
 #[test]
 fn quantised_files_import() {
     let count = |name: &str, what: &str| operations(name).iter().filter(|o| **o == what).count();

@@ -612,10 +612,11 @@ impl Fusion {
         true
     }
 
-    /// Lets linear layers do what a layer in front of them does to each place, where each of its channels comes of one or two others:
-    /// what is left of a leaky ReLU, or of a map by channel.
+    /// Lets linear layers do what a layer in front of them does to each place, where each of its channels comes of
+    /// one or two others: what is left of a leaky ReLU, or of a map by channel.
     fn pointwise_into_linears(&mut self, node: NodeId) -> bool {
-        /// A layer over twice the channels costs as much as one more over the channels as they are: no gain for more consumers.
+        /// A layer over twice the channels costs as much as one more over the channels as they are: no gain for more
+        /// consumers.
         const MOST: usize = 2;
         let Op::Linear(first) = &self.nodes[node].op else { return false };
         let (spec, source) = (&first.spec, self.nodes[node].inputs[0]);
@@ -656,8 +657,8 @@ impl Fusion {
         true
     }
 
-    /// `y = a·x + (1 - a)·relu(x)`: a layer by place over x and relu(x), side by side channel by channel. Says whether there
-    /// were any.
+    /// `y = a·x + (1 - a)·relu(x)`: a layer by place over x and relu(x), side by side channel by channel. Says
+    /// whether there were any.
     fn expand_prelus(&mut self) -> bool {
         let mut found = false;
         for node in 0..self.nodes.len() {
@@ -698,9 +699,9 @@ impl Fusion {
         }
     }
 
-    /// A convolution over pixels that zeros were put between, as a transposed one is, or that were repeated: of its outputs, those s
-    /// apart see pixels alike. So it is a convolution over the pixels as they are, with so many times the channels, whose
-    /// outputs are then laid side by side; a network pays for inputs, not for moves.
+    /// A convolution over pixels that zeros were put between, as a transposed one is, or that were repeated: of its
+    /// outputs, those s apart see pixels alike. So it is a convolution over the pixels as they are, with so many
+    /// times the channels, whose outputs are then laid side by side; a network pays for inputs, not for moves.
     fn spread_afterwards(&mut self) {
         /// Weights and biases that all such layers may have together: more than any decoder's.
         const MOST: usize = 1 << 26;
@@ -728,7 +729,8 @@ impl Fusion {
             };
             let (reshape, turn) =
                 (Op::Rearrange(Rearrange::Reshape), |perm| Op::Rearrange(Rearrange::Transpose { perm }));
-            // Channels run as (output, row, column); then rows go outwards, and from there and from within between the pixels.
+            // Channels run as (output, row, column); then rows go outwards, and from there and from within between
+            // the pixels.
             let outputs = add(Op::Linear(wide), source, [c * s * t, high, broad]);
             let grouped = add(reshape.clone(), outputs, [c, s, t * high * broad]);
             let rows = add(turn([1, 0, 2]), grouped, [s, c, t * high * broad]);
@@ -915,9 +917,9 @@ fn spread(picks: &[Option<usize>], size: usize) -> Option<Spread> {
     })
 }
 
-/// The layer over pixels as they are that does what `linear` does over pixels spread by s = `axes[0].by` and t = `axes[1].by`; output
-/// number `(o·s + r)·t + c` at (q, p) is its output o at (s·q + r, t·p + c). `None` where there is nothing to gain, or
-/// the layer has strides, or it would have more weights and outputs than are `left`.
+/// The layer over pixels as they are that does what `linear` does over pixels spread by s = `axes[0].by` and t =
+/// `axes[1].by`; output number `(o·s + r)·t + c` at (q, p) is its output o at (s·q + r, t·p + c). `None` where there
+/// is nothing to gain, or the layer has strides, or it would have more weights and outputs than are `left`.
 fn spread_linear(
     linear: &Linear,
     axes: [Spread; 2],
@@ -933,7 +935,8 @@ fn spread_linear(
     if apart == [1, 1] || spec.stride != [1, 1] || many {
         return None;
     }
-    // By axis: for a rest r of an output's index by s, and a tap, which pixel it meets, counted from q, if it is none of the zeros.
+    // By axis: for a rest r of an output's index by s, and a tap, which pixel it meets, counted from q, if it is none
+    // of the zeros.
     let pixel = |axis: usize, rest: usize, tap: usize| -> Option<i64> {
         let by = apart[axis] as i64;
         let place = (rest + tap * spec.dilation[axis]) as i64 - spec.pads[axis] as i64;

@@ -28,7 +28,8 @@ use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
 use crate::validate::{self, MAX_TOTAL_ELEMENTS};
 
-/// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with ours.
+/// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
+/// ours.
 pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 /// The most ONNX nodes.
 const MAX_ONNX_NODES: usize = 1 << 13;
@@ -120,8 +121,8 @@ fn list(nodes: &[Unsupported]) -> String {
 pub struct Options {
     /// The input's ONNX shape, batch included, for models that leave sizes open.
     pub input_shape: Option<Vec<usize>>,
-    /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after the other. Empty:
-    /// the only one.
+    /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after
+    /// the other. Empty: the only one.
     pub outputs: Vec<String>,
 }
 

@@ -81,6 +81,10 @@ pub(super) fn only_reshapes(operator: &str) -> bool {
     RESHAPES.contains(&operator)
 }
 
+/// Advice for norms.
+const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
+                    divides it by its length. Inside a network there is no stand-in";
+
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
     match operator {
@@ -94,10 +98,7 @@ pub(super) fn instead(operator: &str) -> &'static str {
         | "LRN"
         | "MeanVarianceNormalization"
         | "RMSNormalization" => "Replace the normalisation by BatchNormalization and retrain",
-        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => {
-            "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its \
-             length. Inside a network there is no stand-in"
-        }
+        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => NORM,
         "QLinearConv"
         | "QLinearMatMul"
         | "ConvInteger"
@@ -109,19 +110,21 @@ pub(super) fn instead(operator: &str) -> &'static str {
         | "QLinearGlobalAveragePool"
         | "QLinearLeakyRelu"
         | "QGemm" => {
-            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation happens here"
+            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation \
+             happens here"
         }
         "If" | "Loop" | "Scan" => "Export with fixed control flow (trace the model instead of scripting it)",
         "ArgMax" | "TopK" => {
-            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or only its index is \
-             revealed"
+            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or \
+             only its index is revealed"
         }
         "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
-            "Cut it off (--output-name with the values before it): the client does what follows the network's last layers"
+            "Cut it off (--output-name with the values before it): the client does what follows the network's last \
+             layers"
         }
         "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
-            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a network there is no \
-             stand-in"
+            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
+             network there is no stand-in"
         }
         "ReduceSum" => "Use a mean over height and width, or a convolution",
         "Einsum" => "Write it as MatMul with a constant, or as a convolution",
@@ -480,9 +483,9 @@ fn prelu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     Ok(activation(node, x.view.clone()))
 }
 
-/// Quantisation of the model's own leaves no trace but where its saturation does what an activation did: a lowest integer that
-/// stands for zero makes a ReLU, and a highest one that stands for six a ReLU6. Other bounds are those that the model's
-/// calibration found; they cut what is rarely there, and are left out.
+/// Quantisation of the model's own leaves no trace but where its saturation does what an activation did: a lowest
+/// integer that stands for zero makes a ReLU, and a highest one that stands for six a ReLU6. Other bounds are those
+/// that the model's calibration found; they cut what is rarely there, and are left out.
 fn quantize_linear(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let Value::Activation(x) = call.input(0)? else {
         return Err(Reject::unsupported("its scale is computed by the network"));
@@ -718,20 +721,13 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
             }
         }
         (Value::Activation(a), Value::Activation(b)) if operator == "Mul" && a.node == b.node => {
-            Err(Reject::instead(
-                "squares a value of the network",
-                "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its \
-                 length",
-            ))
+            Err(Reject::instead("squares a value of the network", NORM))
         }
         (Value::Activation(_), Value::Activation(_)) if operator == "Mul" => Err(Reject::instead(
             "multiplies two values of the network",
             "Squeeze-and-excitation and self-gating are not supported: use a variant without (EfficientNet-Lite, MobileNetV2)",
         )),
-        _ if operator == "Div" => Err(Reject::instead(
-            "divides by a value of the network",
-            "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector divides it by its length",
-        )),
+        _ if operator == "Div" => Err(Reject::instead("divides by a value of the network", NORM)),
         _ => Err(Reject::instead(
             &format!("{operator} is supported with a constant"),
             "The difference of two values can be had by changing the sign of the weights before one",

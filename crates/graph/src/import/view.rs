@@ -148,8 +148,8 @@ impl View {
         })
     }
 
-    /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what is
-    /// left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
+    /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what
+    /// is left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
     pub(super) fn selected(
         &self,
         shape: Shape,
@@ -181,8 +181,8 @@ impl View {
         Some((axis, picks.collect(), View { dims: dims.collect(), atoms }))
     }
 
-    /// If bringing the node's values, of this shape, into the ONNX tensor's order moves them within each axis alone: by axis, where
-    /// each index comes from.
+    /// If bringing the node's values, of this shape, into the ONNX tensor's order moves them within each axis alone:
+    /// by axis, where each index comes from.
     pub(super) fn by_axis_order(&self, shape: Shape) -> Option<[Vec<usize>; 3]> {
         let axes = self.by_axis(shape);
         let mut order = self.order().into_iter();
