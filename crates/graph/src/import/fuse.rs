@@ -885,8 +885,7 @@ fn crop_kernel(linear: &mut Linear, input: Shape) {
             .collect()
     };
     linear.weights = linear.weights.chunks_exact(kh * kw).flat_map(kept).collect();
-    for axis in 0..2 {
-        let [first, last] = cut[axis];
+    for (axis, [first, last]) in cut.into_iter().enumerate() {
         linear.spec.kernel[axis] -= first + last;
         linear.spec.pads[axis] -= first * linear.spec.dilation[axis];
         linear.spec.pads[axis + 2] -= last * linear.spec.dilation[axis];
