@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long, default_value_t = 15)]
     weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 4.0)]
     headroom: f64,
     /// The input's shape with the batch, for models that leave it open, as 1,3,224,224.
     #[arg(long, value_delimiter = ',')]

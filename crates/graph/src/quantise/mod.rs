@@ -3,7 +3,7 @@
 //! Values that meet without a linear layer between them share one scale (a *class*): what goes into and comes
 //! out of ReLU, pooling and rearrangements, the terms of an addition, the parts of a concatenation. A class's
 //! scale S follows from the largest absolute value x seen in it: `S = 2^(n-2) / (x·headroom)`, so that with
-//! the usual headroom of 2 everything seen stays below 2^(n-3), and everything up to twice as large below
+//! the usual headroom of 4 everything seen stays below 2^(n-4), and everything up to four times as large below
 //! 2^(n-2), which comparisons and extensions rely on. A class with a clip at c (ReLU6: 6) takes the largest
 //! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size.
 //!
@@ -55,7 +55,7 @@ impl Default for Options {
         Options {
             activation_bits: 16,
             weight_bits: 15,
-            headroom: 2.0,
+            headroom: 4.0,
             max_shift: 24,
             equalise: true,
             image: ImageSpec::default(),
@@ -550,8 +550,8 @@ fn largest_weight(linear: &float::Linear) -> f64 {
 fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -> f64 {
     match graph.nodes[id].op {
         float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
-        float::Op::Input => f64::from(options.activation_bits - 3).exp2() / 2.0,
-        _ => f64::from(options.activation_bits - 3).exp2() / 8.0,
+        float::Op::Input => f64::from(options.activation_bits - 2).exp2() / options.headroom / 2.0,
+        _ => f64::from(options.activation_bits - 2).exp2() / options.headroom / 8.0,
     }
 }
 
