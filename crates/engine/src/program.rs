@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
-use jaguar_mpc::{Argmax, Block, Extend, MaxPool, Party, Relu, Relu6, Truncate, lead, order};
+use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, MaxPool, Party, Relu, Relu6, Truncate, lead, order};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{DIGIT, Layer, Nonlinear, Plan};
 use jaguar_wire::{Channel, Phase};
@@ -309,7 +309,8 @@ impl Program<'_> {
                 channel.enter(Phase::Preprocessing, "result");
                 let bits = self.plan.steps.last().expect("planned").ring;
                 let count = last.shape.iter().product();
-                PreparedResult::Label(Box::new(Argmax::prepare(party, channel, count, bits, DIGIT)?))
+                let params = ArgmaxParams { count, bits, digit: DIGIT };
+                PreparedResult::Label(Box::new(Argmax::prepare(party, channel, params)?))
             }
         };
         // All that the client promised has been drawn: it may send something else.

@@ -30,8 +30,7 @@ use std::ops::Range;
 
 use jaguar_wire::Channel;
 
-use crate::MpcError;
-use crate::error::check_count;
+use crate::error::{MpcError, check_count};
 
 /// Elements of a block: its tables, 200 KB, are one flush of the channel. A multiple of 512 (so that no block but
 /// the last ends inside a group) and of 8 (nor inside a byte).
@@ -69,6 +68,12 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(inputs: Range<usize>, outputs: Range<usize>, flights: impl Flights + 'static) -> Self {
         Self { inputs, outputs, flights: Box::new(flights), done: 0 }
+    }
+
+    /// The same block, with `then` done to this party's results.
+    pub(crate) fn then(self, then: impl Fn(&mut [u64]) + Send + 'static) -> Self {
+        let flights = Box::new(Then { flights: self.flights, then: Box::new(then) });
+        Self { flights, ..self }
     }
 
     /// Which of the layer's inputs it takes, as `[C, H, W]`.
@@ -126,6 +131,39 @@ impl Block {
     }
 }
 
+/// What a party does to its results by itself.
+type Local = Box<dyn Fn(&mut [u64]) + Send>;
+
+/// A protocol, and something local behind it.
+struct Then {
+    flights: Box<dyn Flights>,
+    then: Local,
+}
+
+impl Flights for Then {
+    fn steps(&self) -> usize {
+        self.flights.steps()
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        self.flights.start(x);
+    }
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
+        self.flights.correct(chan, x)
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        self.flights.step(chan, step)
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        let mut results = self.flights.finish();
+        (self.then)(&mut results);
+        results
+    }
+}
+
 /// Ranges of [`BLOCK_ELEMENTS`] that cover `count` elements.
 pub(crate) fn ranges(count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(BLOCK_ELEMENTS).map(move |at| at..count.min(at + BLOCK_ELEMENTS))
@@ -146,8 +184,12 @@ pub fn lead(steps: &[usize]) -> usize {
     steps.iter().position(|s| Some(s) == most).unwrap_or(0)
 }
 
-/// Runs all blocks of a layer on `x`, its inputs. The client's last message may remain in the channel's buffer.
-pub(crate) fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+/// Runs all blocks of one layer on `x`, this party's shares of its inputs; this party's shares of its outputs. The client's
+/// last message may remain in the channel's buffer.
+///
+/// # Errors
+/// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+pub fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
     check_count("shares", x.len(), blocks.last().map_or(0, |b| b.inputs.end))?;
     let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
     let lead = lead(&steps);

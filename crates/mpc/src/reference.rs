@@ -1,6 +1,6 @@
 //! What the protocols compute, on plain integers.
 
-use crate::maxpool::PoolShape;
+use crate::protocols::max_pool::PoolShape;
 
 /// The representative of `x` mod 2^`bits` in \[−2^(bits−1), 2^(bits−1)).
 pub const fn signed(x: u64, bits: u32) -> i64 {

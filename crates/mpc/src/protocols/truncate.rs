@@ -19,15 +19,19 @@
 //! as published, the error is from −2 to 0 ulp and its mean 2^−s − 1.) No other failure.
 //!
 //! Neither party learns a thing; step 2 sends nothing. For n = out = 37, s = 12, per element: 13 bits and one COT
-//! (`NonNegative`, `Signed`), one flight down and one up. See [`crate::cost::truncate`].
+//! (`NonNegative`, `Signed`), one flight down and one up. Exact figures:
+//! [`Nonlinear::cost`].
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
+use zeroize::Zeroizing;
 
-use crate::MpcError;
-use crate::error::{check_count, check_range};
-use crate::extend::{Extend, ExtendParams, Range};
+use crate::block::{self, Block, Flights};
+use crate::cost::Cost;
+use crate::error::{MpcError, check_range};
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
+use crate::protocols::extend::{Extend, ExtendParams, Range};
 
 /// What a truncation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +76,40 @@ impl TruncateParams {
     }
 }
 
+impl Elementwise<TruncateParams> {
+    /// Step 1, if there is one.
+    fn room(&self) -> Option<Elementwise<ExtendParams>> {
+        Some(Elementwise { count: self.count, params: self.params.extension()? })
+    }
+}
+
+impl Nonlinear for Elementwise<TruncateParams> {
+    fn kind(&self) -> Kind {
+        Kind::Extension
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    /// That of the extension.
+    fn cost(&self) -> Cost {
+        self.room().map_or_else(Cost::default, |room| room.cost())
+    }
+
+    fn digit(&self) -> Option<u32> {
+        self.room().and_then(|room| room.digit())
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Truncate::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
 /// A prepared batch of truncations, for one run.
 ///
 /// ```
@@ -96,10 +134,7 @@ impl TruncateParams {
 /// assert!([100, 101].contains(&reference::open(client, server, 37)));
 /// ```
 pub struct Truncate {
-    params: TruncateParams,
-    role: Role,
-    count: usize,
-    room: Option<Extend>,
+    blocks: Vec<Block>,
 }
 
 impl Truncate {
@@ -107,34 +142,63 @@ impl Truncate {
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
         params: TruncateParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let room = match params.extension() {
-            Some(extension) => Some(Extend::prepare(party, chan, count, extension)?),
-            None => None,
+        let blocks = match params.extension() {
+            Some(extension) => Extend::prepare(party, chan, count, extension)?.into_blocks(),
+            // Nothing is sent, so there is nothing to cut into blocks.
+            None if count > 0 => vec![Block::new(0..count, 0..count, Alone(Zeroizing::default()))],
+            None => Vec::new(),
         };
-        Ok(Self { params, role: party.role(), count, room })
+        let role = party.role();
+        let blocks = blocks.into_iter().map(|block| block.then(move |x| params.shift(role, x)));
+        Ok(Self { blocks: blocks.collect() })
+    }
+
+    /// Its blocks, for who runs them step by step; see [`Extend::into_blocks`].
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 
     /// This party's shares mod 2^out_bits of x / 2^shift, rounded up or down; `x` are its shares mod 2^bits
     /// (higher bits are ignored). The client's last message may still be in the channel's buffer.
     ///
+    /// 1. Both make room for the shift, where the ring does not have it.
+    /// 2. Each party shifts by itself.
+    ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
     pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        check_count("shares", x.len(), self.count)?;
-        // 1. Room for the shift, where the ring does not have it.
-        let mut x = match self.room {
-            Some(room) => room.run(chan, x)?,
-            None => x.to_vec(),
-        };
-        // 2. Each party shifts by itself.
-        self.params.shift(self.role, &mut x);
-        Ok(x)
+        block::run(self.blocks, chan, x)
+    }
+}
+
+/// Where step 1 falls away: this party's shares as they are.
+struct Alone(Zeroizing<Vec<u64>>);
+
+impl Flights for Alone {
+    fn steps(&self) -> usize {
+        1
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        self.0 = Zeroizing::new(x.to_vec());
+    }
+
+    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<(), MpcError> {
+        Ok(())
+    }
+
+    fn step(&mut self, _: &mut Channel, _: usize) -> Result<(), MpcError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.0)
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! Exact in the stated range, which makes a − b fit, unless asked to ignore low bits, below. Neither party learns a thing. Cost: a ReLU
 //! from and to n bits for each comparison, and its flights for each level; the client's last message of a level travels
-//! with its first of the next. See [`crate::cost::maxpool`].
+//! with its first of the next. Exact figures:
+//! [`Nonlinear::cost`].
 //!
 //! *Ignoring low bits.* With s = [`PoolParams::ignored`] > 1 the sign is that of a − b + 2^(s−1) − 1, without its lowest s bits: either of
 //! two values may win that lie less than 2^(s−1) from each other, the larger of two that are t apart with probability
@@ -23,11 +24,13 @@ use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use crate::MpcError;
 use crate::block::{self, BLOCK_ELEMENTS, Block, Flights};
+use crate::cost::Cost;
+use crate::error::MpcError;
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
-use crate::relu::{Relu, ReluParams};
-use crate::select::Layer;
+use crate::protocols::relu::{Relu, ReluParams};
+use crate::protocols::select::{self, Layer};
 
 /// A max-pool's geometry. Everything is in places of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,8 +124,8 @@ impl PoolParams {
     }
 }
 
-/// Comparisons of every level, block by block of channels.
-pub(crate) fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
+/// Comparisons of every level, block by block of channels. None for a shape that is refused.
+fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
     let Ok(output) = shape.output() else { return Vec::new() };
     let bracket = shape.bracket(output);
     blocks(&bracket, shape.channels)
@@ -137,6 +140,63 @@ fn blocks(bracket: &Bracket, channels: usize) -> impl Iterator<Item = Range<usiz
     (0..channels).step_by(each).map(move |at| at..channels.min(at + each))
 }
 
+/// A max-pool with its geometry, as a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pooling {
+    /// The windows.
+    pub shape: PoolShape,
+    /// How they are compared.
+    pub params: PoolParams,
+}
+
+impl Nonlinear for Pooling {
+    fn kind(&self) -> Kind {
+        Kind::MaxPool
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()?;
+        self.shape.output().map(drop)
+    }
+
+    fn cost(&self) -> Cost {
+        let formula = self.params.relu().formula();
+        let block = |counts: Vec<usize>| {
+            let levels = counts.into_iter().map(|count| (count, vec![self.params.bits]));
+            select::tournament_cost(levels, &formula)
+        };
+        // The blocks of channels share their rounds.
+        level_counts(&self.shape).into_iter().map(block).fold(Cost::default(), |all, block| Cost {
+            client_rounds: all.client_rounds.max(block.client_rounds),
+            server_rounds: all.server_rounds.max(block.server_rounds),
+            ..all + block
+        })
+    }
+
+    /// The first level's.
+    fn correction_bytes(&self) -> u64 {
+        let relu = |count| Elementwise { count, params: self.params.relu() };
+        let first = |block: Vec<usize>| block.first().map_or(0, |&count| relu(count).correction_bytes());
+        level_counts(&self.shape).into_iter().map(first).sum()
+    }
+
+    fn digit(&self) -> Option<u32> {
+        Some(self.params.digit)
+    }
+
+    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
+        Some(Arc::new(Self { params: PoolParams { ignored, ..self.params }, ..*self }))
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(MaxPool::prepare(party, chan, self.shape, self.params)?.into_blocks())
+    }
+}
+
 /// A prepared max-pool, for one run.
 pub struct MaxPool {
     blocks: Vec<Block>,
@@ -147,7 +207,7 @@ impl MaxPool {
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         shape: PoolShape,
@@ -192,7 +252,7 @@ struct Tournament {
 }
 
 impl Tournament {
-    fn prepare<S: CotSource>(
+    fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         bracket: &Arc<Bracket>,

@@ -29,11 +29,17 @@ use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use crate::block::BLOCK_ELEMENTS;
-use crate::formula::{And, Formula};
-use crate::kernel::{self, Level};
-use crate::lanes::{self, GROUP, Lanes, Sink, group_len, groups, plane_bytes, read_lanes, write_lanes};
+use crate::cost::Cost;
+use crate::error::MpcError;
+use crate::gates::bits::Bits;
+use crate::gates::formula::Formula;
+use crate::kernels::circuit::And;
+use crate::kernels::lanes::{
+    GROUP, Lanes, group_len, groups, lane_bytes, plane_bytes, read_lanes, write_lanes,
+};
+use crate::kernels::loops::{self, Level};
+use crate::kernels::planes::{self, Sink};
 use crate::party::{Pads, Party};
-use crate::{Bits, MpcError};
 
 /// The server answers corrections in batches of so many groups, a block's, so that what is not cut into blocks (plain
 /// comparisons, argmax, the full range) keeps both directions of the link busy as well.
@@ -50,12 +56,28 @@ pub(crate) struct Prepared {
 }
 
 /// Planes of a group that `role` keeps.
-pub(crate) fn stride(formula: &Formula, role: Role) -> usize {
+fn stride(formula: &Formula, role: Role) -> usize {
     formula.triple_planes()
         + match role {
             Role::Client => formula.corrections() + formula.looked_up(),
             Role::Server => formula.table_planes(),
         }
+}
+
+/// What digits and gates cost, without rounds.
+pub(crate) fn cost(count: usize, formula: &Formula) -> Cost {
+    let ands = formula.circuit.ands().count();
+    let opened: usize = formula.circuit.ands().map(And::opened).sum();
+    let memory = |role| (groups(count) * stride(formula, role) * size_of::<Lanes>()) as u64;
+    Cost {
+        cots_from_server: ((formula.corrections() + ands) * count) as u64,
+        cots_from_client: (ands * count) as u64,
+        client_memory: memory(Role::Client),
+        server_memory: memory(Role::Server),
+        up: plane_bytes(count, formula.corrections() + opened) as u64,
+        down: plane_bytes(count, formula.message_planes() + opened) as u64,
+        ..Cost::default()
+    }
 }
 
 /// In the masks' string, the places of all entries `v` with bit `i` clear.
@@ -66,7 +88,7 @@ fn places(size: usize, width: usize, i: usize) -> u64 {
 
 impl Prepared {
     /// Uses up `corrections` COTs from the server and one in each direction per AND, for each element.
-    pub(crate) fn new<S: CotSource>(
+    pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -86,7 +108,7 @@ impl Prepared {
                     Pads::Sender(zero, one) => {
                         for i in 0..bits {
                             let (zero, one) = (&zero[i * len..][..len], &one[i * len..][..len]);
-                            kernel::blend(level, &mut words[..len], zero, one, places(1 << bits, width, i));
+                            loops::blend(level, &mut words[..len], zero, one, places(1 << bits, width, i));
                         }
                         sink.push(&words[..len], digit.planes() as u32);
                     }
@@ -159,7 +181,7 @@ impl Prepared {
     pub(crate) fn client_correct(&self, chan: &mut Channel, x: &[u64]) -> Result<(), MpcError> {
         let mut bytes = Vec::new();
         for (g, x) in x.chunks(GROUP).enumerate() {
-            let own = Zeroizing::new(lanes::load(self.level, x, |x| self.formula.client_cell(x)));
+            let own = Zeroizing::new(planes::load(self.level, x, |x| self.formula.client_cell(x)));
             let mut random = self.group(g).iter();
             for digit in &self.formula.digits {
                 for choice in &own[digit.shift..][..digit.bits] {
@@ -181,16 +203,16 @@ impl Prepared {
         let mut message = vec![Lanes::ZERO; formula.message_planes()];
         let mut choices = Zeroizing::new(Vec::with_capacity(corrections));
         for (g, x) in x.chunks(GROUP).enumerate() {
-            let bytes = chan.recv(message.len() * lanes::lane_bytes(x.len()))?;
+            let bytes = chan.recv(message.len() * lane_bytes(x.len()))?;
             let mut bytes = &bytes[..];
             message.iter_mut().for_each(|lanes| *lanes = read_lanes(&mut bytes, x.len()));
-            let own = Zeroizing::new(lanes::load(self.level, x, |x| formula.client_cell(x)));
+            let own = Zeroizing::new(planes::load(self.level, x, |x| formula.client_cell(x)));
             choices.clear();
             formula.digits.iter().for_each(|d| choices.extend_from_slice(&own[d.shift..][..d.bits]));
             let wires = &mut all[g * wires..][..wires];
             let masks = &self.group(g)[corrections..];
             let shares = &mut wires[..formula.looked_up()];
-            kernel::take(self.level, &formula.digits, &choices, masks, &message, shares);
+            loops::take(self.level, &formula.digits, &choices, masks, &message, shares);
             if let Some((wire, plane)) = formula.local {
                 wires[wire] = own[plane];
             }
@@ -218,11 +240,11 @@ impl Prepared {
                 let g = batch * BATCH + g;
                 corrections.clear();
                 corrections.extend((0..formula.corrections()).map(|_| read_lanes(&mut bytes, x.len())));
-                let own = Zeroizing::new(lanes::load(self.level, x, |x| formula.server_cell(x)));
+                let own = Zeroizing::new(planes::load(self.level, x, |x| formula.server_cell(x)));
                 let wires = &mut all[g * wires..][..wires];
                 let shares = &mut wires[..formula.looked_up()];
                 let masks = self.group(g);
-                kernel::serve(self.level, &formula.digits, &corrections, &own, masks, &mut message, shares);
+                loops::serve(self.level, &formula.digits, &corrections, &own, masks, &mut message, shares);
                 if let Some((wire, plane)) = formula.local {
                     wires[wire] = own[plane];
                 }
@@ -309,7 +331,7 @@ impl Running {
         let mut bytes = Vec::with_capacity(plane_bytes(self.prepared.count, planes));
         self.each_group(|prepared, wires, opened, g| {
             let ands = &prepared.formula.circuit.levels[level];
-            kernel::open(prepared.level, ands, wires, &prepared.group(g)[at..], opened);
+            loops::open(prepared.level, ands, wires, &prepared.group(g)[at..], opened);
             let len = group_len(prepared.count, g);
             opened.iter().for_each(|lanes| write_lanes(&mut bytes, lanes, len));
         });
@@ -327,7 +349,7 @@ impl Running {
                 *lanes = *lanes ^ read_lanes(&mut theirs, len);
             }
             let ands = &prepared.formula.circuit.levels[level];
-            kernel::close(prepared.level, ands, wires, &prepared.group(g)[at..], opened, one);
+            loops::close(prepared.level, ands, wires, &prepared.group(g)[at..], opened, one);
         });
         self.done += 1;
     }

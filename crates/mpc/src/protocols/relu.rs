@@ -7,7 +7,8 @@
 //! 16 in digits of four bits, per element: 19 bytes and 23 COTs (19 from the server, 4 from the client) at
 //! out = 16; 21 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
 //! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
-//! width, n = out = 37: 50.875 bytes, 54 COTs, seven flights. See [`crate::cost::relu`].
+//! width, n = out = 37: 50.875 bytes, 54 COTs, seven flights. Exact figures:
+//! [`Nonlinear::cost`].
 //!
 //! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s
 //! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
@@ -15,16 +16,20 @@
 //! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT
 //! and 17 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
+use std::sync::Arc;
+
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 
 use crate::block::{self, Block};
-use crate::compare::check_digit;
-use crate::error::check_range;
-use crate::formula::Formula;
+use crate::cost::Cost;
+use crate::error::{MpcError, check_range};
+use crate::gates::formula::Formula;
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
-use crate::select::{Layer, Select, Shape};
-use crate::{MpcError, WIDEST};
+use crate::protocols::compare::check_digit;
+use crate::protocols::select::{self, Layer, Select, Shape};
+use crate::shares::WIDEST;
 
 /// What a ReLU does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +68,40 @@ impl ReluParams {
     pub(crate) fn shape(&self) -> Shape {
         let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
         Shape { parts: vec![self.bits], out_bits, second: None }
+    }
+}
+
+impl Nonlinear for Elementwise<ReluParams> {
+    fn kind(&self) -> Kind {
+        Kind::Relu
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        select::cost(self.count, &self.params.formula(), &self.params.shape())
+    }
+
+    fn correction_bytes(&self) -> u64 {
+        select::correction_bytes(self.count, &self.params.formula(), &self.params.shape()) as u64
+    }
+
+    fn digit(&self) -> Option<u32> {
+        Some(self.params.digit)
+    }
+
+    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
+        Some(Arc::new(Self { params: ReluParams { ignored, ..self.params }, ..*self }))
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Relu::prepare(party, chan, self.count, self.params)?.into_blocks())
     }
 }
 
@@ -106,7 +145,7 @@ impl Relu {
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -122,7 +161,7 @@ impl Relu {
         Ok(Self { blocks })
     }
 
-    pub(crate) fn block<S: CotSource>(
+    pub(crate) fn block<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,

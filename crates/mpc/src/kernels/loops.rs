@@ -6,8 +6,8 @@
 
 use jaguar_ot::Block;
 
-use crate::formula::{And, Digit, Table};
-use crate::lanes::{Lanes, Planes};
+use crate::kernels::circuit::{And, Digit, Table};
+use crate::kernels::lanes::{Lanes, Planes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Set {
@@ -368,7 +368,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::formula::Formula;
+    use crate::gates::formula::Formula;
 
     /// Pseudorandom words, and the extremes in between.
     fn words(seed: u64, n: usize) -> Vec<u64> {

@@ -8,22 +8,26 @@
 //!
 //! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125
 //! bytes and 27 COTs, against 19 and 23 for a ReLU, in the same five flights, and another 3/8 byte in
-//! preparation. See [`crate::cost::relu6`].
+//! preparation. Exact figures: [`Nonlinear::cost`].
 //!
 //! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
 //! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
 //! everywhere else, provided x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
 
+use std::sync::Arc;
+
 use jaguar_ot::CotSource;
 use jaguar_wire::Channel;
 
 use crate::block::{self, Block};
-use crate::compare::check_digit;
-use crate::error::check_range;
-use crate::formula::Formula;
+use crate::cost::Cost;
+use crate::error::{MpcError, check_range};
+use crate::gates::formula::Formula;
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
-use crate::select::{Layer, Select, Selected, Shape};
-use crate::{MpcError, WIDEST};
+use crate::protocols::compare::check_digit;
+use crate::protocols::select::{self, Layer, Select, Selected, Shape};
+use crate::shares::WIDEST;
 
 /// What a ReLU6 does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +73,40 @@ impl Relu6Params {
     }
 }
 
+impl Nonlinear for Elementwise<Relu6Params> {
+    fn kind(&self) -> Kind {
+        Kind::Relu6
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        select::cost(self.count, &self.params.formula(), &self.params.shape())
+    }
+
+    fn correction_bytes(&self) -> u64 {
+        select::correction_bytes(self.count, &self.params.formula(), &self.params.shape()) as u64
+    }
+
+    fn digit(&self) -> Option<u32> {
+        Some(self.params.digit)
+    }
+
+    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
+        Some(Arc::new(Self { params: Relu6Params { ignored, ..self.params }, ..*self }))
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Relu6::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
 /// A prepared batch of ReLU6s, for one run.
 pub struct Relu6 {
     blocks: Vec<Block>,
@@ -79,7 +117,7 @@ impl Relu6 {
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,

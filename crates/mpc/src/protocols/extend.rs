@@ -23,14 +23,17 @@ use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use crate::block::{self, Block, Flights};
-use crate::compare::{check_digit, compare};
-use crate::error::check_range;
-use crate::evaluate::{self, exchange};
-use crate::formula::Formula;
-use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes};
-use crate::mux::{BLOCK, add_plane, plane_to_bytes};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_range};
+use crate::gates::evaluate::{self, exchange};
+use crate::gates::formula::Formula;
+use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::{Pads, Party};
-use crate::{Cost, MpcError, WIDEST, bit, cost};
+use crate::protocols::bit;
+use crate::protocols::compare::{check_digit, compare};
+use crate::protocols::mux::PACKED_AT_ONCE;
+use crate::shares::WIDEST;
 
 /// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
 pub(crate) struct Prepared {
@@ -60,9 +63,9 @@ fn pick_words(c: &[Lanes], first: &mut [u32], second: &[u32]) {
 }
 
 /// What extensions of the full range cost.
-pub(crate) fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
+fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
     let formula = Formula::less(bits, digit);
-    let all = cost::of_formula(count, &formula) + bit::cost(count, out_bits - bits);
+    let all = evaluate::cost(count, &formula) + bit::cost(count, out_bits - bits);
     let opened = plane_bytes(count, 1) as u64;
     let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + 1);
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
@@ -81,7 +84,7 @@ pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) ->
 }
 
 impl Prepared {
-    pub(crate) fn new<S: CotSource>(
+    pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -191,7 +194,7 @@ impl Prepared {
         let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
         let [([zero, one], swaps)] = &prepared[..] else { unreachable!("picked") };
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-        let mut block = Vec::with_capacity(BLOCK);
+        let mut block = Vec::with_capacity(PACKED_AT_ONCE);
         for (e, &x) in x.iter().enumerate() {
             let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
             // The server's choice was corrected by this bit, so the pads change places by it.
@@ -199,7 +202,7 @@ impl Prepared {
             let (zero, one) = (zero ^ swap, one ^ swap);
             block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
             out.push(self.extended(x, zero.wrapping_neg()));
-            if block.len() == BLOCK {
+            if block.len() == PACKED_AT_ONCE {
                 chan.send_packed(&block, self.out_bits - self.bits)?;
                 block.clear();
             }
@@ -217,7 +220,7 @@ impl Prepared {
         let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
         let [(pads, _)] = &prepared[..] else { unreachable!("picked") };
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-        for (x, pads) in x.chunks(BLOCK).zip(pads.chunks(BLOCK)) {
+        for (x, pads) in x.chunks(PACKED_AT_ONCE).zip(pads.chunks(PACKED_AT_ONCE)) {
             let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
             for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
                 let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
@@ -275,6 +278,39 @@ impl ExtendParams {
     }
 }
 
+impl Nonlinear for Elementwise<ExtendParams> {
+    fn kind(&self) -> Kind {
+        Kind::Extension
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        let (count, ExtendParams { bits, out_bits, range }) = (self.count, self.params);
+        match range {
+            Range::Signed | Range::NonNegative => cost::in_one_round(count, cost(count, 1, bits, out_bits)),
+            Range::Full { digit } => full_cost(count, digit, bits, out_bits),
+        }
+    }
+
+    fn digit(&self) -> Option<u32> {
+        match self.params.range {
+            Range::Signed | Range::NonNegative => None,
+            Range::Full { digit } => Some(digit),
+        }
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Extend::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
 /// A prepared extension, for one run.
 pub struct Extend {
     blocks: Vec<Block>,
@@ -303,7 +339,7 @@ impl Extend {
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,

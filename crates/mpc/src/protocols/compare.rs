@@ -7,17 +7,20 @@
 //! ¬x_c < x_s there.
 //!
 //! Exact. The results are shares by exclusive or; neither party learns a thing. Costs:
-//! [`crate::cost::less_than`], [`crate::cost::non_negative`]. For 15 bits in digits of four: 118 bits in all,
+//! [`LessThan::cost`], [`NonNegative::cost`]. For 15 bits in digits of four: 118 bits in all,
 //! 21 COTs, two levels of gates.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 
+use crate::cost::{self, Cost};
+use crate::error::MpcError;
 use crate::error::{check_count, check_range};
-use crate::evaluate::{Corrections, Prepared, exchange};
-use crate::formula::Formula;
+use crate::gates::bits::Bits;
+use crate::gates::evaluate::{self, Corrections, Prepared, exchange};
+use crate::gates::formula::Formula;
 use crate::party::Party;
-use crate::{Bits, MpcError, WIDEST};
+use crate::shares::WIDEST;
 
 /// Bits per digit: 1..=4.
 pub(crate) fn check_digit(digit: u32) -> Result<(), MpcError> {
@@ -45,6 +48,12 @@ pub(crate) fn compare(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Resu
     Ok(running.results().swap_remove(0))
 }
 
+/// What `count` comparisons by `formula` cost.
+fn cost(count: usize, formula: &Formula) -> Cost {
+    let (client_rounds, server_rounds) = cost::rounds(count, formula.depth());
+    Cost { client_rounds, server_rounds, ..evaluate::cost(count, formula) }
+}
+
 fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
     let role = prepared.role;
     let bits = compare(prepared, chan, x)?;
@@ -59,11 +68,16 @@ fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcErr
 pub struct LessThan(Prepared);
 
 impl LessThan {
+    /// What `count` comparisons of numbers of `bits` bits in digits of `digit` bits cost.
+    pub fn cost(count: usize, bits: u32, digit: u32) -> Cost {
+        cost(count, &Formula::less(bits, digit))
+    }
+
     /// Prepares `count` comparisons of numbers of `bits` bits (1 to [`WIDEST`]) in digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -88,11 +102,16 @@ impl LessThan {
 pub struct NonNegative(Prepared);
 
 impl NonNegative {
+    /// What `count` tests of values shared mod 2^`bits` in digits of `digit` bits cost.
+    pub fn cost(count: usize, bits: u32, digit: u32) -> Cost {
+        cost(count, &Formula::sign(bits, digit, 0))
+    }
+
     /// Prepares `count` tests of values shared mod 2^`bits` (3 to [`WIDEST`]), in digits of `digit` bits (1..=4).
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,

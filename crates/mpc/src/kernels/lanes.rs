@@ -10,9 +10,7 @@
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
-use zeroize::{DefaultIsZeroes, Zeroizing};
-
-use crate::kernel::{self, Level};
+use zeroize::DefaultIsZeroes;
 
 /// How many elements one [`Lanes`] covers.
 pub(crate) const GROUP: usize = 512;
@@ -130,104 +128,19 @@ pub(crate) fn read_lanes(bytes: &mut &[u8], len: usize) -> Lanes {
     lanes
 }
 
-/// The bit planes of `map(value)` for up to [`GROUP`] values; elements beyond them are zero.
-pub(crate) fn load(level: Level, values: &[u64], map: impl Fn(u64) -> u64) -> Planes {
-    let mut planes = [Lanes::ZERO; 64];
-    for (row, eight) in planes.iter_mut().zip(values.chunks(8)) {
-        for (word, &value) in row.0.iter_mut().zip(eight) {
-            *word = map(value);
-        }
+/// The wire form of a plane over `count` elements.
+pub(crate) fn plane_to_bytes(plane: &[Lanes], count: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(plane_bytes(count, 1));
+    for (g, lanes) in plane.iter().enumerate() {
+        write_lanes(&mut bytes, lanes, group_len(count, g));
     }
-    kernel::transpose(level, &mut planes);
-    planes
+    bytes
 }
 
-/// Collects fields of a few bits for every element of a group and turns them into planes.
-pub(crate) struct Sink {
-    level: Level,
-    cells: Zeroizing<Vec<Lanes>>,
-    used: u32,
-    /// The planes collected so far, in the order of the pushed fields, low bit first.
-    pub(crate) planes: Zeroizing<Vec<Lanes>>,
-}
-
-impl Sink {
-    /// A sink that will collect about `planes` planes in all.
-    pub(crate) fn new(level: Level, planes: usize) -> Self {
-        Self {
-            level,
-            cells: Zeroizing::new(vec![Lanes::ZERO; 64]),
-            used: 0,
-            planes: Zeroizing::new(Vec::with_capacity(planes)),
-        }
-    }
-
-    /// Adds the low `bits` (1..=64) bits of every element's word as the next planes.
-    pub(crate) fn push(&mut self, words: &[u64], bits: u32) {
-        let mask = u64::MAX >> (64 - bits);
-        if self.used + bits > 64 {
-            self.flush();
-        }
-        for (row, eight) in self.cells.iter_mut().zip(words.chunks(8)) {
-            for (cell, &word) in row.0.iter_mut().zip(eight) {
-                *cell |= (word & mask) << self.used;
-            }
-        }
-        self.used += bits;
-    }
-
-    /// Ends the group.
-    pub(crate) fn flush(&mut self) {
-        let cells: &mut Planes = (&mut self.cells[..]).try_into().expect("64 rows");
-        if self.used > 0 {
-            kernel::transpose(self.level, cells);
-            self.planes.extend_from_slice(&cells[..self.used as usize]);
-        }
-        cells.fill(Lanes::ZERO);
-        self.used = 0;
-    }
-}
-
-/// Shares of bits, one an element: the bit is the exclusive or of both parties' shares. Secret, hence no
-/// `Debug`.
-#[derive(Clone)]
-pub struct Bits {
-    count: usize,
-    pub(crate) lanes: Zeroizing<Vec<Lanes>>,
-}
-
-impl Bits {
-    /// The shares `bits`, in order.
-    pub fn new(bits: &[bool]) -> Self {
-        let lanes = bits.chunks(GROUP).map(Lanes::from_bools).collect();
-        Self { count: bits.len(), lanes: Zeroizing::new(lanes) }
-    }
-
-    pub(crate) fn from_lanes(count: usize, lanes: Vec<Lanes>) -> Self {
-        assert_eq!(lanes.len(), groups(count), "one plane a group");
-        Self { count, lanes: Zeroizing::new(lanes) }
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The shares, in order, each 0 or 1.
-    pub fn to_vec(&self) -> Vec<u64> {
-        (0..self.count).map(|e| self.lanes[e / GROUP].bit(e % GROUP)).collect()
-    }
-
-    /// This party's share of the opposite bits, if exactly one party calls it.
-    #[must_use]
-    pub fn flipped(mut self) -> Self {
-        self.lanes.iter_mut().for_each(|lanes| *lanes = !*lanes);
-        self
+/// Adds the peer's shares of a plane, at the front of `theirs`, to this party's.
+pub(crate) fn add_plane(plane: &mut [Lanes], count: usize, theirs: &mut &[u8]) {
+    for (g, lanes) in plane.iter_mut().enumerate() {
+        *lanes = *lanes ^ read_lanes(theirs, group_len(count, g));
     }
 }
 
@@ -243,39 +156,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn planes_hold_the_bits(count in 0usize..=GROUP, seed: u64) {
-            let values = words(count, seed);
-            let planes = load(Level::best(), &values, |v| v);
-            for (e, value) in values.iter().enumerate() {
-                for (i, plane) in planes.iter().enumerate() {
-                    prop_assert_eq!(plane.bit(e), value >> i & 1);
-                }
-            }
-        }
-
-        #[test]
-        fn fields_come_out_in_order(count in 1usize..=GROUP, seed: u64, widths in prop::collection::vec(1u32..=64, 1..6)) {
-            let mut sink = Sink::new(Level::best(), 8);
-            let fields: Vec<Vec<u64>> = widths
-                .iter()
-                .map(|w| words(count, seed ^ u64::from(*w)))
-                .collect();
-            for (field, width) in fields.iter().zip(&widths) {
-                sink.push(field, *width);
-            }
-            sink.flush();
-            prop_assert_eq!(sink.planes.len(), widths.iter().sum::<u32>() as usize);
-            let mut at = 0;
-            for (field, width) in fields.iter().zip(&widths) {
-                for (e, value) in field.iter().enumerate() {
-                    let got = (0..*width as usize).fold(0, |v, i| v | sink.planes[at + i].bit(e) << i);
-                    prop_assert_eq!(got, *value & (u64::MAX >> (64 - width)));
-                }
-                at += *width as usize;
-            }
-        }
-
-        #[test]
         fn lanes_travel(len in 1usize..=GROUP, seed: u64) {
             let bits: Vec<bool> = words(len, seed).iter().map(|w| w >> 17 & 1 == 1).collect();
             let lanes = Lanes::from_bools(&bits);
@@ -284,7 +164,6 @@ mod tests {
             prop_assert_eq!(out.len(), lane_bytes(len));
             let back = read_lanes(&mut &out[..], len);
             prop_assert_eq!(back.0, lanes.0);
-            prop_assert_eq!(Bits::new(&bits).to_vec(), bits.iter().map(|&b| u64::from(b)).collect::<Vec<_>>());
         }
     }
 

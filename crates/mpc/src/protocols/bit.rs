@@ -13,12 +13,12 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
-use crate::error::{check_count, check_range};
-use crate::evaluate::exchange;
-use crate::lanes::{GROUP, Lanes, group_len, groups};
-use crate::mux::{add_plane, plane_to_bytes};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_count, check_range};
+use crate::gates::bits::Bits;
+use crate::gates::evaluate::exchange;
+use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::party::{Pads, Party};
-use crate::{Bits, Cost, MpcError};
 
 /// Prepared random bits.
 pub(crate) struct Prepared {
@@ -44,7 +44,7 @@ pub(crate) fn cost(count: usize, bits: u32) -> Cost {
 }
 
 impl Prepared {
-    pub(crate) fn new<S: CotSource>(
+    pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -113,11 +113,17 @@ pub struct BitToArithmetic {
 }
 
 impl BitToArithmetic {
+    /// What `count` conversions to shares mod 2^`bits` cost.
+    pub fn cost(count: usize, bits: u32) -> Cost {
+        let opened = plane_bytes(count, 1) as u64;
+        cost::in_one_round(count, Cost { up: opened, down: opened, ..cost(count, bits) })
+    }
+
     /// Prepares `count` conversions to shares mod 2^`bits`, `bits` in 1..=63.
     ///
     /// # Errors
     /// When `bits` is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,

@@ -22,14 +22,16 @@ use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use crate::block::Flights;
-use crate::error::check_count;
-use crate::evaluate::{self, Corrections, Running};
-use crate::formula::Formula;
-use crate::kernel::Level;
-use crate::lanes::{Lanes, plane_bytes};
-use crate::mux::{self, add_plane, choose, plane_to_bytes};
+use crate::cost::{self, Cost};
+use crate::error::MpcError;
+use crate::gates::evaluate::{self, Corrections, Running};
+use crate::gates::formula::Formula;
+use crate::kernels::lanes::{Lanes, add_plane, plane_bytes, plane_to_bytes};
+use crate::kernels::loops::Level;
 use crate::party::Party;
-use crate::{Cost, MpcError, bit, cost, extend, ring_mask};
+use crate::protocols::mux::{self, choose};
+use crate::protocols::{bit, extend};
+use crate::shares::ring_mask;
 
 /// What follows the comparison.
 pub(crate) struct Shape {
@@ -68,7 +70,7 @@ pub(crate) struct Select {
 
 /// What preparation and run cost.
 pub(crate) fn cost(count: usize, formula: &Formula, shape: &Shape) -> Cost {
-    let mut all = cost::of_formula(count, formula) + mux::cost(count, &shape.parts);
+    let mut all = evaluate::cost(count, formula) + mux::cost(count, &shape.parts);
     if let Some(out_bits) = shape.out_bits {
         all = all + extend::cost(count, 2, shape.parts[0], out_bits);
     }
@@ -83,6 +85,18 @@ pub(crate) fn cost(count: usize, formula: &Formula, shape: &Shape) -> Cost {
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
 
+/// What a tournament costs: by level so many elements, with parts of such widths.
+pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, formula: &Formula) -> Cost {
+    let mut all = Cost::default();
+    for (count, parts) in levels.filter(|(count, _)| *count > 0) {
+        let between = all.server_rounds > 0 && formula.depth().is_multiple_of(2);
+        all = all + cost(count, formula, &Shape { parts, out_bits: None, second: None });
+        // The client's last message of one level comes along with its first of the next.
+        all.server_rounds -= u64::from(between);
+    }
+    all
+}
+
 /// Bytes of flight 1.
 pub(crate) fn correction_bytes(count: usize, formula: &Formula, shape: &Shape) -> usize {
     let values: usize = shape.parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
@@ -90,7 +104,7 @@ pub(crate) fn correction_bytes(count: usize, formula: &Formula, shape: &Shape) -
 }
 
 impl Select {
-    pub(crate) fn prepare<S: CotSource>(
+    pub(crate) fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -127,17 +141,6 @@ impl Select {
 
     fn turns(&self) -> usize {
         self.compare.formula.depth() + 1
-    }
-
-    /// Compares the shared `x` and multiplies every part of `values`.
-    pub(crate) fn run(self, chan: &mut Channel, x: &[u64], values: &[&[u64]]) -> Result<Selected, MpcError> {
-        check_count("shares", x.len(), self.count)?;
-        let copy = |v: &[u64]| Zeroizing::new(v.to_vec());
-        let mut run = self.start(copy(x), values.iter().map(|v| copy(v)).collect());
-        for step in 0..run.steps {
-            run.step(chan, step)?;
-        }
-        Ok(run.finish())
     }
 
     /// Flight 1 in preparation: the client, which knows its shares, sends it; the server receives and keeps it.

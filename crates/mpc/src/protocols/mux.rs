@@ -15,15 +15,17 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::{Channel, pack};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::error::{check_count, check_range};
-use crate::evaluate::{Corrections, exchange};
-use crate::kernel::{self, Level};
-use crate::lanes::{GROUP, Lanes, group_len, groups, plane_bytes, read_lanes, write_lanes};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_count, check_range};
+use crate::gates::bits::Bits;
+use crate::gates::evaluate::{Corrections, exchange};
+use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
+use crate::kernels::loops::{self, Level};
 use crate::party::{Pads, Party};
-use crate::{Bits, Cost, MpcError, WIDEST};
+use crate::shares::WIDEST;
 
 /// Packed values are sent and read so many at a time (a multiple of 8, so that no block ends inside a byte).
-pub(crate) const BLOCK: usize = 8192;
+pub(crate) const PACKED_AT_ONCE: usize = 8192;
 
 /// One value per element that is multiplied.
 struct Part {
@@ -116,16 +118,16 @@ impl Part {
     /// The corrections of the elements from `at` on, at most one group.
     fn correct(&self, level: Level, masked: &mut [u64], x: &[u64], at: usize, beta: &Lanes) {
         match &self.words {
-            Words::Narrow(pair) => kernel::correct(level, masked, x, &pair.delta[at..], beta, self.bits),
-            Words::Wide(pair) => kernel::correct_wide(level, masked, x, &pair.delta[at..], beta, self.bits),
+            Words::Narrow(pair) => loops::correct(level, masked, x, &pair.delta[at..], beta, self.bits),
+            Words::Wide(pair) => loops::correct_wide(level, masked, x, &pair.delta[at..], beta, self.bits),
         }
     }
 
     /// Turns the peer's corrections in `w` into this party's shares of the products.
     fn product(&self, level: Level, w: &mut [u64], x: &[u64], at: usize, beta: &Lanes) {
         match &self.words {
-            Words::Narrow(pair) => kernel::product(level, w, x, &pair.pad[at..], beta, self.bits),
-            Words::Wide(pair) => kernel::product_wide(level, w, x, &pair.pad[at..], beta, self.bits),
+            Words::Narrow(pair) => loops::product(level, w, x, &pair.pad[at..], beta, self.bits),
+            Words::Wide(pair) => loops::product_wide(level, w, x, &pair.pad[at..], beta, self.bits),
         }
     }
 }
@@ -156,7 +158,7 @@ pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
 
 impl Prepared {
     /// `parts` are the widths, at most two, each at most 64 bits.
-    pub(crate) fn new<S: CotSource>(
+    pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
@@ -187,11 +189,11 @@ impl Prepared {
     /// Sends the correction ε of every value of part `p`.
     pub(crate) fn send_corrections(&self, chan: &mut Channel, p: usize, x: &[u64]) -> Result<(), MpcError> {
         let part = &self.parts[p];
-        let mut masked = [0; BLOCK];
-        for (block, x) in x.chunks(BLOCK).enumerate() {
+        let mut masked = [0; PACKED_AT_ONCE];
+        for (block, x) in x.chunks(PACKED_AT_ONCE).enumerate() {
             let masked = &mut masked[..x.len()];
             for (g, (masked, x)) in masked.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
-                let g = block * (BLOCK / GROUP) + g;
+                let g = block * (PACKED_AT_ONCE / GROUP) + g;
                 part.correct(self.level, masked, x, g * GROUP, &self.beta[g]);
             }
             chan.send_packed(masked, part.bits)?;
@@ -209,11 +211,11 @@ impl Prepared {
     ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let part = &self.parts[p];
         let mut products = Zeroizing::new(Vec::with_capacity(self.count));
-        for (block, x) in x.chunks(BLOCK).enumerate() {
+        for (block, x) in x.chunks(PACKED_AT_ONCE).enumerate() {
             let bytes = corrected.take(chan, pack::packed_len(x.len(), part.bits))?;
             let mut w = pack::unpack(&bytes, x.len(), part.bits);
             for (g, (w, x)) in w.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
-                let g = block * (BLOCK / GROUP) + g;
+                let g = block * (PACKED_AT_ONCE / GROUP) + g;
                 part.product(self.level, w, x, g * GROUP, &self.beta[g]);
             }
             products.extend_from_slice(&w);
@@ -243,25 +245,9 @@ impl Prepared {
 pub(crate) fn choose(level: Level, candidates: [Zeroizing<Vec<u64>>; 2], c: &[Lanes]) -> Vec<u64> {
     let [mut zero, one] = candidates;
     for ((zero, one), c) in zero.chunks_mut(GROUP).zip(one.chunks(GROUP)).zip(c) {
-        kernel::choose(level, zero, one, c);
+        loops::choose(level, zero, one, c);
     }
     std::mem::take(&mut zero)
-}
-
-/// The wire form of a plane over `count` elements.
-pub(crate) fn plane_to_bytes(plane: &[Lanes], count: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(plane_bytes(count, 1));
-    for (g, lanes) in plane.iter().enumerate() {
-        write_lanes(&mut bytes, lanes, group_len(count, g));
-    }
-    bytes
-}
-
-/// Adds the peer's shares of a plane, at the front of `theirs`, to this party's.
-pub(crate) fn add_plane(plane: &mut [Lanes], count: usize, theirs: &mut &[u8]) {
-    for (g, lanes) in plane.iter_mut().enumerate() {
-        *lanes = *lanes ^ read_lanes(theirs, group_len(count, g));
-    }
 }
 
 /// A prepared multiplication of shared values by shared bits, for one run.
@@ -271,11 +257,18 @@ pub struct Mux {
 }
 
 impl Mux {
+    /// What `count` multiplications mod 2^`bits` cost.
+    pub fn cost(count: usize, bits: u32) -> Cost {
+        let opened = plane_bytes(count, 1) as u64;
+        let cost = cost(count, &[bits]);
+        cost::in_one_round(count, Cost { up: cost.up + opened, down: cost.down + opened, ..cost })
+    }
+
     /// Prepares `count` multiplications mod 2^`bits`, `bits` from 1 to [`WIDEST`].
     ///
     /// # Errors
     /// When `bits` is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource>(
+    pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
