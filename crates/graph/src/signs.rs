@@ -23,7 +23,7 @@
 use thiserror::Error;
 
 use crate::agreement::logit_error;
-use crate::network::{Model, NodeId, Op, argmax};
+use crate::network::{Model, NodeId, argmax};
 use crate::reference::{self, Draws, ReferenceError};
 
 /// How to choose.
@@ -223,14 +223,8 @@ pub fn apply(model: &mut Model, report: &Report) {
 /// The most bits that a node's sign may leave out; `None` where there is no such sign.
 fn most(model: &Model, node: NodeId) -> Option<u32> {
     // Values stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
-    let widest = model.network.activation_bits.saturating_sub(4);
-    match model.network.nodes[node].op {
-        // A max-pool's values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
-        Op::Relu { .. } | Op::MaxPool { .. } => Some(widest),
-        Op::Relu6 { log2_six, .. } => Some(widest.min(log2_six.saturating_sub(1))),
-        _ => None,
-    }
-    .filter(|&most| most > 1)
+    let most = model.network.nodes[node].op.most_ignored(model.network.activation_bits);
+    most.filter(|&most| most > 1)
 }
 
 fn leave_out(model: &mut Model, node: NodeId, bits: u32) {

@@ -22,10 +22,12 @@ pub use width::{Chosen, Samples, narrowest};
 
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;
+use crate::ir::ops::operator::Scale;
+use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
+use crate::network::NetworkError;
 use crate::network::{
     Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
 };
-use crate::validate::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, NetworkError, WEIGHT_BITS};
 
 /// The largest sum of activation bits and shift: what a linear layer's modulus may take.
 pub const MAX_PRODUCT_BITS: u32 = 44;
@@ -448,7 +450,7 @@ fn choose_scales(
     let count = network.nodes.len();
     let mut classes = Classes((0..count).collect());
     for (id, node) in network.nodes.iter().enumerate() {
-        if !matches!(node.op, Op::Input | Op::Linear(_) | Op::SumPool { .. }) {
+        if node.op.scale() == Scale::Inherited {
             node.inputs.iter().for_each(|&input| classes.join(id, input));
         }
     }

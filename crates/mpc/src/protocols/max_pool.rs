@@ -1,6 +1,6 @@
 //! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
 //!
-//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Who meets whom is `jaguar_bracket`'s to say: a tournament in each
+//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Who meets whom is `semantics::Bracket`'s to say: a tournament in each
 //! window, rows first, then columns, all windows of a level in one batch; comparisons that two windows have in common are made
 //! once. Padding never wins: a window at the border takes the largest of its real places.
 //!
@@ -19,8 +19,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_bracket::Bracket;
 use jaguar_ot::CotSource;
+use jaguar_semantics::{Bracket, pool_slack};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -114,8 +114,8 @@ impl PoolParams {
     }
 
     /// What is added to a difference before its sign is taken, so that what the sign ignores is lost on both sides alike.
-    const fn offset(&self) -> u64 {
-        ((1u64 << self.ignored) / 2).saturating_sub(1)
+    fn offset(&self) -> u64 {
+        pool_slack(self.ignored) as u64
     }
 
     /// The ReLU of a difference.

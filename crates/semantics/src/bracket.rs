@@ -1,7 +1,7 @@
 //! The order of a max-pool's comparisons: which values meet, level by level.
 //!
-//! A crate of its own because two that know nothing of each other must keep the same order: the protocol, and the plaintext reference that
-//! imitates it. Where comparisons leave out low bits, the result depends on who meets whom and not only on the values.
+//! Where comparisons leave out low bits, the result depends on who meets whom and not only on the values: the protocol and
+//! the plaintext reference that imitates it must keep the same order.
 //!
 //! Rows first, then columns: the largest of a window's neighbours in each row that any window needs, then of those results (six
 //! comparisons instead of eight for a 3 x 3 window with stride 2). Within a window neighbours meet in pairs, the winners again, ⌈log2 k⌉
@@ -16,7 +16,7 @@ use std::ops::Range;
 ///
 /// ```
 /// // One window of 1 x 3 places: the third meets the winner of the first two.
-/// let bracket = jaguar_bracket::Bracket::new([1, 3], &[0..1], &[0..3]);
+/// let bracket = jaguar_semantics::Bracket::new([1, 3], &[0..1], &[0..3]);
 /// assert_eq!(bracket.levels(), [vec![(0, 1)], vec![(3, 2)]]);
 /// assert_eq!(bracket.outputs(), [4]);
 /// ```
