@@ -24,7 +24,7 @@ use crate::lpn::Matrix;
 use crate::{Block, OtError, ggm};
 
 /// An LPN instance with regular noise: n = `bins`·2^`log_bin` samples with one error in each bin, a secret of k =
-/// `secret` bits, rows of weight [`crate::lpn::WEIGHT`].
+/// `secret` bits, rows of weight [`crate::gather::WEIGHT`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lpn {
     /// k, the length of the secret.
