@@ -4,9 +4,9 @@
 //! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
 //! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
 
+use crate::ir::kernel::convolve;
 use crate::ir::ops::rearrange::rearrange;
 use crate::ir::ops::window::pool;
-use crate::kernel::convolve;
 use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
 
 /// An imported network in floating point.
@@ -31,7 +31,7 @@ pub struct Graph {
 pub struct Node {
     /// The name of the ONNX node (or of the last one that was fused into this).
     pub name: String,
-    /// What is computed.
+    /// What is computed, with its weights.
     pub op: Op,
     /// Whose values it takes; in a finished graph each smaller than this node's own index.
     pub inputs: Vec<NodeId>,
@@ -86,14 +86,14 @@ pub struct Linear {
     pub spec: network::Linear,
     /// `[C_out, C_in/groups, k_h, k_w]`, row-major.
     pub weights: Vec<f32>,
-    /// Added to `Σ w·x`.
+    /// What is added to `Σ w·x`, in the units of the output.
     pub bias: Bias,
 }
 
 /// `x·mul + add`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
-    /// `[C]`.
+    /// The factor of each channel, `[C]`.
     pub mul: Vec<f32>,
     /// Added after the multiplication.
     pub add: Bias,
@@ -162,7 +162,7 @@ impl Op {
 }
 
 impl Graph {
-    /// The input's shape.
+    /// The shape of the network's input, `[C, H, W]`.
     pub fn input_shape(&self) -> Shape {
         self.nodes[0].shape
     }

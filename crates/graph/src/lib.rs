@@ -20,7 +20,6 @@ pub mod float;
 pub mod image_input;
 pub mod import;
 mod ir;
-mod kernel;
 pub mod onnx;
 pub mod quantise;
 pub mod reference;

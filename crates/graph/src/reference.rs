@@ -41,7 +41,7 @@ pub enum ReferenceError {
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// By node, its value.
+    /// By node, its value `[C, H, W]`, row-major, as plain integers that are not wrapped around.
     pub values: Vec<Vec<i64>>,
     /// By node, how many of its elements lie outside the range that [`Network::value_bits`] says. A private run
     /// wraps these around, so it agrees with the reference only if there are none.
@@ -51,7 +51,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The network's output.
+    /// The value of the last node: logits, at the scale of the network's output.
     pub fn output(&self) -> &[i64] {
         self.values.last().map_or(&[], Vec::as_slice)
     }

@@ -35,7 +35,7 @@ pub struct Options {
     pub draws: usize,
     /// How many inputs, evenly spread over those given, layers are measured on one by one.
     pub sensitivity_inputs: usize,
-    /// Where the draws come from.
+    /// The seed of the imitated runs: the same seed gives the same choice.
     pub seed: u64,
 }
 
@@ -63,13 +63,13 @@ pub enum SignsError {
 /// What was chosen for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The ReLU, ReLU6 or max-pool.
+    /// The node whose signs they are: a ReLU, ReLU6 or max-pool.
     pub node: NodeId,
     /// How many bits its sign leaves out; 1 is exact.
     pub ignored: u32,
     /// The error of logits that this layer alone should make.
     pub alone: f64,
-    /// By how much its price falls.
+    /// By how much its price falls against one bit left out, in the units of the price that [`choose`] was given.
     pub saving: u64,
 }
 

@@ -47,7 +47,7 @@ pub(crate) trait Flights: Send {
     /// Takes this party's shares, reduced to the protocol's ring where that matters.
     fn start(&mut self, x: &[u64]);
 
-    /// Sends (the client, of its shares `x`) or receives (the server) what the client can say in preparation, if anything.
+    /// Sends (the client, of its shares `x`) or receives (the server) what the client can say offline, if anything.
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError>;
 
     /// Step number `step`, from 0.
@@ -86,12 +86,12 @@ impl Block {
         self.outputs.clone()
     }
 
-    /// How many steps it takes.
+    /// How many steps it takes, the same for both parties and for all blocks of a layer.
     pub fn steps(&self) -> usize {
         self.flights.steps()
     }
 
-    /// In preparation, when the client's shares of the inputs are known already: the client gives them and sends what
+    /// Offline, when the client's shares of the inputs are known already: the client gives them and sends what
     /// depends on nothing else, the server gives `None` and receives it. Both must do so, or neither; the client must
     /// start with the same shares. Saves that much of step 0; where there is nothing to send early, does nothing.
     ///

@@ -19,9 +19,9 @@ pub struct Cost {
     pub client_memory: u64,
     /// Bytes that the server keeps between preparation and run.
     pub server_memory: u64,
-    /// Bytes from the client to the server in preparation: early corrections only.
+    /// Bytes from the client to the server offline: early corrections only.
     pub prepare_up: u64,
-    /// Bytes from the server to the client in preparation.
+    /// Bytes from the server to the client offline.
     pub prepare_down: u64,
     /// Bytes from the client to the server in the run.
     pub up: u64,
@@ -34,7 +34,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The same with `bytes` of corrections sent in preparation ([`crate::Block::correct`]), which the server keeps until the
+    /// The same with `bytes` of corrections sent offline ([`crate::Block::correct`]), which the server keeps until the
     /// run.
     #[must_use]
     pub fn with_early(self, bytes: u64) -> Self {

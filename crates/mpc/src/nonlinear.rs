@@ -58,7 +58,7 @@ pub trait Nonlinear: Debug + Send + Sync {
     /// COTs, bytes, memory and rounds of one preparation and its run; for parameters that [`Nonlinear::check`] accepts.
     fn cost(&self) -> Cost;
 
-    /// Bytes of [`Nonlinear::cost`] that the client can send in preparation where it knows its share of the input by then
+    /// Bytes of [`Nonlinear::cost`] that the client can send offline where it knows its share of the input by then
     /// ([`Block::correct`]). Zero where the protocol has nothing to say early.
     fn correction_bytes(&self) -> u64 {
         0
@@ -96,6 +96,6 @@ pub trait Nonlinear: Debug + Send + Sync {
 pub struct Elementwise<P> {
     /// How many values it takes and makes.
     pub count: usize,
-    /// What it does to each.
+    /// What it does to each: a protocol's public parameters.
     pub params: P,
 }

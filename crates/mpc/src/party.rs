@@ -56,12 +56,12 @@ impl<S: CotSource> Party<S> {
 
 impl<S: CotSource + ?Sized> Party<S> {
     /// Promises to draw `sends` COTs as a sender before this party sends anything else over the channel
-    /// ([`CotSource::promise`]). In preparation the client sends nothing else.
+    /// ([`CotSource::promise`]). Offline the client sends nothing else.
     pub fn promise(&mut self, sends: u64) {
         self.source.promise(sends);
     }
 
-    /// Which party this is.
+    /// Which of the two parties this one is.
     pub fn role(&self) -> Role {
         self.role
     }

@@ -10,7 +10,7 @@ pub const fn signed(x: u64, bits: u32) -> i64 {
     (x << (64 - bits)) as i64 >> (64 - bits)
 }
 
-/// `x` mod 2^`bits`.
+/// The share-like form of a value: `x` mod 2^`bits`, 0 ≤ result < 2^`bits`, for `bits` of 1 to 64.
 pub const fn residue(x: i64, bits: u32) -> u64 {
     x as u64 & (u64::MAX >> (64 - bits))
 }

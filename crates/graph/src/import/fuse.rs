@@ -15,7 +15,7 @@
 
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
-use crate::kernel::convolve;
+use crate::ir::kernel::convolve;
 use crate::limits::{self, MAX_POOL_GAIN};
 use crate::network::{self, NodeId, Rearrange, Shape, Window};
 

@@ -7,13 +7,13 @@ use crate::ir::shape::{Shape, places};
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Linear {
-    /// C_out; divisible by `groups`.
+    /// How many output channels, C_out; divisible by `groups`.
     pub out_channels: usize,
-    /// `[k_h, k_w]`.
+    /// Height and width in places, `[k_h, k_w]`.
     pub kernel: [usize; 2],
-    /// `[s_h, s_w]`.
+    /// Steps from one window to the next, `[s_h, s_w]`: down, right.
     pub stride: [usize; 2],
-    /// `[d_h, d_w]`.
+    /// Distance of neighbouring taps, `[d_h, d_w]`; 1 for none in between.
     pub dilation: [usize; 2],
     /// Rows and columns of zeros: `[top, left, bottom, right]`.
     pub pads: [usize; 4],

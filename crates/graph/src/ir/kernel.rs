@@ -10,7 +10,8 @@ use std::ops::{AddAssign, Mul, Range};
 
 use rayon::prelude::*;
 
-use crate::network::{Linear, Shape};
+use crate::ir::convolution::Linear;
+use crate::ir::shape::Shape;
 
 /// What the convolution computes in.
 pub(crate) trait Element: Copy + Default + Send + Sync + AddAssign + Mul<Output = Self> {

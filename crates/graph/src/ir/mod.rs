@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `shape.rs`, `limits.rs`, `error.rs` | shapes, what is allowed at most, what can be wrong |
 //! | `convolution.rs` | a linear layer's geometry and weights |
+//! | `kernel.rs` | convolution in plaintext, for the reference and the float interpreter |
 //! | `draws.rs` | the chance of a private run, imitated |
 //! | `ops/` | one file an operator: shape rule, range of values, limits, plaintext reference, name |
 //! | `specs.rs` | what the client does with an image and with the output |
@@ -15,6 +16,7 @@
 mod convolution;
 pub(crate) mod draws;
 pub(crate) mod error;
+pub(crate) mod kernel;
 pub(crate) mod limits;
 pub mod network;
 pub(crate) mod ops;

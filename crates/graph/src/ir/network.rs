@@ -32,7 +32,7 @@ pub struct Network {
     pub nodes: Vec<Node>,
     /// How an image becomes the input tensor.
     pub input: InputSpec,
-    /// What the output means.
+    /// What the output means: its scale, its parts, the names of the classes.
     pub output: OutputSpec,
 }
 
@@ -41,7 +41,7 @@ pub struct Network {
 pub struct Node {
     /// The name of the ONNX node (or of the last one that was fused into this).
     pub name: String,
-    /// What is computed.
+    /// What is computed, with public parameters only.
     pub op: Op,
     /// Whose values it takes; each smaller than this node's own index.
     pub inputs: Vec<NodeId>,
@@ -52,7 +52,7 @@ pub struct Node {
 /// A quantised model, whole: the server's secret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// What the client may know.
+    /// The public part, all that the client gets to know.
     pub network: Network,
     /// By node; `Some` exactly for the linear ones.
     pub weights: Vec<Option<Weights>>,

@@ -9,7 +9,7 @@ use crate::seen::Seen;
 pub struct InputSpec {
     /// S of the input: the tensor's value t becomes the integer round(t·S), clamped to the activation range.
     pub scale: f64,
-    /// Image to tensor.
+    /// How pixels become the tensor that the ONNX model takes.
     pub image: ImageSpec,
     /// A constant affine map at the graph's head, by channel: `t' = t·mul + add`. Empty: none.
     pub affine: Vec<(f32, f32)>,
@@ -28,13 +28,13 @@ pub struct InputSpec {
 /// they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageSpec {
-    /// Resize before the crop.
+    /// How an image is brought to height and width, before the centre is cut out.
     pub resize: Resize,
-    /// BGR instead of RGB.
+    /// The order of the channels: BGR instead of RGB.
     pub bgr: bool,
-    /// By channel of the tensor (after the reordering).
+    /// Subtracted from a pixel of 0..=255, by channel of the tensor (after the reordering).
     pub mean: Vec<f32>,
-    /// By channel of the tensor.
+    /// What the difference is multiplied by, by channel of the tensor.
     pub factor: Vec<f32>,
 }
 

@@ -35,7 +35,7 @@ pub const MAX_PRODUCT_BITS: u32 = 44;
 /// How to quantise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// n, 8 to 24.
+    /// n, the bits of an activation: 8 to 24.
     pub activation_bits: u32,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
@@ -140,7 +140,7 @@ pub enum QuantiseError {
 /// What calibration found and chose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// By node.
+    /// One for each node of the network, in its order.
     pub nodes: Vec<NodeReport>,
     /// What may cost accuracy without an error anywhere.
     pub warnings: Vec<Warning>,
@@ -149,24 +149,24 @@ pub struct Report {
 /// One node's part of a [`Report`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
-    /// The node's name.
+    /// What the ONNX model (or the importer) calls the node.
     pub name: String,
-    /// Its operation.
+    /// What its operation is called, as [`Op::name`] says.
     pub operation: &'static str,
     /// The largest absolute value seen, as a real number.
     pub range: f64,
-    /// S.
+    /// The scale S of its value: the integer v stands for v / S.
     pub scale: f64,
     /// How many bits the largest value seen leaves unused of those that [`Network::value_bits`] says.
     pub spare_bits: f64,
-    /// For linear nodes.
+    /// How its weights came out; linear nodes only.
     pub linear: Option<LinearReport>,
 }
 
 /// A linear layer's part of a [`Report`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearReport {
-    /// f.
+    /// The shift f: how many bits the products gain.
     pub shift: u32,
     /// The largest absolute integer weight, its exponent included.
     pub largest_weight: i64,

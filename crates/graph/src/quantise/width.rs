@@ -95,9 +95,9 @@ fn join(ranges: &mut Option<ChannelRanges>, more: &ChannelRanges) {
 /// The model at the width that was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// The model.
+    /// The model, its scales from all samples.
     pub model: Model,
-    /// How its scales came out.
+    /// How its scales came out, node by node.
     pub report: Report,
     /// How an imitated private run compares with the float network on samples that were left out.
     pub held_out: Agreement,

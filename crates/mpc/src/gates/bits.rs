@@ -13,7 +13,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// The shares `bits`, in order.
+    /// This party's shares of so many bits, element by element.
     pub fn new(bits: &[bool]) -> Self {
         let lanes = bits.chunks(GROUP).map(Lanes::from_bools).collect();
         Self { count: bits.len(), lanes: Zeroizing::new(lanes) }
@@ -24,12 +24,12 @@ impl Bits {
         Self { count, lanes: Zeroizing::new(lanes) }
     }
 
-    /// How many there are.
+    /// How many bits are shared.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether no bit is shared.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -5,7 +5,7 @@
 //! belongs to v**. A receiver with choices r_i knows K_i^{r_i}, hence the mask of entry r; for every other
 //! entry it misses some K_i^{v_i}, of which the bits at v's place are used for v only. So 2m hashes make all
 //! masks (2^m would be needed to hash one mask each), and nothing is assumed but a correlation-robust hash.
-//! The masks are made in preparation. Online the client, with digit a, sends a ⊕ r; the server moves mask
+//! The masks are made offline. Online the client, with digit a, sends a ⊕ r; the server moves mask
 //! v ⊕ a ⊕ r to entry v, adds its table, and chooses its share so that entry 0 becomes zero and need not be
 //! sent.
 //!
@@ -45,9 +45,9 @@ use crate::party::{Pads, Party};
 /// comparisons, argmax, the full range) keeps both directions of the link busy as well.
 const BATCH: usize = BLOCK_ELEMENTS / GROUP;
 
-/// Prepared material for one evaluation. The server's planes of a group: every table's masks, then the
+/// FormulaMaterial material for one evaluation. The server's planes of a group: every table's masks, then the
 /// triples. The client's: random choices, masks of the chosen entries, triples.
-pub(crate) struct Prepared {
+pub(crate) struct FormulaMaterial {
     pub(crate) role: Role,
     pub(crate) count: usize,
     pub(crate) formula: Formula,
@@ -86,7 +86,7 @@ fn places(size: usize, width: usize, i: usize) -> u64 {
     (0..size).filter(|v| v >> i & 1 == 0).fold(0, |all, v| all | entry << (v * width))
 }
 
-impl Prepared {
+impl FormulaMaterial {
     /// Uses up `corrections` COTs from the server and one in each direction per AND, for each element.
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
@@ -261,7 +261,7 @@ impl Prepared {
 pub(crate) enum Corrections {
     /// They come now.
     Online,
-    /// They came in preparation; so much of them has been used.
+    /// They came offline; so much of them has been used.
     Early(Vec<u8>, usize),
 }
 
@@ -280,7 +280,7 @@ impl Corrections {
 
 /// Either party while it evaluates the gates.
 pub(crate) struct Running {
-    prepared: Prepared,
+    prepared: FormulaMaterial,
     wires: Zeroizing<Vec<Lanes>>,
     opened: Vec<Lanes>,
     /// Levels done.
@@ -288,7 +288,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn new(prepared: Prepared, wires: Zeroizing<Vec<Lanes>>) -> Self {
+    fn new(prepared: FormulaMaterial, wires: Zeroizing<Vec<Lanes>>) -> Self {
         Self { prepared, wires, opened: Vec::new(), done: 0 }
     }
 
@@ -297,7 +297,7 @@ impl Running {
         self.prepared.formula.depth() - self.done
     }
 
-    fn each_group(&mut self, mut f: impl FnMut(&Prepared, &mut [Lanes], &mut [Lanes], usize)) {
+    fn each_group(&mut self, mut f: impl FnMut(&FormulaMaterial, &mut [Lanes], &mut [Lanes], usize)) {
         let stride = self.prepared.formula.circuit.wires();
         let opened = self.opened.len() / groups(self.prepared.count).max(1);
         for g in 0..groups(self.prepared.count) {

@@ -21,7 +21,7 @@ use crate::gates::formula::Formula;
 use crate::nonlinear::{Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::ReluParams;
-use crate::protocols::select::{self, Run, Select, Shape};
+use crate::protocols::select::{self, Products, Run, Select};
 use crate::shares::ring_mask;
 
 /// Bits of a position among `count`.
@@ -115,8 +115,8 @@ impl Argmax {
         params.check()?;
         let mut prepared = VecDeque::new();
         for (count, parts) in levels(params.count, params.bits) {
-            let shape = Shape { parts, out_bits: None, second: None };
-            prepared.push_back(Select::prepare(party, chan, count, params.formula(), &shape)?);
+            let products = Products { parts, out_bits: None, second: None };
+            prepared.push_back(Select::prepare(party, chan, count, params.formula(), &products)?);
         }
         let race = Race {
             role: party.role(),

@@ -6,7 +6,7 @@
 //! preparation. Online both open c = b ⊕ β; then b = c + (1 − 2c)·β. (Rotaru and Wood, INDOCRYPT
 //! 2019, call it a daBit.)
 //!
-//! Exact. One COT, from the server; bits − 1 bits down in preparation, one bit each way online. Each message
+//! Exact. One COT, from the server; bits − 1 bits down offline, one bit each way online. Each message
 //! is masked by a pad or by a half of β that its receiver does not know.
 
 use jaguar_ot::{CotSource, Role};
@@ -20,8 +20,8 @@ use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::party::{Pads, Party};
 
-/// Prepared random bits.
-pub(crate) struct Prepared {
+/// BitMaterial random bits.
+pub(crate) struct BitMaterial {
     role: Role,
     count: usize,
     bits: u32,
@@ -43,7 +43,7 @@ pub(crate) fn cost(count: usize, bits: u32) -> Cost {
     }
 }
 
-impl Prepared {
+impl BitMaterial {
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -109,7 +109,7 @@ impl Prepared {
 
 /// A prepared conversion of shared bits, for one run.
 pub struct BitToArithmetic {
-    prepared: Prepared,
+    prepared: BitMaterial,
 }
 
 impl BitToArithmetic {
@@ -130,7 +130,7 @@ impl BitToArithmetic {
         bits: u32,
     ) -> Result<Self, MpcError> {
         check_range("width of a converted bit", bits, 1..=63)?;
-        Ok(Self { prepared: Prepared::new(party, chan, count, bits)? })
+        Ok(Self { prepared: BitMaterial::new(party, chan, count, bits)? })
     }
 
     /// This party's shares mod 2^bits of the bits. Both open c; the client sends first.

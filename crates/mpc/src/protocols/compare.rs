@@ -1,7 +1,7 @@
 //! \[bit\] <- LessThan(a of the client, b of the server), and \[bit\] <- NonNegative(\[x\]).
 //!
 //! The millionaires' problem by digits looked up with OT and a tree of ANDs (Garay, Schoenmakers and
-//! Villegas, PKC 2007; with 1-of-2^m OT as in CrypTFlow2, CCS 2020, Section 3), all hashing in preparation;
+//! Villegas, PKC 2007; with 1-of-2^m OT as in CrypTFlow2, CCS 2020, Section 3), all hashing offline;
 //! see the headers of `formula.rs` (what is computed) and `evaluate.rs` (how, and who learns what). The sign
 //! of a shared x mod 2^n is msb(x_c) ⊕ msb(x_s) ⊕ the carry out of the lower n − 1 bits, and that carry is
 //! ¬x_c < x_s there.
@@ -17,7 +17,7 @@ use crate::cost::{self, Cost};
 use crate::error::MpcError;
 use crate::error::{check_count, check_range};
 use crate::gates::bits::Bits;
-use crate::gates::evaluate::{self, Corrections, Prepared, exchange};
+use crate::gates::evaluate::{self, Corrections, FormulaMaterial, exchange};
 use crate::gates::formula::Formula;
 use crate::party::Party;
 use crate::shares::WIDEST;
@@ -28,7 +28,7 @@ pub(crate) fn check_digit(digit: u32) -> Result<(), MpcError> {
 }
 
 /// Compares; the last message may remain in the channel's buffer, on either side.
-pub(crate) fn compare(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+pub(crate) fn compare(prepared: FormulaMaterial, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
     check_count("operands", x.len(), prepared.count)?;
     let role = prepared.role;
     // 1. The client sends its corrections. 2. The server answers with tables.
@@ -54,7 +54,7 @@ fn cost(count: usize, formula: &Formula) -> Cost {
     Cost { client_rounds, server_rounds, ..evaluate::cost(count, formula) }
 }
 
-fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
+fn run(prepared: FormulaMaterial, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcError> {
     let role = prepared.role;
     let bits = compare(prepared, chan, x)?;
     // The server says nothing more by itself, and the client may be waiting for its last half.
@@ -65,7 +65,7 @@ fn run(prepared: Prepared, chan: &mut Channel, x: &[u64]) -> Result<Bits, MpcErr
 }
 
 /// A prepared comparison of the client's numbers with the server's, for one run.
-pub struct LessThan(Prepared);
+pub struct LessThan(FormulaMaterial);
 
 impl LessThan {
     /// What `count` comparisons of numbers of `bits` bits in digits of `digit` bits cost.
@@ -86,7 +86,7 @@ impl LessThan {
     ) -> Result<Self, MpcError> {
         check_range("width of a comparison", bits, 1..=WIDEST)?;
         check_digit(digit)?;
-        Ok(Self(Prepared::new(party, chan, count, Formula::less(bits, digit))?))
+        Ok(Self(FormulaMaterial::new(party, chan, count, Formula::less(bits, digit))?))
     }
 
     /// Shares of \[client's number < server's number\]; `own` are this party's numbers.
@@ -99,7 +99,7 @@ impl LessThan {
 }
 
 /// A prepared sign test of shared values, for one run.
-pub struct NonNegative(Prepared);
+pub struct NonNegative(FormulaMaterial);
 
 impl NonNegative {
     /// What `count` tests of values shared mod 2^`bits` in digits of `digit` bits cost.
@@ -120,7 +120,7 @@ impl NonNegative {
     ) -> Result<Self, MpcError> {
         check_range("width of shares", bits, 3..=WIDEST)?;
         check_digit(digit)?;
-        Ok(Self(Prepared::new(party, chan, count, Formula::sign(bits, digit, 0))?))
+        Ok(Self(FormulaMaterial::new(party, chan, count, Formula::sign(bits, digit, 0))?))
     }
 
     /// Shares of \[x ≥ 0\]; `x` are this party's shares, values signed.

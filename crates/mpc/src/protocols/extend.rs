@@ -35,8 +35,8 @@ use crate::protocols::compare::{check_digit, compare};
 use crate::protocols::mux::PACKED_AT_ONCE;
 use crate::shares::WIDEST;
 
-/// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
-pub(crate) struct Prepared {
+/// ExtendMaterial pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
+pub(crate) struct ExtendMaterial {
     count: usize,
     bits: u32,
     out_bits: u32,
@@ -83,7 +83,7 @@ pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) ->
     }
 }
 
-impl Prepared {
+impl ExtendMaterial {
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -252,7 +252,7 @@ pub struct ExtendParams {
     pub bits: u32,
     /// And after it mod 2^`out_bits`: more than `bits`, by at most 32, at most 63.
     pub out_bits: u32,
-    /// The values' range.
+    /// In which range the values lie. Values outside come out wrong by 2^`bits`.
     pub range: Range,
 }
 
@@ -329,9 +329,9 @@ struct Extension {
 /// Where the wrap comes from; taken when it is used.
 enum Wrap {
     /// From the top bits of the shares.
-    Tops(Option<Prepared>),
+    Tops(Option<ExtendMaterial>),
     /// From a comparison, converted.
-    Carry(Option<Box<(evaluate::Prepared, bit::Prepared)>>),
+    Carry(Option<Box<(evaluate::FormulaMaterial, bit::BitMaterial)>>),
 }
 
 impl Extend {
@@ -358,12 +358,12 @@ impl Extend {
                 let count = range.len();
                 let wrap = match params.range {
                     Range::Signed | Range::NonNegative => {
-                        Wrap::Tops(Some(Prepared::new(party, chan, count, 1, (bits, out_bits))?))
+                        Wrap::Tops(Some(ExtendMaterial::new(party, chan, count, 1, (bits, out_bits))?))
                     }
                     Range::Full { digit } => {
                         let formula = Formula::less(bits, digit);
-                        let compare = evaluate::Prepared::new(party, chan, count, formula)?;
-                        let convert = bit::Prepared::new(party, chan, count, out_bits - bits)?;
+                        let compare = evaluate::FormulaMaterial::new(party, chan, count, formula)?;
+                        let convert = bit::BitMaterial::new(party, chan, count, out_bits - bits)?;
                         Wrap::Carry(Some(Box::new((compare, convert))))
                     }
                 };
@@ -452,7 +452,7 @@ impl Flights for Extension {
 
 /// Shares of x_c + x_s − 2^bits·\[¬x_c < x_s\], to be reduced.
 fn by_carry(
-    (prepared, wrap): (evaluate::Prepared, bit::Prepared),
+    (prepared, wrap): (evaluate::FormulaMaterial, bit::BitMaterial),
     chan: &mut Channel,
     x: &[u64],
     bits: u32,

@@ -30,20 +30,20 @@ use crate::error::MpcError;
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::{Relu, ReluParams};
-use crate::protocols::select::{self, Layer};
+use crate::protocols::select::{self, SelectBlock};
 
 /// A max-pool's geometry. Everything is in places of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolShape {
-    /// C.
+    /// How many channels, C: 1 to 2^16. Each is pooled by itself.
     pub channels: usize,
-    /// H, W.
+    /// Height and width of a channel, `[H, W]`: 1 to 2^16 each.
     pub size: [usize; 2],
-    /// Height and width of a window.
+    /// Height and width of a window, in places: 1 to 2^16 each.
     pub kernel: [usize; 2],
-    /// Steps between windows, down and right.
+    /// Steps from one window to the next, `[down, right]`: 1 to 2^16 each.
     pub stride: [usize; 2],
-    /// Padding at the top, left, bottom and right.
+    /// Rows and columns of padding, `[top, left, bottom, right]`: fewer than the window has.
     pub pads: [usize; 4],
 }
 
@@ -143,9 +143,9 @@ fn blocks(bracket: &Bracket, channels: usize) -> impl Iterator<Item = Range<usiz
 /// A max-pool with its geometry, as a layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pooling {
-    /// The windows.
+    /// The windows, and the tensor `[C, H, W]` that they lie in.
     pub shape: PoolShape,
-    /// How they are compared.
+    /// The ring of the shares, and how the comparisons in a window are made.
     pub params: PoolParams,
 }
 
@@ -215,12 +215,12 @@ impl MaxPool {
     ) -> Result<Self, MpcError> {
         params.check()?;
         let bracket = Arc::new(shape.bracket(shape.output()?));
-        let (places, made) = (bracket.places(), bracket.outputs().len());
+        let (places, windows) = (bracket.places(), bracket.outputs().len());
         let blocks = blocks(&bracket, shape.channels)
             .map(|channels| {
                 let tournament = Tournament::prepare(party, chan, &bracket, channels.len(), params)?;
                 let inputs = channels.start * places..channels.end * places;
-                let outputs = channels.start * made..channels.end * made;
+                let outputs = channels.start * windows..channels.end * windows;
                 Ok(Block::new(inputs, outputs, tournament))
             })
             .collect::<Result<_, MpcError>>()?;
@@ -246,7 +246,7 @@ impl MaxPool {
 struct Tournament {
     bits: u32,
     bracket: Arc<Bracket>,
-    levels: Vec<Layer>,
+    levels: Vec<SelectBlock>,
     /// By channel: what is known so far, in the bracket's numbers.
     values: Vec<Zeroizing<Vec<u64>>>,
 }
@@ -259,7 +259,7 @@ impl Tournament {
         channels: usize,
         params: PoolParams,
     ) -> Result<Self, MpcError> {
-        let level = |pairs: &Vec<_>| -> Result<Layer, MpcError> {
+        let level = |pairs: &Vec<_>| -> Result<SelectBlock, MpcError> {
             let layer = Relu::block(party, chan, pairs.len() * channels, params.relu())?;
             Ok(layer.comparing_above(party.role(), params.offset()))
         };

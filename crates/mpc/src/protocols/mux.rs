@@ -132,8 +132,8 @@ impl Part {
     }
 }
 
-/// Prepared material.
-pub(crate) struct Prepared {
+/// MuxMaterial material.
+pub(crate) struct MuxMaterial {
     level: Level,
     count: usize,
     parts: Vec<Part>,
@@ -156,7 +156,7 @@ pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
     }
 }
 
-impl Prepared {
+impl MuxMaterial {
     /// `parts` are the widths, at most two, each at most 64 bits.
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
@@ -253,7 +253,7 @@ pub(crate) fn choose(level: Level, candidates: [Zeroizing<Vec<u64>>; 2], c: &[La
 /// A prepared multiplication of shared values by shared bits, for one run.
 pub struct Mux {
     role: Role,
-    prepared: Prepared,
+    prepared: MuxMaterial,
 }
 
 impl Mux {
@@ -275,7 +275,7 @@ impl Mux {
         bits: u32,
     ) -> Result<Self, MpcError> {
         check_range("width of a multiplication", bits, 1..=WIDEST)?;
-        Ok(Self { role: party.role(), prepared: Prepared::new(party, chan, count, &[bits])? })
+        Ok(Self { role: party.role(), prepared: MuxMaterial::new(party, chan, count, &[bits])? })
     }
 
     /// This party's shares of `b·x` mod 2^bits.

@@ -28,7 +28,7 @@ use crate::gates::formula::Formula;
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::compare::check_digit;
-use crate::protocols::select::{self, Layer, Select, Shape};
+use crate::protocols::select::{self, Products, Select, SelectBlock};
 use crate::shares::WIDEST;
 
 /// What a ReLU does.
@@ -65,9 +65,9 @@ impl ReluParams {
         Formula::sign(self.bits, self.digit, self.ignored)
     }
 
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn products(&self) -> Products {
         let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
-        Shape { parts: vec![self.bits], out_bits, second: None }
+        Products { parts: vec![self.bits], out_bits, second: None }
     }
 }
 
@@ -81,11 +81,11 @@ impl Nonlinear for Elementwise<ReluParams> {
     }
 
     fn cost(&self) -> Cost {
-        select::cost(self.count, &self.params.formula(), &self.params.shape())
+        select::cost(self.count, &self.params.formula(), &self.params.products())
     }
 
     fn correction_bytes(&self) -> u64 {
-        select::correction_bytes(self.count, &self.params.formula(), &self.params.shape()) as u64
+        select::correction_bytes(self.count, &self.params.formula(), &self.params.products()) as u64
     }
 
     fn digit(&self) -> Option<u32> {
@@ -166,9 +166,9 @@ impl Relu {
         chan: &mut Channel,
         count: usize,
         params: ReluParams,
-    ) -> Result<Layer, MpcError> {
-        let select = Select::prepare(party, chan, count, params.formula(), &params.shape())?;
-        Ok(Layer::new(select, params.bits, Box::new(|mut selected| selected.values.swap_remove(0))))
+    ) -> Result<SelectBlock, MpcError> {
+        let select = Select::prepare(party, chan, count, params.formula(), &params.products())?;
+        Ok(SelectBlock::new(select, params.bits, Box::new(|mut selected| selected.values.swap_remove(0))))
     }
 
     /// Its blocks, for who runs them step by step.

@@ -26,7 +26,7 @@ use crate::gates::formula::Formula;
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::compare::check_digit;
-use crate::protocols::select::{self, Layer, Select, Selected, Shape};
+use crate::protocols::select::{self, Products, Select, SelectBlock, Selected};
 use crate::shares::WIDEST;
 
 /// What a ReLU6 does.
@@ -67,9 +67,9 @@ impl Relu6Params {
         Formula::clip(self.bits, self.log2_six, self.digit, self.ignored)
     }
 
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn products(&self) -> Products {
         let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
-        Shape { parts: vec![self.bits], out_bits, second: Some(self.out_bits - self.log2_six) }
+        Products { parts: vec![self.bits], out_bits, second: Some(self.out_bits - self.log2_six) }
     }
 }
 
@@ -83,11 +83,11 @@ impl Nonlinear for Elementwise<Relu6Params> {
     }
 
     fn cost(&self) -> Cost {
-        select::cost(self.count, &self.params.formula(), &self.params.shape())
+        select::cost(self.count, &self.params.formula(), &self.params.products())
     }
 
     fn correction_bytes(&self) -> u64 {
-        select::correction_bytes(self.count, &self.params.formula(), &self.params.shape()) as u64
+        select::correction_bytes(self.count, &self.params.formula(), &self.params.products()) as u64
     }
 
     fn digit(&self) -> Option<u32> {
@@ -135,8 +135,8 @@ impl Relu6 {
         };
         let blocks = block::ranges(count)
             .map(|range| {
-                let select = Select::prepare(party, chan, range.len(), params.formula(), &params.shape())?;
-                Ok(Block::new(range.clone(), range, Layer::new(select, params.bits, Box::new(join))))
+                let select = Select::prepare(party, chan, range.len(), params.formula(), &params.products())?;
+                Ok(Block::new(range.clone(), range, SelectBlock::new(select, params.bits, Box::new(join))))
             })
             .collect::<Result<_, MpcError>>()?;
         Ok(Self { blocks })

@@ -34,7 +34,7 @@ use crate::protocols::{bit, extend};
 use crate::shares::ring_mask;
 
 /// What follows the comparison.
-pub(crate) struct Shape {
+pub(crate) struct Products {
     /// Widths of the values multiplied by the first result.
     pub(crate) parts: Vec<u32>,
     /// The first of them leaves in shares of so many bits, if more.
@@ -56,11 +56,11 @@ pub(crate) struct Select {
     role: Role,
     level: Level,
     count: usize,
-    compare: evaluate::Prepared,
-    mux: mux::Prepared,
+    compare: evaluate::FormulaMaterial,
+    mux: mux::MuxMaterial,
     parts: usize,
-    extend: Option<extend::Prepared>,
-    second: Option<bit::Prepared>,
+    extend: Option<extend::ExtendMaterial>,
+    second: Option<bit::BitMaterial>,
     correction_bytes: usize,
     /// The server's: where flight 1 comes from.
     corrections: Corrections,
@@ -69,18 +69,18 @@ pub(crate) struct Select {
 }
 
 /// What preparation and run cost.
-pub(crate) fn cost(count: usize, formula: &Formula, shape: &Shape) -> Cost {
-    let mut all = evaluate::cost(count, formula) + mux::cost(count, &shape.parts);
-    if let Some(out_bits) = shape.out_bits {
-        all = all + extend::cost(count, 2, shape.parts[0], out_bits);
+pub(crate) fn cost(count: usize, formula: &Formula, products: &Products) -> Cost {
+    let mut all = evaluate::cost(count, formula) + mux::cost(count, &products.parts);
+    if let Some(out_bits) = products.out_bits {
+        all = all + extend::cost(count, 2, products.parts[0], out_bits);
     }
-    if let Some(bits) = shape.second {
+    if let Some(bits) = products.second {
         all = all + bit::cost(count, bits);
     }
-    let opened = plane_bytes(count, 1 + usize::from(shape.second.is_some())) as u64;
+    let opened = plane_bytes(count, 1 + usize::from(products.second.is_some())) as u64;
     let turns = formula.depth() + 1;
     // Behind an even last turn, the extension is one message more, to the server.
-    let extended = turns.is_multiple_of(2) && shape.out_bits.is_some();
+    let extended = turns.is_multiple_of(2) && products.out_bits.is_some();
     let (client_rounds, server_rounds) = cost::rounds(count, turns + usize::from(extended));
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
@@ -90,7 +90,7 @@ pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, f
     let mut all = Cost::default();
     for (count, parts) in levels.filter(|(count, _)| *count > 0) {
         let between = all.server_rounds > 0 && formula.depth().is_multiple_of(2);
-        all = all + cost(count, formula, &Shape { parts, out_bits: None, second: None });
+        all = all + cost(count, formula, &Products { parts, out_bits: None, second: None });
         // The client's last message of one level comes along with its first of the next.
         all.server_rounds -= u64::from(between);
     }
@@ -98,8 +98,8 @@ pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, f
 }
 
 /// Bytes of flight 1.
-pub(crate) fn correction_bytes(count: usize, formula: &Formula, shape: &Shape) -> usize {
-    let values: usize = shape.parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
+pub(crate) fn correction_bytes(count: usize, formula: &Formula, products: &Products) -> usize {
+    let values: usize = products.parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
     plane_bytes(count, formula.corrections()) + values
 }
 
@@ -109,22 +109,24 @@ impl Select {
         chan: &mut Channel,
         count: usize,
         formula: Formula,
-        shape: &Shape,
+        products: &Products,
     ) -> Result<Self, MpcError> {
-        let correction_bytes = correction_bytes(count, &formula, shape);
+        let correction_bytes = correction_bytes(count, &formula, products);
         Ok(Self {
             role: party.role(),
             level: party.level,
             count,
-            compare: evaluate::Prepared::new(party, chan, count, formula)?,
-            mux: mux::Prepared::new(party, chan, count, &shape.parts)?,
-            parts: shape.parts.len(),
-            extend: match shape.out_bits {
-                Some(out) => Some(extend::Prepared::new(party, chan, count, 2, (shape.parts[0], out))?),
+            compare: evaluate::FormulaMaterial::new(party, chan, count, formula)?,
+            mux: mux::MuxMaterial::new(party, chan, count, &products.parts)?,
+            parts: products.parts.len(),
+            extend: match products.out_bits {
+                Some(out) => {
+                    Some(extend::ExtendMaterial::new(party, chan, count, 2, (products.parts[0], out))?)
+                }
                 None => None,
             },
-            second: match shape.second {
-                Some(bits) => Some(bit::Prepared::new(party, chan, count, bits)?),
+            second: match products.second {
+                Some(bits) => Some(bit::BitMaterial::new(party, chan, count, bits)?),
                 None => None,
             },
             correction_bytes,
@@ -143,7 +145,7 @@ impl Select {
         self.compare.formula.depth() + 1
     }
 
-    /// Flight 1 in preparation: the client, which knows its shares, sends it; the server receives and keeps it.
+    /// Flight 1 offline: the client, which knows its shares, sends it; the server receives and keeps it.
     pub(crate) fn correct(
         &mut self,
         chan: &mut Channel,
@@ -307,10 +309,10 @@ type Candidates = [Zeroizing<Vec<u64>>; 2];
 struct Turns {
     level: Level,
     running: Running,
-    mux: mux::Prepared,
-    second: Option<bit::Prepared>,
+    mux: mux::MuxMaterial,
+    second: Option<bit::BitMaterial>,
     /// Until it is used.
-    extend: Option<extend::Prepared>,
+    extend: Option<extend::ExtendMaterial>,
     /// The first value in the larger ring.
     extended: Option<Zeroizing<Vec<u64>>>,
     candidates: Vec<Candidates>,
@@ -324,9 +326,9 @@ impl Turns {
     fn new(
         level: Level,
         running: Running,
-        mux: mux::Prepared,
-        second: Option<bit::Prepared>,
-        extend: Option<extend::Prepared>,
+        mux: mux::MuxMaterial,
+        second: Option<bit::BitMaterial>,
+        extend: Option<extend::ExtendMaterial>,
     ) -> Self {
         Self {
             level,
@@ -375,7 +377,7 @@ impl Turns {
     /// After the last turn: extends the first value, by this party's half of that.
     fn extend(
         &mut self,
-        half: impl FnOnce(extend::Prepared, &[u64]) -> Result<Zeroizing<Vec<u64>>, MpcError>,
+        half: impl FnOnce(extend::ExtendMaterial, &[u64]) -> Result<Zeroizing<Vec<u64>>, MpcError>,
     ) -> Result<(), MpcError> {
         if let Some(mut extend) = self.extend.take() {
             let c = &self.c[0];
@@ -401,7 +403,7 @@ impl Turns {
 pub(crate) type Join = Box<dyn Fn(Selected) -> Vec<u64> + Send>;
 
 /// A block of a layer that is one selection of its own value.
-pub(crate) struct Layer {
+pub(crate) struct SelectBlock {
     bits: u32,
     offset: u64,
     steps: usize,
@@ -414,7 +416,7 @@ enum State {
     Running(Box<Run>),
 }
 
-impl Layer {
+impl SelectBlock {
     /// Takes values mod 2^`bits`.
     pub(crate) fn new(select: Select, bits: u32, join: Join) -> Self {
         Self { bits, offset: 0, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
@@ -427,7 +429,7 @@ impl Layer {
     }
 }
 
-impl Flights for Layer {
+impl Flights for SelectBlock {
     fn steps(&self) -> usize {
         self.steps
     }

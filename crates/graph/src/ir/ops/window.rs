@@ -12,11 +12,11 @@ use crate::ir::shape::{Shape, places};
 /// (rounding up is expressed by larger end pads).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// `[k_h, k_w]`.
+    /// Height and width in places, `[k_h, k_w]`.
     pub kernel: [usize; 2],
-    /// `[s_h, s_w]`.
+    /// Steps from one window to the next, `[s_h, s_w]`: down, right.
     pub stride: [usize; 2],
-    /// `[top, left, bottom, right]`.
+    /// Rows and columns of padding, `[top, left, bottom, right]`.
     pub pads: [usize; 4],
 }
 
