@@ -118,8 +118,8 @@ pub fn run(model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
     walk(model, input, |node, weights, inputs| apply_op(&model.network, node, weights, inputs))
 }
 
-/// [`run`], but as a private run may turn out: with `draws` for what is left to chance there. (The noise of linear layers, some
-/// thousandths of a unit, is left out.)
+/// [`run`], but as a private run may turn out: with `draws` for what is left to chance there. (The noise of linear
+/// layers, some thousandths of a unit, is left out.)
 ///
 /// # Errors
 /// As [`run`].

@@ -184,8 +184,8 @@ pub fn lead(steps: &[usize]) -> usize {
     steps.iter().position(|s| Some(s) == most).unwrap_or(0)
 }
 
-/// Runs all blocks of one layer on `x`, this party's shares of its inputs; this party's shares of its outputs. The client's
-/// last message may remain in the channel's buffer.
+/// Runs all blocks of one layer on `x`, this party's shares of its inputs; this party's shares of its outputs. The
+/// client's last message may remain in the channel's buffer.
 ///
 /// # Errors
 /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.

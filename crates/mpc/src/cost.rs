@@ -47,9 +47,11 @@ impl Cost {
     }
 
     /// A ReLU or ReLU6, then `next`, which the server begins (an extension or truncation of values in a known range
-    /// does): where the last message of the first is the server's too, both come at once and the client waits once less.
+    /// does): where the last message of the first is the server's too, both come at once and the client waits once
+    /// less.
     pub fn then_server(self, next: Self) -> Self {
-        // Flights alternate and the client sends the first: it waits as often as the server if the server sends the last.
+        // Flights alternate and the client sends the first: it waits as often as the server if the server sends the
+        // last.
         let together = self.client_rounds > 0 && self.client_rounds == self.server_rounds;
         let mut all = self + next;
         all.client_rounds -= u64::from(together && next.client_rounds > 0);

@@ -17,8 +17,8 @@
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first six are layers, all alike: a [`Nonlinear`] is a value that can be checked,
-//! priced ([`Cost`]) and prepared into [`Block`]s.
+//! To those who plan and run networks the first six are layers, all alike: a [`Nonlinear`] is a value that can be
+//! checked, priced ([`Cost`]) and prepared into [`Block`]s.
 //!
 //! | below the protocols | holds |
 //! |---|---|

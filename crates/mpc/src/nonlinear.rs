@@ -1,8 +1,9 @@
 //! What a nonlinear layer is to those who plan and run networks: a value that can be checked, priced and prepared.
 //!
-//! A layer holds its public parameters only, the same at both parties. [`Nonlinear::prepare`] makes this party's secret
-//! material of it, once for every query, as [`Block`]s to be run step by step. Each protocol implements the trait in its own
-//! file under `protocols/`; whoever plans or runs a network asks the trait and never which protocol it is.
+//! A layer holds its public parameters only, the same at both parties. [`Nonlinear::prepare`] makes this party's
+//! secret material of it, once for every query, as [`Block`]s to be run step by step. Each protocol implements the
+//! trait in its own file under `protocols/`; whoever plans or runs a network asks the trait and never which protocol
+//! it is.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -79,8 +80,9 @@ pub trait Nonlinear: Debug + Send + Sync {
         None
     }
 
-    /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of their
-    /// session. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see [`Block`].
+    /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
+    /// their session. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
+    /// [`Block`].
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.

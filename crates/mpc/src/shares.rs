@@ -2,8 +2,8 @@
 
 use zeroize::Zeroizing;
 
-/// The widest shares that the protocols take, in bits. Jaguar's layers need 12 to 24; the rest is for protocols that keep
-/// products at full width, such as Cheetah's 37.
+/// The widest shares that the protocols take, in bits. Jaguar's layers need 12 to 24; the rest is for protocols that
+/// keep products at full width, such as Cheetah's 37.
 pub const WIDEST: u32 = 40;
 
 /// Shares with everything above their ring's `bits` (1..=64) removed.

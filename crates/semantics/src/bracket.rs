@@ -1,11 +1,12 @@
 //! The order of a max-pool's comparisons: which values meet, level by level.
 //!
-//! Where comparisons leave out low bits, the result depends on who meets whom and not only on the values: the protocol and
-//! the plaintext reference that imitates it must keep the same order.
+//! Where comparisons leave out low bits, the result depends on who meets whom and not only on the values: the
+//! protocol and the plaintext reference that imitates it must keep the same order.
 //!
-//! Rows first, then columns: the largest of a window's neighbours in each row that any window needs, then of those results (six
-//! comparisons instead of eight for a 3 x 3 window with stride 2). Within a window neighbours meet in pairs, the winners again, ⌈log2 k⌉
-//! levels for k values; the last of an odd number meets nobody. Comparisons that two windows have in common are made once.
+//! Rows first, then columns: the largest of a window's neighbours in each row that any window needs, then of those
+//! results (six comparisons instead of eight for a 3 x 3 window with stride 2). Within a window neighbours meet in
+//! pairs, the winners again, ⌈log2 k⌉ levels for k values; the last of an odd number meets nobody. Comparisons that
+//! two windows have in common are made once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -69,7 +70,8 @@ impl Bracket {
         self.places + self.levels.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// By level, the pairs that meet, by their numbers. The winner of a level's first pair has the next free number, and so on.
+    /// By level, the pairs that meet, by their numbers. The winner of a level's first pair has the next free number,
+    /// and so on.
     pub fn levels(&self) -> &[Vec<(usize, usize)>] {
         &self.levels
     }
@@ -136,7 +138,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every output has just the places of its window behind it, each in one way; nobody meets the unknown or the same twice.
+        /// Every output has just the places of its window behind it, each in one way; nobody meets the unknown or the
+        /// same twice.
         #[test]
         fn every_place_of_a_window_plays_for_it(
             size in [1usize..9, 1usize..9], kernel in [1usize..6, 1usize..6], stride in [1usize..4, 1usize..4], pad in 0usize..4,

@@ -3,9 +3,10 @@
 use crate::Bracket;
 use crate::sign::seen;
 
-/// What a max-pool whose comparisons leave out the lowest `ignored` bits (at most 62) makes of one channel `x`, `[H, W]`, if
-/// `client(i)` is the client's share of value number i in the `bracket`'s numbers (of which only the lowest bits matter): by
-/// window, one of its values, below the largest by at most [`pool_slack`] for each level. The largest for `ignored` of 0 and 1.
+/// What a max-pool whose comparisons leave out the lowest `ignored` bits (at most 62) makes of one channel `x`, `[H,
+/// W]`, if `client(i)` is the client's share of value number i in the `bracket`'s numbers (of which only the lowest
+/// bits matter): by window, one of its values, below the largest by at most [`pool_slack`] for each level. The
+/// largest for `ignored` of 0 and 1.
 ///
 /// # Panics
 /// When `x` has not as many values as the bracket has places.
@@ -28,7 +29,8 @@ pub fn channel_ignoring(
     bracket.outputs().iter().map(|&i| values[i]).collect()
 }
 
-/// By how much the smaller of two values that win a comparison without the lowest `ignored` bits may lie below the larger.
+/// By how much the smaller of two values that win a comparison without the lowest `ignored` bits may lie below the
+/// larger.
 pub fn pool_slack(ignored: u32) -> i64 {
     ((1i64 << ignored) / 2 - 1).max(0)
 }
@@ -60,7 +62,8 @@ mod tests {
         };
         let all = || (0..1u64 << 12).map(|i| [i & 7, i >> 3 & 7, i >> 6 & 7, i >> 9]);
         for low in [-5i64, 0, 2] {
-            // The larger of two that are t apart loses with probability 1/2 - t/8, wherever it stands; the third is far below.
+            // The larger of two that are t apart loses with probability 1/2 - t/8, wherever it stands; the third is
+            // far below.
             for t in 1..6 {
                 for x in [[low + t, low, low - 40], [low, low + t, low - 40]] {
                     let lost = all().filter(|&shares| pool(&x, 3, shares) == low).count() as i64;

@@ -6,8 +6,8 @@ pub fn round_shift(m: i64, shift: u32) -> i64 {
     (m >> shift) + ((m >> (shift - 1)) & 1)
 }
 
-/// `m / 2^shift` as shares make it, rounded up or down: up where the lowest `shift` bits (at most 62) of `share` carry out of
-/// the fraction. Of uniform bits that has probability (m mod 2^shift) / 2^shift, so there is no bias.
+/// `m / 2^shift` as shares make it, rounded up or down: up where the lowest `shift` bits (at most 62) of `share`
+/// carry out of the fraction. Of uniform bits that has probability (m mod 2^shift) / 2^shift, so there is no bias.
 pub fn shift_by_share(m: i64, shift: u32, share: u64) -> i64 {
     let low = (1u64 << shift) - 1;
     m.wrapping_add((share & low) as i64) >> shift

@@ -56,7 +56,8 @@ pub enum Bias {
 }
 
 impl Linear {
-    /// A convolution of `kernel` x `kernel` that keeps an input's size (for odd kernels): stride 1, as many zeros around it, one group.
+    /// A convolution of `kernel` x `kernel` that keeps an input's size (for odd kernels): stride 1, as many zeros
+    /// around it, one group.
     pub fn same(out_channels: usize, kernel: usize, shift: u32) -> Self {
         Self {
             out_channels,

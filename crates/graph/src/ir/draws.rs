@@ -13,8 +13,9 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// 64 bits for one element of a node's input (of a max-pool, also for what it makes on the way): the output function of
-    /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), over the place and then, with the seed, once more.
+    /// 64 bits for one element of a node's input (of a max-pool, also for what it makes on the way): the output
+    /// function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), over the place and then, with the seed, once
+    /// more.
     pub(crate) fn bits(self, node: NodeId, element: usize) -> u64 {
         let place = (node as u64) << 32 | element as u64;
         mix(mix(place.wrapping_mul(0x9e37_79b9_7f4a_7c15))

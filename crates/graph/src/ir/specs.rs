@@ -24,8 +24,8 @@ pub struct InputSpec {
     pub seen: Option<Seen>,
 }
 
-/// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the pixels as
-/// they are.
+/// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the
+/// pixels as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageSpec {
     /// How an image is brought to height and width, before the centre is cut out.

@@ -462,7 +462,8 @@ fn choose_scales(
 
     // By class, the highest scale that its range and its clips allow.
     let target = f64::from(1u32 << (n - 2)) / options.headroom;
-    // What is always zero gets the finest scale: a unit of noise in it, multiplied by the weights behind it, must not count.
+    // What is always zero gets the finest scale: a unit of noise in it, multiplied by the weights behind it, must not
+    // count.
     let smallest = range.iter().copied().filter(|&r| r > 0.0).fold(f64::INFINITY, f64::min);
     let dead = if smallest.is_finite() { smallest / DEAD_DIVISOR } else { 1.0 };
     let mut scale: Vec<f64> = range.iter().map(|&r| target / if r > 0.0 { r } else { dead }).collect();
@@ -547,8 +548,8 @@ fn largest_weight(linear: &float::Linear) -> f64 {
     f64::from(linear.weights.iter().fold(0f32, |m, w| m.max(w.abs())))
 }
 
-/// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures, the range
-/// and the clip, so that the shift that follows from it tells nothing of the weights.
+/// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures,
+/// the range and the clip, so that the shift that follows from it tells nothing of the weights.
 fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -> f64 {
     match graph.nodes[id].op {
         float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
@@ -573,8 +574,9 @@ fn most_exponent(terms: usize, options: &Options) -> u32 {
 
 /// The shift and the largest exponent of a layer whose weights are to be multiplied by `scale` = S_out/S_in.
 ///
-/// The shift is the least at which rounding the weights of a small channel, over inputs of the `typical` size, costs a quarter of what
-/// rounding its outputs does; less where even the largest exponent would not do for the largest channel.
+/// The shift is the least at which rounding the weights of a small channel, over inputs of the `typical` size, costs
+/// a quarter of what rounding its outputs does; less where even the largest exponent would not do for the largest
+/// channel.
 fn shift(linear: &float::Linear, scale: f64, terms: usize, typical: f64, options: &Options) -> (u32, u32) {
     let most = options.max_shift.min(MAX_PRODUCT_BITS - options.activation_bits);
     let wanted = ((typical * (terms as f64).sqrt()).log2() + 2.0).ceil().max(1.0) as u32;

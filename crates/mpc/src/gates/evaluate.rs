@@ -45,7 +45,7 @@ use crate::party::{Pads, Party};
 /// comparisons, argmax, the full range) keeps both directions of the link busy as well.
 const BATCH: usize = BLOCK_ELEMENTS / GROUP;
 
-/// FormulaMaterial material for one evaluation. The server's planes of a group: every table's masks, then the
+/// Prepared material for one evaluation. The server's planes of a group: every table's masks, then the
 /// triples. The client's: random choices, masks of the chosen entries, triples.
 pub(crate) struct FormulaMaterial {
     pub(crate) role: Role,

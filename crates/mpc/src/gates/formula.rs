@@ -135,8 +135,8 @@ fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
     out
 }
 
-/// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as can be, for a
-/// table's size doubles with each bit, and the longer ones below, where entries have fewer bits.
+/// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as
+/// can be, for a table's size doubles with each bit, and the longer ones below, where entries have fewer bits.
 fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
     let (bits, digits) = (to - from, (to - from).div_ceil(m));
     let mut at = from;

@@ -47,8 +47,8 @@ fn levels(count: usize, bits: u32) -> Vec<(usize, Vec<u32>)> {
     levels
 }
 
-/// An argmax over a whole tensor, as a layer. It makes one value, the position, in the client's output alone: the server's
-/// output is empty.
+/// An argmax over a whole tensor, as a layer. It makes one value, the position, in the client's output alone: the
+/// server's output is empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArgmaxParams {
     /// How many logits: 1..=2^31.

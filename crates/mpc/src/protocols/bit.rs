@@ -20,7 +20,7 @@ use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::party::{Pads, Party};
 
-/// BitMaterial random bits.
+/// Prepared random bits.
 pub(crate) struct BitMaterial {
     role: Role,
     count: usize,

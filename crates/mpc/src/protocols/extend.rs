@@ -12,8 +12,8 @@
 //! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n) as in `bit.rs`. That costs what a
 //! sign costs, some 25 times the bytes at n = 37.
 //!
-//! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 − k1, out − n
-//! bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
+//! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 −
+//! k1, out − n bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
 //! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
 
 use std::iter;
@@ -35,7 +35,7 @@ use crate::protocols::compare::{check_digit, compare};
 use crate::protocols::mux::PACKED_AT_ONCE;
 use crate::shares::WIDEST;
 
-/// ExtendMaterial pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
+/// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
 pub(crate) struct ExtendMaterial {
     count: usize,
     bits: u32,
@@ -47,7 +47,8 @@ pub(crate) struct ExtendMaterial {
 type Words = Zeroizing<Vec<u32>>;
 
 enum Side {
-    /// Candidate by candidate: both pads of every OT, and where the server's corrected choice swaps them, once it is here.
+    /// Candidate by candidate: both pads of every OT, and where the server's corrected choice swaps them, once it is
+    /// here.
     Client(Vec<([Words; 2], Vec<Lanes>)>),
     /// The pad and the random choice of every OT.
     Server(Vec<(Words, Zeroizing<Vec<Lanes>>)>),

@@ -1,20 +1,21 @@
 //! \[max over each window\] mod 2^n <- MaxPool(\[x\] mod 2^n), x of shape `[C, H, W]`, |x| < 2^(n−2).
 //!
-//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Who meets whom is `semantics::Bracket`'s to say: a tournament in each
-//! window, rows first, then columns, all windows of a level in one batch; comparisons that two windows have in common are made
-//! once. Padding never wins: a window at the border takes the largest of its real places.
+//! max(a, b) = b + ReLU(a − b), where the ReLU may ignore the lowest bit. Who meets whom is `semantics::Bracket`'s to
+//! say: a tournament in each window, rows first, then columns, all windows of a level in one batch; comparisons that
+//! two windows have in common are made once. Padding never wins: a window at the border takes the largest of its real
+//! places.
 //!
-//! Exact in the stated range, which makes a − b fit, unless asked to ignore low bits, below. Neither party learns a thing. Cost: a ReLU
-//! from and to n bits for each comparison, and its flights for each level; the client's last message of a level travels
-//! with its first of the next. Exact figures:
-//! [`Nonlinear::cost`].
+//! Exact in the stated range, which makes a − b fit, unless asked to ignore low bits, below. Neither party learns a
+//! thing. Cost: a ReLU from and to n bits for each comparison, and its flights for each level; the client's last
+//! message of a level travels with its first of the next. Exact figures: [`Nonlinear::cost`].
 //!
-//! *Ignoring low bits.* With s = [`PoolParams::ignored`] > 1 the sign is that of a − b + 2^(s−1) − 1, without its lowest s bits: either of
-//! two values may win that lie less than 2^(s−1) from each other, the larger of two that are t apart with probability
-//! 1/2 + t/2^s over the shares (`relu.rs`); farther apart it wins always. So the result is one of the window's values, at most
-//! 2^(s−1) − 1 below the largest **for each level** (a 3 × 3 window has four), provided |x| < 2^(n−2) − 2^(s−2). The offset is the
-//! server's to add, in the comparison only. Without it b alone would win by mistake, from twice as far: for as much error, it
-//! spares one more bit. **s = 1 is exact.** Whether a network bears more is for a calibration to say.
+//! *Ignoring low bits.* With s = [`PoolParams::ignored`] > 1 the sign is that of a − b + 2^(s−1) − 1, without its
+//! lowest s bits: either of two values may win that lie less than 2^(s−1) from each other, the larger of two that are
+//! t apart with probability 1/2 + t/2^s over the shares (`relu.rs`); farther apart it wins always. So the result is
+//! one of the window's values, at most 2^(s−1) − 1 below the largest **for each level** (a 3 × 3 window has four),
+//! provided |x| < 2^(n−2) − 2^(s−2). The offset is the server's to add, in the comparison only. Without it b alone
+//! would win by mistake, from twice as far: for as much error, it spares one more bit. **s = 1 is exact.** Whether a
+//! network bears more is for a calibration to say.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -113,7 +114,8 @@ impl PoolParams {
         self.relu().check()
     }
 
-    /// What is added to a difference before its sign is taken, so that what the sign ignores is lost on both sides alike.
+    /// What is added to a difference before its sign is taken, so that what the sign ignores is lost on both sides
+    /// alike.
     fn offset(&self) -> u64 {
         pool_slack(self.ignored) as u64
     }
@@ -379,8 +381,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Every comparison, opened, is what `relu.rs` states of both parties' shares; and the network's plaintext reference, which
-        /// knows the client's shares only, makes of the values just what the protocol does, bit for bit.
+        /// Every comparison, opened, is what `relu.rs` states of both parties' shares; and the network's plaintext
+        /// reference, which knows the client's shares only, makes of the values just what the protocol does, bit for
+        /// bit.
         #[test]
         fn the_imitation_of_reduced_comparisons_is_exact(
             channels in 1usize..4,

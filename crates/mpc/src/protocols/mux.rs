@@ -132,7 +132,7 @@ impl Part {
     }
 }
 
-/// MuxMaterial material.
+/// Prepared material.
 pub(crate) struct MuxMaterial {
     level: Level,
     count: usize,

@@ -135,8 +135,8 @@ impl Select {
         })
     }
 
-    /// Steps of a run, as `block.rs` counts them: in step s the client sends flight 2s + 1, the server reads it and sends
-    /// flight 2s + 2.
+    /// Steps of a run, as `block.rs` counts them: in step s the client sends flight 2s + 1, the server reads it and
+    /// sends flight 2s + 2.
     pub(crate) fn steps(&self) -> usize {
         self.turns() / 2 + 2
     }
@@ -278,8 +278,8 @@ impl Run {
         if step + 1 == self.steps { turns.extend(|extend, x| extend.server_finish(chan, x)) } else { Ok(()) }
     }
 
-    /// See `block.rs`. The server's last message is flushed: it has nothing more to say by itself. The client's may wait
-    /// for what it sends next.
+    /// See `block.rs`. The server's last message is flushed: it has nothing more to say by itself. The client's may
+    /// wait for what it sends next.
     pub(crate) fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
         match self.role() {
             Role::Client => self.client(chan, step),
@@ -422,8 +422,8 @@ impl SelectBlock {
         Self { bits, offset: 0, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
     }
 
-    /// Compares x + `offset` instead of x; what is multiplied by the result stays x. The server alone adds it, so the client's
-    /// corrections know nothing of it.
+    /// Compares x + `offset` instead of x; what is multiplied by the result stays x. The server alone adds it, so the
+    /// client's corrections know nothing of it.
     pub(crate) fn comparing_above(self, role: Role, offset: u64) -> Self {
         Self { offset: if role == Role::Server { offset } else { 0 }, ..self }
     }

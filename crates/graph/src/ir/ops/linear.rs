@@ -110,8 +110,9 @@ const EXACT: f64 = (1u64 << 53) as f64;
 
 /// `Σ w·x + bias` of a linear layer, before the shift: `[C_out, H_out, W_out]`.
 ///
-/// `x` has the shape `in_shape`, `weights` belong to `spec` over it (as [`Model::validate`](crate::network::Model::validate) checks); else the result
-/// is empty. Sums beyond 64 bits wrap around; no validated model with inputs of up to 40 bits comes near.
+/// `x` has the shape `in_shape`, `weights` belong to `spec` over it (as
+/// [`Model::validate`](crate::network::Model::validate) checks); else the result is empty. Sums beyond 64 bits wrap
+/// around; no validated model with inputs of up to 40 bits comes near.
 pub fn linear_exact(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<i64> {
     let fits = spec.weights_len(in_shape[0]) == Some(weights.weights.len())
         && x.len() == in_shape.iter().product()

@@ -59,8 +59,8 @@ impl Operator for MaxPool<'_> {
     }
 }
 
-/// [`channel_ignoring`] for all channels of `x`, `[C, H, W]`, where `client(c, i)` is the client's share of value number i of
-/// channel c. `bracket` is that of the pool over `[H, W]` ([`Window::bracket`]).
+/// [`channel_ignoring`] for all channels of `x`, `[C, H, W]`, where `client(c, i)` is the client's share of value
+/// number i of channel c. `bracket` is that of the pool over `[H, W]` ([`Window::bracket`]).
 pub fn maxpool_ignoring(
     bracket: &Bracket,
     x: &[i64],

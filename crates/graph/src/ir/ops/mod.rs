@@ -108,14 +108,14 @@ impl Op {
         }
     }
 
-    /// How many low bits the operation's signs (a max-pool's are those of differences) leave out; `None` for operations that
-    /// take no signs.
+    /// How many low bits the operation's signs (a max-pool's are those of differences) leave out; `None` for
+    /// operations that take no signs.
     pub fn ignored(&self) -> Option<u32> {
         self.ask(|operator| operator.ignored())
     }
 
-    /// The most low bits that the operation's signs may leave out in a network with n = `activation_bits`; `None` as for
-    /// [`Op::ignored`].
+    /// The most low bits that the operation's signs may leave out in a network with n = `activation_bits`; `None` as
+    /// for [`Op::ignored`].
     pub(crate) fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
         self.ask(|operator| operator.most_ignored(activation_bits))
     }
@@ -147,8 +147,8 @@ impl Op {
         }
     }
 
-    /// Into how many bits the operation's values fit as signed integers, where its inputs' widest values take `widest` and
-    /// n = `activation_bits`.
+    /// Into how many bits the operation's values fit as signed integers, where its inputs' widest values take
+    /// `widest` and n = `activation_bits`.
     pub(crate) fn value_bits(&self, widest: u32, activation_bits: u32) -> u32 {
         self.ask(|operator| operator.value_bits(widest, activation_bits))
     }
@@ -158,7 +158,8 @@ impl Op {
         self.ask(|operator| operator.check(activation_bits))
     }
 
-    /// Whether `weights` are what the operation needs between values of shapes `input` and `output`, each at most `limit`.
+    /// Whether `weights` are what the operation needs between values of shapes `input` and `output`, each at most
+    /// `limit`.
     pub(crate) fn check_weights(
         &self,
         input: Option<Shape>,
@@ -169,8 +170,8 @@ impl Op {
         self.ask(|operator| operator.check_weights(input, output, weights, limit))
     }
 
-    /// The value from the inputs' values; `None` if the weights are not the operation's. Exact, a linear layer rounded to
-    /// nearest; with `draws`, for node `node`, as they say.
+    /// The value from the inputs' values; `None` if the weights are not the operation's. Exact, a linear layer
+    /// rounded to nearest; with `draws`, for node `node`, as they say.
     pub(crate) fn apply(&self, operands: &Operands<'_>, chance: Option<(Draws, NodeId)>) -> Option<Vec<i64>> {
         self.ask(|operator| match chance {
             None => operator.apply(operands),
@@ -179,8 +180,8 @@ impl Op {
     }
 }
 
-/// The shape that `op` makes of inputs of these shapes. [`Rearrange::Reshape`] and [`Rearrange::Slice`] cannot know theirs, so
-/// they take the `declared` one; all others but the input ignore it.
+/// The shape that `op` makes of inputs of these shapes. [`Rearrange::Reshape`] and [`Rearrange::Slice`] cannot know
+/// theirs, so they take the `declared` one; all others but the input ignore it.
 ///
 /// # Errors
 /// Wrong arity, shapes that do not go together, parameters out of range.

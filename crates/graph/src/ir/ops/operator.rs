@@ -83,8 +83,8 @@ pub(crate) trait Operator {
         None
     }
 
-    /// The plaintext reference: its value from its inputs' values, exact, a linear layer's rounded to nearest. `None` if the
-    /// weights are not its own.
+    /// The plaintext reference: its value from its inputs' values, exact, a linear layer's rounded to nearest. `None`
+    /// if the weights are not its own.
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>>;
 
     /// The same as it may turn out in a private run, by `chance`.
