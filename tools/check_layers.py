@@ -16,13 +16,13 @@ PREFIX = "jaguar-"
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
-    "bracket": set(),
+    "semantics": set(),
     "ring": set(),
     "wire": set(),
-    "graph": {"bracket"},
+    "graph": {"semantics"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
-    "mpc": {"ot", "wire", "bracket"},
+    "mpc": {"ot", "wire", "semantics"},
     "linear": {"rlwe", "ring", "wire", "graph"},
     "plan": {"graph", "linear", "mpc", "rlwe"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},

@@ -11,8 +11,7 @@ use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{ImageSpec, Model, Network, Op, Resize, Seen, Shape};
 use jaguar_graph::quantise::{self, Samples, narrowest};
 use jaguar_graph::signs;
-use jaguar_mpc::cost;
-use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
+use jaguar_plan::{Choices, Plan, Protocol};
 
 use crate::picture::{self, Axes};
 use crate::progress::Phases;
@@ -414,18 +413,8 @@ fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
     let step = &plan.steps[node];
     // One bit is left out even of exact signs.
     let ignored = ignored.max(1);
-    let cost = match step.nonlinear {
-        Some(Nonlinear::Relu(params)) => {
-            cost::relu(step.values, &jaguar_mpc::ReluParams { ignored, ..params })
-        }
-        Some(Nonlinear::Relu6(params)) => {
-            cost::relu6(step.values, &jaguar_mpc::Relu6Params { ignored, ..params })
-        }
-        Some(Nonlinear::MaxPool { shape, params }) => {
-            cost::maxpool(&shape, &jaguar_mpc::PoolParams { ignored, ..params })
-        }
-        None => step.cost,
-    };
+    let reduced = step.nonlinear.as_ref().and_then(|layer| layer.ignoring(ignored));
+    let cost = reduced.map_or(step.cost, |layer| layer.cost());
     (cost.cots_from_client + cost.cots_from_server, cost.up + cost.down + cost.prepare_down)
 }
 

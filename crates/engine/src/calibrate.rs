@@ -5,14 +5,15 @@
 //! the constants follow by small systems of equations (each probe is dominated by the one that it is for). Every probe runs
 //! several times and the least time counts: what disturbs a machine only ever adds.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
-    Cost, Extend, ExtendParams, MaxPool, Party, PoolParams, PoolShape, Range, Relu, Relu6, Relu6Params,
-    ReluParams, cost,
+    Block, Elementwise, ExtendParams, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range, Relu6Params,
+    ReluParams, run_blocks,
 };
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::PlanError;
@@ -322,70 +323,38 @@ fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, EngineErro
 
 // ---- Nonlinear layers ----
 
-/// A nonlinear layer that is measured.
-#[derive(Clone, Copy)]
-enum Step {
-    Relu(ReluParams),
-    Relu6(Relu6Params),
-    MaxPool(PoolParams),
-    Extend(ExtendParams),
-}
-
 /// As many comparisons as the other probes have values, nearly: 128 channels of 3x3 windows, stride 2.
 const POOL: PoolShape =
     PoolShape { channels: 128, size: [32, 32], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 0, 0] };
 
-enum Ready {
-    Relu(Relu),
-    Relu6(Relu6),
-    MaxPool(MaxPool),
-    Extend(Extend),
-}
-
-impl Step {
-    /// Of a network with 16 bits; results go into a layer that gains 12.
-    fn new(kind: Kind, digit: u32) -> Self {
-        let ignored = 1;
-        match kind {
-            Kind::Relu => Self::Relu(ReluParams { out_bits: 28, digit, ignored, ..ReluParams::new(16) }),
-            Kind::Relu6 => {
-                Self::Relu6(Relu6Params { out_bits: 28, digit, ignored, ..Relu6Params::new(16, 13) })
-            }
-            Kind::MaxPool => Self::MaxPool(PoolParams { digit, ..PoolParams::new(16) }),
-            Kind::Extension => Self::Extend(ExtendParams { bits: 16, out_bits: 28, range: Range::Signed }),
+/// The nonlinear layer that is measured: of a network with 16 bits, whose results go into a layer that gains 12.
+fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
+    let (count, ignored) = (VALUES, 1);
+    match kind {
+        Kind::Relu => {
+            let params = ReluParams { out_bits: 28, digit, ignored, ..ReluParams::new(16) };
+            Arc::new(Elementwise { count, params })
         }
-    }
-
-    fn cost(&self) -> Cost {
-        match self {
-            Self::Relu(params) => cost::relu(VALUES, params),
-            Self::Relu6(params) => cost::relu6(VALUES, params),
-            Self::MaxPool(params) => cost::maxpool(&POOL, params),
-            Self::Extend(params) => cost::extend(VALUES, params),
+        Kind::Relu6 => {
+            let params = Relu6Params { out_bits: 28, digit, ignored, ..Relu6Params::new(16, 13) };
+            Arc::new(Elementwise { count, params })
         }
-    }
-
-    fn prepare(&self, party: &mut Party<Cots>, chan: &mut Channel) -> Result<Ready, EngineError> {
-        Ok(match self {
-            Self::Relu(params) => Ready::Relu(Relu::prepare(party, chan, VALUES, *params)?),
-            Self::Relu6(params) => Ready::Relu6(Relu6::prepare(party, chan, VALUES, *params)?),
-            Self::MaxPool(params) => Ready::MaxPool(MaxPool::prepare(party, chan, POOL, *params)?),
-            Self::Extend(params) => Ready::Extend(Extend::prepare(party, chan, VALUES, *params)?),
-        })
+        Kind::MaxPool => {
+            let params = PoolParams { digit, ..PoolParams::new(16) };
+            Arc::new(Pooling { shape: POOL, params })
+        }
+        Kind::Extension => {
+            let params = ExtendParams { bits: 16, out_bits: 28, range: Range::Signed };
+            Arc::new(Elementwise { count, params })
+        }
     }
 }
 
-impl Ready {
-    fn run(self, chan: &mut Channel) -> Result<(), EngineError> {
-        let zeros = |count| vec![0; count];
-        match self {
-            Self::Relu(relu) => relu.run(chan, &zeros(VALUES))?,
-            Self::Relu6(relu6) => relu6.run(chan, &zeros(VALUES))?,
-            Self::MaxPool(pool) => pool.run(chan, &zeros(POOL.channels * POOL.size[0] * POOL.size[1]))?,
-            Self::Extend(extend) => extend.run(chan, &zeros(VALUES))?,
-        };
-        Ok(())
-    }
+/// Runs a prepared layer on zeros.
+fn run_on_zeros(blocks: Vec<Block>, chan: &mut Channel) -> Result<(), EngineError> {
+    let inputs = blocks.last().map_or(0, |block| block.inputs().end);
+    run_blocks(blocks, chan, &vec![0; inputs])?;
+    Ok(())
 }
 
 /// What one party measured of one step.
@@ -402,9 +371,9 @@ struct Spent {
 type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];
 
 fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), EngineError> {
-    let steps: Vec<(Kind, u32, Step)> = Kind::ALL
+    let steps: Vec<(Kind, u32, Arc<dyn Nonlinear>)> = Kind::ALL
         .into_iter()
-        .flat_map(|kind| DIGITS.map(|digit| (kind, digit, Step::new(kind, digit))))
+        .flat_map(|kind| DIGITS.map(|digit| (kind, digit, probe(kind, digit))))
         .collect();
     let one = |role: Role, chan: &mut Channel| -> Result<Vec<Spent>, EngineError> {
         let mut party = Party::new(role, Cots::setup(chan, role)?);
@@ -422,14 +391,14 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), EngineError> {
                     party.promise(step.cost().cots_from_client);
                 }
                 meet(role, chan)?;
-                let (seconds, prepared) = working(chan, |chan| step.prepare(&mut party, chan))?;
+                let (seconds, prepared) = working(chan, |chan| Ok(step.prepare(&mut party, chan)?))?;
                 least.preparing = least.preparing.min(seconds);
                 ready.push(prepared);
             }
             for (ready, least) in ready.into_iter().zip(least) {
                 meet(role, chan)?;
                 let start = Instant::now();
-                let (seconds, ()) = working(chan, |chan| ready.run(chan))?;
+                let (seconds, ()) = working(chan, |chan| run_on_zeros(ready, chan))?;
                 meet(role, chan)?;
                 least.running = least.running.min(seconds);
                 least.both = least.both.min(start.elapsed().as_secs_f64());

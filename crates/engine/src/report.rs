@@ -192,24 +192,7 @@ impl Report {
 
 /// An operation in a few words.
 pub fn describe(op: &Op) -> String {
-    let what = match op {
-        Op::Linear(l) if l.groups > 1 && l.groups == l.out_channels => {
-            format!("depthwise {}x{}/{}", l.kernel[0], l.kernel[1], l.stride[0])
-        }
-        Op::Linear(l) => {
-            let groups = if l.groups > 1 { format!(" in {} groups", l.groups) } else { String::new() };
-            format!("conv {}x{}/{}{groups}", l.kernel[0], l.kernel[1], l.stride[0])
-        }
-        Op::MaxPool { window: w, .. } => {
-            format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0])
-        }
-        Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
-        other => other.name().to_lowercase(),
-    };
-    match op.reduced() {
-        Some(ignored) => format!("{what} without {ignored} bits"),
-        None => what,
-    }
+    op.describe()
 }
 
 /// What a person must know of a network whose signs are not exact; nothing of others.

@@ -13,7 +13,7 @@ use jaguar_graph::network::{Network, Op};
 use jaguar_linear::cheetah::{Layer as CheetahLayer, Windows};
 use jaguar_mpc::{Cost, Range, TruncateParams, WIDEST};
 
-use crate::{Choices, Layer, Nonlinear, PlanError, Step, check_ring};
+use crate::{Choices, Layer, PlanError, Step, check_ring, nonlinear};
 
 /// Shares have at least this many bits: fewer the backend does not take.
 const NARROWEST: u32 = 8;
@@ -79,7 +79,7 @@ pub(crate) fn steps(network: &Network, choices: &Choices) -> Result<Vec<Step>, P
             _ => None,
         };
         let nonlinear =
-            Nonlinear::new(network, node, (share_bits, share_bits, made[id]), u32::from(choices.digits[id]));
+            nonlinear(network, node, (share_bits, share_bits, made[id]), u32::from(choices.digits[id]));
         let range = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => Range::NonNegative,
             _ => Range::Signed,

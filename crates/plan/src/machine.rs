@@ -3,6 +3,7 @@
 //! They are measured by `jaguar_engine::calibrate`, with the code that sessions run; this module only says what they mean.
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
+pub use jaguar_mpc::Kind;
 use serde::{Deserialize, Serialize};
 
 /// A connection between the two parties.
@@ -31,24 +32,6 @@ pub enum Placement {
     Shared,
     /// Each has a machine like the measured one to itself.
     Apart,
-}
-
-/// Which kind of nonlinear step a figure belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
-    /// max(x, 0).
-    Relu,
-    /// x clipped.
-    Relu6,
-    /// The largest of each window.
-    MaxPool,
-    /// A wider ring for the same value.
-    Extension,
-}
-
-impl Kind {
-    /// All kinds, in the order of [`Machine::nonlinear`].
-    pub const ALL: [Self; 4] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension];
 }
 
 /// The digits of comparisons that are measured and chosen from, in bits. One bit has more levels and more COTs than two,

@@ -3,8 +3,8 @@
 use std::thread;
 
 use jaguar_graph::network::{Op, Window};
-use jaguar_mpc::{Range, cost};
-use jaguar_plan::{Choices, Layer, Nonlinear, Plan, PlanError, Protocol};
+use jaguar_mpc::{Cost, Range};
+use jaguar_plan::{Choices, Layer, Plan, PlanError, Protocol};
 use jaguar_wire::memory_pair;
 
 use super::{Builder, Scratch, everything, greet, input, nothing_repeats, queries, root, session};
@@ -52,12 +52,13 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
     let cache = Scratch::new("cheetah-verify");
     for (bundle, values) in [(everything as fn() -> Bundle, 3 * 17 * 15), (deferred, 3 * 12 * 12)] {
         let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, values)).collect();
-        let plan = Plan::new(&bundle().model.network, choices(&bundle())).unwrap();
+        let network = bundle().model.network;
+        let plan = Plan::new(&network, choices(&bundle())).unwrap();
         let checks = verify(bundle(), choices(&bundle()), Reveal::Logits, &inputs, &cache.0).unwrap();
         assert_eq!(checks.len(), 3);
         for check in &checks {
-            for (layer, step) in check.layers.iter().zip(&plan.steps) {
-                if matches!(step.nonlinear, Some(Nonlinear::Relu(params)) if params.ignored > 1) {
+            for ((layer, step), node) in check.layers.iter().zip(&plan.steps).zip(&network.nodes) {
+                if node.op.reduced().is_some() {
                     continue;
                 }
                 assert_eq!(layer.wrong, 0, "{layer:?}");
@@ -140,12 +141,7 @@ fn bytes_and_rounds_are_the_formulas() {
                 down += packed(responses * 4096, l + 10) + packed(out_channels * h * w, l + 5);
                 rounds += 1;
             }
-            let nonlinear = match &step.nonlinear {
-                None => cost::non_negative(0, 16, 4),
-                Some(Nonlinear::Relu(params)) => cost::relu(step.values, params),
-                Some(Nonlinear::Relu6(params)) => cost::relu6(step.values, params),
-                Some(Nonlinear::MaxPool { shape, params }) => cost::maxpool(shape, params),
-            };
+            let nonlinear = step.nonlinear.as_ref().map_or_else(Cost::default, |layer| layer.cost());
             up += nonlinear.up;
             down += nonlinear.down;
             rounds += nonlinear.client_rounds;

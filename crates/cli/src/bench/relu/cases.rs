@@ -1,11 +1,9 @@
 //! What is measured: single operations, and the nonlinear layers of ResNet-50 in both precision flows.
 
 use jaguar_mpc::{
-    Cost, MaxPool, MpcError, Party, PoolParams, PoolShape, Range, Relu, Relu6, Relu6Params, ReluParams,
-    Truncate, TruncateParams, cost,
+    self as mpc, Cost, Elementwise, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams,
+    TruncateParams,
 };
-use jaguar_ot::Cots;
-use jaguar_wire::Channel;
 use serde::Serialize;
 
 use crate::bench::paper::{self, Nonlinear, OpenCheetah};
@@ -19,38 +17,15 @@ pub enum Step {
     MaxPool { shape: PoolShape, params: PoolParams },
 }
 
-/// A step's material.
-pub enum Prepared {
-    Relu(Relu),
-    Relu6(Relu6),
-    Truncate(Truncate),
-    MaxPool(MaxPool),
-}
-
 impl Step {
-    pub fn cost(&self, count: usize) -> Cost {
-        match self {
-            Self::Relu(params) => cost::relu(count, params),
-            Self::Relu6(params) => cost::relu6(count, params),
-            Self::Truncate(params) => cost::truncate(count, params),
-            Self::MaxPool { shape, params } => cost::maxpool(shape, params),
+    /// It as a layer over `count` elements.
+    pub fn layer(&self, count: usize) -> Box<dyn mpc::Nonlinear> {
+        match *self {
+            Self::Relu(params) => Box::new(Elementwise { count, params }),
+            Self::Relu6(params) => Box::new(Elementwise { count, params }),
+            Self::Truncate(params) => Box::new(Elementwise { count, params }),
+            Self::MaxPool { shape, params } => Box::new(Pooling { shape, params }),
         }
-    }
-
-    pub fn prepare(
-        &self,
-        party: &mut Party<Cots>,
-        chan: &mut Channel,
-        count: usize,
-    ) -> Result<Prepared, MpcError> {
-        Ok(match *self {
-            Self::Relu(params) => Prepared::Relu(Relu::prepare(party, chan, count, params)?),
-            Self::Relu6(params) => Prepared::Relu6(Relu6::prepare(party, chan, count, params)?),
-            Self::Truncate(params) => Prepared::Truncate(Truncate::prepare(party, chan, count, params)?),
-            Self::MaxPool { shape, params } => {
-                Prepared::MaxPool(MaxPool::prepare(party, chan, shape, params)?)
-            }
-        })
     }
 
     /// Widths of the shares before and after.
@@ -60,17 +35,6 @@ impl Step {
             Self::Relu6(p) => (p.bits, p.out_bits),
             Self::Truncate(p) => (p.bits, p.out_bits),
             Self::MaxPool { params, .. } => (params.bits, params.bits),
-        }
-    }
-}
-
-impl Prepared {
-    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        match self {
-            Self::Relu(p) => p.run(chan, x),
-            Self::Relu6(p) => p.run(chan, x),
-            Self::Truncate(p) => p.run(chan, x),
-            Self::MaxPool(p) => p.run(chan, x),
         }
     }
 }
@@ -121,7 +85,8 @@ impl Case {
     }
 
     pub fn cost(&self) -> Cost {
-        let all = self.layers.iter().flat_map(|&count| self.steps.iter().map(move |step| step.cost(count)));
+        let all =
+            self.layers.iter().flat_map(|&count| self.steps.iter().map(move |step| step.layer(count).cost()));
         all.fold(Cost::default(), |sum, cost| sum + cost)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use jaguar_mpc::{Party, Range, TruncateParams, reference};
+use jaguar_mpc::{Party, Range, TruncateParams, reference, run_blocks};
 use jaguar_ot::{Cots, Role};
 use jaguar_wire::{Channel, Phase, Traffic, memory_transports};
 
@@ -169,7 +169,7 @@ fn once(
     let mut prepared = Vec::new();
     for &count in &case.layers {
         for step in &case.steps {
-            prepared.push(step.prepare(party, chan, count)?);
+            prepared.push(step.layer(count).prepare(party, chan)?);
         }
     }
     chan.flush()?;
@@ -181,8 +181,8 @@ fn once(
     let mut outputs = Vec::new();
     for x in x {
         let mut y = None;
-        for step in prepared.by_ref().take(case.steps.len()) {
-            y = Some(step.run(chan, y.as_deref().unwrap_or(x))?);
+        for blocks in prepared.by_ref().take(case.steps.len()) {
+            y = Some(run_blocks(blocks, chan, y.as_deref().unwrap_or(x))?);
         }
         outputs.extend(y);
     }
