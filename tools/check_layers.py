@@ -25,8 +25,9 @@ ARROWS: dict[str, set[str]] = {
     "mpc": {"ot", "wire", "bracket"},
     "linear": {"rlwe", "ring", "wire", "graph"},
     "plan": {"graph", "linear", "mpc", "rlwe"},
-    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},
-    "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "engine"},
+    "bundle": {"graph", "ring"},
+    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "engine"},
 }
 
 

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use jaguar_bundle::files;
 use jaguar_engine::bundle::ModelId;
-use jaguar_engine::{calibrate, files};
+use jaguar_engine::calibrate;
 use jaguar_plan::machine::{Link, Machine, Placement};
 use jaguar_plan::{Choices, PROTOCOL_VERSION, Protocol, planner};
 use serde::de::DeserializeOwned;

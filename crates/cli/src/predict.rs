@@ -174,7 +174,7 @@ pub fn run(args: &Args) -> Result<()> {
         ahead.open(1, move || {
             let connected = dial.connect()?;
             if connected.model() != id {
-                return Err(EngineError::Bundle("the server has another model now".into()));
+                return Err(EngineError::Input("the server has another model now".into()));
             }
             dial.ready(connected, place, &mut NoProgress)
         });

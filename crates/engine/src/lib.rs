@@ -19,11 +19,9 @@
 //! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
 
 pub mod ahead;
-pub mod bundle;
 pub mod calibrate;
 mod cheetah;
 pub mod client;
-pub mod files;
 pub mod hint;
 mod message;
 mod program;
@@ -36,6 +34,8 @@ pub mod verify;
 
 use std::path::Path;
 
+pub use jaguar_bundle as bundle;
+use jaguar_bundle::{BundleError, FileError};
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
@@ -79,8 +79,8 @@ pub enum EngineError {
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
     /// A compiled model that cannot be used.
-    #[error("{0}")]
-    Bundle(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
     /// A hint that cannot be used.
     #[error("hint: {0}")]
     Hint(String),
@@ -88,20 +88,13 @@ pub enum EngineError {
     #[error("{0}")]
     Input(String),
     /// The disk.
-    #[error("{what} {path}: {source}")]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// Where.
-        path: String,
-        /// The operating system's word.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl EngineError {
     pub(crate) fn file(what: &'static str, path: &Path, source: std::io::Error) -> Self {
-        Self::File { what, path: path.display().to_string(), source }
+        FileError::new(what, path, source).into()
     }
 
     /// What the peer is told: never a value, a path, or anything else of this side's.
@@ -113,7 +106,7 @@ impl EngineError {
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } => source.for_peer(),
-            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File { .. } => {
+            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File(_) => {
                 "the other side gave up for reasons of its own".into()
             }
         }

@@ -3,17 +3,17 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::EngineError;
+use crate::FileError;
 
 /// Writes a file beside `path`, then moves it there: a crash or a full disk leaves the old one as it was.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), EngineError> {
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    let io = |e| EngineError::file("writing", path, e);
+    let io = |e| FileError::new("writing", path, e);
     let write = || {
         let mut file = std::fs::File::create(&part)?;
         file.write_all(bytes)?;

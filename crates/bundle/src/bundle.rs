@@ -7,7 +7,7 @@ use jaguar_graph::network::Model;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::EngineError;
+use crate::{BundleError, files};
 
 /// First bytes of every bundle; the last one counts the format.
 const MAGIC: &[u8; 8] = b"JAGUAR\0\x04";
@@ -45,12 +45,12 @@ impl Bundle {
     ///
     /// # Errors
     /// When the model is not valid.
-    pub fn new(model: Model) -> Result<Self, EngineError> {
+    pub fn new(model: Model) -> Result<Self, BundleError> {
         Self::with_secret(model, jaguar_ring::prg::os_random())
     }
 
-    fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, EngineError> {
-        model.validate().map_err(|e| EngineError::Bundle(format!("the model is not sound: {e}")))?;
+    fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, BundleError> {
+        model.validate().map_err(|e| BundleError::Unusable(format!("the model is not sound: {e}")))?;
         let bytes = postcard::to_stdvec(&model).expect("plain data serialises");
         let key = blake3::derive_key("jaguar model id", &secret);
         let id = ModelId(*blake3::keyed_hash(&key, &bytes).as_bytes());
@@ -74,14 +74,14 @@ impl Bundle {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), EngineError> {
+    pub fn write(&self, path: &Path) -> Result<(), BundleError> {
         let body = postcard::to_stdvec(&Body { model: self.model.clone(), secret: *self.secret })
             .expect("plain data serialises");
         let mut bytes = Vec::with_capacity(body.len() + 40);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(blake3::hash(&body).as_bytes());
         bytes.extend_from_slice(&body);
-        crate::files::replace(path, &bytes)
+        Ok(files::replace(path, &bytes)?)
     }
 
     /// Whether the file begins as a bundle of any format does.
@@ -98,8 +98,8 @@ impl Bundle {
     ///
     /// # Errors
     /// When the file is missing, no bundle, of another version, damaged, or holds an unsound model.
-    pub fn read(path: &Path) -> Result<Self, EngineError> {
-        let wrong = |what: String| EngineError::Bundle(format!("{}: {what}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, BundleError> {
+        let wrong = |what: String| BundleError::Unusable(format!("{}: {what}", path.display()));
         let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
         if size > MAX_BYTES {
             return Err(wrong(format!("{size} bytes are more than a bundle may have ({MAX_BYTES})")));
