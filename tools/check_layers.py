@@ -27,7 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "plan": {"graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
-    "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "engine"},
+    "terminal": set(),
+    "cli": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "engine"},
 }
 
 

@@ -12,14 +12,14 @@ use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{Model, argmax};
 use jaguar_graph::reference;
 use jaguar_plan::Choices;
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::picture::{self, Axes};
-use crate::predict::at_least_one;
 use crate::progress::Phases;
 use crate::protocol::Protocol;
-use crate::table::{plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,10 +37,10 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     private: usize,
     /// An answer counts if the right class is among so many of the first (default: 1,5).
-    #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(long, value_delimiter = ',', value_parser = jaguar_terminal::at_least_one)]
     top: Vec<usize>,
     /// Take only so many of the pictures, evenly spread over them.
-    #[arg(long, value_parser = at_least_one, value_name = "N")]
+    #[arg(long, value_parser = jaguar_terminal::at_least_one, value_name = "N")]
     limit: Option<usize>,
     /// As for `compile`, for --float.
     #[arg(long, value_delimiter = ',', requires = "float")]
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
@@ -126,7 +126,7 @@ struct Answer {
 const AT_ONCE: usize = 4;
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let model = &bundle.model;
     let classes: usize = model.network.nodes.last().map_or(0, |n| n.shape.iter().product());
@@ -192,7 +192,7 @@ pub fn run(args: &Args) -> Result<()> {
         private: private.map(|p| Found::new(&p, &on_those, &tops)),
     };
     if args.json {
-        crate::say!("{}", serde_json::to_string(&answer)?);
+        say!("{}", serde_json::to_string(&answer)?);
     } else {
         show(&answer, &tops);
     }
@@ -201,7 +201,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn show(answer: &Answer, tops: &[usize]) {
-    crate::say!("model {}, {} classes, labels by {}", answer.model, answer.classes, answer.labels_by);
+    say!("model {}, {} classes, labels by {}", answer.model, answer.classes, answer.labels_by);
     let names: Vec<String> = tops.iter().map(|k| format!("top-{k}")).collect();
     let mut header = vec!["", "pictures"];
     header.extend(names.iter().map(String::as_str));
@@ -219,7 +219,7 @@ fn show(answer: &Answer, tops: &[usize]) {
         row.push(format!("{:.2} %", 100.0 * found.same_class_as_integer));
         table.add_row(row);
     }
-    crate::say!("{}", trimmed(&table));
+    say!("{}", trimmed(&table));
 }
 
 /// The k of top-k: as asked for, or 1 and 5 as far as they make sense.

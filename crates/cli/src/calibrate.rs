@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
 use crate::constants::{self, Calibrate};
 use crate::link;
-use crate::table::{plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,7 +20,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// Measure the link to this server too, and keep it for what is said to it later.
     #[arg(long, value_name = "HOST:PORT")]
@@ -43,7 +44,7 @@ struct Measured<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let cache = constants::cache(args.cache.as_deref());
     let Some(machine) = constants::machine(Calibrate::Anew, cache.as_deref())? else { return Ok(()) };
     let measured = match &args.link_to {
@@ -66,23 +67,18 @@ pub fn run(args: &Args) -> Result<()> {
     };
     if args.json {
         let figures = Measured { machine: &machine, link: measured };
-        crate::say!("{}", serde_json::to_string_pretty(&figures)?);
+        say!("{}", serde_json::to_string_pretty(&figures)?);
         return Ok(());
     }
     show(&machine);
     if let (Some(server), Some(measured)) = (&args.link_to, &measured) {
-        crate::say!("{server}: {}", words(measured));
+        say!("{server}: {}", words(measured));
     }
     Ok(())
 }
 
 fn show(machine: &Machine) {
-    crate::say!(
-        "{}, {} threads ({:.2} times one on linear layers)",
-        machine.cpu,
-        machine.threads,
-        machine.speedup
-    );
+    say!("{}, {} threads ({:.2} times one on linear layers)", machine.cpu, machine.threads, machine.speedup);
     let mut rings = plain(
         &[
             "ring",
@@ -119,7 +115,7 @@ fn show(machine: &Machine) {
             rate(r.online.grouped),
         ]);
     }
-    crate::say!("\n{}\n", trimmed(&rings));
+    say!("\n{}\n", trimmed(&rings));
     let mut nonlinear = plain(
         &["nonlinear", "digits", "a COT ns: sent", "received", "a byte online ns: client", "server", "both"],
         1,
@@ -141,8 +137,8 @@ fn show(machine: &Machine) {
             ]);
         }
     }
-    crate::say!("{}\n", trimmed(&nonlinear));
-    crate::say!("loopback: {}", words(&machine.loopback));
+    say!("{}\n", trimmed(&nonlinear));
+    say!("loopback: {}", words(&machine.loopback));
 }
 
 /// A link in words.

@@ -13,10 +13,11 @@ use jaguar_graph::quantise::{self, Samples, narrowest};
 use jaguar_graph::signs;
 use jaguar_mpc::cost;
 use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
 use crate::picture::{self, Axes};
 use crate::progress::Phases;
-use crate::table::{bytes, count, plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -228,7 +229,7 @@ pub fn run(args: &Args) -> Result<()> {
                 node.linear.as_ref().map_or("-".into(), |l| l.largest_weight.to_string()),
             ]);
         }
-        crate::say!("{}\n", trimmed(&table));
+        say!("{}\n", trimmed(&table));
     }
     for warning in &report.warnings {
         eprintln!("warning: {warning}");
@@ -262,7 +263,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let network = &bundle.model.network;
     let linear = network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_))).count();
-    crate::say!(
+    say!(
         "{}: {} layers, {linear} of them linear, input {:?}, {classes} outputs",
         network.name,
         network.nodes.len() - 1,
@@ -287,12 +288,12 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    crate::say!(
+    say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(plan.hint_bytes() as u64),
         bytes(plan.linear_bytes().0 as u64)
     );
-    crate::say!(
+    say!(
         "wrote {} ({}), model {}",
         args.output.display(),
         bytes(std::fs::metadata(&args.output).map_or(0, |m| m.len())),
@@ -364,7 +365,7 @@ fn tensors(
 }
 
 fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
-    crate::say!(
+    say!(
         "agreement {what} on {} {inputs} inputs: same class {}/{}, logits off by {:.4} on average and {:.4} at most (largest logit {:.2}; {:.2} % of their spread)",
         found.images,
         found.same_class,
@@ -379,8 +380,8 @@ fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
 /// What a width of activations was found to do.
 fn say_width(bits: u32, found: Option<&Agreement>) {
     match found {
-        None => crate::say!("{bits} activation bits: too few for this network's scales"),
-        Some(found) => crate::say!(
+        None => say!("{bits} activation bits: too few for this network's scales"),
+        Some(found) => say!(
             "{bits} activation bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
             100.0 * found.worst_relative_error
         ),
@@ -469,10 +470,10 @@ fn reduce_signs(model: &mut Model, images: &[Vec<f32>], files: &[PathBuf], bound
         bytes(sent),
         bytes(sent_before),
     ]);
-    crate::say!("{}", trimmed(&table));
+    say!("{}", trimmed(&table));
     // COTs are what the search saves; at some widths a digit that falls apart takes more bytes.
     let fewer = |after: u64, before: u64| 100.0 * (1.0 - after as f64 / before.max(1) as f64);
-    crate::say!(
+    say!(
         "reduced-precision signs in {} of {} layers ({:.0} s): {:.0} % fewer COTs and {:.0} % fewer bytes there; in {} imitated runs the class was that of exact signs, and logits differed by at most {:.2} % of their spread (bound {} %)",
         model.network.reduced_signs(),
         report.layers.len(),
@@ -484,12 +485,10 @@ fn reduce_signs(model: &mut Model, images: &[Vec<f32>], files: &[PathBuf], bound
         100.0 * bound
     );
     match report.limited_by {
-        Some((input, Some(error))) => crate::say!(
-            "more bits would go beyond the bound on {}: {:.2} %",
-            files[input].display(),
-            100.0 * error
-        ),
-        Some((input, None)) => crate::say!("more bits would change the class of {}", files[input].display()),
+        Some((input, Some(error))) => {
+            say!("more bits would go beyond the bound on {}: {:.2} %", files[input].display(), 100.0 * error)
+        }
+        Some((input, None)) => say!("more bits would change the class of {}", files[input].display()),
         None => {}
     }
     Ok(())

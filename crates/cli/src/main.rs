@@ -5,6 +5,7 @@ mod bench;
 mod calibrate;
 mod compile;
 mod constants;
+mod costs;
 mod fetch;
 mod link;
 mod npy;
@@ -14,11 +15,8 @@ mod predict;
 mod progress;
 mod protocol;
 mod serve;
-mod table;
 mod trace;
 mod verify;
-
-use std::io::Write;
 
 use clap::{Parser, Subcommand};
 
@@ -85,31 +83,4 @@ fn in_one_line(error: &anyhow::Error) -> String {
         }
     }
     text
-}
-
-/// The most threads that may be asked for.
-const MAX_THREADS: usize = 1024;
-
-/// A number of threads, for the command line.
-fn thread_count(text: &str) -> Result<usize, String> {
-    let threads = text.parse().ok().filter(|n| *n <= MAX_THREADS);
-    threads.ok_or_else(|| format!("a number up to {MAX_THREADS} is needed (0: one per core)"))
-}
-
-/// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
-fn set_threads(threads: usize) -> anyhow::Result<()> {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    Ok(())
-}
-
-/// Prints a line to standard output. Who closes it early (`| head`) has seen enough.
-macro_rules! say {
-    ($($text:tt)*) => { $crate::print(format_args!($($text)*)) };
-}
-pub(crate) use say;
-
-fn print(line: std::fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-        std::process::exit(0);
-    }
 }

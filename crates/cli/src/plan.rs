@@ -14,11 +14,12 @@ use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, Site, predict};
 use jaguar_plan::{Choices, Plan, Step};
 use jaguar_rlwe::Estimate;
+use jaguar_terminal::say;
+use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
 use crate::constants::{self, Between, Calibrate};
 use crate::protocol::Protocol;
-use crate::table::{bytes, count, millis, plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
@@ -74,7 +75,7 @@ struct Layer<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
     let cache = constants::cache(args.cache.as_deref());
@@ -101,19 +102,19 @@ pub fn run(args: &Args) -> Result<()> {
             prediction: &prediction,
             explanation: explanation.as_ref(),
         };
-        crate::say!("{}", serde_json::to_string_pretty(&planned)?);
+        say!("{}", serde_json::to_string_pretty(&planned)?);
         return Ok(());
     }
-    crate::say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
-    crate::say!(
+    say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
+    say!(
         "{}; activations {} bits, weights {} bits",
         rings(&plan),
         network.activation_bits,
         network.weight_bits
     );
     match &site {
-        None => crate::say!("seconds: not measured (jaguar calibrate)"),
-        Some(site) => crate::say!(
+        None => say!("seconds: not measured (jaguar calibrate)"),
+        Some(site) => say!(
             "{} threads a party, {}, {}",
             site.machine.threads,
             match site.placement {
@@ -123,10 +124,10 @@ pub fn run(args: &Args) -> Result<()> {
             crate::calibrate::words(&site.link)
         ),
     }
-    crate::say!("\n{}\n", by_layer(network, &plan, &prediction));
-    crate::say!("{}", by_phase(&prediction));
+    say!("\n{}\n", by_layer(network, &plan, &prediction));
+    say!("{}", by_phase(&prediction));
     if args.protocol == Protocol::Cheetah {
-        crate::say!(
+        say!(
             "once per session: a key of {}",
             bytes(plan.cheetah_rings().iter().map(|l| l.key_bytes() as u64).sum())
         );
@@ -135,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
         let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
         let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
         let sent = |c: &Cost| c.prepare_up + c.prepare_down + c.up + c.down;
-        crate::say!(
+        say!(
             "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
             bytes(sent(&exact)),
             bytes(sent(&reduced)),
@@ -342,8 +343,8 @@ fn explain(explanation: &Explanation) {
         });
         trimmed(&table)
     };
-    crate::say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
-    crate::say!(
+    say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
+    say!(
         "\n{}\nfixed when the network is compiled (jaguar compile --activation-bits)",
         query("activations", &explanation.activations)
     );
@@ -359,7 +360,7 @@ fn explain(explanation: &Explanation) {
             }
             table.add_row(row);
         }
-        crate::say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
+        say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
     }
 }
 

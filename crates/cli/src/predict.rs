@@ -8,19 +8,19 @@ use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
-use jaguar_engine::report::{NoProgress, Progress, Report, caveat};
+use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
 use jaguar_graph::network::{Finish, Network, softmax};
-use jaguar_plan::Plan;
-use jaguar_plan::predict::{Site, Total, predict};
+use jaguar_terminal::say;
+use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Options, Tcp};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::constants;
+use crate::costs;
 use crate::link;
 use crate::picture::{self, Input, Source};
 use crate::plan;
 use crate::progress::Bars;
-use crate::table;
 use crate::trace::Trace;
 
 #[derive(clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "cache")]
     no_cache: bool,
     /// How many classes to show.
-    #[arg(long, default_value_t = 5, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
     top: usize,
     /// Print what each layer and each phase cost, beside what was predicted.
     #[arg(long)]
@@ -59,17 +59,8 @@ pub struct Args {
     #[arg(long, value_enum)]
     link: Option<link::Shape>,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
-}
-
-/// A count, for the command line.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("at least 1".into()),
-        Ok(n) => Ok(n),
-        Err(_) => Err("a number is needed".into()),
-    }
 }
 
 #[derive(Serialize)]
@@ -95,21 +86,6 @@ struct Answer<'a> {
     predicted: Predicted,
 }
 
-/// Predicted totals, to stand beside the measured ones.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Predicted {
-    pub preprocessing: Total,
-    pub online: Total,
-}
-
-impl Predicted {
-    /// Of the query that `report` is about.
-    pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
-        let p = predict(plan, &report.session, site);
-        Self { preprocessing: p.preparation, online: p.online }
-    }
-}
-
 #[derive(Serialize)]
 struct Output<'a> {
     name: &'a str,
@@ -127,7 +103,7 @@ struct Class {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let files = picture::collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
@@ -152,9 +128,9 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
     if !args.json {
-        crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
+        say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
         if let Some(caveat) = caveat(connected.network()) {
-            crate::say!("({caveat})");
+            say!("({caveat})");
         }
     }
     let machine = constants::known_machine(cache.as_deref());
@@ -268,7 +244,7 @@ impl<'a> Inputs<'a> {
     fn fail(&mut self, path: &Path, error: anyhow::Error, bars: &mut Bars) {
         if self.args.json {
             let error = crate::in_one_line(&error);
-            crate::say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
+            say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
         }
         // A single one is the command's own error.
         if self.all > 1 {
@@ -379,23 +355,23 @@ fn show(
             cost: report,
             predicted,
         };
-        crate::say!("{}", serde_json::to_string(&answer)?);
+        say!("{}", serde_json::to_string(&answer)?);
         return Ok(());
     }
-    crate::say!("\n{input}");
+    say!("\n{input}");
     if top.is_empty() {
-        crate::say!("  {} (the server reveals the label only)", name(label));
+        say!("  {} (the server reveals the label only)", name(label));
     }
     for (rank, c) in top.iter().enumerate() {
-        crate::say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+        say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    crate::say!("  ({})", table::cost(report));
+    say!("  ({})", costs::line(report));
     if args.costs {
-        crate::say!("\n{}", table::costs(report, &predicted));
-        crate::say!(
+        say!("\n{}", costs::tables(report, &predicted));
+        say!(
             "peak memory: client {}, server {}",
-            table::bytes(report.client_peak_kib * 1024),
-            table::bytes(report.server_peak_kib.saturating_mul(1024))
+            bytes(report.client_peak_kib * 1024),
+            bytes(report.server_peak_kib.saturating_mul(1024))
         );
     }
     Ok(())

@@ -14,14 +14,13 @@ use jaguar_engine::client::Reveal;
 use jaguar_engine::report::{NoProgress, peak_kib};
 use jaguar_engine::server::Service;
 use jaguar_plan::{Choices, planner};
+use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
 use crate::constants::{self, Between, Calibrate};
 use crate::link;
 use crate::plan;
-use crate::predict::at_least_one;
 use crate::protocol::Protocol;
-use crate::table::bytes;
 
 /// Prints a line; the server goes on when nobody reads it.
 macro_rules! log {
@@ -44,7 +43,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
@@ -60,7 +59,7 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Clients served at once; more are turned away.
-    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
     max_clients: usize,
 }
 
@@ -73,7 +72,7 @@ enum Shown {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let reveal = match args.reveal {
         Shown::Logits => Reveal::Logits,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use jaguar_terminal::say;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
         arguments.extend(["--repeats".into(), args.repeats.to_string().into()]);
         arguments.extend(["--json".into(), args.out.join(format!("{name}.json")).into()]);
         arguments.extend(["--plot".into(), args.out.join(format!("{name}.svg")).into()]);
-        crate::say!("\n==== {name} ====\n");
+        say!("\n==== {name} ====\n");
         let status = Command::new(&program).args(arguments).status()?;
         ensure!(status.success(), "{name} ended with {status}");
         measured += 1;

@@ -6,13 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 use serde::Serialize;
 
 use super::limits::Peaks;
 use super::plot::Dots;
 use super::setting::Setting;
 use super::statistics::significant;
-use crate::table::{plain, trimmed};
 
 /// Where a benchmark's figures go, besides standard output.
 #[derive(clap::Args, Clone, Default)]
@@ -117,16 +118,16 @@ impl Output {
     /// # Errors
     /// When a file cannot be written.
     pub fn hand_out<F: Serialize>(&self, report: &Report<F>, plot: &Dots) -> Result<()> {
-        crate::say!("{}\n{}", report.setting.line(), report.peaks.line());
+        say!("{}\n{}", report.setting.line(), report.peaks.line());
         for table in &report.tables {
-            crate::say!("\n{}\n", table.title);
+            say!("\n{}\n", table.title);
             let mut text = plain(&table.header, table.numbers_from);
             for row in &table.rows {
                 text.add_row(row);
             }
-            crate::say!("{}", trimmed(&text));
+            say!("{}", trimmed(&text));
             if !table.notes.is_empty() {
-                crate::say!("{}", table.notes);
+                say!("{}", table.notes);
             }
         }
         if let Some(path) = &self.json {

@@ -17,6 +17,7 @@ mod ways;
 use anyhow::{Context, Result, ensure};
 use jaguar_linear::cheetah::Windows;
 use jaguar_linear::published_insecure::insecure_published_parameters;
+use jaguar_terminal::table::bytes;
 use jaguar_wire::pack;
 use serde::Serialize;
 
@@ -26,7 +27,6 @@ use super::plot::{self, Dots};
 use super::report::{Goal, Output, Report, Table, Target};
 use super::setting::{Instructions, Setting};
 use super::statistics::{Ratio, significant};
-use crate::table::bytes;
 use shapes::{Conv, open_cheetah, resnet50, shapes};
 use ways::{Cheetah, Data, Ours};
 
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
-    #[arg(long, default_value_t = 1, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 1, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// The instruction set of all three ways. The paper measured without AVX.
     #[arg(long, value_enum, default_value_t)]
@@ -281,7 +281,7 @@ fn goals(rows: &[Row], groups: &[Group], scaling: f64) -> Vec<Goal> {
 
 pub fn run(args: &Args) -> Result<()> {
     args.kernel.apply()?;
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let wanted = |conv: &Conv| args.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
     let shapes: Vec<Conv> = shapes().into_iter().filter(wanted).collect();
     ensure!(!shapes.is_empty(), "no shape's name contains the filter; one is '{}'", self::shapes()[0].name());

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use jaguar_engine::report::Predicted;
 use jaguar_plan::Protocol;
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,6 @@ use super::report::{Output, Report};
 use super::setting::{Instructions, Setting, link_text};
 use crate::constants::{self, Calibrate};
 use crate::link::Shape;
-use crate::predict::Predicted;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Threads that each party's linear layers share with the other's (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// The instruction set of the linear layers.
     #[arg(long, value_enum, default_value_t)]
@@ -152,7 +152,7 @@ pub struct Figures {
 
 pub fn run(args: &Args) -> Result<()> {
     args.kernel.apply()?;
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);

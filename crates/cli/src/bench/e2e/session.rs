@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Ready, Reveal, connect};
-use jaguar_engine::report::{Cost, NoProgress, Report, Row};
+use jaguar_engine::report::{Cost, NoProgress, Predicted, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
@@ -20,7 +20,6 @@ use crate::bench::statistics::median;
 use crate::constants::Between;
 use crate::link::{self, Shape};
 use crate::plan;
-use crate::predict::Predicted;
 
 /// What is to be run.
 pub struct Session<'a> {
