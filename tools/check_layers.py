@@ -26,9 +26,10 @@ ARROWS: dict[str, set[str]] = {
     "linear": {"rlwe", "ring", "wire", "graph"},
     "plan": {"graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
+    "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
-    "cli": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "engine"},
+    "cli": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

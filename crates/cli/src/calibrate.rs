@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
+use crate::notes::{tell, words};
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar_profile::{Imitated, When, kept, link};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
-
-use crate::constants::{self, Calibrate};
-use crate::link;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -27,7 +26,7 @@ pub struct Args {
     link_to: Option<String>,
     /// Imitate a slower link to it (the server must too).
     #[arg(long, value_enum, requires = "link_to")]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// Also write the link to this file, for `jaguar plan --link FILE`.
     #[arg(long, requires = "link_to")]
     out: Option<PathBuf>,
@@ -45,8 +44,8 @@ struct Measured<'a> {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
-    let cache = constants::cache(args.cache.as_deref());
-    let Some(machine) = constants::machine(Calibrate::Anew, cache.as_deref())? else { return Ok(()) };
+    let cache = kept::cache(args.cache.as_deref());
+    let Some(machine) = kept::machine(When::Anew, cache.as_deref(), &mut tell)? else { return Ok(()) };
     let measured = match &args.link_to {
         None => None,
         Some(server) => {
@@ -57,10 +56,10 @@ pub fn run(args: &Args) -> Result<()> {
             ready.leave()?;
             // An imitated link says nothing of the real one.
             if args.link.is_none() {
-                constants::keep_link(&cache, server, link)?;
+                kept::keep_link(&cache, server, link)?;
             }
             if let Some(path) = &args.out {
-                constants::write_link(path, link)?;
+                kept::write_link(path, link)?;
             }
             Some(link)
         }
@@ -139,9 +138,4 @@ fn show(machine: &Machine) {
     }
     say!("{}\n", trimmed(&nonlinear));
     say!("loopback: {}", words(&machine.loopback));
-}
-
-/// A link in words.
-pub fn words(link: &Link) -> String {
-    format!("{:.0} MB/s, {:.2} ms round trip", link.bytes_per_second * 1e-6, link.round_trip * 1e3)
 }

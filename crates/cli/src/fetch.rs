@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jaguar_engine::hint::Place;
+use jaguar_profile::Imitated;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
-use crate::link;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
 
@@ -21,7 +21,7 @@ pub struct Args {
     cache: Option<PathBuf>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
 }
 
 pub fn run(args: &Args) -> Result<()> {

@@ -9,16 +9,17 @@ use jaguar_graph::network::Network;
 use jaguar_linear::cheetah;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
-use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
-use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, Site, predict};
+use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
 use jaguar_plan::{Choices, Plan, Step};
+use jaguar_profile::{Between, When, kept};
 use jaguar_rlwe::Estimate;
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
-use crate::constants::{self, Between, Calibrate};
+use crate::notes::{tell, words};
 use crate::protocol::Protocol;
 
 #[derive(clap::Args)]
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
     protocol: Protocol,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
-    #[arg(long, value_parser = constants::parse_between, default_value = "loopback")]
+    #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
     /// For every choice, what else there was and what it would cost.
     #[arg(long)]
@@ -39,7 +40,7 @@ pub struct Args {
     json: bool,
     /// When to measure this machine; what a server chose before counts unless it is off.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
@@ -78,14 +79,14 @@ pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let cache = constants::cache(args.cache.as_deref());
-    let machine = constants::machine(args.calibrate, cache.as_deref())?;
-    let site = machine.as_ref().map(|machine| site(machine, &args.link));
+    let cache = kept::cache(args.cache.as_deref());
+    let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;
+    let site = machine.as_ref().map(|machine| args.link.site(machine));
     let choices = match &site {
         None => Choices::standard(network, args.protocol.into()),
         Some(site) => {
-            let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
-            planner::choose(network, args.protocol.into(), site, kept.as_ref())?
+            let (protocol, cache) = (args.protocol.into(), cache.as_deref());
+            kept::choose(network, bundle.id(), protocol, site, cache, &mut tell)?
         }
     };
     let plan = Plan::new(network, choices)?;
@@ -121,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
                 Placement::Shared => "both parties on this machine",
                 Placement::Apart => "each party on a machine like this one",
             },
-            crate::calibrate::words(&site.link)
+            words(&site.link)
         ),
     }
     say!("\n{}\n", by_layer(network, &plan, &prediction));
@@ -181,12 +182,6 @@ fn rings(plan: &Plan) -> String {
         format!("ring N = {n}, q of {limbs} primes ({}) in {count} layers", bits(layer.security_tenths()))
     };
     plan.cheetah_rings().iter().map(ring).collect::<Vec<_>>().join("; ")
-}
-
-/// Where a plan is to run.
-pub fn site<'a>(machine: &'a Machine, between: &Between) -> Site<'a> {
-    let (link, placement) = between.on(machine);
-    Site { machine, link, placement }
 }
 
 fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {

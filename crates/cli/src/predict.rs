@@ -10,16 +10,14 @@ use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
 use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
 use jaguar_graph::network::{Finish, Network, softmax};
+use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
-use crate::constants;
 use crate::costs;
-use crate::link;
 use crate::picture::{self, Input, Source};
-use crate::plan;
 use crate::progress::Bars;
 use crate::trace::Trace;
 
@@ -57,7 +55,7 @@ pub struct Args {
     ahead: Option<u8>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
@@ -133,9 +131,9 @@ pub fn run(args: &Args) -> Result<()> {
             say!("({caveat})");
         }
     }
-    let machine = constants::known_machine(cache.as_deref());
-    let between = constants::between(cache.as_deref(), &args.server, args.link);
-    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| plan::site(machine, between));
+    let machine = kept::known_machine(cache.as_deref());
+    let between = Between::to(cache.as_deref(), &args.server, args.link);
+    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| between.site(machine));
     let mut trace = args.trace.is_some().then(Trace::new);
     let id = connected.model();
     let ready = dial.ready(connected, place, &mut bars)?;
@@ -272,13 +270,13 @@ pub const NO_CACHE: &str =
 
 /// Where hints are kept.
 pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
-    constants::cache(named.map(PathBuf::as_path))
+    kept::cache(named.map(PathBuf::as_path))
 }
 
 /// How to reach the server.
 pub struct Dial {
     pub server: String,
-    pub link: Option<link::Shape>,
+    pub link: Option<Imitated>,
     pub timeline: bool,
 }
 

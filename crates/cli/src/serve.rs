@@ -13,13 +13,12 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::report::{NoProgress, peak_kib};
 use jaguar_engine::server::Service;
-use jaguar_plan::{Choices, planner};
+use jaguar_plan::Choices;
+use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Incoming, Listener, Options};
 
-use crate::constants::{self, Between, Calibrate};
-use crate::link;
-use crate::plan;
+use crate::notes::tell;
 use crate::protocol::Protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
@@ -47,14 +46,14 @@ pub struct Args {
     threads: usize,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
     /// loopback where nobody else can connect, else lan).
-    #[arg(long, value_parser = constants::parse_between)]
+    #[arg(long, value_parser = str::parse::<Between>)]
     plan_for: Option<Between>,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
@@ -132,28 +131,18 @@ pub fn run(args: &Args) -> Result<()> {
 /// What to do how. What hints are bound to stays as it was chosen when this model was first served.
 fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
     let network = &bundle.model.network;
-    let cache = constants::cache(args.cache.as_deref());
-    let Some(machine) = constants::machine(args.calibrate, cache.as_deref())? else {
+    let cache = kept::cache(args.cache.as_deref());
+    let Some(machine) = kept::machine(args.calibrate, cache.as_deref(), &mut tell)? else {
         return Ok(Choices::standard(network, args.protocol.into()));
     };
     let between = match (&args.plan_for, args.link) {
         (Some(between), _) => between.clone(),
-        (None, Some(shape)) => Between::Shape(shape),
+        (None, Some(shape)) => Between::Imitated(shape),
         (None, None) if alone => Between::Loopback,
-        (None, None) => Between::Measured(link::Shape::Lan.figures()),
+        (None, None) => Between::Measured(Imitated::Lan.figures()),
     };
-    let site = plan::site(&machine, &between);
-    let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
-    let choices = planner::choose(network, args.protocol.into(), &site, kept.as_ref())?;
-    if let Some(cache) = &cache
-        && kept.as_ref() != Some(&choices)
-        && let Err(e) = constants::keep_choices(cache, bundle.id(), &choices)
-    {
-        eprintln!(
-            "what was chosen could not be kept, and clients may have to fetch their hints again: {e:#}"
-        );
-    }
-    Ok(choices)
+    let (site, cache) = (between.site(&machine), cache.as_deref());
+    Ok(kept::choose_to_serve(network, bundle.id(), args.protocol.into(), &site, cache, &mut tell)?)
 }
 
 /// Connections that have not greeted yet; more are dropped.
@@ -174,7 +163,7 @@ fn serve(
     stranger: Place<'_>,
     clients: &AtomicUsize,
     limit: usize,
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
 ) -> Result<()> {
     let peer = incoming.peer();
     let mut channel = link::channel(incoming.greet(Options::default())?, link);

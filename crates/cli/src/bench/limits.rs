@@ -28,13 +28,13 @@ use anyhow::{Result, anyhow};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, Cots, Role, Tccr};
+use jaguar_profile::Imitated;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
 use jaguar_wire::{Channel, memory_pair};
 use serde::{Deserialize, Serialize};
 
 use super::statistics::{busy_seconds, least_seconds};
-use crate::link::Shape;
 
 /// What one core does at best.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -141,8 +141,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    pub fn new(computing: f64, shape: Option<Shape>, up: u64, down: u64, rounds: u64) -> Self {
-        let link = shape.map(Shape::link);
+    pub fn new(computing: f64, shape: Option<Imitated>, up: u64, down: u64, rounds: u64) -> Self {
+        let link = shape.map(Imitated::link);
         Self {
             computing,
             link: link.map_or(0.0, |link| up.max(down) as f64 / link.bytes_per_second),
@@ -294,10 +294,10 @@ pub mod tests {
     fn what_is_sent_overlaps_what_is_computed_and_round_trips_do_not() {
         let free = Limit::new(2.0, None, 1 << 40, 1 << 40, 99);
         assert_eq!((free.seconds(), free.bound()), (2.0, "computing"));
-        let lan = Limit::new(2.0, Some(Shape::Lan), 384_000_000, 1_152_000_000, 10);
+        let lan = Limit::new(2.0, Some(Imitated::Lan), 384_000_000, 1_152_000_000, 10);
         assert!((lan.seconds() - 3.003).abs() < 1e-9);
         assert_eq!(lan.bound(), "bytes");
-        assert_eq!(Limit::new(2.0, Some(Shape::Wan), 0, 0, 101).bound(), "round trips");
+        assert_eq!(Limit::new(2.0, Some(Imitated::Wan), 0, 0, 101).bound(), "round trips");
     }
 
     #[test]

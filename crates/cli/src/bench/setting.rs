@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
 
-use crate::link::Shape;
+use jaguar_profile::Imitated;
 
 /// The conditions of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ impl Setting {
     pub fn new(threads: String, link: String, repeats: u32) -> Self {
         Self {
             command: command(),
-            machine: jaguar_engine::calibrate::cpu(),
+            machine: jaguar_profile::measure::cpu(),
             hardware_threads: hardware_threads(),
             kernel: Kernel::best().name().into(),
             threads,
@@ -65,7 +65,7 @@ impl Setting {
 }
 
 /// The link in words; `open` is what there is without an imitated one.
-pub fn link_text(shape: Option<Shape>, open: &str) -> String {
+pub fn link_text(shape: Option<Imitated>, open: &str) -> String {
     shape.map_or(open.to_owned(), |shape| {
         let link = shape.link();
         format!(

@@ -13,14 +13,14 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_engine::report::Predicted;
 use jaguar_plan::Protocol;
+use jaguar_profile::{Imitated, When, kept};
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limit, Peaks};
 use super::report::{Output, Report};
 use super::setting::{Instructions, Setting, link_text};
-use crate::constants::{self, Calibrate};
-use crate::link::Shape;
+use crate::notes::tell;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,7 +32,7 @@ pub struct Args {
     protocol: Protocols,
     /// Imitate a link.
     #[arg(long, value_enum)]
-    link: Option<Shape>,
+    link: Option<Imitated>,
     /// Queries that are measured, after one that is not.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
@@ -47,7 +47,7 @@ pub struct Args {
     both_kernels: bool,
     /// When to measure this machine, to plan by and to predict from.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     #[command(flatten)]
     output: Output,
 }
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<()> {
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
-    let machine = constants::machine(args.calibrate, constants::cache(None).as_deref())?;
+    let machine = kept::machine(args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
     let peaks = Peaks::measure()?;
     let mut runs = Vec::new();
     for path in &args.models {

@@ -11,22 +11,20 @@ use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
 use jaguar_plan::{Choices, Plan, Protocol, planner};
+use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
 use super::{ByKind, Kind, Phase, Run};
 use crate::bench::limits::{Limit, Peaks};
 use crate::bench::statistics::median;
-use crate::constants::Between;
-use crate::link::{self, Shape};
-use crate::plan;
 
 /// What is to be run.
 pub struct Session<'a> {
     pub path: &'a Path,
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
     pub protocols: &'a [Protocol],
-    pub link: Option<Shape>,
+    pub link: Option<Imitated>,
     pub repeats: u32,
     /// What the planner knows of this machine; without it the plan is the default.
     pub machine: Option<&'a Machine>,
@@ -38,8 +36,8 @@ impl Session<'_> {
     /// # Errors
     /// When a session fails.
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
-        let between = self.link.map_or(Between::Loopback, Between::Shape);
-        let site = self.machine.map(|machine| plan::site(machine, &between));
+        let between = self.link.map_or(Between::Loopback, Between::Imitated);
+        let site = self.machine.map(|machine| between.site(machine));
         let services = self.protocols.iter().map(|&protocol| {
             let bundle = Bundle::read(self.path)?;
             let choices = match &site {
@@ -294,7 +292,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
         let protocols = &[Protocol::Jaguar];
-        let session = Session { path: &path, protocols, link: Some(Shape::Lan), repeats: 2, machine: None };
+        let session =
+            Session { path: &path, protocols, link: Some(Imitated::Lan), repeats: 2, machine: None };
         let runs = session.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let run = runs.unwrap().remove(0);
@@ -326,7 +325,7 @@ mod tests {
         // Tables and plot hold ours, and the paper's six for this network.
         let scalar = Run { kernel: "scalar".into(), ..run.clone() };
         let runs = [run, scalar];
-        for (link, published) in [(None, 0), (Some(Shape::Lan), 6)] {
+        for (link, published) in [(None, 0), (Some(Imitated::Lan), 6)] {
             let tables = super::super::tables::all(&runs, link);
             assert_eq!(
                 tables.iter().map(|t| t.name).collect::<Vec<_>>(),

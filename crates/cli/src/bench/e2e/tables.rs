@@ -1,14 +1,15 @@
 //! What `jaguar bench e2e` shows: Tables 5, 10 and 11 with ours in them, and where the time goes.
 
+use jaguar_plan::predict::Total;
+use jaguar_profile::Imitated;
+
 use super::{Kind, Run};
 use crate::bench::paper::{self, NETWORKS, PROGRAMS};
 use crate::bench::plot::{self, Dots};
 use crate::bench::report::{Goal, Table, Target};
 use crate::bench::statistics::significant;
-use crate::link::Shape;
-use jaguar_plan::predict::Total;
 
-pub fn all(runs: &[Run], link: Option<Shape>) -> Vec<Table> {
+pub fn all(runs: &[Run], link: Option<Imitated>) -> Vec<Table> {
     let mut tables = vec![networks(runs, link), kinds(runs)];
     let versus = versus(runs);
     if !versus.rows.is_empty() {
@@ -49,7 +50,7 @@ const GOALS: [Goals; 4] = [
     },
 ];
 
-fn goals(runs: &[Run], link: Option<Shape>) -> Vec<Goal> {
+fn goals(runs: &[Run], link: Option<Imitated>) -> Vec<Goal> {
     let mut all = Vec::new();
     for same in by_network(runs) {
         let Some(ours) = same.iter().find(|run| run.protocol == "jaguar") else { continue };
@@ -95,10 +96,10 @@ fn goals(runs: &[Run], link: Option<Shape>) -> Vec<Goal> {
 }
 
 /// The paper's seconds on this link; it has none without one.
-fn published(row: &paper::Network, link: Option<Shape>) -> Option<f64> {
+fn published(row: &paper::Network, link: Option<Imitated>) -> Option<f64> {
     link.map(|link| match link {
-        Shape::Lan => row.lan_seconds,
-        Shape::Wan => row.wan_seconds,
+        Imitated::Lan => row.lan_seconds,
+        Imitated::Wan => row.wan_seconds,
     })
 }
 
@@ -118,7 +119,7 @@ fn by_network(runs: &[Run]) -> Vec<Vec<&Run>> {
     all
 }
 
-fn networks(runs: &[Run], link: Option<Shape>) -> Table {
+fn networks(runs: &[Run], link: Option<Imitated>) -> Table {
     let mut rows = Vec::new();
     for same in by_network(runs) {
         for run in &same {
@@ -334,7 +335,7 @@ fn versus(runs: &[Run]) -> Table {
 }
 
 /// Table 10.
-fn kernels(runs: &[Run], link: Option<Shape>) -> Table {
+fn kernels(runs: &[Run], link: Option<Imitated>) -> Table {
     let mut rows = Vec::new();
     for on in runs.iter().filter(|run| run.kernel != "scalar") {
         let same =
@@ -380,7 +381,7 @@ fn kernels(runs: &[Run], link: Option<Shape>) -> Table {
     }
 }
 
-pub fn plot(runs: &[Run], link: Option<Shape>) -> Dots {
+pub fn plot(runs: &[Run], link: Option<Imitated>) -> Dots {
     const SERIES: [&str; 5] =
         ["before the input + online", "online", "limit of both", "online limit", "published"];
     let mut rows = Vec::new();

@@ -13,6 +13,7 @@ mod parties;
 use std::time::Duration;
 
 use anyhow::Result;
+use jaguar_profile::Imitated;
 use jaguar_wire::Traffic;
 use serde::Serialize;
 
@@ -22,7 +23,6 @@ use super::plot::{self, Dots};
 use super::report::{Goal, Output, Report, Table, Target};
 use super::setting::{Setting, link_text};
 use super::statistics::{median, significant};
-use crate::link::Shape;
 use cases::{Case, Counted};
 use parties::Measured;
 
@@ -36,7 +36,7 @@ pub struct Args {
     repeats: u32,
     /// Imitate a link; otherwise the parties talk through queues in memory.
     #[arg(long, value_enum)]
-    link: Option<Shape>,
+    link: Option<Imitated>,
     /// Leaves out the nonlinear layers of ResNet-50, which take most of the time and 2 GiB of memory.
     #[arg(long)]
     skip_network: bool,
@@ -75,7 +75,7 @@ impl Row {
         case: &Case,
         client: &[Measured],
         server: &[Measured],
-        shape: Option<Shape>,
+        shape: Option<Imitated>,
         peaks: &Peaks,
     ) -> Self {
         let slower = |of: fn(&Measured) -> Duration| {
@@ -145,7 +145,7 @@ struct Figures {
     resnet50: Vec<Row>,
 }
 
-fn measure(shape: Option<Shape>, cases: &[Case], repeats: usize, peaks: &Peaks) -> Result<Vec<Row>> {
+fn measure(shape: Option<Imitated>, cases: &[Case], repeats: usize, peaks: &Peaks) -> Result<Vec<Row>> {
     let [client, server] = parties::measure(shape, cases, repeats)?;
     let measured = cases.iter().zip(client.iter().zip(&server));
     Ok(measured.map(|(case, (client, server))| Row::new(case, client, server, shape, peaks)).collect())
@@ -318,7 +318,7 @@ fn counted(rows: &[Row]) -> Table {
     }
 }
 
-fn network(rows: &[Row], shape: Option<Shape>) -> Table {
+fn network(rows: &[Row], shape: Option<Imitated>) -> Table {
     let row = |row: &Row| {
         let mib = (row.prepare_bytes + row.online_bytes) as f64 / 1_048_576.0;
         let mut cells = vec![
@@ -346,7 +346,7 @@ fn network(rows: &[Row], shape: Option<Shape>) -> Table {
         name: "resnet50",
         title: format!(
             "the ReLU and truncation layers of ResNet-50, all of them ({}): Table 4 of the paper",
-            shape.map_or("no link", Shape::name)
+            shape.map_or("no link", Imitated::name)
         ),
         header: vec![
             "layers",

@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_mpc::{Party, Range, TruncateParams, reference};
 use jaguar_ot::{Cots, Role};
+use jaguar_profile::{Imitated, link};
 use jaguar_wire::{Channel, Phase, Traffic, memory_transports};
 
 use super::cases::{Case, Step};
 use crate::bench::statistics::{Span, Start};
-use crate::link::{self, Shape};
 
 /// What one party measured in one repeat.
 #[derive(Clone, Copy)]
@@ -196,7 +196,7 @@ fn once(
 ///
 /// # Errors
 /// When a result is wrong or a party fails.
-pub fn measure(shape: Option<Shape>, cases: &[Case], repeats: usize) -> Result<[Vec<Vec<Measured>>; 2]> {
+pub fn measure(shape: Option<Imitated>, cases: &[Case], repeats: usize) -> Result<[Vec<Vec<Measured>>; 2]> {
     let (a, b) = memory_transports();
     let [a, b] = [a, b].map(|end| link::channel(end, shape));
     let [at_client, at_server] = Meeting::pair();

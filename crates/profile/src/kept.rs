@@ -1,29 +1,29 @@
 //! What this machine takes, as it was measured once: where that is kept, and when it is measured anew.
 //!
 //! In the cache folder: `machine-KERNEL-THREADS.json` holds the constants, `links/HOST_PORT.json` the link to a server, and
-//! `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay valid from one start to the next.
+//! `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay valid from
+//! one start to the next.
 //! Files that another processor, another version or an accident made are told apart and replaced.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use clap::ValueEnum;
-use jaguar_bundle::files;
-use jaguar_engine::bundle::ModelId;
-use jaguar_engine::calibrate;
-use jaguar_plan::machine::{Link, Machine, Placement};
-use jaguar_plan::{Choices, PROTOCOL_VERSION, Protocol, planner};
+use jaguar_bundle::{FileError, ModelId, files};
+use jaguar_graph::network::Network;
+use jaguar_plan::machine::{Link, Machine};
+use jaguar_plan::predict::Site;
+use jaguar_plan::{Choices, PROTOCOL_VERSION, PlanError, Protocol, planner};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::link::Shape;
+use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
 const FORMAT: u32 = 2;
 
 /// When to measure this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Calibrate {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum When {
     /// If that was not done before.
     #[default]
     Auto,
@@ -53,77 +53,82 @@ impl<T: Serialize + DeserializeOwned> Kept<T> {
     ///
     /// # Errors
     /// Why it cannot be used.
-    fn read(path: &Path) -> std::result::Result<Option<T>, String> {
+    fn read(path: &Path) -> Result<Option<T>, Unusable> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(e.into()),
         };
         // The head first: another version's content may look different.
-        let head: Kept<serde::de::IgnoredAny> =
-            serde_json::from_slice(&bytes).map_err(|e| format!("damaged ({e})"))?;
+        let head: Kept<serde::de::IgnoredAny> = serde_json::from_slice(&bytes)?;
         if (head.format, head.protocol) != (FORMAT, PROTOCOL_VERSION)
             || head.release != env!("CARGO_PKG_VERSION")
         {
-            return Err("made by another version".into());
+            return Err(Unusable::Version);
         }
-        let kept: Self = serde_json::from_slice(&bytes).map_err(|e| format!("damaged ({e})"))?;
+        let kept: Self = serde_json::from_slice(&bytes)?;
         Ok(Some(kept.content))
     }
 
-    fn write(self, path: &Path) -> Result<()> {
+    fn write(self, path: &Path) -> Result<(), ProfileError> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            std::fs::create_dir_all(folder).map_err(|e| FileError::new("creating", folder, e))?;
         }
         Ok(files::replace(path, &serde_json::to_vec_pretty(&self)?)?)
     }
 }
 
 fn machine_path(cache: &Path) -> PathBuf {
-    cache.join(format!("machine-{}-{}.json", calibrate::kernel(), rayon::current_num_threads()))
+    cache.join(format!("machine-{}-{}.json", measure::kernel(), rayon::current_num_threads()))
 }
 
 /// What was measured before, if it belongs to this machine and the threads in use.
 ///
 /// # Errors
 /// Why it cannot be used.
-fn kept_machine(path: &Path) -> std::result::Result<Option<Machine>, String> {
+fn kept_machine(path: &Path) -> Result<Option<Machine>, Unusable> {
     let Some(machine) = Kept::<Machine>::read(path)? else { return Ok(None) };
-    if machine.cpu != calibrate::cpu() {
-        return Err(format!("measured on another processor ({})", machine.cpu));
+    if machine.cpu != measure::cpu() {
+        return Err(Unusable::Processor(machine.cpu));
     }
-    if machine.kernel != calibrate::kernel() {
-        return Err(format!("measured with the {} kernels", machine.kernel));
+    if machine.kernel != measure::kernel() {
+        return Err(Unusable::Kernel(machine.kernel));
     }
     if machine.threads != rayon::current_num_threads() {
-        return Err(format!("measured with {} threads", machine.threads));
+        return Err(Unusable::Threads(machine.threads));
     }
     if !machine.is_sound() || !planner::covers(&machine) {
-        return Err("damaged (figures that cannot be)".into());
+        return Err(Unusable::Unsound);
     }
     Ok(Some(machine))
 }
 
-/// This machine's constants, measured now if `calibrate` says so; `None` if it says never.
-pub fn machine(calibrate: Calibrate, cache: Option<&Path>) -> Result<Option<Machine>> {
+/// This machine's constants, with as many threads as the current pool has; measured now if `when` says so, which takes seconds.
+/// `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
+///
+/// # Errors
+/// When the machine cannot be measured: no sockets, no threads.
+pub fn machine(
+    when: When,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Option<Machine>, ProfileError> {
     let path = cache.map(machine_path);
-    match calibrate {
-        Calibrate::Off => return Ok(None),
-        Calibrate::Anew => {}
-        Calibrate::Auto => match path.as_deref().map(kept_machine) {
-            Some(Ok(Some(machine))) => return Ok(Some(machine)),
-            Some(Err(why)) => {
-                eprintln!("{}: {why}; measuring anew", path.as_deref().unwrap_or(Path::new("")).display())
-            }
-            Some(Ok(None)) | None => {}
+    match (when, &path) {
+        (When::Off, _) => return Ok(None),
+        (When::Auto, Some(path)) => match kept_machine(path) {
+            Ok(Some(machine)) => return Ok(Some(machine)),
+            Ok(None) => {}
+            Err(why) => tell(Note::MeasuringAnew(path.clone(), why)),
         },
+        (When::Anew, _) | (When::Auto, None) => {}
     }
-    eprintln!("measuring this machine, once, for a few seconds (--calibrate off leaves it out)");
-    let machine = calibrate::measure()?;
+    tell(Note::Measuring);
+    let machine = measure::measure()?;
     if let Some(path) = path {
         // A folder that cannot be written to is no reason not to serve.
         if let Err(e) = Kept::new(machine.clone()).write(&path) {
-            eprintln!("what was measured could not be kept: {e:#}");
+            tell(Note::MachineNotKept(e));
         }
     }
     Ok(Some(machine))
@@ -140,8 +145,11 @@ fn link_path(cache: &Path, address: &str) -> PathBuf {
     cache.join("links").join(format!("{name}.json"))
 }
 
-/// Keeps the link to a server.
-pub fn keep_link(cache: &Path, address: &str, link: Link) -> Result<()> {
+/// Keeps the link to the server at `address` (`host:port`, as it was given).
+///
+/// # Errors
+/// When the disk takes no file.
+pub fn keep_link(cache: &Path, address: &str, link: Link) -> Result<(), ProfileError> {
     Kept::new(link).write(&link_path(cache, address))
 }
 
@@ -151,74 +159,70 @@ pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
 }
 
 /// What a server chose for this model under this protocol before.
-pub fn kept_choices(cache: Option<&Path>, model: ModelId, protocol: Protocol) -> Option<Choices> {
-    let path = choices_path(cache?, model, protocol);
-    Kept::<Choices>::read(&path).unwrap_or_else(|why| {
-        eprintln!("{}: {why}; choosing anew", path.display());
+fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
+    Kept::<Choices>::read(path).unwrap_or_else(|why| {
+        tell(Note::ChoosingAnew(path.to_owned(), why));
         None
     })
 }
 
-/// Keeps what a server chose.
-pub fn keep_choices(cache: &Path, model: ModelId, choices: &Choices) -> Result<()> {
-    Kept::new(choices.clone()).write(&choices_path(cache, model, choices.protocol))
+/// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served this
+/// model under this protocol, if the folder `cache` tells.
+///
+/// # Errors
+/// When the network cannot be planned.
+pub fn choose(
+    network: &Network,
+    model: ModelId,
+    protocol: Protocol,
+    site: &Site<'_>,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Choices, PlanError> {
+    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, protocol), tell));
+    planner::choose(network, protocol, site, kept.as_ref())
+}
+
+/// As [`choose`], for a server: keeps what it chose.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_to_serve(
+    network: &Network,
+    model: ModelId,
+    protocol: Protocol,
+    site: &Site<'_>,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Choices, PlanError> {
+    let Some(path) = cache.map(|cache| choices_path(cache, model, protocol)) else {
+        return planner::choose(network, protocol, site, None);
+    };
+    let kept = kept_choices(&path, tell);
+    let choices = planner::choose(network, protocol, site, kept.as_ref())?;
+    if kept.as_ref() != Some(&choices)
+        && let Err(e) = Kept::new(choices.clone()).write(&path)
+    {
+        tell(Note::ChoicesNotKept(e));
+    }
+    Ok(choices)
 }
 
 fn choices_path(cache: &Path, model: ModelId, protocol: Protocol) -> PathBuf {
     cache.join("choices").join(format!("{model}-{protocol}.json"))
 }
 
-/// A link by name or from a file.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Between {
-    /// Two processes on this machine.
-    Loopback,
-    /// One of those that can be imitated.
-    Shape(Shape),
-    /// As measured by `jaguar calibrate --link-to`.
-    Measured(Link),
-}
-
-/// Reads `loopback`, `lan`, `wan`, or the name of a file that `jaguar calibrate --link-to` wrote.
-pub fn parse_between(text: &str) -> std::result::Result<Between, String> {
-    match text {
-        "loopback" => Ok(Between::Loopback),
-        "lan" => Ok(Between::Shape(Shape::Lan)),
-        "wan" => Ok(Between::Shape(Shape::Wan)),
-        path => match Kept::<Link>::read(Path::new(path)) {
-            Ok(Some(link)) if link.is_sound() => Ok(Between::Measured(link)),
-            Ok(Some(_)) => Err("a link that carries nothing".into()),
-            Ok(None) => Err("neither loopback, lan or wan nor a file".into()),
-            Err(why) => Err(why),
-        },
-    }
-}
-
-/// Writes a link where [`parse_between`] can read it.
-pub fn write_link(path: &Path, link: Link) -> Result<()> {
+/// Writes a link to a file of its own.
+///
+/// # Errors
+/// When the disk takes no file.
+pub fn write_link(path: &Path, link: Link) -> Result<(), ProfileError> {
     Kept::new(link).write(path)
 }
 
-impl Between {
-    /// The link itself and who shares the machine. Imitated links run between two processes of one machine.
-    pub fn on(&self, machine: &Machine) -> (Link, Placement) {
-        match self {
-            Self::Loopback => (machine.loopback, Placement::Shared),
-            Self::Shape(shape) => (shape.figures(), Placement::Shared),
-            Self::Measured(link) => (*link, Placement::Apart),
-        }
-    }
-}
-
-/// The link to a server at `address` as a client sees it: imitated, this machine, or measured before.
-pub fn between(cache: Option<&Path>, address: &str, shape: Option<Shape>) -> Option<Between> {
-    use std::net::ToSocketAddrs;
-    let here = || address.to_socket_addrs().is_ok_and(|mut all| all.all(|a| a.ip().is_loopback()));
-    match shape {
-        Some(shape) => Some(Between::Shape(shape)),
-        None if here() => Some(Between::Loopback),
-        None => known_link(cache, address).map(Between::Measured),
-    }
+/// Reads what [`write_link`] wrote; `None` if there is no such file. The figures may be unsound.
+pub(crate) fn read_link(path: &Path) -> Result<Option<Link>, Unusable> {
+    Kept::<Link>::read(path)
 }
 
 /// The cache folder, if there is one: `named`, or the user's.
@@ -232,6 +236,13 @@ mod tests {
     use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts};
 
     use super::*;
+    use crate::link::{Between, Imitated, NoLink};
+
+    fn silent(_: Note) {}
+
+    fn between(text: &str) -> Result<Between, NoLink> {
+        text.parse()
+    }
 
     fn some_machine() -> Machine {
         let rings = planner::RINGS.iter().map(|&(n, k)| RingCosts {
@@ -248,8 +259,8 @@ mod tests {
             a_half: PerProduct::default(),
         });
         Machine {
-            cpu: calibrate::cpu(),
-            kernel: calibrate::kernel().into(),
+            cpu: measure::cpu(),
+            kernel: measure::kernel().into(),
             threads: rayon::current_num_threads(),
             speedup: 1.0,
             rings: rings.collect(),
@@ -283,8 +294,8 @@ mod tests {
         Kept::new(machine.clone()).write(&machine_path(&folder.0)).unwrap();
         assert_eq!(known_machine(Some(&folder.0)), Some(machine.clone()));
         // Kept: nothing is measured.
-        assert_eq!(super::machine(Calibrate::Auto, Some(&folder.0)).unwrap(), Some(machine));
-        assert_eq!(super::machine(Calibrate::Off, Some(&folder.0)).unwrap(), None);
+        assert_eq!(super::machine(When::Auto, Some(&folder.0), &mut silent).unwrap(), Some(machine));
+        assert_eq!(super::machine(When::Off, Some(&folder.0), &mut silent).unwrap(), None);
     }
 
     #[test]
@@ -293,7 +304,7 @@ mod tests {
         let path = machine_path(&folder.0);
         let refused = |content: Machine| {
             Kept::new(content).write(&path).unwrap();
-            kept_machine(&path).unwrap_err()
+            kept_machine(&path).unwrap_err().to_string()
         };
         let good = some_machine();
         assert!(refused(Machine { cpu: "another".into(), ..good.clone() }).contains("another processor"));
@@ -309,12 +320,12 @@ mod tests {
         assert!(refused(few).contains("damaged"));
 
         std::fs::write(&path, b"{ \"format\": 1").unwrap();
-        assert!(kept_machine(&path).unwrap_err().contains("damaged"));
+        assert!(kept_machine(&path).unwrap_err().to_string().contains("damaged"));
         let mut old = serde_json::to_value(Kept::new(good)).unwrap();
         old["format"] = 0.into();
         old["content"] = "of another shape".into();
         std::fs::write(&path, old.to_string()).unwrap();
-        assert!(kept_machine(&path).unwrap_err().contains("another version"));
+        assert!(kept_machine(&path).unwrap_err().to_string().contains("another version"));
     }
 
     /// What a model's hints are bound to outlasts a start of the server under the other protocol.
@@ -330,12 +341,13 @@ mod tests {
             digits: vec![3],
         };
         let kept = [choices(Protocol::Jaguar, 4096), choices(Protocol::Cheetah, 2048)];
+        let path = |choices: &Choices| choices_path(&folder.0, model, choices.protocol);
         for choices in &kept {
-            assert_eq!(kept_choices(Some(&folder.0), model, choices.protocol), None);
-            keep_choices(&folder.0, model, choices).unwrap();
+            assert_eq!(kept_choices(&path(choices), &mut silent), None);
+            Kept::new(choices.clone()).write(&path(choices)).unwrap();
         }
         for choices in &kept {
-            assert_eq!(kept_choices(Some(&folder.0), model, choices.protocol).as_ref(), Some(choices));
+            assert_eq!(kept_choices(&path(choices), &mut silent).as_ref(), Some(choices));
         }
     }
 
@@ -345,17 +357,18 @@ mod tests {
         let path = folder.0.join("link.json");
         let link = Link { bytes_per_second: 1e7, round_trip: 0.05 };
         write_link(&path, link).unwrap();
-        assert_eq!(parse_between(&path.display().to_string()), Ok(Between::Measured(link)));
-        assert_eq!(parse_between("wan"), Ok(Between::Shape(Shape::Wan)));
-        assert!(parse_between("/no/such/file").is_err());
+        assert_eq!(read_link(&path).unwrap(), Some(link));
+        assert_eq!(between(&path.display().to_string()).unwrap(), Between::Measured(link));
+        assert_eq!(between("wan").unwrap(), Between::Imitated(Imitated::Wan));
+        assert!(between("/no/such/file").is_err());
         write_link(&path, Link { bytes_per_second: 0.0, round_trip: 0.0 }).unwrap();
-        assert!(parse_between(&path.display().to_string()).is_err());
+        assert!(between(&path.display().to_string()).is_err());
 
         keep_link(&folder.0, "server.example:7447", link).unwrap();
         assert_eq!(known_link(Some(&folder.0), "server.example:7447"), Some(link));
         assert_eq!(known_link(Some(&folder.0), "server.example:7448"), None);
-        assert_eq!(between(Some(&folder.0), "127.0.0.1:1", None), Some(Between::Loopback));
-        let lan = Some(Between::Shape(Shape::Lan));
-        assert_eq!(between(None, "127.0.0.1:1", Some(Shape::Lan)), lan);
+        assert_eq!(Between::to(Some(&folder.0), "127.0.0.1:1", None), Some(Between::Loopback));
+        let lan = Some(Between::Imitated(Imitated::Lan));
+        assert_eq!(Between::to(None, "127.0.0.1:1", Some(Imitated::Lan)), lan);
     }
 }

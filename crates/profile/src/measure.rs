@@ -25,7 +25,7 @@ use jaguar_wire::tcp::{Listener, Options, Tcp};
 use jaguar_wire::{Channel, memory_pair};
 use rayon::ThreadPoolBuilder;
 
-use crate::EngineError;
+use crate::ProfileError;
 
 /// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before anything
 /// else wants the core.
@@ -51,12 +51,9 @@ const WEIGHT_BITS: u32 = 14;
 ///
 /// # Errors
 /// When sockets or threads cannot be had.
-pub fn measure() -> Result<Machine, EngineError> {
+pub fn measure() -> Result<Machine, ProfileError> {
     let threads = rayon::current_num_threads();
-    let single = ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .map_err(|e| EngineError::Input(format!("starting a thread: {e}")))?;
+    let single = ThreadPoolBuilder::new().num_threads(1).build()?;
     let mut rings = Vec::new();
     for (ring_dim, modulus_bits) in RINGS {
         let params = Parameters::new(ring_dim as usize, modulus_bits).map_err(PlanError::from)?;
@@ -137,7 +134,7 @@ impl Probe {
         out_channels: usize,
         kernel: usize,
         groups: usize,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, ProfileError> {
         // Two limbs leave little room above the noise; the time does not depend on these widths.
         let (activation_bits, shift) = if params.modulus_bits() < 40 { (6, 8) } else { (16, 12) };
         let spec = Linear { groups, ..Linear::same(out_channels, kernel, shift) };
@@ -158,7 +155,7 @@ impl Probe {
     }
 
     /// The least times of several runs.
-    fn measure(&self) -> Result<Times, EngineError> {
+    fn measure(&self) -> Result<Times, ProfileError> {
         let (start, mut least) = (Instant::now(), Times::LONGEST);
         for run in 0..REPEATS {
             if run >= LEAST_REPEATS && start.elapsed() > PATIENCE {
@@ -169,7 +166,7 @@ impl Probe {
         Ok(least)
     }
 
-    fn once(&self) -> Result<Times, EngineError> {
+    fn once(&self) -> Result<Times, ProfileError> {
         let Self { layer, weights, ring } = self;
         let public = PublicSeed([2; 32]);
         let (hint_key, mask_seed) = ([3; 32], [4; 32]);
@@ -227,7 +224,7 @@ fn positive(seconds: f64) -> f64 {
     seconds.max(1e-13)
 }
 
-fn ring_costs(params: Parameters) -> Result<RingCosts, EngineError> {
+fn ring_costs(params: Parameters) -> Result<RingCosts, ProfileError> {
     let new = |shape, out, kernel, groups| Probe::new(params, shape, out, kernel, groups);
     // Many ciphertexts and few responses, few ciphertexts and many responses.
     let inputs = new([96, 28, 28], 8, 1, 1)?;
@@ -308,7 +305,7 @@ fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
 }
 
 /// How much faster a layer's preparation is with all threads than with one.
-fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, EngineError> {
+fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, ProfileError> {
     let probe = Probe::new(Parameters::DEFAULT, [64, 28, 28], 256, 1, 1)?;
     // By turns and more often than others: threads that wake up late spoil many runs.
     let (mut one, mut all) = (Times::LONGEST, Times::LONGEST);
@@ -365,7 +362,7 @@ impl Step {
         }
     }
 
-    fn prepare(&self, party: &mut Party<Cots>, chan: &mut Channel) -> Result<Ready, EngineError> {
+    fn prepare(&self, party: &mut Party<Cots>, chan: &mut Channel) -> Result<Ready, ProfileError> {
         Ok(match self {
             Self::Relu(params) => Ready::Relu(Relu::prepare(party, chan, VALUES, *params)?),
             Self::Relu6(params) => Ready::Relu6(Relu6::prepare(party, chan, VALUES, *params)?),
@@ -376,7 +373,7 @@ impl Step {
 }
 
 impl Ready {
-    fn run(self, chan: &mut Channel) -> Result<(), EngineError> {
+    fn run(self, chan: &mut Channel) -> Result<(), ProfileError> {
         let zeros = |count| vec![0; count];
         match self {
             Self::Relu(relu) => relu.run(chan, &zeros(VALUES))?,
@@ -401,12 +398,12 @@ struct Spent {
 
 type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];
 
-fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), EngineError> {
+fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
     let steps: Vec<(Kind, u32, Step)> = Kind::ALL
         .into_iter()
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, Step::new(kind, digit))))
         .collect();
-    let one = |role: Role, chan: &mut Channel| -> Result<Vec<Spent>, EngineError> {
+    let one = |role: Role, chan: &mut Channel| -> Result<Vec<Spent>, ProfileError> {
         let mut party = Party::new(role, Cots::setup(chan, role)?);
         let mut least = vec![
             Spent { preparing: f64::INFINITY, running: f64::INFINITY, both: f64::INFINITY };
@@ -464,8 +461,8 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), EngineError> {
 /// Seconds in which this party worked.
 fn working<T>(
     chan: &mut Channel,
-    f: impl FnOnce(&mut Channel) -> Result<T, EngineError>,
-) -> Result<(f64, T), EngineError> {
+    f: impl FnOnce(&mut Channel) -> Result<T, ProfileError>,
+) -> Result<(f64, T), ProfileError> {
     let (start, waited) = (Instant::now(), chan.waited());
     let value = f(chan)?;
     chan.flush()?;
@@ -473,7 +470,7 @@ fn working<T>(
 }
 
 /// Waits until both parties are here.
-fn meet(role: Role, chan: &mut Channel) -> Result<(), EngineError> {
+fn meet(role: Role, chan: &mut Channel) -> Result<(), ProfileError> {
     let mut byte = [0];
     if role == Role::Client {
         chan.send(&byte)?;
@@ -488,16 +485,16 @@ fn meet(role: Role, chan: &mut Channel) -> Result<(), EngineError> {
 
 /// Both roles of `f`, over TCP on loopback.
 fn between<T: Send>(
-    f: impl Fn(Role, &mut Channel) -> Result<T, EngineError> + Sync,
-) -> Result<(T, T), EngineError> {
+    f: impl Fn(Role, &mut Channel) -> Result<T, ProfileError> + Sync,
+) -> Result<(T, T), ProfileError> {
     let listener = Listener::bind("127.0.0.1:0")?;
     let address = listener.address()?;
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| -> Result<T, EngineError> {
+        let server = scope.spawn(|| -> Result<T, ProfileError> {
             let tcp = listener.accept()?.greet(Options::default())?;
             f(Role::Server, &mut Channel::new(tcp))
         });
-        let client = (|| -> Result<T, EngineError> {
+        let client = (|| -> Result<T, ProfileError> {
             let tcp = Tcp::connect(address, Options::default())?;
             f(Role::Client, &mut Channel::new(tcp))
         })();
@@ -509,7 +506,7 @@ fn between<T: Send>(
 /// Bytes that are sent to see how fast they go.
 const BULK: usize = 16 << 20;
 
-fn loopback() -> Result<Link, EngineError> {
+fn loopback() -> Result<Link, ProfileError> {
     let (link, _) = between(|role, chan| {
         let mut round_trip = f64::INFINITY;
         for _ in 0..50 {
