@@ -29,7 +29,8 @@ ARROWS: dict[str, set[str]] = {
     "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
-    "cli": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

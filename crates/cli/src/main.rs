@@ -1,7 +1,6 @@
 //! `jaguar`: private inference between two machines.
 
 mod accuracy;
-mod bench;
 mod calibrate;
 mod compile;
 mod costs;
@@ -47,7 +46,7 @@ enum Command {
     /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
     Fetch(fetch::Args),
     /// Measure the parts on this machine, beside published figures.
-    Bench(bench::Args),
+    Bench(jaguar_bench::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -60,7 +59,7 @@ fn main() -> std::process::ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => jaguar_bench::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -4,10 +4,10 @@ use jaguar_plan::predict::Total;
 use jaguar_profile::Imitated;
 
 use super::{Kind, Run};
-use crate::bench::paper::{self, NETWORKS, PROGRAMS};
-use crate::bench::plot::{self, Dots};
-use crate::bench::report::{Goal, Table, Target};
-use crate::bench::statistics::significant;
+use crate::paper::{self, NETWORKS, PROGRAMS};
+use crate::plot::{self, Dots};
+use crate::report::{Goal, Table, Target};
+use crate::statistics::significant;
 
 pub fn all(runs: &[Run], link: Option<Imitated>) -> Vec<Table> {
     let mut tables = vec![networks(runs, link), kinds(runs)];

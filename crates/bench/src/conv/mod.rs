@@ -484,7 +484,7 @@ fn layout_name(split: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::limits::tests::PEAKS;
+    use crate::limits::tests::PEAKS;
 
     /// A small layer of each kind through all three ways, each compared with the reference.
     #[test]

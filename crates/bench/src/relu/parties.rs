@@ -9,7 +9,7 @@ use jaguar_profile::{Imitated, link};
 use jaguar_wire::{Channel, Phase, Traffic, memory_transports};
 
 use super::cases::{Case, Step};
-use crate::bench::statistics::{Span, Start};
+use crate::statistics::{Span, Start};
 
 /// What one party measured in one repeat.
 #[derive(Clone, Copy)]

@@ -14,6 +14,7 @@ mod statistics;
 use anyhow::Result;
 use clap::Subcommand;
 
+/// What to measure, and how: the words behind `jaguar bench`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,6 +33,11 @@ enum What {
     Relu(relu::Args),
 }
 
+/// Measures, prints tables to standard output, and writes the files that were asked for. Some benchmarks start the running program
+/// once more as `PROGRAM bench ...`.
+///
+/// # Errors
+/// When a session or a file fails, or nothing is there to be measured.
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::All(args) => all::run(args),

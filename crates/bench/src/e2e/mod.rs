@@ -13,14 +13,13 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_engine::report::Predicted;
 use jaguar_plan::Protocol;
-use jaguar_profile::{Imitated, When, kept};
+use jaguar_profile::{Imitated, Note, When, kept};
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limit, Peaks};
 use super::report::{Output, Report};
 use super::setting::{Instructions, Setting, link_text};
-use crate::notes::tell;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -156,6 +155,10 @@ pub fn run(args: &Args) -> Result<()> {
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
+    let mut tell = |note| match note {
+        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        note => eprintln!("{note}"),
+    };
     let machine = kept::machine(args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
     let peaks = Peaks::measure()?;
     let mut runs = Vec::new();

@@ -8,7 +8,7 @@ use jaguar_ot::Cots;
 use jaguar_wire::Channel;
 use serde::Serialize;
 
-use crate::bench::paper::{self, Nonlinear, OpenCheetah};
+use crate::paper::{self, Nonlinear, OpenCheetah};
 
 /// One protocol of a layer.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::shapes::Conv;
 use super::{ACTIVATION_BITS, CHEETAH_BITS, SHIFT, WEIGHT_BITS};
-use crate::bench::statistics::{median, medians, timed};
+use crate::statistics::{median, medians, timed};
 
 /// ℓ of the published form: n + f, and a bit for its floor.
 const PUBLISHED_BITS: u32 = 29;

@@ -16,8 +16,8 @@ use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
 use super::{ByKind, Kind, Phase, Run};
-use crate::bench::limits::{Limit, Peaks};
-use crate::bench::statistics::median;
+use crate::limits::{Limit, Peaks};
+use crate::statistics::median;
 
 /// What is to be run.
 pub struct Session<'a> {
@@ -214,7 +214,7 @@ impl ByKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::limits::tests::PEAKS;
+    use crate::limits::tests::PEAKS;
     use jaguar_graph::network::{
         Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window,
     };

@@ -391,7 +391,7 @@ fn plot(figures: &Figures) -> Dots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::limits::tests::PEAKS;
+    use crate::limits::tests::PEAKS;
 
     #[test]
     fn every_operation_gives_what_the_reference_says_for_its_bytes() {

@@ -4,7 +4,7 @@ use jaguar_graph::network::{Linear, Shape};
 use serde::Serialize;
 
 use super::SHIFT;
-use crate::bench::paper::{Kind, OPEN_CHEETAH_CONVOLUTIONS};
+use crate::paper::{Kind, OPEN_CHEETAH_CONVOLUTIONS};
 
 /// A square convolution with "same" padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
