@@ -20,6 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "ring": set(),
     "wire": set(),
     "graph": {"bracket"},
+    "samples": {"graph"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
     "mpc": {"ot", "wire", "bracket"},
@@ -30,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

@@ -17,9 +17,10 @@ use jaguar_terminal::table::{plain, trimmed};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::picture::{self, Axes};
+use crate::notes::name_skipped;
 use crate::progress::Phases;
 use crate::protocol::Protocol;
+use jaguar_samples::{self as samples, Axes};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -267,7 +268,7 @@ struct Run {
 
 fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run> {
     let Labelled { path, class } = labelled;
-    let source = picture::open(path)?;
+    let source = samples::open(path)?;
     let at = || path.display().to_string();
     let input = source.input(&model.network).with_context(at)?;
     let warning = input.warning.map(|w| format!("{}: {w}", path.display()));
@@ -297,7 +298,7 @@ fn private(
     // It is read once more: a run takes it with it.
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(picture::open(path)?.input(network)?.integers);
+    let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(samples::open(path)?.input(network)?.integers);
     let inputs = sample.iter().map(open).collect::<Result<Vec<_>>>()?;
     let choices = Choices::standard(network, args.protocol.into());
     phases.begin(format!("private runs of {} samples", inputs.len()));
@@ -365,7 +366,9 @@ fn by_folder(data: &Path, labels: &[String], classes: usize) -> Result<(Vec<Labe
     };
     let mut all = Vec::new();
     for ((_, folder), class) in folders.iter().zip(of_folder) {
-        all.extend(picture::folder(folder)?.into_iter().map(|path| Labelled { path, class }));
+        let found = samples::folder::folder(folder)?;
+        name_skipped(&found);
+        all.extend(found.files.into_iter().map(|path| Labelled { path, class }));
     }
     Ok((all, by))
 }

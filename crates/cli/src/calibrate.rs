@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::notes::{tell, words};
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
@@ -12,6 +11,8 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
+
+use crate::notes::{tell, words};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -16,8 +16,9 @@ use jaguar_plan::{Choices, Nonlinear, Plan, Protocol};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
-use crate::picture::{self, Axes};
+use crate::notes::collect;
 use crate::progress::Phases;
+use jaguar_samples::{self as samples, Axes};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -177,8 +178,8 @@ pub fn run(args: &Args) -> Result<()> {
     );
     let bound = args.accuracy_bound / 100.0;
     phases.finish();
-    let files = picture::collect(&args.calibrate)?;
-    let test_files = picture::collect(&args.test)?;
+    let files = collect(&args.calibrate)?;
+    let test_files = collect(&args.test)?;
     phases.begin(format!("reading {} samples", files.len() + test_files.len()));
     let images = tensors(&files, &image, shape, Axes::of_graph(&graph), &phases)?;
     let tested = tensors(&test_files, &image, shape, Axes::of_graph(&graph), &phases)?;
@@ -356,7 +357,7 @@ fn tensors(
 ) -> Result<Vec<Vec<f32>>> {
     let mut tensors = Vec::with_capacity(files.len());
     for path in files {
-        let source = picture::open(path)?;
+        let source = samples::open(path)?;
         let tensor = source.tensor(image, shape, axes).with_context(|| path.display().to_string())?;
         tensors.push(tensor);
         phases.done(tensors.len(), files.len());

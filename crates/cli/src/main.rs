@@ -6,8 +6,6 @@ mod compile;
 mod costs;
 mod fetch;
 mod notes;
-mod npy;
-mod picture;
 mod plan;
 mod predict;
 mod progress;

@@ -1,7 +1,10 @@
-//! What a person is told of the machine's profile, in words.
+//! What a person is told of what libraries found: the machine's profile, and files.
+
+use std::path::PathBuf;
 
 use jaguar_plan::machine::Link;
 use jaguar_profile::Note;
+use jaguar_samples::folder::{self, FolderError, Found};
 
 /// Prints a note to standard error.
 pub fn tell(note: Note) {
@@ -14,4 +17,19 @@ pub fn tell(note: Note) {
 /// A link in words.
 pub fn words(link: &Link) -> String {
     format!("{:.0} MB/s, {:.2} ms round trip", link.bytes_per_second * 1e-6, link.round_trip * 1e3)
+}
+
+/// The inputs among `paths` and in folders among them. What is skipped is named on standard error.
+///
+/// # Errors
+/// When a folder cannot be read or holds none.
+pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>, FolderError> {
+    let found = folder::collect(paths)?;
+    name_skipped(&found);
+    Ok(found.files)
+}
+
+/// Names on standard error what was skipped.
+pub fn name_skipped(found: &Found) {
+    found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
 }

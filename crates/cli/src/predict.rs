@@ -11,13 +11,14 @@ use jaguar_engine::hint::Place;
 use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
 use jaguar_graph::network::{Finish, Network, softmax};
 use jaguar_profile::{Between, Imitated, kept, link};
+use jaguar_samples::{self as samples, Input, Source};
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
 use crate::costs;
-use crate::picture::{self, Input, Source};
+use crate::notes::collect;
 use crate::progress::Bars;
 use crate::trace::Trace;
 
@@ -102,7 +103,7 @@ struct Class {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
-    let files = picture::collect(&args.inputs)?;
+    let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
     }
@@ -208,9 +209,9 @@ impl<'a> Inputs<'a> {
     fn next(&mut self, bars: &mut Bars) -> Option<(&'a Path, Source)> {
         loop {
             let path = self.files.next()?;
-            match picture::open(path) {
+            match samples::open(path) {
                 Ok(source) => return Some((path, source)),
-                Err(e) => self.fail(path, e, bars),
+                Err(e) => self.fail(path, e.into(), bars),
             }
         }
     }

@@ -13,7 +13,7 @@ use jaguar_plan::Choices;
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 
-use crate::picture;
+use crate::notes::collect;
 use crate::protocol::Protocol;
 
 #[derive(clap::Args)]
@@ -34,11 +34,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
-    let files = picture::collect(&args.inputs)?;
+    let files = collect(&args.inputs)?;
     let inputs = files
         .iter()
         .map(|path| {
-            let input = picture::open(path)?.input(&bundle.model.network);
+            let input = jaguar_samples::open(path)?.input(&bundle.model.network);
             let input = input.with_context(|| path.display().to_string())?;
             if let Some(warning) = input.warning {
                 eprintln!("warning: {}: {warning}", path.display());

@@ -1,82 +1,121 @@
-//! Inputs from files: images, and `.npy` tensors.
+//! One input: a picture or a tensor, as it was found and as a network takes it.
 
-use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use jaguar_graph::float::Graph;
-use jaguar_graph::image_input;
+use jaguar_graph::image_input::{self, ImageError};
 use jaguar_graph::network::{ImageSpec, Network, Shape};
 
-use crate::npy;
+use crate::KNOWN;
+use crate::npy::{self, NpyError};
 
 /// What a file held.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    Pixels { rgb: Vec<u8>, width: usize, height: usize },
-    Tensor { shape: Vec<u64>, values: Vec<f32> },
+    /// A picture, upright.
+    Pixels {
+        /// Red, green, blue of each pixel, row by row: `3 * width * height` bytes.
+        rgb: Vec<u8>,
+        /// Pixels in a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    },
+    /// A tensor that is preprocessed already.
+    Tensor {
+        /// Its dimensions.
+        shape: Vec<u64>,
+        /// Finite numbers, in C order.
+        values: Vec<f32>,
+    },
 }
 
 /// An input as a query takes it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Input {
+    /// `[C, H, W]`, in the network's activation range.
     pub integers: Vec<i64>,
-    /// What is unusual about it.
+    /// What is unusual about it: values beyond what calibration saw.
     pub warning: Option<String>,
+}
+
+/// A file that holds no input.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct OpenError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: SourceError,
+}
+
+/// Why bytes are no input.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// A `.npy` file that cannot be used.
+    #[error("{0}")]
+    Npy(#[from] NpyError),
+    /// More bytes than a picture may have.
+    #[error("{0} bytes are too many for an image ({MAX_FILE} at most)")]
+    Size(u64),
+    /// A JPEG file without its end.
+    #[error("the JPEG file is cut off")]
+    CutOff,
+    /// A picture in a format that is not read.
+    #[error("a {0:?} file; {KNOWN} is needed")]
+    Format(ImageFormat),
+    /// No picture.
+    #[error("neither an image nor a tensor; {KNOWN} is needed")]
+    Unknown,
+    /// A damaged picture, or one that is too large.
+    #[error("{0}")]
+    Decode(#[from] image::ImageError),
+}
+
+/// Why an input is not what a network takes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// The picture cannot be brought to the network's shape.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The tensor has another shape than the network takes.
+    #[error("the tensor's shape is {found:?}; the network takes {wanted}")]
+    Shape {
+        /// The tensor's.
+        found: Vec<u64>,
+        /// Those that the network takes, in words.
+        wanted: String,
+    },
 }
 
 /// Larger image files are refused unread.
 const MAX_FILE: u64 = 1 << 28;
 
-/// What is read, for messages.
-const KNOWN: &str = "JPEG, PNG, WebP, BMP, GIF, PNM or .npy";
-
-/// The names that such files have.
-const EXTENSIONS: [&str; 11] =
-    ["jpg", "jpeg", "png", "webp", "bmp", "gif", "pbm", "pgm", "ppm", "pnm", "npy"];
-
-/// Folders in folders in folders are looked into, but not for ever.
-const MAX_DEPTH: usize = 8;
-
-/// How many skipped files are named.
-const NAMED: usize = 3;
-
 /// Reads an image (of an animation the first frame) or a tensor, by what the file says it is.
-pub fn open(path: &Path) -> Result<Source> {
-    let read = || -> Result<Source> {
+///
+/// # Errors
+/// When the file cannot be read, or holds neither.
+pub fn open(path: &Path) -> Result<Source, OpenError> {
+    let read = || -> Result<Source, SourceError> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
-            let (shape, values) = npy::read(path)?;
+            let (shape, values) = npy::read(std::fs::File::open(path)?)?;
             return Ok(Source::Tensor { shape, values });
         }
         let size = std::fs::metadata(path)?.len();
-        ensure!(size <= MAX_FILE, "{size} bytes are too many for an image ({MAX_FILE} at most)");
-        let bytes = std::fs::read(path)?;
-        let mut reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format()?;
-        use ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, WebP};
-        match reader.format() {
-            // The decoder would make up the rest.
-            Some(Jpeg) => ensure!(jpeg_is_whole(&bytes), "the JPEG file is cut off"),
-            Some(Png | WebP | Bmp | Gif | Pnm) => {}
-            Some(other) => bail!("a {other:?} file; {KNOWN} is needed"),
-            None => bail!("neither an image nor a tensor; {KNOWN} is needed"),
+        if size > MAX_FILE {
+            return Err(SourceError::Size(size));
         }
-        let mut limits = Limits::default();
-        limits.max_image_width = Some(image_input::MAX_SIDE as u32);
-        limits.max_image_height = Some(image_input::MAX_SIDE as u32);
-        reader.limits(limits.clone());
-        let mut decoder = reader.into_decoder()?;
-        limits.reserve(decoder.total_bytes())?;
-        decoder.set_limits(limits)?;
-        // As the camera was held; whoever looks at the picture sees it upright.
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        let mut image = DynamicImage::from_decoder(decoder)?;
-        image.apply_orientation(orientation);
-        let image = image.into_rgb8();
-        let (width, height) = (image.width() as usize, image.height() as usize);
-        Ok(Source::Pixels { rgb: image.into_raw(), width, height })
+        Source::picture(&std::fs::read(path)?)
     };
-    read().with_context(|| path.display().to_string())
+    read().map_err(|why| OpenError { path: path.to_owned(), why })
 }
 
 /// Whether a JPEG file reaches its end-of-image marker (ITU-T T.81, annex B).
@@ -113,10 +152,12 @@ pub struct Axes<'a> {
 }
 
 impl<'a> Axes<'a> {
+    /// As the network's model had it.
     pub fn of_network(network: &'a Network) -> Self {
         Self { dims: &network.input.layout_dims, channels_last: network.input.channels_last }
     }
 
+    /// As the imported model has it.
     pub fn of_graph(graph: &'a Graph) -> Self {
         Self { dims: &graph.layout_dims, channels_last: graph.channels_last }
     }
@@ -138,8 +179,41 @@ fn layouts(shape: Shape, axes: Axes<'_>) -> Vec<Vec<u64>> {
 }
 
 impl Source {
-    /// The network's input tensor `[C, H, W]`.
-    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, axes: Axes<'_>) -> Result<Vec<f32>> {
+    /// Decodes a picture, of an animation the first frame, and turns it as the camera was held.
+    ///
+    /// # Errors
+    /// When it is no picture, of a format that is not read, damaged, or too large.
+    pub fn picture(bytes: &[u8]) -> Result<Self, SourceError> {
+        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
+        use ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, WebP};
+        match reader.format() {
+            // The decoder would make up the rest.
+            Some(Jpeg) if !jpeg_is_whole(bytes) => return Err(SourceError::CutOff),
+            Some(Jpeg | Png | WebP | Bmp | Gif | Pnm) => {}
+            Some(other) => return Err(SourceError::Format(other)),
+            None => return Err(SourceError::Unknown),
+        }
+        let mut limits = Limits::default();
+        limits.max_image_width = Some(image_input::MAX_SIDE as u32);
+        limits.max_image_height = Some(image_input::MAX_SIDE as u32);
+        reader.limits(limits.clone());
+        let mut decoder = reader.into_decoder()?;
+        limits.reserve(decoder.total_bytes())?;
+        decoder.set_limits(limits)?;
+        // As the camera was held; whoever looks at the picture sees it upright.
+        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+        let mut image = DynamicImage::from_decoder(decoder)?;
+        image.apply_orientation(orientation);
+        let image = image.into_rgb8();
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        Ok(Self::Pixels { rgb: image.into_raw(), width, height })
+    }
+
+    /// The network's input tensor `[C, H, W]`, pictures preprocessed as `spec` says.
+    ///
+    /// # Errors
+    /// When it has not the network's shape and cannot be brought to it.
+    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, axes: Axes<'_>) -> Result<Vec<f32>, FitError> {
         match self {
             Source::Pixels { rgb, width, height } => {
                 Ok(image_input::tensor(spec, shape, rgb, *width, *height)?)
@@ -148,7 +222,7 @@ impl Source {
                 let layouts = layouts(shape, axes);
                 if !layouts.contains(found) {
                     let layouts: Vec<String> = layouts.iter().map(|l| format!("{l:?}")).collect();
-                    bail!("the tensor's shape is {found:?}; the network takes {}", layouts.join(" or "));
+                    return Err(FitError::Shape { found: found.clone(), wanted: layouts.join(" or ") });
                 }
                 if !axes.channels_last {
                     return Ok(values.clone());
@@ -160,7 +234,10 @@ impl Source {
     }
 
     /// The network's input as the integers that a query takes.
-    pub fn input(&self, network: &Network) -> Result<Input> {
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor).
+    pub fn input(&self, network: &Network) -> Result<Input, FitError> {
         let (input, bits) = (&network.input, network.activation_bits);
         let tensor = self.tensor(&input.image, network.nodes[0].shape, Axes::of_network(network))?;
         Ok(Input {
@@ -168,73 +245,6 @@ impl Source {
             warning: input.unusual(&tensor, bits).map(|u| u.to_string()),
         })
     }
-}
-
-/// The images and tensors among `paths`: files as they are, folders by their content and that of the folders in them,
-/// in the order of their names. What is skipped is named on standard error.
-pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            files.extend(folder(path)?);
-        } else {
-            files.push(path.clone());
-        }
-    }
-    Ok(files)
-}
-
-/// The images and tensors in a folder and the folders in it.
-pub fn folder(path: &Path) -> Result<Vec<PathBuf>> {
-    let (mut found, mut skipped) = (Vec::new(), Vec::new());
-    walk(path, 0, &mut BTreeSet::new(), &mut found, &mut skipped)?;
-    found.sort();
-    skipped.sort();
-    ensure!(!found.is_empty(), "{}: no {KNOWN} file in this folder", path.display());
-    if let Some(note) = skipped_in_words(path, &skipped) {
-        eprintln!("note: {note}");
-    }
-    Ok(found)
-}
-
-fn skipped_in_words(folder: &Path, skipped: &[PathBuf]) -> Option<String> {
-    let name = |p: &PathBuf| p.strip_prefix(folder).unwrap_or(p).display().to_string();
-    let names: Vec<String> = skipped.iter().take(NAMED).map(name).collect();
-    let more = if skipped.len() > NAMED { ", ..." } else { "" };
-    let files = if skipped.len() == 1 { "1 file is" } else { &format!("{} files are", skipped.len()) };
-    let text = format!("{}: {files} skipped, being no {KNOWN}: {}{more}", folder.display(), names.join(", "));
-    (!skipped.is_empty()).then_some(text)
-}
-
-fn walk(
-    path: &Path,
-    depth: usize,
-    seen: &mut BTreeSet<PathBuf>,
-    found: &mut Vec<PathBuf>,
-    skipped: &mut Vec<PathBuf>,
-) -> Result<()> {
-    let at = || path.display().to_string();
-    // A link may lead back up.
-    if depth > MAX_DEPTH || !seen.insert(path.canonicalize().with_context(at)?) {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path).with_context(at)? {
-        let entry = entry.with_context(at)?;
-        // What systems leave in every folder is nobody's picture.
-        if entry.file_name().to_string_lossy().starts_with('.') {
-            continue;
-        }
-        let file = entry.path();
-        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if file.is_dir() {
-            walk(&file, depth + 1, seen, found, skipped)?;
-        } else if EXTENSIONS.iter().any(|k| extension.eq_ignore_ascii_case(k)) {
-            found.push(file);
-        } else {
-            skipped.push(file);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -271,25 +281,6 @@ mod tests {
         assert_eq!(layouts([3, 8, 9], natural), [vec![3, 8, 9], vec![1, 3, 8, 9]]);
         let last = Axes { dims: &[8, 9, 3], channels_last: true };
         assert_eq!(layouts([3, 8, 9], last), [vec![8, 9, 3], vec![1, 8, 9, 3]]);
-    }
-
-    #[test]
-    fn folders_that_lead_back_end() {
-        let folder = std::env::temp_dir().join(format!("jaguar-loop-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("a")).unwrap();
-        std::fs::write(folder.join("a/x.PNG"), b"").unwrap();
-        std::fs::write(folder.join("a/notes.txt"), b"").unwrap();
-        std::fs::write(folder.join(".hidden"), b"").unwrap();
-        #[cfg(unix)]
-        let _ = std::os::unix::fs::symlink(&folder, folder.join("a/up"));
-        let (mut found, mut skipped) = (Vec::new(), Vec::new());
-        let walked = walk(&folder, 0, &mut BTreeSet::new(), &mut found, &mut skipped);
-        let note = skipped_in_words(&folder, &skipped);
-        std::fs::remove_dir_all(&folder).unwrap();
-        walked.unwrap();
-        assert_eq!(found, [folder.join("a/x.PNG")]);
-        assert_eq!(skipped, [folder.join("a/notes.txt")]);
-        assert!(note.is_some_and(|n| n.contains("1 file is skipped") && n.contains("a/notes.txt")));
     }
 
     fn folder(name: &str) -> PathBuf {

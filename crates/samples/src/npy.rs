@@ -3,11 +3,9 @@
 //! The format (NEP 1): `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1, four
 //! later, little-endian), the header, which is a Python dictionary as text, and the values.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::Path;
-
-use anyhow::{Context, Result, bail, ensure};
+use std::io::{self, BufReader, Read};
+use std::num::ParseIntError;
+use std::string::FromUtf8Error;
 
 /// Larger tensors are refused unread.
 const MAX_VALUES: u64 = 1 << 26;
@@ -15,40 +13,102 @@ const MAX_VALUES: u64 = 1 << 26;
 /// NumPy's own headers are a hundred bytes.
 const MAX_HEADER: usize = 1 << 16;
 
+/// Why a `.npy` file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NpyError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    /// It begins with something else.
+    #[error("no .npy file: it does not begin with NumPy's signature")]
+    Signature,
+    /// It ends within the header.
+    #[error("the .npy header is cut off: {0}")]
+    HeaderCutOff(#[source] io::Error),
+    /// A header longer than NumPy writes.
+    #[error("an .npy header of {0} bytes is too long")]
+    HeaderLength(usize),
+    /// A header that is no text.
+    #[error("the .npy header: {0}")]
+    HeaderText(#[from] FromUtf8Error),
+    /// A header without this entry.
+    #[error("the .npy header has no '{0}'")]
+    Missing(&'static str),
+    /// Columns come first.
+    #[error("the tensor is in Fortran order; save it in C order")]
+    FortranOrder,
+    /// A header whose shape is no tuple.
+    #[error("the .npy header's shape is no tuple")]
+    NoTuple,
+    /// A dimension that is no number.
+    #[error("{text:?} in the .npy header's shape is no dimension: {source}")]
+    Dimension {
+        /// What is there instead.
+        text: String,
+        /// Why that is no number.
+        source: ParseIntError,
+    },
+    /// More values than are read.
+    #[error("a tensor of shape {0:?} is too large")]
+    Size(Vec<u64>),
+    /// A type that is not read.
+    #[error("the tensor's type is {0}; little-endian floats (float32) or integers are needed")]
+    Type(String),
+    /// The file ends within the values.
+    #[error("the tensor is cut off: {found} bytes of {expected}")]
+    CutOff {
+        /// Bytes that are there.
+        found: usize,
+        /// Bytes that the header announces.
+        expected: usize,
+    },
+    /// The file goes on behind the values.
+    #[error("more bytes than the tensor's {0} follow its header")]
+    TooLong(usize),
+    /// Infinities or no numbers.
+    #[error("the tensor holds values that are no finite numbers")]
+    NotFinite,
+}
+
 /// The shape and the values, in C order.
 ///
 /// # Errors
 /// When the file cannot be read, is no `.npy` file or cut off, or holds anything but finite real numbers.
-pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
-    let mut file = BufReader::new(File::open(path)?);
+pub fn read(file: impl Read) -> Result<(Vec<u64>, Vec<f32>), NpyError> {
+    let mut file = BufReader::new(file);
     let mut start = [0; 8];
-    ensure!(
-        file.read_exact(&mut start).is_ok() && start.starts_with(b"\x93NUMPY"),
-        "no .npy file: it does not begin with NumPy's signature"
-    );
+    if file.read_exact(&mut start).is_err() || !start.starts_with(b"\x93NUMPY") {
+        return Err(NpyError::Signature);
+    }
     let mut length = [0; 4];
     let size = if start[6] == 1 { 2 } else { 4 };
-    file.read_exact(&mut length[..size]).context("the .npy header is cut off")?;
+    file.read_exact(&mut length[..size]).map_err(NpyError::HeaderCutOff)?;
     let length = u32::from_le_bytes(length) as usize;
-    ensure!(length <= MAX_HEADER, "an .npy header of {length} bytes is too long");
+    if length > MAX_HEADER {
+        return Err(NpyError::HeaderLength(length));
+    }
     let mut header = vec![0; length];
-    file.read_exact(&mut header).context("the .npy header is cut off")?;
-    let header = String::from_utf8(header).context("the .npy header")?;
-    let entry = |key: &str| {
+    file.read_exact(&mut header).map_err(NpyError::HeaderCutOff)?;
+    let header = String::from_utf8(header)?;
+    let entry = |key: &'static str| {
         let after = header.split_once(&format!("'{key}':")).map(|(_, after)| after.trim_start());
-        after.with_context(|| format!("the .npy header has no '{key}'"))
+        after.ok_or(NpyError::Missing(key))
     };
 
-    let order = entry("fortran_order")?;
-    ensure!(order.starts_with("False"), "the tensor is in Fortran order; save it in C order");
+    if !entry("fortran_order")?.starts_with("False") {
+        return Err(NpyError::FortranOrder);
+    }
     let shape = entry("shape")?.strip_prefix('(').and_then(|s| s.split_once(')'));
-    let (shape, _) = shape.context("the .npy header's shape is no tuple")?;
-    let shape = shape.split(',').map(str::trim).filter(|d| !d.is_empty()).map(|d| {
-        d.parse::<u64>().with_context(|| format!("{d:?} in the .npy header's shape is no dimension"))
-    });
-    let shape: Vec<u64> = shape.collect::<Result<_>>()?;
+    let (shape, _) = shape.ok_or(NpyError::NoTuple)?;
+    let shape = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|d| !d.is_empty())
+        .map(|d| d.parse::<u64>().map_err(|source| NpyError::Dimension { text: d.to_owned(), source }));
+    let shape: Vec<u64> = shape.collect::<Result<_, _>>()?;
     let count = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).filter(|n| *n <= MAX_VALUES);
-    let count = count.with_context(|| format!("a tensor of shape {shape:?} is too large"))? as usize;
+    let count = count.ok_or_else(|| NpyError::Size(shape.clone()))? as usize;
 
     let descr = entry("descr")?;
     let descr = descr.split([',', '}']).next().unwrap_or(descr).trim();
@@ -64,10 +124,9 @@ pub fn read(path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
         "<i4" => numbers(file, count, |b| i32::from_le_bytes(b) as f32),
         "<u8" => numbers(file, count, |b| u64::from_le_bytes(b) as f32),
         "<i8" => numbers(file, count, |b| i64::from_le_bytes(b) as f32),
-        _ => bail!("the tensor's type is {descr}; little-endian floats (float32) or integers are needed"),
+        _ => return Err(NpyError::Type(descr.to_owned())),
     }?;
-    ensure!(values.iter().all(|v| v.is_finite()), "the tensor holds values that are no finite numbers");
-    Ok((shape, values))
+    if values.iter().all(|v| v.is_finite()) { Ok((shape, values)) } else { Err(NpyError::NotFinite) }
 }
 
 /// As many numbers of N bytes each.
@@ -75,7 +134,7 @@ fn numbers<const N: usize>(
     file: impl Read,
     count: usize,
     number: impl Fn([u8; N]) -> f32,
-) -> Result<Vec<f32>> {
+) -> Result<Vec<f32>, NpyError> {
     let bytes = data(file, count * N)?;
     Ok(bytes.as_chunks().0.iter().map(|b| number(*b)).collect())
 }
@@ -94,12 +153,14 @@ fn half(bits: u16) -> f32 {
 
 /// The rest of the file, which must have this length. Memory follows what is there, not what the header
 /// claims.
-fn data(file: impl Read, expected: usize) -> Result<Vec<u8>> {
+fn data(file: impl Read, expected: usize) -> Result<Vec<u8>, NpyError> {
     let mut bytes = Vec::new();
     file.take(expected as u64 + 1).read_to_end(&mut bytes)?;
-    ensure!(bytes.len() >= expected, "the tensor is cut off: {} bytes of {expected}", bytes.len());
-    ensure!(bytes.len() == expected, "more bytes than the tensor's {expected} follow its header");
-    Ok(bytes)
+    match bytes.len() {
+        found if found < expected => Err(NpyError::CutOff { found, expected }),
+        found if found > expected => Err(NpyError::TooLong(expected)),
+        _ => Ok(bytes),
+    }
 }
 
 #[cfg(test)]
