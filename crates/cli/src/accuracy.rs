@@ -17,7 +17,7 @@ use jaguar_terminal::table::{plain, trimmed};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::notes::name_skipped;
+use crate::notes::{in_one_line, name_skipped};
 use crate::progress::Phases;
 use crate::protocol::Protocol;
 use jaguar_samples::{self as samples, Axes};
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> Result<()> {
                 }
                 Err(e) => {
                     failed += 1;
-                    eprintln!("error: {}", crate::in_one_line(&e));
+                    eprintln!("error: {}", in_one_line(e.as_ref()));
                 }
             }
         }

@@ -62,21 +62,8 @@ fn main() -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", in_one_line(&error));
+            eprintln!("error: {}", notes::in_one_line(error.as_ref()));
             std::process::ExitCode::FAILURE
         }
     }
-}
-
-/// The error and its causes. Most errors below tell their cause themselves: what was said is not said again.
-fn in_one_line(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }

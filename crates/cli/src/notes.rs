@@ -1,5 +1,6 @@
 //! What a person is told of what libraries found: the machine's profile, and files.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use jaguar_plan::machine::Link;
@@ -32,4 +33,20 @@ pub fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>, FolderError> {
 /// Names on standard error what was skipped.
 pub fn name_skipped(found: &Found) {
     found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
+}
+
+/// The error and its causes. Most errors here tell their cause themselves: what was said is not said again.
+pub fn in_one_line(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if text.is_empty() {
+            text = said;
+        } else if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }

@@ -18,7 +18,7 @@ use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
 use crate::costs;
-use crate::notes::collect;
+use crate::notes::{collect, in_one_line};
 use crate::progress::Bars;
 use crate::trace::Trace;
 
@@ -242,12 +242,12 @@ impl<'a> Inputs<'a> {
 
     fn fail(&mut self, path: &Path, error: anyhow::Error, bars: &mut Bars) {
         if self.args.json {
-            let error = crate::in_one_line(&error);
+            let error = in_one_line(error.as_ref());
             say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
         }
         // A single one is the command's own error.
         if self.all > 1 {
-            bars.line(&format!("error: {}", crate::in_one_line(&error)));
+            bars.line(&format!("error: {}", in_one_line(error.as_ref())));
         }
         self.failed.push(error);
     }

@@ -2,23 +2,20 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::report::{NoProgress, peak_kib};
+use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
 use jaguar_plan::Choices;
 use jaguar_profile::{Between, Imitated, When, kept, link};
+use jaguar_serve::{Event, Limits, Server};
 use jaguar_terminal::table::bytes;
-use jaguar_wire::tcp::{Incoming, Listener, Options};
+use jaguar_wire::tcp::Listener;
 
-use crate::notes::tell;
+use crate::notes::{in_one_line, tell};
 use crate::protocol::Protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
@@ -79,8 +76,11 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let listener = Listener::bind(args.listen.as_str())?;
     let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
-    let service = Arc::new(Service::new(bundle, choices, reveal)?);
-    let address = listener.address()?;
+    let limits = Limits { clients: args.max_clients, ..Limits::default() };
+    let imitated = args.link;
+    let server = Server::new(Service::new(bundle, choices, reveal)?, listener, limits)
+        .with_channel(move |tcp| link::channel(tcp, imitated));
+    let (service, address) = (server.service(), server.address()?);
     let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
     if !address.ip().is_loopback() {
@@ -88,43 +88,28 @@ pub fn run(args: &Args) -> Result<()> {
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
-    // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer at hand.
-    let preparing = service.clone();
-    thread::Builder::new().name("model".into()).spawn(move || {
-        let start = Instant::now();
-        preparing.prepare_model(&mut NoProgress);
-        log!("prepared the model in {:.2} s", start.elapsed().as_secs_f64());
-    })?;
-    let (clients, strangers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    loop {
-        let incoming = match listener.accept() {
-            Ok(incoming) => incoming,
-            Err(e) => {
-                eprintln!("accepting a connection: {e}");
-                thread::sleep(std::time::Duration::from_millis(100));
-                continue;
-            }
-        };
-        let (service, clients) = (service.clone(), clients.clone());
-        let (limit, link) = (args.max_clients, args.link);
-        // Strangers that connect and say nothing are few at a time, and gone within seconds.
-        if strangers.fetch_add(1, Ordering::SeqCst) >= MAX_STRANGERS {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
-        let waiting = strangers.clone();
-        let started = thread::Builder::new().name("client".into()).spawn(move || {
-            let peer = incoming.peer();
-            let stranger = Place(&waiting);
-            match serve(&service, incoming, stranger, &clients, limit, link) {
-                Ok(()) => log!("{peer}: left"),
-                Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
-            }
-        });
-        if let Err(e) = started {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-            eprintln!("starting a thread: {e}");
-        }
+    match server.run(log)? {}
+}
+
+/// A line for what happened.
+fn log(event: Event<'_>) {
+    match event {
+        Event::ModelPrepared(time) => log!("prepared the model in {:.2} s", time.as_secs_f64()),
+        Event::Connected(peer) => log!("{peer}: connected"),
+        Event::Answered(peer, served) => log!(
+            "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
+            served.preparing.as_secs_f64(),
+            served.online.as_secs_f64(),
+            bytes(served.traffic.received),
+            bytes(served.traffic.sent),
+            served.traffic.rounds,
+            bytes(peak_kib() * 1024),
+        ),
+        Event::Left(peer) => log!("{peer}: left"),
+        Event::Ended(peer, why) => log!("{peer}: {}", in_one_line(why)),
+        Event::NotAccepted(why) => eprintln!("accepting a connection: {why}"),
+        Event::NoThread(why) => eprintln!("starting a thread: {why}"),
+        _ => {}
     }
 }
 
@@ -143,49 +128,4 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
     };
     let (site, cache) = (between.site(&machine), cache.as_deref());
     Ok(kept::choose_to_serve(network, bundle.id(), args.protocol.into(), &site, cache, &mut tell)?)
-}
-
-/// Connections that have not greeted yet; more are dropped.
-const MAX_STRANGERS: usize = 64;
-
-/// One of the places for clients, free again when dropped.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn serve(
-    service: &Service,
-    incoming: Incoming,
-    stranger: Place<'_>,
-    clients: &AtomicUsize,
-    limit: usize,
-    link: Option<Imitated>,
-) -> Result<()> {
-    let peer = incoming.peer();
-    let mut channel = link::channel(incoming.greet(Options::default())?, link);
-    drop(stranger);
-    // Only who has greeted counts: a stranger that says nothing must not keep a client out.
-    let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
-    let _place = Place(clients);
-    if busy {
-        channel.abort("the server is busy with as many clients as it takes; try again later");
-        anyhow::bail!("turned away: too many clients");
-    }
-    log!("{peer}: connected");
-    service.serve(channel, &mut |served| {
-        log!(
-            "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
-            served.preparing.as_secs_f64(),
-            served.online.as_secs_f64(),
-            bytes(served.traffic.received),
-            bytes(served.traffic.sent),
-            served.traffic.rounds,
-            bytes(peak_kib() * 1024),
-        );
-    })?;
-    Ok(())
 }
