@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
+use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
 use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
-use jaguar_graph::network::{Finish, Network, softmax};
+use jaguar_graph::network::Network;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
 use jaguar_terminal::say;
@@ -76,29 +77,13 @@ struct Answer<'a> {
     logit_scale: f64,
     /// The model's outputs as real numbers, with what it ends in (softmax, sigmoid) applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    outputs: Vec<Output<'a>>,
+    outputs: Vec<Output>,
     label: usize,
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
     cost: &'a Report,
     /// What the plan predicts of it.
     predicted: Predicted,
-}
-
-#[derive(Serialize)]
-struct Output<'a> {
-    name: &'a str,
-    /// As in the ONNX model, the batch included.
-    shape: &'a [usize],
-    values: Vec<f64>,
-}
-
-#[derive(Serialize)]
-struct Class {
-    class: usize,
-    name: String,
-    logit: f64,
-    probability: f64,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -306,41 +291,12 @@ fn show(
     prediction: &Prediction,
     (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
-    let name =
-        |class: usize| network.output.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"));
-    let (top, label) = match prediction {
-        Prediction::Label(label) => (Vec::new(), *label),
-        Prediction::Logits(logits) => {
-            let real = network.output.logits(logits);
-            let finished = network.output.parts.iter().any(|p| p.finish != Finish::None);
-            let probabilities = if finished { network.output.finish(logits) } else { softmax(&real) };
-            let mut order: Vec<usize> = (0..real.len()).collect();
-            order.sort_by(|&a, &b| logits[b].cmp(&logits[a]).then(a.cmp(&b)));
-            let top: Vec<Class> = order
-                .iter()
-                .take(args.top)
-                .map(|&class| Class {
-                    class,
-                    name: name(class),
-                    logit: real[class],
-                    probability: probabilities[class],
-                })
-                .collect();
-            (top, order.first().copied().unwrap_or(0))
-        }
-    };
+    let (top, label) = (prediction.top(network, args.top), prediction.label());
     if args.json {
         let logits = match prediction {
             Prediction::Logits(l) => Some(l.as_slice()),
             Prediction::Label(_) => None,
         };
-        let real = logits.map_or(Vec::new(), |l| network.output.logits(l));
-        let outputs = network.output.split(&real).filter(|(_, values)| !values.is_empty());
-        let outputs = outputs.map(|(part, values)| Output {
-            name: &part.name,
-            shape: &part.dims,
-            values: part.finish.apply(values),
-        });
         let answer = Answer {
             input,
             model: model.to_owned(),
@@ -348,7 +304,7 @@ fn show(
             top,
             logits,
             logit_scale: network.output.scale,
-            outputs: outputs.collect(),
+            outputs: prediction.outputs(network),
             label,
             reduced_signs: network.reduced_signs(),
             cost: report,
@@ -359,7 +315,7 @@ fn show(
     }
     say!("\n{input}");
     if top.is_empty() {
-        say!("  {} (the server reveals the label only)", name(label));
+        say!("  {} (the server reveals the label only)", class_name(network, label));
     }
     for (rank, c) in top.iter().enumerate() {
         say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);

@@ -19,6 +19,7 @@
 //! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
 
 pub mod ahead;
+pub mod answer;
 mod cheetah;
 pub mod client;
 pub mod hint;
