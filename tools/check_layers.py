@@ -28,11 +28,12 @@ ARROWS: dict[str, set[str]] = {
     "plan": {"graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
     "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "compile": {"graph", "mpc", "plan", "bundle"},
     "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},
     "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "samples", "serve", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "compile", "serve", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 
