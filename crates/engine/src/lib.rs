@@ -15,21 +15,31 @@
 //! | preprocessing | per query, before the input | p0, mask seeds, OT extension, all hashing |
 //! | online | per query | b up; the nonlinear layers' corrections both ways; the result |
 //!
+//! Features, all on by default: `client`, `server`, and `files` (hints in a cache folder; without it they are held in memory).
+//!
 //! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could hold a
 //! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
 
+// With a role or files left out, some of what both roles share is without use.
+#![cfg_attr(not(all(feature = "client", feature = "server", feature = "files")), allow(dead_code))]
+
+#[cfg(feature = "client")]
 pub mod ahead;
+#[cfg(feature = "client")]
 pub mod answer;
 mod cheetah;
+#[cfg(feature = "client")]
 pub mod client;
 pub mod hint;
 mod message;
 mod program;
 pub mod report;
+#[cfg(feature = "server")]
 pub mod server;
-#[cfg(test)]
+#[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
 pub mod timeline;
+#[cfg(all(feature = "client", feature = "server", feature = "files"))]
 pub mod verify;
 
 use std::path::Path;
@@ -40,6 +50,7 @@ use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
 use jaguar_wire::WireError;
+pub use message::Reveal;
 
 /// What ends a session. The other party is told, as well as the connection still can.
 #[derive(Debug, thiserror::Error)]

@@ -7,12 +7,15 @@
 //! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]),
 //! memory takes over.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+#[cfg(feature = "files")]
+mod file;
+
 use std::ops::Range;
+#[cfg(feature = "files")]
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+#[cfg(feature = "files")]
+use std::time::Duration;
 
 use jaguar_plan::Plan;
 use jaguar_wire::Channel;
@@ -21,14 +24,11 @@ use crate::EngineError;
 use crate::bundle::ModelId;
 use crate::report::Progress;
 
-const MAGIC: &[u8; 8] = b"JAGHINT\x01";
-const HEADER: u64 = 8 + 32 + 32 + 32;
+#[cfg(feature = "files")]
+pub use file::FileStore;
 
 /// Responses of one block: a third of a megabyte at N = 2048.
 const BLOCK: usize = 48;
-
-/// How often a lock is tried.
-const POLL: Duration = Duration::from_millis(50);
 
 /// A run of one layer's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,11 @@ pub fn blocks(plan: &Plan) -> Vec<Block> {
 pub enum Place {
     /// In the cache folder, and nowhere else: what cannot be kept is an error, and so is a file that another process
     /// fetches.
+    #[cfg(feature = "files")]
     Folder(PathBuf),
     /// In the cache folder if that can be; else in memory, for this session and those that share it. A file that
     /// another process is fetching is waited for, but no longer than this.
+    #[cfg(feature = "files")]
     FolderOrMemory(PathBuf, Duration),
     /// In memory.
     Memory,
@@ -70,6 +72,7 @@ pub enum Place {
     Shared(SharedHint),
 }
 
+#[cfg(feature = "files")]
 impl<P: AsRef<Path>> From<P> for Place {
     fn from(folder: P) -> Self {
         Self::Folder(folder.as_ref().to_owned())
@@ -159,135 +162,6 @@ impl HintStore for MemoryStore {
     }
 }
 
-/// In a file, locked: one process fetches at a time, any number may read what is complete.
-pub struct FileStore {
-    path: PathBuf,
-    file: File,
-    /// Whether it may be written.
-    exclusive: bool,
-}
-
-impl FileStore {
-    /// Opens or begins the file, and waits up to `patience` while another process fetches; `waiting` is called if that
-    /// happens.
-    fn open(path: PathBuf, patience: Duration, waiting: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
-        let io = |e| EngineError::file("opening", &path, e);
-        let begin = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let (file, writable) = match begin() {
-            Ok(file) => (file, true),
-            // Whoever may not write can still use what is whole.
-            Err(e) => (File::open(&path).map_err(|_| io(e))?, false),
-        };
-        let deadline = Instant::now() + patience;
-        let mut told = false;
-        let exclusive = loop {
-            if writable {
-                match file.try_lock() {
-                    Ok(()) => break true,
-                    Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(e)) => return Err(EngineError::file("locking", &path, e)),
-                }
-            }
-            match file.try_lock_shared() {
-                Ok(()) => break false,
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(e)) => return Err(EngineError::file("locking", &path, e)),
-            }
-            if Instant::now() >= deadline {
-                return Err(EngineError::Hint(format!(
-                    "{} is being fetched by another process; wait for it, or give this one its own --cache",
-                    path.display()
-                )));
-            }
-            if !told {
-                let seconds = patience.as_secs_f64();
-                let text =
-                    format!("another process is fetching the hint; waiting for it, {seconds:.0} s at most");
-                waiting(&text);
-                told = true;
-            }
-            std::thread::sleep(POLL);
-        };
-        Ok(Self { path, file, exclusive })
-    }
-
-    fn error(&self, what: &'static str, e: std::io::Error) -> EngineError {
-        EngineError::file(what, &self.path, e)
-    }
-
-    /// The client's name from the header, if the file is about this model and plan (the header's first 72 bytes).
-    fn nonce(&mut self, head: &[u8]) -> Result<Option<[u8; 32]>, EngineError> {
-        let mut header = Vec::new();
-        self.file.seek(SeekFrom::Start(0)).map_err(|e| self.error("reading", e))?;
-        (&mut self.file).take(HEADER).read_to_end(&mut header).map_err(|e| self.error("reading", e))?;
-        let own = header.len() as u64 == HEADER && header.starts_with(head);
-        Ok(own.then(|| header[head.len()..].try_into().expect("32 bytes")))
-    }
-
-    /// Empties the file, and writes a header.
-    fn begin(&mut self, head: &[u8], nonce: &[u8; 32]) -> Result<(), EngineError> {
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(&[head, nonce].concat())
-        };
-        write(&mut self.file).map_err(|e| self.error("writing", e))
-    }
-
-    /// Reads the blocks until one is missing or damaged: how many there are, and how many bytes they take.
-    fn whole_blocks(&mut self, blocks: &[Block]) -> Result<(usize, u64), EngineError> {
-        self.file.seek(SeekFrom::Start(HEADER)).map_err(|e| self.error("reading", e))?;
-        let mut reader = BufReader::with_capacity(1 << 20, &self.file);
-        let mut buffer = Vec::new();
-        let (mut have, mut end) = (0, 0);
-        for block in blocks {
-            buffer.resize(block.bytes + 32, 0);
-            if reader.read_exact(&mut buffer).is_err() || !intact(&buffer) {
-                break;
-            }
-            have += 1;
-            end += buffer.len() as u64;
-        }
-        Ok((have, end))
-    }
-}
-
-impl HintStore for FileStore {
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        let write = |file: &mut File| {
-            file.seek(SeekFrom::Start(HEADER + at))?;
-            file.write_all(bytes)
-        };
-        write(&mut self.file).map_err(|e| self.error("writing", e))
-    }
-
-    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
-        let mut read = |file: &mut File| {
-            file.seek(SeekFrom::Start(HEADER + at))?;
-            file.read_exact(bytes)
-        };
-        read(&mut self.file).map_err(|e| self.error("reading", e))
-    }
-
-    fn complete(&mut self) -> Result<(), EngineError> {
-        if !self.exclusive {
-            return Ok(());
-        }
-        self.file.unlock().map_err(|e| self.error("unlocking", e))?;
-        self.file.lock_shared().map_err(|e| self.error("locking", e))
-    }
-
-    fn discard(&mut self) {
-        // Emptied first: a process that has it open keeps a file's room taken.
-        let _ = self.file.set_len(0);
-        let _ = std::fs::remove_file(&self.path);
-    }
-
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-}
-
 /// A client's hint.
 pub struct Hint {
     store: Box<dyn HintStore>,
@@ -307,6 +181,7 @@ impl Hint {
     ///
     /// # Errors
     /// When the disk fails, or another process is using the file; never for a place that may be in memory.
+    #[cfg_attr(not(feature = "files"), expect(unused_variables, reason = "only a disk gives reason to tell"))]
     pub fn open(
         place: &Place,
         model: ModelId,
@@ -315,7 +190,7 @@ impl Hint {
         progress: &mut dyn Progress,
     ) -> Result<Self, EngineError> {
         let digest = plan.hint_digest();
-        let begun = |store, have, nonce, or_memory| Self {
+        let begun = |store: Box<dyn HintStore>, have, nonce, or_memory| Self {
             store,
             blocks: blocks(plan),
             have,
@@ -325,29 +200,35 @@ impl Hint {
             or_memory,
         };
         let in_memory = || begun(Box::<MemoryStore>::default(), 0, nonce, false);
-        let (folder, patience) = match place {
-            Place::Memory => return Ok(in_memory()),
+        match place {
+            Place::Memory => Ok(in_memory()),
             Place::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
                 let have = blocks(plan).len();
-                return Ok(begun(Box::new(hint.store.clone()), have, hint.nonce, false));
+                Ok(begun(Box::new(hint.store.clone()), have, hint.nonce, false))
             }
             // Of another model: of no use here.
-            Place::Shared(_) => return Ok(in_memory()),
-            Place::Folder(folder) => (folder, None),
-            Place::FolderOrMemory(folder, patience) => (folder, Some(*patience)),
-        };
-        let opened = open_file(folder, model, plan, nonce, patience.unwrap_or_default(), progress);
-        match opened {
-            Ok((store, have, nonce)) => {
-                let mut hint = begun(Box::new(store), have, nonce, patience.is_some());
+            Place::Shared(_) => Ok(in_memory()),
+            #[cfg(feature = "files")]
+            Place::Folder(folder) => {
+                let (store, have, nonce) = file::open(folder, model, plan, nonce, Duration::ZERO, progress)?;
+                let mut hint = begun(Box::new(store), have, nonce, false);
                 hint.share_if_complete(progress)?;
                 Ok(hint)
             }
-            Err(e) if patience.is_some() => {
-                progress.warning(&without_cache(folder, &e));
-                Ok(in_memory())
+            #[cfg(feature = "files")]
+            Place::FolderOrMemory(folder, patience) => {
+                match file::open(folder, model, plan, nonce, *patience, progress) {
+                    Ok((store, have, nonce)) => {
+                        let mut hint = begun(Box::new(store), have, nonce, true);
+                        hint.share_if_complete(progress)?;
+                        Ok(hint)
+                    }
+                    Err(e) => {
+                        progress.warning(&file::without_cache(folder, &e));
+                        Ok(in_memory())
+                    }
+                }
             }
-            Err(e) => Err(e),
         }
     }
 
@@ -499,54 +380,6 @@ impl Hint {
         }
         Ok(layer)
     }
-}
-
-/// Opens the file of a hint under `cache`: the file, how many blocks are there, the client's name.
-fn open_file(
-    cache: &Path,
-    model: ModelId,
-    plan: &Plan,
-    nonce: [u8; 32],
-    patience: Duration,
-    progress: &mut dyn Progress,
-) -> Result<(FileStore, usize, [u8; 32]), EngineError> {
-    let folder = cache.join("hints");
-    if !folder.is_dir() {
-        std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
-    }
-    let path = folder.join(format!("{model}.hint"));
-    let mut store = FileStore::open(path, patience, &mut |text| progress.note(text))?;
-    let head = [&MAGIC[..], &model.0, &plan.hint_digest()].concat();
-    let nonce = match store.nonce(&head)? {
-        Some(nonce) => nonce,
-        None if store.exclusive => {
-            if let Err(e) = store.begin(&head, &nonce) {
-                store.discard();
-                return Err(e);
-            }
-            nonce
-        }
-        None => return Err(EngineError::Hint(format!("{} is in use for another plan", store.name()))),
-    };
-    let blocks = blocks(plan);
-    let (have, end) = store.whole_blocks(&blocks)?;
-    if store.exclusive {
-        store.file.set_len(HEADER + end).map_err(|e| store.error("writing", e))?;
-    } else if have < blocks.len() {
-        return Err(EngineError::Hint(format!(
-            "{} is incomplete, and may not be written or is in use by another process",
-            store.name()
-        )));
-    }
-    Ok((store, have, nonce))
-}
-
-/// What a person is told when the cache is done without.
-fn without_cache(folder: &Path, cause: &EngineError) -> String {
-    format!(
-        "the hint cannot be kept in the cache folder {} ({cause}): this run goes on with it in memory",
-        folder.display()
-    )
 }
 
 fn intact(block_and_hash: &[u8]) -> bool {
