@@ -97,11 +97,11 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
     errors, same = [], 0
     for path, answer in zip(asked, answers, strict=True):
         (want,) = session.run(None, {given.name: np.load(path)})
-        got = np.array(answer["logits"])
+        got = np.array(answer["logits"]) / answer["logit_scale"]
         errors.append(logit_error(got, want))
         same += int(got.argmax() == want.argmax())
     total = answers[-1]["cost"]
-    sent = sum(total[phase][way] for phase in ("preprocessing", "online") for way in ("up", "down"))
+    sent = sum(total[phase][way] for phase in ("preprocessing", "online") for way in ("bytes_up", "bytes_down"))
     return {"bits": bits, "error": max(errors), "same": same, "of": len(asked), "mib": sent / 2**20}
 
 

@@ -284,8 +284,9 @@ fn say_layers(report: &Report) {
 
 /// A warning with the options that would help.
 fn with_options(warning: &Warning) -> String {
-    let half =
-        |inputs| format!("with scales from half of the {inputs} calibration inputs, on the other half");
+    let half = |inputs| {
+        format!("with scales from either half of the {inputs} calibration inputs, on the other half")
+    };
     match warning {
         Warning::HeldOutOverflows { values, samples } => format!(
             "{}, {values} values leave their range: more calibration inputs, or a larger --headroom",

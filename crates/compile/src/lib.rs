@@ -169,14 +169,14 @@ pub enum Event<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// With scales from half of the samples, values of the other half leave their range.
+    /// With scales from either half of the samples, values of the other leave their range.
     HeldOutOverflows {
         /// How many values.
         values: usize,
         /// How many samples there are.
         samples: usize,
     },
-    /// With scales from half of the samples, logits of the other half are off by more than the bound.
+    /// With scales from either half of the samples, logits of the other are off by more than the bound.
     HeldOutError {
         /// What was found.
         found: Agreement,
@@ -198,7 +198,8 @@ pub enum Warning {
 
 impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let half = |samples| format!("with scales from half of the {samples} samples, on the other half");
+        let half =
+            |samples| format!("with scales from either half of the {samples} samples, on the other half");
         match self {
             Self::HeldOutOverflows { values, samples } => {
                 write!(
@@ -240,7 +241,7 @@ pub struct Compiled {
     pub report: Report,
     /// The exact integer network beside the float network, on all samples.
     pub agreement: Agreement,
-    /// An imitated private run beside it, scales from every second sample, on the others.
+    /// An imitated private run beside it, scales from either half of the samples, on the other half.
     pub held_out: Agreement,
     /// What was chosen, if reduced-precision signs were asked for.
     pub signs: Option<ReducedSigns>,
@@ -277,8 +278,8 @@ const SEED: u64 = 0x5eed;
 /// Larger values than a network has that was trained on numbers around zero.
 const RAW: f32 = 50.0;
 
-/// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Half of them are
-/// left out of the scales at first, to see how the network does on what it has not seen; the model's scales are from all.
+/// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Each half of them
+/// is tried with the scales of the other, to see how the network does on what it has not seen; the model's scales are from all.
 ///
 /// # Errors
 /// When the options or samples cannot be, the network does not fit, or the samples themselves overflow.
