@@ -20,13 +20,20 @@ ARROWS: dict[str, set[str]] = {
     "ring": set(),
     "wire": set(),
     "graph": {"semantics"},
+    "samples": {"graph"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
     "mpc": {"ot", "wire", "semantics"},
     "linear": {"rlwe", "ring", "wire", "graph"},
     "plan": {"graph", "linear", "mpc", "rlwe"},
-    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},
-    "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "engine"},
+    "bundle": {"graph", "ring"},
+    "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "compile": {"graph", "mpc", "plan", "bundle"},
+    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "terminal": set(),
+    "serve": {"wire", "engine"},
+    "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "compile", "serve", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

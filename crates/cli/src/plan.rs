@@ -9,16 +9,18 @@ use jaguar_graph::network::Network;
 use jaguar_linear::cheetah;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
-use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
-use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, Site, predict};
+use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
 use jaguar_plan::{Choices, Plan, Step};
+use jaguar_profile::{Between, When, kept};
 use jaguar_rlwe::Estimate;
+use jaguar_terminal::say;
+use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
-use crate::constants::{self, Between, Calibrate};
+use crate::notes::{tell, words};
 use crate::protocol::Protocol;
-use crate::table::{bytes, count, millis, plain, trimmed};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -28,7 +30,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
     protocol: Protocol,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
-    #[arg(long, value_parser = constants::parse_between, default_value = "loopback")]
+    #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
     /// For every choice, what else there was and what it would cost.
     #[arg(long)]
@@ -38,12 +40,12 @@ pub struct Args {
     json: bool,
     /// When to measure this machine; what a server chose before counts unless it is off.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
@@ -74,17 +76,17 @@ struct Layer<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let cache = constants::cache(args.cache.as_deref());
-    let machine = constants::machine(args.calibrate, cache.as_deref())?;
-    let site = machine.as_ref().map(|machine| site(machine, &args.link));
+    let cache = kept::cache(args.cache.as_deref());
+    let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;
+    let site = machine.as_ref().map(|machine| args.link.site(machine));
     let choices = match &site {
         None => Choices::standard(network, args.protocol.into()),
         Some(site) => {
-            let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
-            planner::choose(network, args.protocol.into(), site, kept.as_ref())?
+            let (protocol, cache) = (args.protocol.into(), cache.as_deref());
+            kept::choose(network, bundle.id(), protocol, site, cache, &mut tell)?
         }
     };
     let plan = Plan::new(network, choices)?;
@@ -101,32 +103,32 @@ pub fn run(args: &Args) -> Result<()> {
             prediction: &prediction,
             explanation: explanation.as_ref(),
         };
-        crate::say!("{}", serde_json::to_string_pretty(&planned)?);
+        say!("{}", serde_json::to_string_pretty(&planned)?);
         return Ok(());
     }
-    crate::say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
-    crate::say!(
+    say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
+    say!(
         "{}; activations {} bits, weights {} bits",
         rings(&plan),
         network.activation_bits,
         network.weight_bits
     );
     match &site {
-        None => crate::say!("seconds: not measured (jaguar calibrate)"),
-        Some(site) => crate::say!(
+        None => say!("seconds: not measured (jaguar calibrate)"),
+        Some(site) => say!(
             "{} threads a party, {}, {}",
             site.machine.threads,
             match site.placement {
                 Placement::Shared => "both parties on this machine",
                 Placement::Apart => "each party on a machine like this one",
             },
-            crate::calibrate::words(&site.link)
+            words(&site.link)
         ),
     }
-    crate::say!("\n{}\n", by_layer(network, &plan, &prediction));
-    crate::say!("{}", by_phase(&prediction));
+    say!("\n{}\n", by_layer(network, &plan, &prediction));
+    say!("{}", by_phase(&prediction));
     if args.protocol == Protocol::Cheetah {
-        crate::say!(
+        say!(
             "once per session: a key of {}",
             bytes(plan.cheetah_rings().iter().map(|l| l.key_bytes() as u64).sum())
         );
@@ -135,7 +137,7 @@ pub fn run(args: &Args) -> Result<()> {
         let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
         let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
         let sent = |c: &Cost| c.prepare_up + c.prepare_down + c.up + c.down;
-        crate::say!(
+        say!(
             "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
             bytes(sent(&exact)),
             bytes(sent(&reduced)),
@@ -180,12 +182,6 @@ fn rings(plan: &Plan) -> String {
         format!("ring N = {n}, q of {limbs} primes ({}) in {count} layers", bits(layer.security_tenths()))
     };
     plan.cheetah_rings().iter().map(ring).collect::<Vec<_>>().join("; ")
-}
-
-/// Where a plan is to run.
-pub fn site<'a>(machine: &'a Machine, between: &Between) -> Site<'a> {
-    let (link, placement) = between.on(machine);
-    Site { machine, link, placement }
 }
 
 fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
@@ -342,8 +338,8 @@ fn explain(explanation: &Explanation) {
         });
         trimmed(&table)
     };
-    crate::say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
-    crate::say!(
+    say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
+    say!(
         "\n{}\nfixed when the network is compiled (jaguar compile --activation-bits)",
         query("activations", &explanation.activations)
     );
@@ -359,7 +355,7 @@ fn explain(explanation: &Explanation) {
             }
             table.add_row(row);
         }
-        crate::say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
+        say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jaguar_graph::network::{Network, Op};
-use jaguar_plan::predict::Session;
+use jaguar_plan::predict::{Session, Site, Total, predict};
 use jaguar_plan::{Layer, Plan};
 use jaguar_wire::{Phase, Stats, Traffic};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::message::ServerCost;
 use crate::program::{Clock, Spent, label};
@@ -187,6 +187,23 @@ impl Report {
             report.rows.push(row);
         }
         report
+    }
+}
+
+/// What a plan predicts of a query, to stand beside its [`Report`].
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Predicted {
+    /// Before the input.
+    pub preprocessing: Total,
+    /// With the input.
+    pub online: Total,
+}
+
+impl Predicted {
+    /// Of the query that `report` is about; seconds only if `site` says where it ran.
+    pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
+        let p = predict(plan, &report.session, site);
+        Self { preprocessing: p.preparation, online: p.online }
     }
 }
 

@@ -19,7 +19,7 @@ use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
 use crate::EngineError;
 use crate::ahead::{Ahead, Next};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, BundleError};
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
 use crate::hint::{Hint, Place};
 use crate::message::{MAX_PROBE, Request};
@@ -666,7 +666,8 @@ fn local_failures_stay_local() {
         EngineError::file("writing", path, full),
         EngineError::Hint(format!("{} is damaged", path.display())),
         EngineError::Input("input value 12345 is outside".into()),
-        EngineError::Bundle(format!("{}: damaged", path.display())).in_layer("conv", "online"),
+        EngineError::Bundle(BundleError::Unusable(format!("{}: damaged", path.display())))
+            .in_layer("conv", "online"),
     ] {
         let told = error.for_peer();
         assert!(!told.contains("someone") && !told.contains("12345"), "{told}");
