@@ -11,7 +11,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test lint test-networks bench models torch-models toolchain
+.PHONY: help demo test lint test-networks bench models torch-models try-torchvision toolchain
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
@@ -20,7 +20,8 @@ help:
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
-	@echo 'make torch-models   export ResNet-18, ResNet-50, MobileNetV2 with random weights (downloads torch)'
+	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
+	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
 toolchain:
 	@command -v $(CARGO) >/dev/null || { \
@@ -71,5 +72,11 @@ models: $(VENV)/ready
 
 torch-models:
 	$(PYTHON) -m venv $(VENV)/torch
-	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1
-	$(VENV)/torch/bin/python tools/export_torchvision.py
+	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 \
+	  onnxscript==0.7.2 pillow==13.0.0
+	$(VENV)/torch/bin/python tools/export_torchvision.py --variants
+
+try-torchvision: toolchain
+	@test -d '$(JAGUAR_MODELS)/torchvision' || { echo 'no networks of torchvision: make torch-models' >&2; exit 1; }
+	$(CARGO) build --release --locked --package jaguar-cli
+	$(VENV)/torch/bin/python tools/try_networks.py

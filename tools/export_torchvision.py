@@ -1,7 +1,7 @@
 """Exports networks of torchvision with random weights, to try what runs and what it costs.
 
     python3 -m venv .venv/torch
-    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.5.4
+    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.7.2 pillow==13.0.0
     .venv/torch/bin/python tools/export_torchvision.py [--variants] [NAME ...]
 
 No package ships trained full-width weights of these networks. What private inference costs does not depend on
