@@ -33,8 +33,8 @@ enum What {
     Relu(relu::Args),
 }
 
-/// Measures, prints tables to standard output, and writes the files that were asked for. Some benchmarks start the running program
-/// once more as `PROGRAM bench ...`.
+/// Measures, prints tables to standard output, and writes the files that were asked for. Some benchmarks start the
+/// running program once more as `PROGRAM bench ...`.
 ///
 /// # Errors
 /// When a session or a file fails, or nothing is there to be measured.

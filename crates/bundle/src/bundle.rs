@@ -24,7 +24,8 @@ pub struct Bundle {
     id: ModelId,
 }
 
-/// The public name of a bundle. It commits to the whole model but tells nothing of it: it is keyed by the bundle's secret.
+/// The public name of a bundle. It commits to the whole model but tells nothing of it: it is keyed by the bundle's
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModelId(pub [u8; 32]);
 

@@ -1,5 +1,5 @@
-//! From a trained network and sample inputs to a compiled model: calibration, the choice of widths, reduced-precision signs, and
-//! what came of it.
+//! From a trained network and sample inputs to a compiled model: calibration, the choice of widths, reduced-precision
+//! signs, and what came of it.
 //!
 //! ```text
 //! graph   <- jaguar_graph::import::import_file(ONNX file)
@@ -7,8 +7,8 @@
 //! Compiled <- compile(graph, samples, Options)
 //! ```
 //!
-//! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is in
-//! [`Compiled`] too.
+//! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is
+//! in [`Compiled`] too.
 
 mod preprocessing;
 mod signs;
@@ -40,13 +40,14 @@ pub struct Options {
     pub image: ImageSpec,
     /// Names of the classes in the order of the outputs, or none; recorded in the model.
     pub labels: Vec<String>,
-    /// By how much logits may be off, as a part of their spread over the classes: more than 0. Widths are chosen by it; reduced
-    /// signs may use as much again.
+    /// By how much logits may be off, as a part of their spread over the classes: more than 0. Widths are chosen by it;
+    /// reduced signs may use as much again.
     pub bound: f64,
-    /// Whether activations and max-pools may leave low bits out of their comparisons where calibration finds the bound kept.
+    /// Whether activations and max-pools may leave low bits out of their comparisons where calibration finds the bound
+    /// kept.
     pub reduced_signs: bool,
-    /// Whether some samples are pictures whose pixels go to the network as they are: then it is worth a warning if the network
-    /// seems to want others.
+    /// Whether some samples are pictures whose pixels go to the network as they are: then it is worth a warning if the
+    /// network seems to want others.
     pub raw_pixels: bool,
 }
 
@@ -131,7 +132,8 @@ pub enum CompileError {
     Bound,
     /// The samples themselves leave the range.
     #[error(
-        "{values} values leave the range of {bits} bits on the samples themselves; more activation bits or more headroom are needed"
+        "{values} values leave the range of {bits} bits on the samples themselves; more activation bits or more \
+         headroom are needed"
     )]
     Overflows {
         /// How many values.
@@ -151,7 +153,8 @@ pub enum Event<'a> {
     Quantising,
     /// The narrowest of these widths is looked for.
     Trying(&'a RangeInclusive<u32>),
-    /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at all.
+    /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at
+    /// all.
     Tried(u32, Option<&'a Agreement>),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
@@ -187,7 +190,8 @@ pub enum Warning {
     },
     /// About a layer.
     Layer(quantise::Warning),
-    /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled ones.
+    /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled
+    /// ones.
     RawPixels {
         /// The range of the samples.
         seen: Option<Seen>,
@@ -210,8 +214,8 @@ impl std::fmt::Display for Warning {
             }
             Self::HeldOutError { found, samples, bound } => write!(
                 f,
-                "{}, logits are off by up to {:.2} % of their spread (the bound is {:.2} %), same class {}/{}: more bits or \
-                 more samples would help",
+                "{}, logits are off by up to {:.2} % of their spread (the bound is {:.2} %), same class {}/{}: more \
+                 bits or more samples would help",
                 half(samples),
                 100.0 * found.worst_relative_error,
                 100.0 * bound,
@@ -223,8 +227,8 @@ impl std::fmt::Display for Warning {
                 let seen = seen.map(|s| s.to_string()).unwrap_or_default();
                 write!(
                     f,
-                    "the network gets raw pixels, {seen}, and its logits reach {largest_logit:.0}: if it was trained on \
-                     scaled ones, its answers are wrong"
+                    "the network gets raw pixels, {seen}, and its logits reach {largest_logit:.0}: if it was trained \
+                     on scaled ones, its answers are wrong"
                 )
             }
         }
@@ -250,7 +254,8 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The integer network beside the float network on other inputs, tensors `[C, H, W]`; `done` hears how many are through.
+    /// The integer network beside the float network on other inputs, tensors `[C, H, W]`; `done` hears how many are
+    /// through.
     ///
     /// # Errors
     /// An input of the wrong length.
@@ -278,8 +283,9 @@ const SEED: u64 = 0x5eed;
 /// Larger values than a network has that was trained on numbers around zero.
 const RAW: f32 = 50.0;
 
-/// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Each half of them
-/// is tried with the scales of the other, to see how the network does on what it has not seen; the model's scales are from all.
+/// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Each
+/// half of them is tried with the scales of the other, to see how the network does on what it has not seen; the model's
+/// scales are from all.
 ///
 /// # Errors
 /// When the options or samples cannot be, the network does not fit, or the samples themselves overflow.
@@ -358,8 +364,8 @@ fn reduce(
     Ok(chosen)
 }
 
-/// Whether pictures most likely lack the preprocessing that the network was trained with: it does not scale them itself, and its
-/// logits are out of all proportion.
+/// Whether pictures most likely lack the preprocessing that the network was trained with: it does not scale them
+/// itself, and its logits are out of all proportion.
 fn looks_raw(network: &Network, largest_logit: f64) -> bool {
     let large = network.input.seen.is_some_and(|s| s.highest > RAW);
     network.input.affine.is_empty() && large && largest_logit > f64::from(RAW)

@@ -15,10 +15,12 @@
 //! | preprocessing | per query, before the input | p0, mask seeds, OT extension, all hashing |
 //! | online | per query | b up; the nonlinear layers' corrections both ways; the result |
 //!
-//! Features, all on by default: `client`, `server`, and `files` (hints in a cache folder; without it they are held in memory).
+//! Features, all on by default: `client`, `server`, and `files` (hints in a cache folder; without it they are held in
+//! memory).
 //!
-//! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could hold a
-//! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
+//! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could
+//! hold a query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is
+//! ever sent.
 
 // With a role or files left out, some of what both roles share is without use.
 #![cfg_attr(not(all(feature = "client", feature = "server", feature = "files")), allow(dead_code))]

@@ -1,9 +1,9 @@
 //! What this machine takes, as it was measured once: where that is kept, and when it is measured anew.
 //!
-//! In the cache folder: `machine-KERNEL-THREADS.json` holds the constants, `links/HOST_PORT.json` the link to a server, and
-//! `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay valid from
-//! one start to the next.
-//! Files that another processor, another version or an accident made are told apart and replaced.
+//! In the cache folder: `machine-KERNEL-THREADS.json` holds the constants, `links/HOST_PORT.json` the link to a server,
+//! and `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay
+//! valid from one start to the next. Files that another processor, another version or an accident made are told apart
+//! and replaced.
 
 use std::path::{Path, PathBuf};
 
@@ -103,8 +103,8 @@ fn kept_machine(path: &Path) -> Result<Option<Machine>, Unusable> {
     Ok(Some(machine))
 }
 
-/// This machine's constants, with as many threads as the current pool has; measured now if `when` says so, which takes seconds.
-/// `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
+/// This machine's constants, with as many threads as the current pool has; measured now if `when` says so, which takes
+/// seconds. `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
 ///
 /// # Errors
 /// When the machine cannot be measured: no sockets, no threads.
@@ -166,8 +166,8 @@ fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
     })
 }
 
-/// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served this
-/// model under this protocol, if the folder `cache` tells.
+/// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served
+/// this model under this protocol, if the folder `cache` tells.
 ///
 /// # Errors
 /// When the network cannot be planned.

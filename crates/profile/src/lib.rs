@@ -2,8 +2,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`measure`] | runs probes with the code that sessions run, and makes [`Machine`](jaguar_plan::machine::Machine) of their times |
-//! | [`kept`] | files in the cache folder: the machine's constants, the links to servers, what a server chose for a model |
+//! | [`measure`] | runs probes with the code that sessions run, and makes a `plan::machine::Machine` of their times |
+//! | [`kept`] | files in the cache folder: the machine's constants, links to servers, what a server chose for a model |
 //! | [`link`] | the links that can be planned for and imitated |
 //!
 //! Nothing here prints. What a person may like to know is told to the caller as a [`Note`].

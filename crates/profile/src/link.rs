@@ -98,8 +98,8 @@ impl FromStr for Between {
 }
 
 impl Between {
-    /// What a client sees between itself and the server at `address`: the imitated link if there is one, else this machine, else
-    /// what was measured before and kept in the folder `cache`.
+    /// What a client sees between itself and the server at `address`: the imitated link if there is one, else this
+    /// machine, else what was measured before and kept in the folder `cache`.
     pub fn to(cache: Option<&Path>, address: &str, imitated: Option<Imitated>) -> Option<Self> {
         let here = || address.to_socket_addrs().is_ok_and(|mut all| all.all(|a| a.ip().is_loopback()));
         match imitated {
@@ -109,7 +109,8 @@ impl Between {
         }
     }
 
-    /// Where a plan is to run: on this machine, and over this link. Imitated links run between two processes of one machine.
+    /// Where a plan is to run: on this machine, and over this link. Imitated links run between two processes of one
+    /// machine.
     pub fn site<'a>(&self, machine: &'a Machine) -> Site<'a> {
         let (link, placement) = match self {
             Self::Loopback => (machine.loopback, Placement::Shared),

@@ -1,9 +1,9 @@
 //! Measures the constants of the cost model, with the code that sessions run.
 //!
-//! Nothing is timed that a session would not do: single linear layers of a few shapes, both roles one after the other, on one
-//! thread; nonlinear layers between two threads over TCP on loopback, with real correlated OTs. From the times of whole steps
-//! the constants follow by small systems of equations (each probe is dominated by the one that it is for). Every probe runs
-//! several times and the least time counts: what disturbs a machine only ever adds.
+//! Nothing is timed that a session would not do: single linear layers of a few shapes, both roles one after the other,
+//! on one thread; nonlinear layers between two threads over TCP on loopback, with real correlated OTs. From the times
+//! of whole steps the constants follow by small systems of equations (each probe is dominated by the one that it is
+//! for). Every probe runs several times and the least time counts: what disturbs a machine only ever adds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ use rayon::ThreadPoolBuilder;
 
 use crate::ProfileError;
 
-/// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before anything
-/// else wants the core.
+/// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before
+/// anything else wants the core.
 const REPEATS: usize = 12;
 
 /// A slow or busy machine is content with fewer runs, once a probe has taken this long.
@@ -41,8 +41,8 @@ const LEAST_REPEATS: usize = 3;
 /// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
 
-/// Values of a nonlinear probe. COTs are made half a million at a time, and what is prepared of a real layer leaves the caches: a probe is
-/// large enough for both to count as they do there.
+/// Values of a nonlinear probe. COTs are made half a million at a time, and what is prepared of a real layer leaves the
+/// caches: a probe is large enough for both to count as they do there.
 const VALUES: usize = 1 << 18;
 
 /// Bits of the probes' weights: what `compile` makes.
@@ -378,7 +378,8 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
             Spent { preparing: f64::INFINITY, running: f64::INFINITY, both: f64::INFINITY };
             steps.len()
         ];
-        // A kind is prepared in all digits before any of it runs: as in a session, what was prepared is no longer in the caches.
+        // A kind is prepared in all digits before any of it runs: as in a session, what was prepared is no longer in
+        // the caches.
         let kinds = || (0..steps.len()).step_by(DIGITS.len()).map(|at| at..at + DIGITS.len());
         for kind in (0..ROUNDS).flat_map(|_| kinds()) {
             let (steps, least) = (&steps[kind.clone()], &mut least[kind]);

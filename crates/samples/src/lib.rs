@@ -1,7 +1,7 @@
 //! Inputs of networks from files: pictures and `.npy` tensors, single ones and those in folders.
 //!
-//! A client needs this and so does whoever compiles a network; neither needs the other. Whatever a file holds, reading it ends in
-//! a [`Source`] or in an error, and takes memory as the file has bytes, not as it claims.
+//! A client needs this and so does whoever compiles a network; neither needs the other. Whatever a file holds, reading
+//! it ends in a [`Source`] or in an error, and takes memory as the file has bytes, not as it claims.
 //!
 //! ```no_run
 //! # fn query(network: &jaguar_graph::network::Network) -> Result<(), Box<dyn std::error::Error>> {

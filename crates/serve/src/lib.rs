@@ -1,4 +1,5 @@
-//! A server on a TCP port: it accepts connections, limits how many it takes, and serves each client in a thread of its own.
+//! A server on a TCP port: it accepts connections, limits how many it takes, and serves each client in a thread of its
+//! own.
 //!
 //! Nothing here prints. What happens is told as an [`Event`], from whichever thread it happens in.
 //!
@@ -114,7 +115,8 @@ impl Server {
         hear: impl Fn(Event<'_>) + Send + Sync + 'static,
     ) -> io::Result<std::convert::Infallible> {
         let hear: Arc<Hear> = Arc::new(hear);
-        // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer at hand.
+        // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer
+        // at hand.
         let (service, told) = (self.service.clone(), hear.clone());
         Builder::new().name("model".into()).spawn(move || {
             let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What the command and the benchmarks share as programs for people: lines on standard output, tables, and the options that
-//! several of them have.
+//! What the command and the benchmarks share as programs for people: lines on standard output, tables, and the options
+//! that several of them have.
 
 pub mod table;
 

@@ -1,7 +1,7 @@
 //! The transport over any [`ByteStream`]: framed chunks, signs of life, and an orderly end.
 //!
-//! A connection begins with a greeting (`greeting.rs`); then come frames (`frame.rs`): data, keep-alives (sent when nothing else
-//! was for [`Options::keep_alive`]), and at the end an abort, if there is one.
+//! A connection begins with a greeting (`greeting.rs`); then come frames (`frame.rs`): data, keep-alives (sent when
+//! nothing else was for [`Options::keep_alive`]), and at the end an abort, if there is one.
 //!
 //! **Threads.** A connection has a writer and a reader thread with a queue each, bounded by
 //! [`Options::queue`] bytes. So `send` does not wait for the peer, data arrives while this side computes, and

@@ -1,8 +1,8 @@
 //! The greeting: who connects says that it is a Jaguar, and of which wire version; who accepts answers alike.
 //!
-//! The connecting side sends 16 bytes of text with the wire version, the accepting side answers with its own. Whoever is no
-//! Jaguar (a browser, a TLS client, a port scanner) is recognised by its first bytes, or within a given time when it sends none,
-//! and is told so in its own terms if it speaks HTTP.
+//! The connecting side sends 16 bytes of text with the wire version, the accepting side answers with its own. Whoever
+//! is no Jaguar (a browser, a TLS client, a port scanner) is recognised by its first bytes, or within a given time when
+//! it sends none, and is told so in its own terms if it speaks HTTP.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;

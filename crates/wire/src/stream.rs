@@ -6,14 +6,15 @@ use std::time::Duration;
 
 /// A connection that carries bytes in order, both ways: TCP, or what runs on it.
 ///
-/// Two threads use it at once, one reads and one writes: neither may keep the other waiting. (What has one state for both
-/// directions, as TLS has, locks it for as long as it computes, not while it waits for the network.)
+/// Two threads use it at once, one reads and one writes: neither may keep the other waiting. (What has one state for
+/// both directions, as TLS has, locks it for as long as it computes, not while it waits for the network.)
 pub trait ByteStream: Send + Sync {
-    /// Reads what has come, up to `buf.len()` bytes, and waits for the first of them. 0 says that the peer's direction has ended.
+    /// Reads what has come, up to `buf.len()` bytes, and waits for the first of them. 0 says that the peer's direction
+    /// has ended.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] or [`ErrorKind::TimedOut`] when nothing came within the timeout: the stream is as it was.
-    /// Others when the connection is gone.
+    /// [`ErrorKind::WouldBlock`] or [`ErrorKind::TimedOut`] when nothing came within the timeout: the stream is as it
+    /// was. Others when the connection is gone.
     fn read(&self, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Writes some of `parts`, one after the other, and says how many bytes. 0 says that the peer takes nothing more.
@@ -34,7 +35,8 @@ pub trait ByteStream: Send + Sync {
     /// When the system refuses.
     fn set_write_timeout(&self, timeout: Duration) -> io::Result<()>;
 
-    /// Ends one direction, or both: the peer sees the end behind all that was written, and a read that waits here returns.
+    /// Ends one direction, or both: the peer sees the end behind all that was written, and a read that waits here
+    /// returns.
     ///
     /// # Errors
     /// When the connection is gone already.

@@ -116,8 +116,8 @@ impl Tcp {
     }
 }
 
-/// Rounds count, not packets: a small frame must leave at once. The buffers are left to the kernel, which grows them as the link
-/// deserves unless a fixed size is asked for.
+/// Rounds count, not packets: a small frame must leave at once. The buffers are left to the kernel, which grows them as
+/// the link deserves unless a fixed size is asked for.
 fn set_up(socket: &TcpStream, peer: &str) -> Result<(), WireError> {
     let set = socket.set_nodelay(true);
     set.map_err(|e| io_error(format!("setting up the connection with {peer}"), e))

@@ -1,8 +1,9 @@
 //! The hint: what a client fetches once per model and keeps, on its disk where it can.
 //!
-//! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan: a layer's blocks when the first query
-//! prepares that layer (or all at once, for a client that asks for no query). A download that was cut off goes on at the first
-//! block that is missing or damaged. The file names model and plan, so that it is never used with another.
+//! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan: a layer's blocks when the
+//! first query prepares that layer (or all at once, for a client that asks for no query). A download that was cut off
+//! goes on at the first block that is missing or damaged. The file names model and plan, so that it is never used with
+//! another.
 //!
 //! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]),
 //! memory takes over.
