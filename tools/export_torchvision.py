@@ -67,7 +67,6 @@ NETWORKS = [
     Network("googlenet", 224, NO_HEADS),
     Network("inception_v3", 96, NO_HEADS),
     Network("inception_v3", 299, NO_HEADS),
-    Network("vgg16_bn", 32),
     Network("vgg16_bn", 224),
 ]
 # What the benchmarks and the tests of whole networks take, under the names by which they do.

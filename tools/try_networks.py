@@ -97,7 +97,7 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
     errors, same = [], 0
     for path, answer in zip(asked, answers, strict=True):
         (want,) = session.run(None, {given.name: np.load(path)})
-        got = np.array(answer["logits"])
+        got = np.array(answer["logits"]) / answer["logit_scale"]
         errors.append(logit_error(got, want))
         same += int(got.argmax() == want.argmax())
     total = answers[-1]["cost"]

@@ -389,7 +389,8 @@ fn say_width(bits: u32, found: Option<&Agreement>) {
 
 /// Says so where inputs that the scales were not made from come out worse than they should.
 fn warn_of_held_out(found: &Agreement, inputs: usize, bound: f64) {
-    let left_out = format!("with scales from half of the {inputs} calibration inputs, on the other half");
+    let left_out =
+        format!("with scales from either half of the {inputs} calibration inputs, on the other half");
     if found.overflows > 0 {
         eprintln!(
             "warning: {left_out}, {} values leave their range: more calibration inputs, or a larger --headroom",

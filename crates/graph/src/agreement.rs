@@ -42,6 +42,24 @@ pub struct Agreement {
     pub classes: Vec<(usize, usize)>,
 }
 
+impl Agreement {
+    /// Of both lists of images together.
+    #[must_use]
+    pub fn and(mut self, other: &Agreement) -> Agreement {
+        let (a, b) = (self.images as f64, other.images as f64);
+        self.mean_error = (self.mean_error * a + other.mean_error * b) / (a + b).max(1.0);
+        self.images += other.images;
+        self.same_class += other.same_class;
+        self.max_error = self.max_error.max(other.max_error);
+        self.largest_logit = self.largest_logit.max(other.largest_logit);
+        self.worst_relative_error = self.worst_relative_error.max(other.worst_relative_error);
+        self.overflows += other.overflows;
+        self.tight += other.tight;
+        self.classes.extend_from_slice(&other.classes);
+        self
+    }
+}
+
 /// Runs both on each image tensor (as [`crate::image_input::tensor`] makes it), the integer network exactly.
 ///
 /// # Errors

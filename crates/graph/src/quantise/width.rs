@@ -1,8 +1,8 @@
 //! Does the integer network hold on inputs that its scales were not made from, and how many activation bits does that take?
 //!
 //! Every second sample is left out: scales come from the others, and an imitated private run, rounding by chance included,
-//! is compared with the float network on those that were left out. So what is measured is what new inputs will meet. The
-//! network that is handed on has its scales from all samples.
+//! is compared with the float network on those that were left out; then the other way round. So what is measured is what new
+//! inputs will meet. The network that is handed on has its scales from all samples.
 //!
 //! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of shares
 //! a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width is good if no
@@ -20,12 +20,11 @@ use crate::network::Model;
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
     graph: &'a Graph,
-    /// Those with an even index.
-    kept: ChannelRanges,
-    /// All of them.
+    /// Two parts: ranges, and the samples that are tried with them, which are the other part's. One part if there is only one
+    /// sample, which then has to do for both.
+    parts: Vec<(ChannelRanges, Vec<Vec<f32>>)>,
+    /// Of all samples.
     all: ChannelRanges,
-    /// Those with an odd index; the only one if there is only one.
-    left_out: Vec<Vec<f32>>,
 }
 
 impl<'a> Samples<'a> {
@@ -38,8 +37,9 @@ impl<'a> Samples<'a> {
         images: &[Vec<f32>],
         done: &mut dyn FnMut(usize),
     ) -> Result<Self, QuantiseError> {
-        let (mut kept, mut all): (Option<ChannelRanges>, Option<ChannelRanges>) = (None, None);
-        let mut left_out = Vec::with_capacity(images.len() / 2 + 1);
+        let mut all: Option<ChannelRanges> = None;
+        let mut ranges: [Option<ChannelRanges>; 2] = [None, None];
+        let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
         for (index, image) in images.iter().enumerate() {
             let one = measure(graph, std::slice::from_ref(image)).map_err(|error| match error {
                 QuantiseError::Image { found, expected, .. } => {
@@ -48,16 +48,14 @@ impl<'a> Samples<'a> {
                 other => other,
             })?;
             join(&mut all, &one);
-            if index % 2 == 0 {
-                join(&mut kept, &one);
-            }
-            if index % 2 == 1 || images.len() == 1 {
-                left_out.push(image.clone());
-            }
+            join(&mut ranges[index % 2], &one);
+            let other = if images.len() == 1 { 0 } else { 1 - index % 2 };
+            others[other].push(image.clone());
             done(index + 1);
         }
-        let (Some(kept), Some(all)) = (kept, all) else { return Err(QuantiseError::NoImages) };
-        Ok(Self { graph, kept, all, left_out })
+        let Some(all) = all else { return Err(QuantiseError::NoImages) };
+        let parts = ranges.into_iter().zip(others).filter_map(|(ranges, others)| Some((ranges?, others)));
+        Ok(Self { graph, parts: parts.collect(), all })
     }
 
     /// The integer network, its scales from all samples.
@@ -74,9 +72,14 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`super::calibrate`].
     pub fn held_out(&self, options: &Options) -> Result<Agreement, QuantiseError> {
-        let (model, _) = quantise(self.graph, &self.kept, options)?;
-        Ok(private_agreement(self.graph, &model, &self.left_out, SEED)
-            .expect("`measure` has run on these images"))
+        let mut found: Option<Agreement> = None;
+        for (ranges, others) in &self.parts {
+            let (model, _) = quantise(self.graph, ranges, options)?;
+            let one = private_agreement(self.graph, &model, others, SEED);
+            let one = one.expect("`measure` has run on these images");
+            found = Some(found.map_or(one.clone(), |found| found.and(&one)));
+        }
+        Ok(found.expect("there are samples"))
     }
 }
 
