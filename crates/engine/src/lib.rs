@@ -21,7 +21,6 @@
 pub mod ahead;
 pub mod bundle;
 pub mod calibrate;
-mod cheetah;
 pub mod client;
 pub mod files;
 pub mod hint;
@@ -36,6 +35,7 @@ pub mod verify;
 
 use std::path::Path;
 
+use jaguar_linear::backend::BackendError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
@@ -97,6 +97,15 @@ pub enum EngineError {
         /// The operating system's word.
         source: std::io::Error,
     },
+}
+
+impl From<BackendError> for EngineError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Wire(error) => Self::Wire(error),
+            other => Self::PeerMisbehaved(other.to_string()),
+        }
+    }
 }
 
 impl EngineError {

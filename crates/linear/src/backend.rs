@@ -154,6 +154,11 @@ pub trait Layer: Debug + Send + Sync {
     /// Every figure that both parties must have alike, and that a hint was made for.
     fn absorb(&self) -> Vec<u64>;
 
+    /// Whether the client knows its share of the output before the input.
+    fn output_known_early(&self) -> bool {
+        false
+    }
+
     /// How many parts the hint has, and the bytes of each: parts are made and kept one by one.
     fn hint_parts(&self) -> (usize, usize) {
         (0, 0)

@@ -156,6 +156,10 @@ impl backend::Layer for Layer {
         self.facts()
     }
 
+    fn output_known_early(&self) -> bool {
+        true
+    }
+
     fn hint_parts(&self) -> (usize, usize) {
         (self.layout.responses(), self.hint_response_bytes())
     }
