@@ -40,6 +40,8 @@ lint: toolchain
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-engine --no-default-features --features server --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if command -v cargo-deny >/dev/null; then \
 	  $(CARGO) deny --locked check --hide-inclusion-graph licenses bans sources; \

@@ -16,17 +16,24 @@ PREFIX = "jaguar-"
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
-    "bracket": set(),
+    "semantics": set(),
     "ring": set(),
     "wire": set(),
-    "graph": {"bracket"},
+    "graph": {"semantics"},
+    "samples": {"graph"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
-    "mpc": {"ot", "wire", "bracket"},
+    "mpc": {"ot", "wire", "semantics"},
     "linear": {"rlwe", "ring", "wire", "graph"},
     "plan": {"graph", "linear", "mpc", "rlwe"},
-    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan"},
-    "cli": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "engine"},
+    "bundle": {"graph", "ring"},
+    "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "compile": {"graph", "mpc", "plan", "bundle"},
+    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "terminal": set(),
+    "serve": {"wire", "engine"},
+    "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "compile", "serve", "bench", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

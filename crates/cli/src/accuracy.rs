@@ -11,15 +11,16 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{Model, argmax};
 use jaguar_graph::reference;
-use jaguar_plan::Choices;
+use jaguar_plan::{BackendId, Choices};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::picture::{self, Axes};
-use crate::predict::at_least_one;
+use crate::notes::{in_one_line, name_skipped};
 use crate::progress::Phases;
-use crate::protocol::Protocol;
-use crate::table::{plain, trimmed};
+use crate::protocol;
+use jaguar_samples::{self as samples, Axes};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,10 +38,10 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     private: usize,
     /// An answer counts if the right class is among so many of the first (default: 1,5).
-    #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(long, value_delimiter = ',', value_parser = jaguar_terminal::at_least_one)]
     top: Vec<usize>,
     /// Take only so many of the pictures, evenly spread over them.
-    #[arg(long, value_parser = at_least_one, value_name = "N")]
+    #[arg(long, value_parser = jaguar_terminal::at_least_one, value_name = "N")]
     limit: Option<usize>,
     /// As for `compile`, for --float.
     #[arg(long, value_delimiter = ',', requires = "float")]
@@ -48,14 +49,14 @@ pub struct Args {
     /// As for `compile`, for --float.
     #[arg(long, value_delimiter = ',', requires = "float")]
     output_name: Vec<String>,
-    /// The protocol of the private runs.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers in the private runs.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
@@ -126,7 +127,7 @@ struct Answer {
 const AT_ONCE: usize = 4;
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let model = &bundle.model;
     let classes: usize = model.network.nodes.last().map_or(0, |n| n.shape.iter().product());
@@ -168,7 +169,7 @@ pub fn run(args: &Args) -> Result<()> {
                 }
                 Err(e) => {
                     failed += 1;
-                    eprintln!("error: {}", crate::in_one_line(&e));
+                    eprintln!("error: {}", in_one_line(e.as_ref()));
                 }
             }
         }
@@ -192,7 +193,7 @@ pub fn run(args: &Args) -> Result<()> {
         private: private.map(|p| Found::new(&p, &on_those, &tops)),
     };
     if args.json {
-        crate::say!("{}", serde_json::to_string(&answer)?);
+        say!("{}", serde_json::to_string(&answer)?);
     } else {
         show(&answer, &tops);
     }
@@ -201,7 +202,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn show(answer: &Answer, tops: &[usize]) {
-    crate::say!("model {}, {} classes, labels by {}", answer.model, answer.classes, answer.labels_by);
+    say!("model {}, {} classes, labels by {}", answer.model, answer.classes, answer.labels_by);
     let names: Vec<String> = tops.iter().map(|k| format!("top-{k}")).collect();
     let mut header = vec!["", "pictures"];
     header.extend(names.iter().map(String::as_str));
@@ -219,7 +220,7 @@ fn show(answer: &Answer, tops: &[usize]) {
         row.push(format!("{:.2} %", 100.0 * found.same_class_as_integer));
         table.add_row(row);
     }
-    crate::say!("{}", trimmed(&table));
+    say!("{}", trimmed(&table));
 }
 
 /// The k of top-k: as asked for, or 1 and 5 as far as they make sense.
@@ -267,7 +268,7 @@ struct Run {
 
 fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run> {
     let Labelled { path, class } = labelled;
-    let source = picture::open(path)?;
+    let source = samples::open(path)?;
     let at = || path.display().to_string();
     let input = source.input(&model.network).with_context(at)?;
     let warning = input.warning.map(|w| format!("{}: {w}", path.display()));
@@ -297,9 +298,9 @@ fn private(
     // It is read once more: a run takes it with it.
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(picture::open(path)?.input(network)?.integers);
+    let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(samples::open(path)?.input(network)?.integers);
     let inputs = sample.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let choices = Choices::standard(network, args.protocol.into());
+    let choices = Choices::among(network, &args.backends)?;
     phases.begin(format!("private runs of {} samples", inputs.len()));
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-accuracy-{}", std::process::id()));
@@ -365,7 +366,9 @@ fn by_folder(data: &Path, labels: &[String], classes: usize) -> Result<(Vec<Labe
     };
     let mut all = Vec::new();
     for ((_, folder), class) in folders.iter().zip(of_folder) {
-        all.extend(picture::folder(folder)?.into_iter().map(|path| Labelled { path, class }));
+        let found = samples::folder::folder(folder)?;
+        name_skipped(&found);
+        all.extend(found.files.into_iter().map(|path| Labelled { path, class }));
     }
     Ok((all, by))
 }

@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar_profile::{Imitated, When, kept, link};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
-use crate::constants::{self, Calibrate};
-use crate::link;
-use crate::table::{plain, trimmed};
+use crate::notes::{tell, words};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,14 +20,14 @@ pub struct Args {
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// Measure the link to this server too, and keep it for what is said to it later.
     #[arg(long, value_name = "HOST:PORT")]
     link_to: Option<String>,
     /// Imitate a slower link to it (the server must too).
     #[arg(long, value_enum, requires = "link_to")]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// Also write the link to this file, for `jaguar plan --link FILE`.
     #[arg(long, requires = "link_to")]
     out: Option<PathBuf>,
@@ -43,9 +44,9 @@ struct Measured<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
-    let cache = constants::cache(args.cache.as_deref());
-    let Some(machine) = constants::machine(Calibrate::Anew, cache.as_deref())? else { return Ok(()) };
+    jaguar_terminal::set_threads(args.threads)?;
+    let cache = kept::cache(args.cache.as_deref());
+    let Some(machine) = kept::machine(When::Anew, cache.as_deref(), &mut tell)? else { return Ok(()) };
     let measured = match &args.link_to {
         None => None,
         Some(server) => {
@@ -56,33 +57,28 @@ pub fn run(args: &Args) -> Result<()> {
             ready.leave()?;
             // An imitated link says nothing of the real one.
             if args.link.is_none() {
-                constants::keep_link(&cache, server, link)?;
+                kept::keep_link(&cache, server, link)?;
             }
             if let Some(path) = &args.out {
-                constants::write_link(path, link)?;
+                kept::write_link(path, link)?;
             }
             Some(link)
         }
     };
     if args.json {
         let figures = Measured { machine: &machine, link: measured };
-        crate::say!("{}", serde_json::to_string_pretty(&figures)?);
+        say!("{}", serde_json::to_string_pretty(&figures)?);
         return Ok(());
     }
     show(&machine);
     if let (Some(server), Some(measured)) = (&args.link_to, &measured) {
-        crate::say!("{server}: {}", words(measured));
+        say!("{server}: {}", words(measured));
     }
     Ok(())
 }
 
 fn show(machine: &Machine) {
-    crate::say!(
-        "{}, {} threads ({:.2} times one on linear layers)",
-        machine.cpu,
-        machine.threads,
-        machine.speedup
-    );
+    say!("{}, {} threads ({:.2} times one on linear layers)", machine.cpu, machine.threads, machine.speedup);
     let mut rings = plain(
         &[
             "ring",
@@ -119,7 +115,7 @@ fn show(machine: &Machine) {
             rate(r.online.grouped),
         ]);
     }
-    crate::say!("\n{}\n", trimmed(&rings));
+    say!("\n{}\n", trimmed(&rings));
     let mut nonlinear = plain(
         &["nonlinear", "digits", "a COT ns: sent", "received", "a byte online ns: client", "server", "both"],
         1,
@@ -141,11 +137,6 @@ fn show(machine: &Machine) {
             ]);
         }
     }
-    crate::say!("{}\n", trimmed(&nonlinear));
-    crate::say!("loopback: {}", words(&machine.loopback));
-}
-
-/// A link in words.
-pub fn words(link: &Link) -> String {
-    format!("{:.0} MB/s, {:.2} ms round trip", link.bytes_per_second * 1e-6, link.round_trip * 1e3)
+    say!("{}\n", trimmed(&nonlinear));
+    say!("loopback: {}", words(&machine.loopback));
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jaguar_engine::hint::Place;
+use jaguar_profile::Imitated;
+use jaguar_terminal::say;
+use jaguar_terminal::table::bytes;
 
-use crate::link;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
-use crate::table::bytes;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,7 +21,7 @@ pub struct Args {
     cache: Option<PathBuf>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -36,11 +37,11 @@ pub fn run(args: &Args) -> Result<()> {
     bars.finish();
     ready.leave()?;
     if total == 0 {
-        crate::say!("{model} needs no hint under the server's protocol");
+        say!("{model} needs no hint under the server's protocol");
     } else if there == total {
-        crate::say!("the hint of {model} was there: {}", bytes(total));
+        say!("the hint of {model} was there: {}", bytes(total));
     } else {
-        crate::say!("fetched the hint of {model}: {} of {}", bytes(total - there), bytes(total));
+        say!("fetched the hint of {model}: {} of {}", bytes(total - there), bytes(total));
     }
     Ok(())
 }

@@ -6,29 +6,30 @@ use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::{caveat, describe};
 use jaguar_graph::network::Network;
-use jaguar_linear::cheetah;
+use jaguar_linear::backend::Planned as PlannedLayer;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
-use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
-use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, Site, predict};
-use jaguar_plan::{Choices, Plan, Step};
-use jaguar_rlwe::Estimate;
+use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
+use jaguar_plan::{BackendId, Choices, Plan, Step};
+use jaguar_profile::{Between, When, kept};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
-use crate::constants::{self, Between, Calibrate};
-use crate::protocol::Protocol;
-use crate::table::{bytes, count, millis, plain, trimmed};
+use crate::notes::{tell, words};
+use crate::protocol;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// The compiled model.
     model: PathBuf,
-    /// The protocol.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
-    #[arg(long, value_parser = constants::parse_between, default_value = "loopback")]
+    #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
     /// For every choice, what else there was and what it would cost.
     #[arg(long)]
@@ -38,12 +39,12 @@ pub struct Args {
     json: bool,
     /// When to measure this machine; what a server chose before counts unless it is off.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
@@ -74,18 +75,15 @@ struct Layer<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let network = &bundle.model.network;
-    let cache = constants::cache(args.cache.as_deref());
-    let machine = constants::machine(args.calibrate, cache.as_deref())?;
-    let site = machine.as_ref().map(|machine| site(machine, &args.link));
+    let cache = kept::cache(args.cache.as_deref());
+    let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;
+    let site = machine.as_ref().map(|machine| args.link.site(machine));
     let choices = match &site {
-        None => Choices::standard(network, args.protocol.into()),
-        Some(site) => {
-            let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
-            planner::choose(network, args.protocol.into(), site, kept.as_ref())?
-        }
+        None => Choices::among(network, &args.backends)?,
+        Some(site) => kept::choose(network, bundle.id(), &args.backends, site, cache.as_deref(), &mut tell)?,
     };
     let plan = Plan::new(network, choices)?;
     let prediction = predict(&plan, &Session::default(), site.as_ref());
@@ -101,41 +99,39 @@ pub fn run(args: &Args) -> Result<()> {
             prediction: &prediction,
             explanation: explanation.as_ref(),
         };
-        crate::say!("{}", serde_json::to_string_pretty(&planned)?);
+        say!("{}", serde_json::to_string_pretty(&planned)?);
         return Ok(());
     }
-    crate::say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
-    crate::say!(
+    say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.names(network));
+    say!(
         "{}; activations {} bits, weights {} bits",
         rings(&plan),
         network.activation_bits,
         network.weight_bits
     );
     match &site {
-        None => crate::say!("seconds: not measured (jaguar calibrate)"),
-        Some(site) => crate::say!(
+        None => say!("seconds: not measured (jaguar calibrate)"),
+        Some(site) => say!(
             "{} threads a party, {}, {}",
             site.machine.threads,
             match site.placement {
                 Placement::Shared => "both parties on this machine",
                 Placement::Apart => "each party on a machine like this one",
             },
-            crate::calibrate::words(&site.link)
+            words(&site.link)
         ),
     }
-    crate::say!("\n{}\n", by_layer(network, &plan, &prediction));
-    crate::say!("{}", by_phase(&prediction));
-    if args.protocol == Protocol::Cheetah {
-        crate::say!(
-            "once per session: a key of {}",
-            bytes(plan.cheetah_rings().iter().map(|l| l.key_bytes() as u64).sum())
-        );
+    say!("\n{}\n", by_layer(network, &plan, &prediction));
+    say!("{}", by_phase(&prediction));
+    let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
+    if keys > 0 {
+        say!("once per session: a key of {}", bytes(keys as u64));
     }
     if let Some(caveat) = caveat(network) {
         let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
         let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
         let sent = |c: &Cost| c.prepare_up + c.prepare_down + c.up + c.down;
-        crate::say!(
+        say!(
             "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
             bytes(sent(&exact)),
             bytes(sent(&reduced)),
@@ -161,31 +157,7 @@ fn with_exact_signs(network: &Network) -> Network {
 
 /// The rings of the linear layers and their security.
 fn rings(plan: &Plan) -> String {
-    let bits = |tenths: u32| format!("{:.1} bits of security", f64::from(tenths) / 10.0);
-    if plan.choices.protocol == jaguar_plan::Protocol::Jaguar {
-        let security = match plan.params.estimate() {
-            Estimate::TenthsOfBits(tenths) => bits(tenths),
-            Estimate::Insecure => "insecure".into(),
-        };
-        return format!(
-            "ring N = {}, q = 2^{} ({security})",
-            plan.params.ring_dim(),
-            plan.params.modulus_bits()
-        );
-    }
-    let ring = |layer: &&cheetah::Layer| {
-        let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
-        let count =
-            plan.layers().filter_map(jaguar_plan::Layer::cheetah).filter(|l| l.limbs() == limbs).count();
-        format!("ring N = {n}, q of {limbs} primes ({}) in {count} layers", bits(layer.security_tenths()))
-    };
-    plan.cheetah_rings().iter().map(ring).collect::<Vec<_>>().join("; ")
-}
-
-/// Where a plan is to run.
-pub fn site<'a>(machine: &'a Machine, between: &Between) -> Site<'a> {
-    let (link, placement) = between.on(machine);
-    Site { machine, link, placement }
+    plan.backends.iter().map(|layers| layers.describe()).collect::<Vec<_>>().join("; ")
 }
 
 fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
@@ -195,10 +167,10 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             name: &node.name,
             operation: describe(&node.op),
             shape: node.shape,
-            tiles: layer.map_or(0, |l| l.tiles()),
-            maps_per_ciphertext: layer.map_or(0, |l| l.maps_per_ciphertext()),
-            ciphertexts: layer.map_or(0, |l| l.ciphertexts()),
-            responses: layer.map_or(0, |l| l.responses()),
+            tiles: layer.map_or(0, |l| l.geometry().tiles),
+            maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),
+            ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
+            responses: layer.map_or(0, |l| l.geometry().responses),
             cots: step.cost.cots_from_client + step.cost.cots_from_server,
             noise_ulps: layer.map(|l| l.noise_ulps()),
         }
@@ -237,8 +209,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         let cost = &prediction.nodes[id];
         let none = || "-".to_owned();
         let layer = step.layer.as_ref();
-        let of_layer = |f: &dyn Fn(&jaguar_plan::Layer) -> String| layer.map_or_else(none, f);
-        let choice = if layer.is_some_and(|l| l.jaguar().is_some() && l.maps_per_ciphertext() > 1) {
+        let of_layer = |f: &dyn Fn(&PlannedLayer) -> String| layer.map_or_else(none, f);
+        let choice = if layer
+            .is_some_and(|l| l.geometry().packing_distance.is_some() && l.geometry().maps_per_ciphertext > 1)
+        {
             match plan.choices.packings[id] {
                 Packing::PowerOfTwo => "power of two".into(),
                 Packing::Tight => "tight".into(),
@@ -262,10 +236,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
                 (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
                 (None, None) => step.ring.to_string(),
             },
-            of_layer(&|l| l.tiles().to_string()),
-            of_layer(&|l| l.maps_per_ciphertext().to_string()),
-            of_layer(&|l| l.ciphertexts().to_string()),
-            of_layer(&|l| l.responses().to_string()),
+            of_layer(&|l| l.geometry().tiles.to_string()),
+            of_layer(&|l| l.geometry().maps_per_ciphertext.to_string()),
+            of_layer(&|l| l.geometry().ciphertexts.to_string()),
+            of_layer(&|l| l.geometry().responses.to_string()),
             bytes(cost.hint_bytes),
             bytes(cost.preparation.bytes_up + cost.online.bytes_up),
             bytes(cost.preparation.bytes_down + cost.online.bytes_down),
@@ -342,8 +316,8 @@ fn explain(explanation: &Explanation) {
         });
         trimmed(&table)
     };
-    crate::say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
-    crate::say!(
+    say!("\n{}\n{}", query("ring", &explanation.rings), explanation.ring_reason);
+    say!(
         "\n{}\nfixed when the network is compiled (jaguar compile --activation-bits)",
         query("activations", &explanation.activations)
     );
@@ -359,7 +333,7 @@ fn explain(explanation: &Explanation) {
             }
             table.add_row(row);
         }
-        crate::say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
+        say!("\n{}: {}\n{}\n{}", decision.name, decision.about, trimmed(&table), decision.reason);
     }
 }
 

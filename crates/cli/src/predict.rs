@@ -6,21 +6,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
+use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
-use jaguar_engine::report::{NoProgress, Progress, Report, caveat};
-use jaguar_graph::network::{Finish, Network, softmax};
-use jaguar_plan::Plan;
-use jaguar_plan::predict::{Site, Total, predict};
+use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
+use jaguar_graph::network::Network;
+use jaguar_profile::{Between, Imitated, kept, link};
+use jaguar_samples::{self as samples, Input, Source};
+use jaguar_terminal::say;
+use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::{Options, Tcp};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::constants;
-use crate::link;
-use crate::picture::{self, Input, Source};
-use crate::plan;
+use crate::costs;
+use crate::notes::{collect, in_one_line};
 use crate::progress::Bars;
-use crate::table;
 use crate::trace::Trace;
 
 #[derive(clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "cache")]
     no_cache: bool,
     /// How many classes to show.
-    #[arg(long, default_value_t = 5, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
     top: usize,
     /// Print what each layer and each phase cost, beside what was predicted.
     #[arg(long)]
@@ -57,19 +57,10 @@ pub struct Args {
     ahead: Option<u8>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
-}
-
-/// A count, for the command line.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("at least 1".into()),
-        Ok(n) => Ok(n),
-        Err(_) => Err("a number is needed".into()),
-    }
 }
 
 #[derive(Serialize)]
@@ -86,7 +77,7 @@ struct Answer<'a> {
     logit_scale: f64,
     /// The model's outputs as real numbers, with what it ends in (softmax, sigmoid) applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    outputs: Vec<Output<'a>>,
+    outputs: Vec<Output>,
     label: usize,
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
@@ -95,40 +86,9 @@ struct Answer<'a> {
     predicted: Predicted,
 }
 
-/// Predicted totals, to stand beside the measured ones.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Predicted {
-    pub preprocessing: Total,
-    pub online: Total,
-}
-
-impl Predicted {
-    /// Of the query that `report` is about.
-    pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
-        let p = predict(plan, &report.session, site);
-        Self { preprocessing: p.preparation, online: p.online }
-    }
-}
-
-#[derive(Serialize)]
-struct Output<'a> {
-    name: &'a str,
-    /// As in the ONNX model, the batch included.
-    shape: &'a [usize],
-    values: Vec<f64>,
-}
-
-#[derive(Serialize)]
-struct Class {
-    class: usize,
-    name: String,
-    logit: f64,
-    probability: f64,
-}
-
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
-    let files = picture::collect(&args.inputs)?;
+    jaguar_terminal::set_threads(args.threads)?;
+    let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
     }
@@ -152,14 +112,18 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
     if !args.json {
-        crate::say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
+        say!(
+            "model {model} at {}, protocol {}",
+            args.server,
+            connected.plan().choices.names(connected.network())
+        );
         if let Some(caveat) = caveat(connected.network()) {
-            crate::say!("({caveat})");
+            say!("({caveat})");
         }
     }
-    let machine = constants::known_machine(cache.as_deref());
-    let between = constants::between(cache.as_deref(), &args.server, args.link);
-    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| plan::site(machine, between));
+    let machine = kept::known_machine(cache.as_deref());
+    let between = Between::to(cache.as_deref(), &args.server, args.link);
+    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| between.site(machine));
     let mut trace = args.trace.is_some().then(Trace::new);
     let id = connected.model();
     let ready = dial.ready(connected, place, &mut bars)?;
@@ -174,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
         ahead.open(1, move || {
             let connected = dial.connect()?;
             if connected.model() != id {
-                return Err(EngineError::Bundle("the server has another model now".into()));
+                return Err(EngineError::Input("the server has another model now".into()));
             }
             dial.ready(connected, place, &mut NoProgress)
         });
@@ -234,9 +198,9 @@ impl<'a> Inputs<'a> {
     fn next(&mut self, bars: &mut Bars) -> Option<(&'a Path, Source)> {
         loop {
             let path = self.files.next()?;
-            match picture::open(path) {
+            match samples::open(path) {
                 Ok(source) => return Some((path, source)),
-                Err(e) => self.fail(path, e, bars),
+                Err(e) => self.fail(path, e.into(), bars),
             }
         }
     }
@@ -267,12 +231,12 @@ impl<'a> Inputs<'a> {
 
     fn fail(&mut self, path: &Path, error: anyhow::Error, bars: &mut Bars) {
         if self.args.json {
-            let error = crate::in_one_line(&error);
-            crate::say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
+            let error = in_one_line(error.as_ref());
+            say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
         }
         // A single one is the command's own error.
         if self.all > 1 {
-            bars.line(&format!("error: {}", crate::in_one_line(&error)));
+            bars.line(&format!("error: {}", in_one_line(error.as_ref())));
         }
         self.failed.push(error);
     }
@@ -296,13 +260,13 @@ pub const NO_CACHE: &str =
 
 /// Where hints are kept.
 pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
-    constants::cache(named.map(PathBuf::as_path))
+    kept::cache(named.map(PathBuf::as_path))
 }
 
 /// How to reach the server.
 pub struct Dial {
     pub server: String,
-    pub link: Option<link::Shape>,
+    pub link: Option<Imitated>,
     pub timeline: bool,
 }
 
@@ -331,41 +295,12 @@ fn show(
     prediction: &Prediction,
     (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
-    let name =
-        |class: usize| network.output.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"));
-    let (top, label) = match prediction {
-        Prediction::Label(label) => (Vec::new(), *label),
-        Prediction::Logits(logits) => {
-            let real = network.output.logits(logits);
-            let finished = network.output.parts.iter().any(|p| p.finish != Finish::None);
-            let probabilities = if finished { network.output.finish(logits) } else { softmax(&real) };
-            let mut order: Vec<usize> = (0..real.len()).collect();
-            order.sort_by(|&a, &b| logits[b].cmp(&logits[a]).then(a.cmp(&b)));
-            let top: Vec<Class> = order
-                .iter()
-                .take(args.top)
-                .map(|&class| Class {
-                    class,
-                    name: name(class),
-                    logit: real[class],
-                    probability: probabilities[class],
-                })
-                .collect();
-            (top, order.first().copied().unwrap_or(0))
-        }
-    };
+    let (top, label) = (prediction.top(network, args.top), prediction.label());
     if args.json {
         let logits = match prediction {
             Prediction::Logits(l) => Some(l.as_slice()),
             Prediction::Label(_) => None,
         };
-        let real = logits.map_or(Vec::new(), |l| network.output.logits(l));
-        let outputs = network.output.split(&real).filter(|(_, values)| !values.is_empty());
-        let outputs = outputs.map(|(part, values)| Output {
-            name: &part.name,
-            shape: &part.dims,
-            values: part.finish.apply(values),
-        });
         let answer = Answer {
             input,
             model: model.to_owned(),
@@ -373,29 +308,29 @@ fn show(
             top,
             logits,
             logit_scale: network.output.scale,
-            outputs: outputs.collect(),
+            outputs: prediction.outputs(network),
             label,
             reduced_signs: network.reduced_signs(),
             cost: report,
             predicted,
         };
-        crate::say!("{}", serde_json::to_string(&answer)?);
+        say!("{}", serde_json::to_string(&answer)?);
         return Ok(());
     }
-    crate::say!("\n{input}");
+    say!("\n{input}");
     if top.is_empty() {
-        crate::say!("  {} (the server reveals the label only)", name(label));
+        say!("  {} (the server reveals the label only)", class_name(network, label));
     }
     for (rank, c) in top.iter().enumerate() {
-        crate::say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+        say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    crate::say!("  ({})", table::cost(report));
+    say!("  ({})", costs::line(report));
     if args.costs {
-        crate::say!("\n{}", table::costs(report, &predicted));
-        crate::say!(
+        say!("\n{}", costs::tables(report, &predicted));
+        say!(
             "peak memory: client {}, server {}",
-            table::bytes(report.client_peak_kib * 1024),
-            table::bytes(report.server_peak_kib.saturating_mul(1024))
+            bytes(report.client_peak_kib * 1024),
+            bytes(report.server_peak_kib.saturating_mul(1024))
         );
     }
     Ok(())

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use jaguar_engine::report::Progress;
 use jaguar_graph::signs::Stage;
+use jaguar_terminal::table::bytes;
 use jaguar_wire::Phase;
-
-use crate::table::bytes;
 
 /// Shows the phase, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {

@@ -2,26 +2,21 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::report::{NoProgress, peak_kib};
+use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
-use jaguar_plan::{Choices, planner};
-use jaguar_wire::tcp::{Incoming, Listener, Options};
+use jaguar_plan::{BackendId, Choices};
+use jaguar_profile::{Between, Imitated, When, kept, link};
+use jaguar_serve::{Event, Limits, Server};
+use jaguar_terminal::table::bytes;
+use jaguar_wire::tcp::Listener;
 
-use crate::constants::{self, Between, Calibrate};
-use crate::link;
-use crate::plan;
-use crate::predict::at_least_one;
-use crate::protocol::Protocol;
-use crate::table::bytes;
+use crate::notes::{in_one_line, tell};
+use crate::protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
 macro_rules! log {
@@ -37,30 +32,30 @@ pub struct Args {
     /// Address and port to listen on.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
-    /// The protocol; clients follow.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it. Clients follow.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// What clients get to know.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
     /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
-    link: Option<link::Shape>,
+    link: Option<Imitated>,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
     /// loopback where nobody else can connect, else lan).
-    #[arg(long, value_parser = constants::parse_between)]
+    #[arg(long, value_parser = str::parse::<Between>)]
     plan_for: Option<Between>,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: Calibrate,
+    calibrate: When,
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
     /// Clients served at once; more are turned away.
-    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
     max_clients: usize,
 }
 
@@ -73,7 +68,7 @@ enum Shown {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
     let reveal = match args.reveal {
         Shown::Logits => Reveal::Logits,
@@ -81,115 +76,27 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let listener = Listener::bind(args.listen.as_str())?;
     let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
-    let service = Arc::new(Service::new(bundle, choices, reveal)?);
-    let address = listener.address()?;
-    let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
+    let limits = Limits { clients: args.max_clients, ..Limits::default() };
+    let imitated = args.link;
+    let server = Server::new(Service::new(bundle, choices, reveal)?, listener, limits)
+        .with_channel(move |tcp| link::channel(tcp, imitated));
+    let (service, address) = (server.service(), server.address()?);
+    let (name, protocol) = (&service.network().name, service.plan().choices.names(service.network()));
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
     if !address.ip().is_loopback() {
         eprintln!(
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
-    // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer at hand.
-    let preparing = service.clone();
-    thread::Builder::new().name("model".into()).spawn(move || {
-        let start = Instant::now();
-        preparing.prepare_model(&mut NoProgress);
-        log!("prepared the model in {:.2} s", start.elapsed().as_secs_f64());
-    })?;
-    let (clients, strangers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    loop {
-        let incoming = match listener.accept() {
-            Ok(incoming) => incoming,
-            Err(e) => {
-                eprintln!("accepting a connection: {e}");
-                thread::sleep(std::time::Duration::from_millis(100));
-                continue;
-            }
-        };
-        let (service, clients) = (service.clone(), clients.clone());
-        let (limit, link) = (args.max_clients, args.link);
-        // Strangers that connect and say nothing are few at a time, and gone within seconds.
-        if strangers.fetch_add(1, Ordering::SeqCst) >= MAX_STRANGERS {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
-        let waiting = strangers.clone();
-        let started = thread::Builder::new().name("client".into()).spawn(move || {
-            let peer = incoming.peer();
-            let stranger = Place(&waiting);
-            match serve(&service, incoming, stranger, &clients, limit, link) {
-                Ok(()) => log!("{peer}: left"),
-                Err(e) => log!("{peer}: {}", crate::in_one_line(&e)),
-            }
-        });
-        if let Err(e) = started {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-            eprintln!("starting a thread: {e}");
-        }
-    }
+    match server.run(log)? {}
 }
 
-/// What to do how. What hints are bound to stays as it was chosen when this model was first served.
-fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
-    let network = &bundle.model.network;
-    let cache = constants::cache(args.cache.as_deref());
-    let Some(machine) = constants::machine(args.calibrate, cache.as_deref())? else {
-        return Ok(Choices::standard(network, args.protocol.into()));
-    };
-    let between = match (&args.plan_for, args.link) {
-        (Some(between), _) => between.clone(),
-        (None, Some(shape)) => Between::Shape(shape),
-        (None, None) if alone => Between::Loopback,
-        (None, None) => Between::Measured(link::Shape::Lan.figures()),
-    };
-    let site = plan::site(&machine, &between);
-    let kept = constants::kept_choices(cache.as_deref(), bundle.id(), args.protocol.into());
-    let choices = planner::choose(network, args.protocol.into(), &site, kept.as_ref())?;
-    if let Some(cache) = &cache
-        && kept.as_ref() != Some(&choices)
-        && let Err(e) = constants::keep_choices(cache, bundle.id(), &choices)
-    {
-        eprintln!(
-            "what was chosen could not be kept, and clients may have to fetch their hints again: {e:#}"
-        );
-    }
-    Ok(choices)
-}
-
-/// Connections that have not greeted yet; more are dropped.
-const MAX_STRANGERS: usize = 64;
-
-/// One of the places for clients, free again when dropped.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn serve(
-    service: &Service,
-    incoming: Incoming,
-    stranger: Place<'_>,
-    clients: &AtomicUsize,
-    limit: usize,
-    link: Option<link::Shape>,
-) -> Result<()> {
-    let peer = incoming.peer();
-    let mut channel = link::channel(incoming.greet(Options::default())?, link);
-    drop(stranger);
-    // Only who has greeted counts: a stranger that says nothing must not keep a client out.
-    let busy = clients.fetch_add(1, Ordering::SeqCst) >= limit;
-    let _place = Place(clients);
-    if busy {
-        channel.abort("the server is busy with as many clients as it takes; try again later");
-        anyhow::bail!("turned away: too many clients");
-    }
-    log!("{peer}: connected");
-    service.serve(channel, &mut |served| {
-        log!(
+/// A line for what happened.
+fn log(event: Event<'_>) {
+    match event {
+        Event::ModelPrepared(time) => log!("prepared the model in {:.2} s", time.as_secs_f64()),
+        Event::Connected(peer) => log!("{peer}: connected"),
+        Event::Answered(peer, served) => log!(
             "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
             served.preparing.as_secs_f64(),
             served.online.as_secs_f64(),
@@ -197,7 +104,28 @@ fn serve(
             bytes(served.traffic.sent),
             served.traffic.rounds,
             bytes(peak_kib() * 1024),
-        );
-    })?;
-    Ok(())
+        ),
+        Event::Left(peer) => log!("{peer}: left"),
+        Event::Ended(peer, why) => log!("{peer}: {}", in_one_line(why)),
+        Event::NotAccepted(why) => eprintln!("accepting a connection: {why}"),
+        Event::NoThread(why) => eprintln!("starting a thread: {why}"),
+        _ => {}
+    }
+}
+
+/// What to do how. What hints are bound to stays as it was chosen when this model was first served.
+fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
+    let network = &bundle.model.network;
+    let cache = kept::cache(args.cache.as_deref());
+    let Some(machine) = kept::machine(args.calibrate, cache.as_deref(), &mut tell)? else {
+        return Ok(Choices::among(network, &args.backends)?);
+    };
+    let between = match (&args.plan_for, args.link) {
+        (Some(between), _) => between.clone(),
+        (None, Some(shape)) => Between::Imitated(shape),
+        (None, None) if alone => Between::Loopback,
+        (None, None) => Between::Measured(Imitated::Lan.figures()),
+    };
+    let (site, cache) = (between.site(&machine), cache.as_deref());
+    Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, cache, &mut tell)?)
 }

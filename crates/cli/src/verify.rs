@@ -9,11 +9,12 @@ use jaguar_engine::report::caveat;
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::Choices;
+use jaguar_plan::{BackendId, Choices};
+use jaguar_terminal::say;
+use jaguar_terminal::table::{plain, trimmed};
 
-use crate::picture;
-use crate::protocol::Protocol;
-use crate::table::{plain, trimmed};
+use crate::notes::collect;
+use crate::protocol;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,22 +23,22 @@ pub struct Args {
     /// Images, .npy tensors, or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// The protocol.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = crate::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    crate::set_threads(args.threads)?;
+    jaguar_terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model)?;
-    let files = picture::collect(&args.inputs)?;
+    let files = collect(&args.inputs)?;
     let inputs = files
         .iter()
         .map(|path| {
-            let input = picture::open(path)?.input(&bundle.model.network);
+            let input = jaguar_samples::open(path)?.input(&bundle.model.network);
             let input = input.with_context(|| path.display().to_string())?;
             if let Some(warning) = input.warning {
                 eprintln!("warning: {}: {warning}", path.display());
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let choices = Choices::standard(&bundle.model.network, args.protocol.into());
+    let choices = Choices::among(&bundle.model.network, &args.backends)?;
     let caveat = caveat(&bundle.model.network);
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
@@ -74,10 +75,10 @@ pub fn run(args: &Args) -> Result<()> {
             all().map(|l| l.reduced).sum::<usize>().to_string(),
         ]);
     }
-    crate::say!("{}", trimmed(&table));
-    crate::say!("(errors in units of the last place, against the reference on the same inputs of the layer)");
+    say!("{}", trimmed(&table));
+    say!("(errors in units of the last place, against the reference on the same inputs of the layer)");
     if let Some(caveat) = &caveat {
-        crate::say!("{caveat}; 'reduced' counts the values to which that happened");
+        say!("{caveat}; 'reduced' counts the values to which that happened");
     }
     for ((file, check), &want) in files.iter().zip(&checks).zip(&expected) {
         let got = match &check.prediction {
@@ -85,9 +86,9 @@ pub fn run(args: &Args) -> Result<()> {
             Prediction::Label(l) => *l,
         };
         same += usize::from(got == want);
-        crate::say!("{}: private class {got}, reference {want}", file.display());
+        say!("{}: private class {got}, reference {want}", file.display());
     }
-    crate::say!("same class: {same}/{}", checks.len());
+    say!("same class: {same}/{}", checks.len());
     ensure!(wrong == 0, "{wrong} values are outside their protocol's bound");
     Ok(())
 }

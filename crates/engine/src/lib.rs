@@ -15,31 +15,42 @@
 //! | preprocessing | per query, before the input | p0, mask seeds, OT extension, all hashing |
 //! | online | per query | b up; the nonlinear layers' corrections both ways; the result |
 //!
+//! Features, all on by default: `client`, `server`, and `files` (hints in a cache folder; without it they are held in memory).
+//!
 //! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could hold a
 //! query's secret: [`jaguar_rlwe::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is ever sent.
 
+// With a role or files left out, some of what both roles share is without use.
+#![cfg_attr(not(all(feature = "client", feature = "server", feature = "files")), allow(dead_code))]
+
+#[cfg(feature = "client")]
 pub mod ahead;
-pub mod bundle;
-pub mod calibrate;
+#[cfg(feature = "client")]
+pub mod answer;
+#[cfg(feature = "client")]
 pub mod client;
-pub mod files;
 pub mod hint;
 mod message;
 mod program;
 pub mod report;
+#[cfg(feature = "server")]
 pub mod server;
-#[cfg(test)]
+#[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
 pub mod timeline;
+#[cfg(all(feature = "client", feature = "server", feature = "files"))]
 pub mod verify;
 
 use std::path::Path;
 
+pub use jaguar_bundle as bundle;
+use jaguar_bundle::{BundleError, FileError};
 use jaguar_linear::backend::BackendError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
 use jaguar_wire::WireError;
+pub use message::Reveal;
 
 /// What ends a session. The other party is told, as well as the connection still can.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +90,8 @@ pub enum EngineError {
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
     /// A compiled model that cannot be used.
-    #[error("{0}")]
-    Bundle(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
     /// A hint that cannot be used.
     #[error("hint: {0}")]
     Hint(String),
@@ -88,15 +99,8 @@ pub enum EngineError {
     #[error("{0}")]
     Input(String),
     /// The disk.
-    #[error("{what} {path}: {source}")]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// Where.
-        path: String,
-        /// The operating system's word.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl From<BackendError> for EngineError {
@@ -110,7 +114,7 @@ impl From<BackendError> for EngineError {
 
 impl EngineError {
     pub(crate) fn file(what: &'static str, path: &Path, source: std::io::Error) -> Self {
-        Self::File { what, path: path.display().to_string(), source }
+        FileError::new(what, path, source).into()
     }
 
     /// What the peer is told: never a value, a path, or anything else of this side's.
@@ -122,7 +126,7 @@ impl EngineError {
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } => source.for_peer(),
-            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File { .. } => {
+            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File(_) => {
                 "the other side gave up for reasons of its own".into()
             }
         }

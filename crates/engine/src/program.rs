@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::backend::{Layers, Online, Output, Party as LinearParty};
-use jaguar_mpc::{Argmax, Block, Extend, MaxPool, Party, Relu, Relu6, Truncate, lead, order};
+use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Party, Truncate, lead, order};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{DIGIT, Nonlinear, Plan};
+use jaguar_plan::{DIGIT, Plan};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
@@ -253,15 +253,7 @@ impl Program<'_> {
             let mut prepare = || -> Result<PreparedStep, EngineError> {
                 let op = match (&step.layer, &step.nonlinear) {
                     (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.of(id)?, channel)?),
-                    (_, Some(Nonlinear::Relu(params))) => PreparedOp::Nonlinear(
-                        Relu::prepare(party, channel, step.values, *params)?.into_blocks(),
-                    ),
-                    (_, Some(Nonlinear::Relu6(params))) => PreparedOp::Nonlinear(
-                        Relu6::prepare(party, channel, step.values, *params)?.into_blocks(),
-                    ),
-                    (_, Some(Nonlinear::MaxPool { shape, params })) => PreparedOp::Nonlinear(
-                        MaxPool::prepare(party, channel, *shape, *params)?.into_blocks(),
-                    ),
+                    (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
                     (None, None) => PreparedOp::Local,
                 };
                 let truncation = match step.truncation {
@@ -286,7 +278,8 @@ impl Program<'_> {
                 channel.enter(Phase::Preprocessing, "result");
                 let bits = self.plan.steps.last().expect("planned").ring;
                 let count = last.shape.iter().product();
-                PreparedResult::Label(Box::new(Argmax::prepare(party, channel, count, bits, DIGIT)?))
+                let params = ArgmaxParams { count, bits, digit: DIGIT };
+                PreparedResult::Label(Box::new(Argmax::prepare(party, channel, params)?))
             }
         };
         // All that the client promised has been drawn: it may send something else.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::Plan;
-use jaguar_plan::predict::Session;
+use jaguar_plan::predict::{Session, Site, Total, predict};
 use jaguar_wire::{Phase, Stats, Traffic};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::message::ServerCost;
 use crate::program::{Clock, Spent, label};
@@ -190,26 +190,26 @@ impl Report {
     }
 }
 
+/// What a plan predicts of a query, to stand beside its [`Report`].
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Predicted {
+    /// Before the input.
+    pub preprocessing: Total,
+    /// With the input.
+    pub online: Total,
+}
+
+impl Predicted {
+    /// Of the query that `report` is about; seconds only if `site` says where it ran.
+    pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
+        let p = predict(plan, &report.session, site);
+        Self { preprocessing: p.preparation, online: p.online }
+    }
+}
+
 /// An operation in a few words.
 pub fn describe(op: &Op) -> String {
-    let what = match op {
-        Op::Linear(l) if l.groups > 1 && l.groups == l.out_channels => {
-            format!("depthwise {}x{}/{}", l.kernel[0], l.kernel[1], l.stride[0])
-        }
-        Op::Linear(l) => {
-            let groups = if l.groups > 1 { format!(" in {} groups", l.groups) } else { String::new() };
-            format!("conv {}x{}/{}{groups}", l.kernel[0], l.kernel[1], l.stride[0])
-        }
-        Op::MaxPool { window: w, .. } => {
-            format!("max-pool {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0])
-        }
-        Op::SumPool { window: w, .. } => format!("average {}x{}/{}", w.kernel[0], w.kernel[1], w.stride[0]),
-        other => other.name().to_lowercase(),
-    };
-    match op.reduced() {
-        Some(ignored) => format!("{what} without {ignored} bits"),
-        None => what,
-    }
+    op.describe()
 }
 
 /// What a person must know of a network whose signs are not exact; nothing of others.

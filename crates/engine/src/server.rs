@@ -167,6 +167,9 @@ impl Service {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
                     channel.enter(Phase::Client, "hint");
+                    if self.plan.hint_bytes() == 0 {
+                        return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
+                    }
                     hints.send_through(usize::MAX, channel)?;
                 }
                 Request::Probe { up, down } => {

@@ -4,9 +4,9 @@ use crate::float::Graph;
 use crate::network::{Model, argmax};
 use crate::reference::{self, Draws, ReferenceError};
 
-/// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the root of the
-/// mean square of the difference over the standard deviation of `want`. What all logits have in common, which says nothing of
-/// classes, is left out of both; only a single logit is taken as it is.
+/// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the
+/// root of the mean square of the difference over the standard deviation of `want`. What all logits have in common,
+/// which says nothing of classes, is left out of both; only a single logit is taken as it is.
 pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
     let squares = |values: &mut dyn Iterator<Item = f64>| {
         let values: Vec<f64> = values.collect();
@@ -81,7 +81,8 @@ pub fn agreement_heard(
     compare(graph, model, images, None, heard)
 }
 
-/// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own, from `seed`.
+/// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own,
+/// from `seed`.
 ///
 /// # Errors
 /// As [`agreement`].

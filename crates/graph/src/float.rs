@@ -4,9 +4,9 @@
 //! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
 //! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
 
-use rayon::prelude::*;
-
-use crate::kernel::convolve;
+use crate::ir::kernel::convolve;
+use crate::ir::ops::rearrange::rearrange;
+use crate::ir::ops::window::pool;
 use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
 
 /// An imported network in floating point.
@@ -31,7 +31,7 @@ pub struct Graph {
 pub struct Node {
     /// The name of the ONNX node (or of the last one that was fused into this).
     pub name: String,
-    /// What is computed.
+    /// What is computed, with its weights.
     pub op: Op,
     /// Whose values it takes; in a finished graph each smaller than this node's own index.
     pub inputs: Vec<NodeId>,
@@ -86,14 +86,14 @@ pub struct Linear {
     pub spec: network::Linear,
     /// `[C_out, C_in/groups, k_h, k_w]`, row-major.
     pub weights: Vec<f32>,
-    /// Added to `Σ w·x`.
+    /// What is added to `Σ w·x`, in the units of the output.
     pub bias: Bias,
 }
 
 /// `x·mul + add`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
-    /// `[C]`.
+    /// The factor of each channel, `[C]`.
     pub mul: Vec<f32>,
     /// Added after the multiplication.
     pub add: Bias,
@@ -162,7 +162,7 @@ impl Op {
 }
 
 impl Graph {
-    /// The input's shape.
+    /// The shape of the network's input, `[C, H, W]`.
     pub fn input_shape(&self) -> Shape {
         self.nodes[0].shape
     }
@@ -239,80 +239,4 @@ fn apply(node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
         Op::Concat => inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect(),
         Op::Rearrange(r) => rearrange(r, shape, node.shape, x),
     }
-}
-
-/// Folds each window's real places with `join` from `start`, then `finish(result, real places)`;
-/// `[C, H_out, W_out]`.
-pub(crate) fn pool<T: Copy + Default + Send + Sync>(
-    window: &Window,
-    shape: Shape,
-    x: &[T],
-    start: T,
-    join: impl Fn(T, T) -> T + Sync,
-    finish: impl Fn(T, usize) -> T + Sync,
-) -> Vec<T> {
-    let [_, height, width] = shape;
-    let [h, w] = window.output_hw([height, width]).unwrap_or([0, 0]);
-    let mut out = vec![T::default(); shape[0] * h * w];
-    out.par_chunks_mut((h * w).max(1)).zip(x.par_chunks(height * width)).for_each(|(out, plane)| {
-        for (position, out) in out.iter_mut().enumerate() {
-            let rows = window.span(0, position / w, height);
-            let columns = window.span(1, position % w, width);
-            let mut result = start;
-            for row in rows.clone() {
-                for &value in &plane[row * width..][columns.clone()] {
-                    result = join(result, value);
-                }
-            }
-            *out = finish(result, rows.len() * columns.len());
-        }
-    });
-    out
-}
-
-/// Moves values; `from` and `to` are the shapes before and after.
-pub(crate) fn rearrange<T: Copy + Default>(rearrange: &Rearrange, from: Shape, to: Shape, x: &[T]) -> Vec<T> {
-    // Every case but the reshape is: the output at (c, h, w) is the input at some place, or zero.
-    let source = |at: Shape| -> Option<Shape> {
-        match rearrange {
-            Rearrange::Pad { before, .. } => {
-                let mut place = [0; 3];
-                for axis in 0..3 {
-                    place[axis] = at[axis].checked_sub(before[axis]).filter(|&i| i < from[axis])?;
-                }
-                Some(place)
-            }
-            Rearrange::Slice { start, step } => {
-                Some(std::array::from_fn(|axis| start[axis] + at[axis] * step[axis]))
-            }
-            Rearrange::Transpose { perm } => {
-                let mut place = [0; 3];
-                for axis in 0..3 {
-                    place[perm[axis]] = at[axis];
-                }
-                Some(place)
-            }
-            Rearrange::Select { axes } => {
-                let mut place = at;
-                for (place, picks) in place.iter_mut().zip(axes).filter(|(_, picks)| !picks.is_empty()) {
-                    *place = picks[*place]?;
-                }
-                Some(place)
-            }
-            Rearrange::Reshape => Some(at),
-        }
-    };
-    if let Rearrange::Reshape = rearrange {
-        return x.to_vec();
-    }
-    let mut out = Vec::with_capacity(to.iter().product());
-    for c in 0..to[0] {
-        for h in 0..to[1] {
-            for w in 0..to[2] {
-                let value = source([c, h, w]).map(|[c, h, w]| x[(c * from[1] + h) * from[2] + w]);
-                out.push(value.unwrap_or_default());
-            }
-        }
-    }
-    out
 }

@@ -14,15 +14,17 @@
 //!
 //! Nothing here knows of two parties, except that a [`network::Network`] may come from one:
 //! [`network::Network::validate`] is what makes it safe to use.
+
 pub mod agreement;
 pub mod float;
 pub mod image_input;
 pub mod import;
-mod kernel;
-pub mod network;
+mod ir;
 pub mod onnx;
 pub mod quantise;
 pub mod reference;
 pub mod seen;
 pub mod signs;
-mod validate;
+
+use ir::limits;
+pub use ir::network;

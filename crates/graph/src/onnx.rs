@@ -196,25 +196,25 @@ pub struct TensorProto {
 
 /// The values of [`TensorProto::data_type`] that are read.
 pub mod data_type {
-    /// Single precision.
+    /// Single precision (IEEE 754 binary32).
     pub const FLOAT: i32 = 1;
-    /// Bytes.
+    /// Unsigned integers of 8 bits.
     pub const UINT8: i32 = 2;
-    /// Signed bytes.
+    /// Signed integers of 8 bits.
     pub const INT8: i32 = 3;
-    /// 16-bit numbers.
+    /// Unsigned integers of 16 bits.
     pub const UINT16: i32 = 4;
-    /// Signed 16-bit numbers.
+    /// Signed integers of 16 bits.
     pub const INT16: i32 = 5;
-    /// 32-bit integers.
+    /// Signed integers of 32 bits.
     pub const INT32: i32 = 6;
-    /// 64-bit integers.
+    /// Signed integers of 64 bits.
     pub const INT64: i32 = 7;
-    /// Truth values.
+    /// Truth values, one byte each.
     pub const BOOL: i32 = 9;
-    /// Half precision.
+    /// Half precision (IEEE 754 binary16).
     pub const FLOAT16: i32 = 10;
-    /// Double precision.
+    /// Double precision (IEEE 754 binary64).
     pub const DOUBLE: i32 = 11;
     /// The upper half of single precision.
     pub const BFLOAT16: i32 = 16;

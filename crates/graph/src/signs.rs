@@ -1,29 +1,31 @@
 //! How many low bits each layer's sign may leave out: `Report <- choose(model, inputs, price)`.
 //!
-//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Op::Relu`]), a max-pool that does takes some
-//! values for the larger of two that are less than 2^(s-1) below it, and either is the cheaper for it. This module finds,
-//! by layer, how many bits a network can spare on sample inputs, and by how much its results then differ from those of exact signs.
+//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Op::Relu`]), a max-pool that
+//! does takes some values for the larger of two that are less than 2^(s-1) below it, and either is the cheaper for
+//! it. This module finds, by layer, how many bits a network can spare on sample inputs, and by how much its results
+//! then differ from those of exact signs.
 //!
-//! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the class is that of exact
-//! signs, and the logits differ by at most [`Options::bound`], relative to their spread ([`logit_error`]). This was measured in just
-//! those runs, jointly for all layers; it promises nothing for other inputs, which is why whoever reports the choice should report
-//! inputs that had no part in it beside it.
+//! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the
+//! class is that of exact signs, and the logits differ by at most [`Options::bound`], relative to their spread
+//! ([`logit_error`]). This was measured in just those runs, jointly for all layers; it promises nothing for other
+//! inputs, which is why whoever reports the choice should report inputs that had no part in it beside it.
 //!
 //! **The search.** Lost values are many small errors of different layers, nearly independent, so their squares add up:
 //!
-//! 1. For each layer alone, everything before it exact, the squared error of the logits is measured at two widths: one that is the
-//!    same for all, and then the one at which the layer would use up an equal part of the bound. In between and beyond them the
-//!    logarithm of the squared error is taken as linear in s. (In theory it grows by 3 for each bit while 2^s is small beside the
-//!    values: twice the values, each with four times the square.)
-//! 2. For a given budget of squared error, bits are handed out greedily: always the step, of whatever length, that saves the most for
-//!    its damage. Steps may be long because prices fall in jumps, where a digit of the comparison goes.
-//! 3. The whole choice is checked as stated above; the budget is raised until a check fails and lowered until one passes, a handful
-//!    of times. What passes with the largest saving is the result; exact signs always pass.
+//! 1. For each layer alone, everything before it exact, the squared error of the logits is measured at two widths:
+//!    one that is the same for all, and then the one at which the layer would use up an equal part of the bound. In
+//!    between and beyond them the logarithm of the squared error is taken as linear in s. (In theory it grows by 3
+//!    for each bit while 2^s is small beside the values: twice the values, each with four times the square.)
+//! 2. For a given budget of squared error, bits are handed out greedily: always the step, of whatever length, that
+//!    saves the most for its damage. Steps may be long because prices fall in jumps, where a digit of the comparison
+//!    goes.
+//! 3. The whole choice is checked as stated above; the budget is raised until a check fails and lowered until one
+//!    passes, a handful of times. What passes with the largest saving is the result; exact signs always pass.
 
 use thiserror::Error;
 
 use crate::agreement::logit_error;
-use crate::network::{Model, NodeId, Op, argmax};
+use crate::network::{Model, NodeId, argmax};
 use crate::reference::{self, Draws, ReferenceError};
 
 /// How to choose.
@@ -35,7 +37,7 @@ pub struct Options {
     pub draws: usize,
     /// How many inputs, evenly spread over those given, layers are measured on one by one.
     pub sensitivity_inputs: usize,
-    /// Where the draws come from.
+    /// The seed of the imitated runs: the same seed gives the same choice.
     pub seed: u64,
 }
 
@@ -63,13 +65,13 @@ pub enum SignsError {
 /// What was chosen for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The ReLU, ReLU6 or max-pool.
+    /// The node whose signs they are: a ReLU, ReLU6 or max-pool.
     pub node: NodeId,
     /// How many bits its sign leaves out; 1 is exact.
     pub ignored: u32,
     /// The error of logits that this layer alone should make.
     pub alone: f64,
-    /// By how much its price falls.
+    /// By how much its price falls against one bit left out, in the units of the price that [`choose`] was given.
     pub saving: u64,
 }
 
@@ -136,10 +138,11 @@ impl Layer {
     }
 }
 
-/// Chooses for `model`, which has passed [`Model::validate`], on inputs as [`crate::network::InputSpec::quantise`] makes them. `price`
-/// says what a node costs with so many bits left out. `stage` hears how far the search is.
+/// Chooses for `model`, which has passed [`Model::validate`], on inputs as [`crate::network::InputSpec::quantise`]
+/// makes them. `price` says what a node costs with so many bits left out. `stage` hears how far the search is.
 ///
-/// Work: that of running the network about `layers · sensitivity_inputs + checks · draws · inputs` times, with up to seven checks.
+/// Work: that of running the network about `layers · sensitivity_inputs + checks · draws · inputs` times, with up to
+/// seven checks.
 ///
 /// # Errors
 /// [`SignsError`].
@@ -223,14 +226,8 @@ pub fn apply(model: &mut Model, report: &Report) {
 /// The most bits that a node's sign may leave out; `None` where there is no such sign.
 fn most(model: &Model, node: NodeId) -> Option<u32> {
     // Values stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
-    let widest = model.network.activation_bits.saturating_sub(4);
-    match model.network.nodes[node].op {
-        // A max-pool's values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
-        Op::Relu { .. } | Op::MaxPool { .. } => Some(widest),
-        Op::Relu6 { log2_six, .. } => Some(widest.min(log2_six.saturating_sub(1))),
-        _ => None,
-    }
-    .filter(|&most| most > 1)
+    let most = model.network.nodes[node].op.most_ignored(model.network.activation_bits);
+    most.filter(|&most| most > 1)
 }
 
 fn leave_out(model: &mut Model, node: NodeId, bits: u32) {
@@ -303,8 +300,8 @@ fn measure(
     Ok(())
 }
 
-/// The output if one node's sign leaves out `bits` bits and everything else is exact; only what depends on it is computed anew.
-/// `None` if the output does not.
+/// The output if one node's sign leaves out `bits` bits and everything else is exact; only what depends on it is
+/// computed anew. `None` if the output does not.
 fn rerun(
     model: &mut Model,
     exact: &[Vec<i64>],
@@ -328,7 +325,8 @@ fn rerun(
     Ok(changed.pop().flatten())
 }
 
-/// Hands out bits by layer, greedily, while the sum of the squared errors stays within `budget`. `prices` are by layer and bits, from one.
+/// Hands out bits by layer, greedily, while the sum of the squared errors stays within `budget`. `prices` are by
+/// layer and bits, from one.
 fn allocate(layers: &[Layer], prices: &[Vec<u64>], budget: f64) -> Vec<u32> {
     let mut bits = vec![1u32; layers.len()];
     let mut spent = 0.0;

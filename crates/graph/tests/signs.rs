@@ -75,7 +75,8 @@ fn quantised(seed: u64) -> (Model, Vec<Vec<i64>>, Graph, Vec<Vec<f32>>) {
     let mut random = Random(seed | 1);
     let graph = graph(&mut random);
     let images: Vec<Vec<f32>> = (0..5).map(|_| random.values(108)).collect();
-    let (model, _) = calibrate(&graph, &images, &Quantise::default()).expect("quantises");
+    let options = Quantise { headroom: 2.0, ..Quantise::default() };
+    let (model, _) = calibrate(&graph, &images, &options).expect("quantises");
     let inputs = images.iter().map(|x| model.network.input.quantise(x, 16)).collect();
     (model, inputs, graph, images)
 }

@@ -85,6 +85,8 @@ pub enum BackendError {
 /// How a layer lies in ciphertexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
+    /// N.
+    pub ring_dim: usize,
     /// Into how many windows the map is cut.
     pub tiles: usize,
     /// Input channels (or parts of them) that a ciphertext holds.

@@ -19,6 +19,11 @@ pub fn all() -> &'static [&'static dyn Backend] {
 pub struct BackendId(usize);
 
 impl BackendId {
+    /// The default.
+    pub const JAGUAR: Self = Self(0);
+    /// The baseline.
+    pub const CHEETAH: Self = Self(1);
+
     /// The backend of this name.
     pub fn of(name: &str) -> Option<Self> {
         BACKENDS.iter().position(|backend| backend.name() == name).map(Self)

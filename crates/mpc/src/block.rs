@@ -30,8 +30,7 @@ use std::ops::Range;
 
 use jaguar_wire::Channel;
 
-use crate::MpcError;
-use crate::error::check_count;
+use crate::error::{MpcError, check_count};
 
 /// Elements of a block: its tables, 200 KB, are one flush of the channel. A multiple of 512 (so that no block but
 /// the last ends inside a group) and of 8 (nor inside a byte).
@@ -48,7 +47,7 @@ pub(crate) trait Flights: Send {
     /// Takes this party's shares, reduced to the protocol's ring where that matters.
     fn start(&mut self, x: &[u64]);
 
-    /// Sends (the client, of its shares `x`) or receives (the server) what the client can say in preparation, if anything.
+    /// Sends (the client, of its shares `x`) or receives (the server) what the client can say offline, if anything.
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError>;
 
     /// Step number `step`, from 0.
@@ -71,6 +70,12 @@ impl Block {
         Self { inputs, outputs, flights: Box::new(flights), done: 0 }
     }
 
+    /// The same block, with `then` done to this party's results.
+    pub(crate) fn then(self, then: impl Fn(&mut [u64]) + Send + 'static) -> Self {
+        let flights = Box::new(Then { flights: self.flights, then: Box::new(then) });
+        Self { flights, ..self }
+    }
+
     /// Which of the layer's inputs it takes, as `[C, H, W]`.
     pub fn inputs(&self) -> Range<usize> {
         self.inputs.clone()
@@ -81,12 +86,12 @@ impl Block {
         self.outputs.clone()
     }
 
-    /// How many steps it takes.
+    /// How many steps it takes, the same for both parties and for all blocks of a layer.
     pub fn steps(&self) -> usize {
         self.flights.steps()
     }
 
-    /// In preparation, when the client's shares of the inputs are known already: the client gives them and sends what
+    /// Offline, when the client's shares of the inputs are known already: the client gives them and sends what
     /// depends on nothing else, the server gives `None` and receives it. Both must do so, or neither; the client must
     /// start with the same shares. Saves that much of step 0; where there is nothing to send early, does nothing.
     ///
@@ -126,6 +131,39 @@ impl Block {
     }
 }
 
+/// What a party does to its results by itself.
+type Local = Box<dyn Fn(&mut [u64]) + Send>;
+
+/// A protocol, and something local behind it.
+struct Then {
+    flights: Box<dyn Flights>,
+    then: Local,
+}
+
+impl Flights for Then {
+    fn steps(&self) -> usize {
+        self.flights.steps()
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        self.flights.start(x);
+    }
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
+        self.flights.correct(chan, x)
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        self.flights.step(chan, step)
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        let mut results = self.flights.finish();
+        (self.then)(&mut results);
+        results
+    }
+}
+
 /// Ranges of [`BLOCK_ELEMENTS`] that cover `count` elements.
 pub(crate) fn ranges(count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(BLOCK_ELEMENTS).map(move |at| at..count.min(at + BLOCK_ELEMENTS))
@@ -146,8 +184,12 @@ pub fn lead(steps: &[usize]) -> usize {
     steps.iter().position(|s| Some(s) == most).unwrap_or(0)
 }
 
-/// Runs all blocks of a layer on `x`, its inputs. The client's last message may remain in the channel's buffer.
-pub(crate) fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+/// Runs all blocks of one layer on `x`, this party's shares of its inputs; this party's shares of its outputs. The
+/// client's last message may remain in the channel's buffer.
+///
+/// # Errors
+/// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+pub fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
     check_count("shares", x.len(), blocks.last().map_or(0, |b| b.inputs.end))?;
     let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
     let lead = lead(&steps);

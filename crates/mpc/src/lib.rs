@@ -6,20 +6,26 @@
 //! ors and selections by masks: online nothing hashes, branches on a secret, or looks up a secret index. Both
 //! parties call the same functions in the same order with the same public parameters.
 //!
-//! | type | computes | file |
+//! | type | computes | file under `protocols/` |
 //! |---|---|---|
 //! | [`Relu`] | max(x, 0), also into a larger ring | `relu.rs` |
 //! | [`Relu6`] | x clipped to \[0, 2^j\] | `relu6.rs` |
-//! | [`MaxPool`] | the largest of each window | `maxpool.rs` |
+//! | [`MaxPool`] | the largest of each window | `max_pool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
 //! | [`Extend`] | the same value in a larger ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! Below them: `block.rs` (layers in blocks, step by step: `into_blocks`, [`order`]), `formula.rs` (what a
-//! comparison computes), `evaluate.rs` (how), `lanes.rs` (512 elements side by side), `kernel.rs` (the inner
-//! loops). [`cost`] tells what anything will cost, [`mod@reference`] what it computes, on plain integers.
+//! To those who plan and run networks the first six are layers, all alike: a [`Nonlinear`] is a value that can be
+//! checked, priced ([`Cost`]) and prepared into [`Block`]s.
+//!
+//! | below the protocols | holds |
+//! |---|---|
+//! | `block.rs` | layers in blocks, step by step: [`Block`], [`order`] |
+//! | `gates/` | a comparison as a circuit (`formula.rs`), and its evaluation by two parties (`evaluate.rs`) |
+//! | `kernels/` | 512 elements side by side, and the inner loops on them |
+//! | [`mod@reference`] | what the protocols compute, on plain integers |
 //!
 //! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a
 //! pad or a random bit that its receiver does not know and that is used once; the argument stands in each
@@ -29,48 +35,30 @@
 //! **Buffering.** A run's last message may remain in the channel's buffer, so that it travels with what comes
 //! next. Who sends nothing more calls [`jaguar_wire::Channel::flush`].
 
-mod argmax;
-mod bit;
 mod block;
-mod compare;
 pub mod cost;
 mod error;
-mod evaluate;
-mod extend;
-mod formula;
-mod kernel;
-mod lanes;
-mod maxpool;
-mod mux;
+mod gates;
+mod kernels;
+mod nonlinear;
 mod party;
+mod protocols;
 pub mod reference;
-mod relu;
-mod relu6;
-mod select;
-mod truncate;
+mod shares;
 
-pub use argmax::Argmax;
-pub use bit::BitToArithmetic;
-pub use block::{Block, lead, order};
-pub use compare::{LessThan, NonNegative};
+pub use block::{Block, lead, order, run as run_blocks};
 pub use cost::Cost;
 pub use error::MpcError;
-pub use extend::{Extend, ExtendParams, Range};
-pub use lanes::Bits;
-pub use maxpool::{MaxPool, PoolParams, PoolShape};
-pub use mux::Mux;
+pub use gates::bits::Bits;
+pub use nonlinear::{Elementwise, Kind, Nonlinear};
 pub use party::Party;
-pub use relu::{Relu, ReluParams};
-pub use relu6::{Relu6, Relu6Params};
-pub use truncate::{Truncate, TruncateParams};
-
-use zeroize::Zeroizing;
-
-/// The widest shares that the protocols take. Jaguar's layers need 12 to 24 bits; the rest is for protocols that
-/// keep products at full width, such as Cheetah's 37.
-pub const WIDEST: u32 = 40;
-
-/// Shares with everything above their ring's bits removed.
-fn ring_mask(x: &[u64], bits: u32) -> Zeroizing<Vec<u64>> {
-    Zeroizing::new(x.iter().map(|x| x & (u64::MAX >> (64 - bits))).collect())
-}
+pub use protocols::argmax::{Argmax, ArgmaxParams};
+pub use protocols::bit::BitToArithmetic;
+pub use protocols::compare::{LessThan, NonNegative};
+pub use protocols::extend::{Extend, ExtendParams, Range};
+pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
+pub use protocols::mux::Mux;
+pub use protocols::relu::{Relu, ReluParams};
+pub use protocols::relu6::{Relu6, Relu6Params};
+pub use protocols::truncate::{Truncate, TruncateParams};
+pub use shares::WIDEST;

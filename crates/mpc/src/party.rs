@@ -4,8 +4,8 @@ use jaguar_ot::{Block, CotSource, Role, Tccr};
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::MpcError;
-use crate::kernel::Level;
+use crate::error::MpcError;
+use crate::kernels::loops::Level;
 
 /// The high half of the tweaks of OTs sent by the server and by the client: "mpc" and the direction.
 const DOMAIN: [u128; 2] = [0x006d_7063_0000_0000 << 64, 0x006d_7063_0000_0001 << 64];
@@ -16,9 +16,8 @@ const DOMAIN: [u128; 2] = [0x006d_7063_0000_0000 << 64, 0x006d_7063_0000_0001 <<
 /// Every COT (q; r, t = q ⊕ r·Δ) becomes a random OT by hashing: the sender has the pads H(i, q) and
 /// H(i, q ⊕ Δ), the receiver H(i, t), which is the pad number r. So the sender hashes twice and the receiver
 /// once. The assumption is the tweakable correlation robustness of H, see [`jaguar_ot::hash`].
-pub struct Party<S> {
+pub struct Party<S: ?Sized> {
     role: Role,
-    source: S,
     hash: Tccr,
     pub(crate) level: Level,
     sent: u64,
@@ -26,6 +25,8 @@ pub struct Party<S> {
     first: Zeroizing<Vec<Block>>,
     second: Zeroizing<Vec<Block>>,
     choices: Vec<bool>,
+    // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
+    source: S,
 }
 
 /// The random OTs of one direction as this party has them.
@@ -41,7 +42,6 @@ impl<S: CotSource> Party<S> {
     pub fn new(role: Role, source: S) -> Self {
         Self {
             role,
-            source,
             hash: Tccr::new(),
             level: Level::best(),
             sent: 0,
@@ -49,16 +49,19 @@ impl<S: CotSource> Party<S> {
             first: Zeroizing::default(),
             second: Zeroizing::default(),
             choices: Vec::new(),
+            source,
         }
     }
+}
 
+impl<S: CotSource + ?Sized> Party<S> {
     /// Promises to draw `sends` COTs as a sender before this party sends anything else over the channel
-    /// ([`CotSource::promise`]). In preparation the client sends nothing else.
+    /// ([`CotSource::promise`]). Offline the client sends nothing else.
     pub fn promise(&mut self, sends: u64) {
         self.source.promise(sends);
     }
 
-    /// Which party this is.
+    /// Which of the two parties this one is.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -104,7 +107,7 @@ impl<S: CotSource> Party<S> {
     }
 }
 
-impl<S> Drop for Party<S> {
+impl<S: ?Sized> Drop for Party<S> {
     fn drop(&mut self) {
         self.choices.zeroize();
     }

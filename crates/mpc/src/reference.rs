@@ -1,13 +1,16 @@
-//! What the protocols compute, on plain integers.
+//! What the protocols compute, on plain integers: of values as the crate `semantics` defines it, and of two shares.
 
-use crate::maxpool::PoolShape;
+use jaguar_semantics::shift_by_share;
+pub use jaguar_semantics::{argmax, relu, relu6};
+
+use crate::protocols::max_pool::PoolShape;
 
 /// The representative of `x` mod 2^`bits` in \[−2^(bits−1), 2^(bits−1)).
 pub const fn signed(x: u64, bits: u32) -> i64 {
     (x << (64 - bits)) as i64 >> (64 - bits)
 }
 
-/// `x` mod 2^`bits`.
+/// The share-like form of a value: `x` mod 2^`bits`, 0 ≤ result < 2^`bits`, for `bits` of 1 to 64.
 pub const fn residue(x: i64, bits: u32) -> u64 {
     x as u64 & (u64::MAX >> (64 - bits))
 }
@@ -17,13 +20,8 @@ pub const fn open(client: u64, server: u64, bits: u32) -> i64 {
     signed(client.wrapping_add(server), bits)
 }
 
-/// max(x, 0).
-pub const fn relu(x: i64) -> i64 {
-    if x > 0 { x } else { 0 }
-}
-
-/// The sign of the value of two shares mod 2^`bits` as a comparison sees it that ignores the lowest `ignored` bits: whether that of ⌊x /
-/// 2^`ignored`⌋, less one where the lowest bits of the shares carry, is not negative.
+/// The sign of the value of two shares mod 2^`bits` as a comparison sees it that ignores the lowest `ignored` bits:
+/// whether that of ⌊x / 2^`ignored`⌋, less one where the lowest bits of the shares carry, is not negative.
 pub const fn non_negative_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> bool {
     let (c, s) = (residue(client as i64, bits), residue(server as i64, bits));
     signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0
@@ -38,15 +36,8 @@ pub const fn relu_ignoring(client: u64, server: u64, bits: u32, ignored: u32) ->
 /// What [`crate::Truncate`] makes of two shares mod 2^`bits` of a value in its range: x / 2^`shift`, rounded up
 /// where the server's share, mod 2^`shift`, is neither zero nor more than x mod 2^`shift`, and down elsewhere.
 /// Over random shares that is up with probability (x mod 2^`shift`) / 2^`shift`.
-pub const fn truncate(client: u64, server: u64, bits: u32, shift: u32) -> i64 {
-    let x = open(client, server, bits);
-    let (fraction, low) = (residue(x, shift), residue(server as i64, shift));
-    (x >> shift) + (0 < low && low <= fraction) as i64
-}
-
-/// `x` clipped to \[0, 2^`log2_six`\].
-pub fn relu6(x: i64, log2_six: u32) -> i64 {
-    x.clamp(0, 1 << log2_six)
+pub fn truncate(client: u64, server: u64, bits: u32, shift: u32) -> i64 {
+    shift_by_share(open(client, server, bits), shift, server.wrapping_neg())
 }
 
 /// The largest real value in each window; `x` is `[C, H, W]`, the result `[C, H', W']`.
@@ -79,15 +70,6 @@ pub fn maxpool(x: &[i64], shape: &PoolShape) -> Vec<i64> {
         }
     }
     out
-}
-
-/// The first position of the largest value.
-///
-/// # Panics
-/// When there is no value.
-pub fn argmax(x: &[i64]) -> usize {
-    let largest = *x.iter().max().expect("at least one value");
-    x.iter().position(|&v| v == largest).expect("it is among them")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Seen, both, share, words};
 use jaguar_graph::reference as imitation;
-use jaguar_mpc::cost::{self, Cost};
+use jaguar_mpc::cost::Cost;
 use jaguar_mpc::reference::{self, open, residue, signed};
 use jaguar_mpc::*;
 use jaguar_ot::Role;
@@ -30,6 +30,14 @@ fn assert_cost(seen: [Seen; 2], want: Cost) {
     assert_eq!(server.online.rounds, want.server_rounds, "rounds of the server");
 }
 
+/// What `count` values cost by the table.
+fn priced<P>(count: usize, params: P) -> Cost
+where
+    Elementwise<P>: Nonlinear,
+{
+    Elementwise { count, params }.cost()
+}
+
 /// Runs a protocol on shares mod 2^bits and adds up its results mod 2^out.
 fn on_shares<P>(
     shares: &[Vec<u64>; 2],
@@ -48,13 +56,13 @@ fn on_shares<P>(
 
 fn relu(shares: &[Vec<u64>; 2], params: ReluParams) -> Vec<i64> {
     let n = shares[0].len();
-    let want = cost::relu(n, &params);
+    let want = priced(n, params);
     on_shares(shares, params.out_bits, want, |p, c| Relu::prepare(p, c, n, params), Relu::run)
 }
 
 fn relu6(shares: &[Vec<u64>; 2], params: Relu6Params) -> Vec<i64> {
     let n = shares[0].len();
-    let want = cost::relu6(n, &params);
+    let want = priced(n, params);
     on_shares(shares, params.out_bits, want, |p, c| Relu6::prepare(p, c, n, params), Relu6::run)
 }
 
@@ -205,7 +213,7 @@ fn layers_of_many_blocks() {
         let got = on_shares(
             &shares,
             30,
-            cost::extend(count, &params),
+            priced(count, params),
             |p, c| Extend::prepare(p, c, count, params),
             Extend::run,
         );
@@ -214,6 +222,25 @@ fn layers_of_many_blocks() {
     let shape = |channels, size| PoolShape { channels, size, kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
     maxpool(shape(70, [40, 40]), PoolParams::new(16), 1);
     maxpool(shape(3, [200, 220]), PoolParams { digit: 3, ..PoolParams::new(16) }, 2);
+}
+
+/// Runs blocks in the order that both parties keep.
+fn in_order(
+    mut blocks: Vec<Block>,
+    chan: &mut jaguar_wire::Channel,
+    x: &[u64],
+) -> Result<Vec<u64>, MpcError> {
+    let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
+    let first = lead(&steps);
+    for (j, step) in order(&steps) {
+        let block = &mut blocks[j];
+        if step == 0 {
+            block.start(&x[block.inputs()])?;
+        }
+        if j == first { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
+        chan.flush()?;
+    }
+    Ok(blocks.into_iter().flat_map(Block::finish).collect())
 }
 
 /// Prepares blocks and corrects them early, then runs them in their order; results mod 2^out.
@@ -235,53 +262,89 @@ fn corrected_early(
             }
             Ok(blocks)
         },
-        |mut blocks, chan, x| {
-            let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
-            let first = lead(&steps);
-            for (j, step) in order(&steps) {
-                let block = &mut blocks[j];
-                if step == 0 {
-                    block.start(&x[block.inputs()])?;
-                }
-                if j == first { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
-                chan.flush()?;
-            }
-            Ok(blocks.into_iter().flat_map(Block::finish).collect())
-        },
+        in_order,
     )
 }
 
 #[test]
 fn corrections_may_go_early() {
+    let early = |layer: &dyn Nonlinear, shares: &[Vec<u64>; 2], out| {
+        let (all, cost) = (layer.cost(), layer.cost_corrected_early());
+        assert!(cost.up < all.up && cost.up + cost.prepare_up == all.up);
+        corrected_early(shares, out, early_rounds(cost), |party, chan| layer.prepare(party, chan))
+    };
     for count in [1, 700, (1 << 14) + 300] {
         let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 15)).collect();
         let shares = share(&values, 16, 6);
         let params = ReluParams { out_bits: 30, ignored: 1, ..ReluParams::new(16) };
-        let all = cost::relu(count, &params);
-        let cost = all.with_early(cost::relu_correction(count, &params));
-        assert!(cost.up < all.up && cost.up + cost.prepare_up == all.up);
-        let got = corrected_early(&shares, 30, early_rounds(cost), |party, chan| {
-            Ok(Relu::prepare(party, chan, count, params)?.into_blocks())
-        });
+        let got = early(&Elementwise { count, params }, &shares, 30);
         assert_eq!(got, values.iter().map(|&x| reference::relu(x)).collect::<Vec<_>>());
 
         let params = Relu6Params { out_bits: 24, ..Relu6Params::new(16, 11) };
-        let cost = cost::relu6(count, &params).with_early(cost::relu6_correction(count, &params));
-        let got = corrected_early(&shares, 24, early_rounds(cost), |party, chan| {
-            Ok(Relu6::prepare(party, chan, count, params)?.into_blocks())
-        });
+        let got = early(&Elementwise { count, params }, &shares, 24);
         assert_eq!(got, values.iter().map(|&x| reference::relu6(x, 11)).collect::<Vec<_>>());
     }
     // Of a max-pool, the first level's.
     let shape =
         PoolShape { channels: 20, size: [31, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
     let values: Vec<i64> = words(7, 20 * 31 * 30).iter().map(|&w| signed(w, 14)).collect();
-    let params = PoolParams::new(16);
-    let cost = cost::maxpool(&shape, &params).with_early(cost::maxpool_correction(&shape, &params));
-    let got = corrected_early(&share(&values, 16, 8), 16, early_rounds(cost), |party, chan| {
-        Ok(MaxPool::prepare(party, chan, shape, params)?.into_blocks())
-    });
+    let got = early(&Pooling { shape, params: PoolParams::new(16) }, &share(&values, 16, 8), 16);
     assert_eq!(got, reference::maxpool(&values, &shape));
+}
+
+/// Every layer as a value: prepared and run as blocks by who does not know which protocol it is, at the cost that it states.
+#[test]
+fn layers_are_values() {
+    let count = (1 << 14) + 300;
+    let shape = PoolShape { channels: 1, size: [116, 144], kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+    let values: Vec<i64> = words(9, count).iter().map(|&w| signed(w, 14).abs()).collect();
+    let shares = share(&values, 16, 10);
+    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: Range::NonNegative };
+    let shrink = TruncateParams { out_bits: 12, ..cut };
+    let layers: [(&dyn Nonlinear, u32); 6] = [
+        (&Elementwise { count, params: ReluParams::new(16) }, 16),
+        (&Elementwise { count, params: Relu6Params::new(16, 11) }, 16),
+        (&Elementwise { count, params: extend }, 30),
+        (&Elementwise { count, params: cut }, 16),
+        (&Elementwise { count, params: shrink }, 12),
+        (&Pooling { shape, params: PoolParams::new(16) }, 16),
+    ];
+    for (layer, out) in layers {
+        assert!(layer.check().is_ok(), "{layer:?}");
+        let size = match layer.kind() {
+            Kind::MaxPool => shape.size[0] * shape.size[1],
+            _ => count,
+        };
+        let shares =
+            [&shares[0], &shares[1]].map(|x| x.iter().cycle().take(size).copied().collect::<Vec<_>>());
+        let got = on_shares(&shares, out, layer.cost(), |p, c| layer.prepare(p, c), in_order);
+        let close = |got: i64, x: i64| got == x || got == x + 1;
+        for (got, &x) in got.iter().zip(&values) {
+            let ok = match layer.kind() {
+                Kind::Relu => *got == x,
+                Kind::Relu6 => *got == x.min(1 << 11),
+                Kind::Extension if out == 30 => *got == x,
+                Kind::Extension => close(*got, x >> 4),
+                Kind::MaxPool => true,
+            };
+            assert!(ok, "{got} of {x} by {layer:?}");
+        }
+        if layer.kind() == Kind::MaxPool {
+            let values: Vec<i64> = values.iter().cycle().take(size).copied().collect();
+            assert_eq!(got, reference::maxpool(&values, &shape));
+        }
+        // Fewer bits in the signs cost less, where there are signs.
+        let reduced = layer.ignoring(8).map(|layer| layer.cost().cots_from_server);
+        assert_eq!(reduced.is_some(), layer.digit().is_some());
+        assert!(reduced.is_none_or(|cots| cots < layer.cost().cots_from_server));
+    }
+    let logits = ArgmaxParams { count: 100, bits: 16, digit: 4 };
+    let shares = [&shares[0], &shares[1]].map(|x| x[..100].to_vec());
+    let [(c, seen_c), (s, seen_s)] =
+        both(11, |p, c| logits.prepare(p, c), |p, role, c| in_order(p, c, of(role, &shares)));
+    assert_cost([seen_c, seen_s], logits.cost());
+    assert_eq!((c, s), (vec![reference::argmax(&values[..100]) as u64], vec![]));
 }
 
 /// The server begins by itself, so it waits once less than it would; the client as often.
@@ -353,7 +416,7 @@ fn comparisons() {
             let pair =
                 both(3, |p, c| LessThan::prepare(p, c, n, bits, m), |p, role, c| p.run(c, of(role, &shares)));
             let want: Vec<u64> = shares[0].iter().zip(&shares[1]).map(|(a, b)| u64::from(a < b)).collect();
-            assert_eq!(bit_shares(pair, cost::less_than(n, bits, m)), want, "{bits} bits, digits of {m}");
+            assert_eq!(bit_shares(pair, LessThan::cost(n, bits, m)), want, "{bits} bits, digits of {m}");
             if bits >= 3 {
                 let pair = both(
                     3,
@@ -361,7 +424,7 @@ fn comparisons() {
                     |p, role, c| p.run(c, of(role, &shares)),
                 );
                 let want: Vec<u64> = opened(&shares, bits).iter().map(|&x| u64::from(x >= 0)).collect();
-                assert_eq!(bit_shares(pair, cost::non_negative(n, bits, m)), want);
+                assert_eq!(bit_shares(pair, NonNegative::cost(n, bits, m)), want);
             }
         }
     }
@@ -381,14 +444,14 @@ fn comparisons() {
         let shares = [a, b];
         let pair =
             both(4, |p, c| LessThan::prepare(p, c, 1000, bits, m), |p, role, c| p.run(c, of(role, &shares)));
-        assert_eq!(bit_shares(pair, cost::less_than(1000, bits, m)), want, "{bits} bits, digits of {m}");
+        assert_eq!(bit_shares(pair, LessThan::cost(1000, bits, m)), want, "{bits} bits, digits of {m}");
         let values = interesting(bits, 1000, 3);
         let n = values.len();
         let shares = share(&values, bits, 4);
         let pair =
             both(5, |p, c| NonNegative::prepare(p, c, n, bits, m), |p, role, c| p.run(c, of(role, &shares)));
         let want: Vec<u64> = values.iter().map(|&x| u64::from(x >= 0)).collect();
-        assert_eq!(bit_shares(pair, cost::non_negative(n, bits, m)), want, "{bits} bits, digits of {m}");
+        assert_eq!(bit_shares(pair, NonNegative::cost(n, bits, m)), want, "{bits} bits, digits of {m}");
     }
 }
 
@@ -409,7 +472,7 @@ fn multiplications_and_conversions() {
                 |p, c| Mux::prepare(p, c, n, bits),
                 |p, role, c| p.run(c, &Bits::new(of(role, &b)), of(role, &x)),
             );
-            assert_cost([seen_c, seen_s], cost::mux(n, bits));
+            assert_cost([seen_c, seen_s], Mux::cost(n, bits));
             for i in 0..n {
                 assert_eq!(open(c[i], s[i], bits), values[i] * bit(i));
             }
@@ -418,7 +481,7 @@ fn multiplications_and_conversions() {
                 |p, c| BitToArithmetic::prepare(p, c, n, bits),
                 |p, role, c| p.run(c, &Bits::new(of(role, &b))),
             );
-            assert_cost([seen_c, seen_s], cost::bit_to_arithmetic(n, bits));
+            assert_cost([seen_c, seen_s], BitToArithmetic::cost(n, bits));
             for i in 0..n {
                 assert_eq!(c[i].wrapping_add(s[i]) & (u64::MAX >> (64 - bits)), bit(i) as u64);
             }
@@ -435,7 +498,7 @@ fn a_flipped_bit_is_the_opposite() {
 
 fn extend(shares: &[Vec<u64>; 2], params: ExtendParams) -> Vec<i64> {
     let n = shares[0].len();
-    let want = cost::extend(n, &params);
+    let want = priced(n, params);
     on_shares(shares, params.out_bits, want, |p, c| Extend::prepare(p, c, n, params), Extend::run)
 }
 
@@ -471,7 +534,7 @@ fn extensions() {
 
 fn truncate(shares: &[Vec<u64>; 2], params: TruncateParams) -> Vec<i64> {
     let n = shares[0].len();
-    let want = cost::truncate(n, &params);
+    let want = priced(n, params);
     on_shares(shares, params.out_bits, want, |p, c| Truncate::prepare(p, c, n, params), Truncate::run)
 }
 
@@ -588,7 +651,7 @@ fn relu_and_truncation_at_full_width() {
     let got = on_shares(
         &shares,
         bits,
-        cost::relu(n, &relu) + cost::truncate(n, &cut),
+        priced(n, relu) + priced(n, cut),
         |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
         |(relu, cut), c, x| {
             let y = relu.run(c, x)?;
@@ -608,7 +671,7 @@ fn relu_and_truncation_at_full_width() {
     check(on_shares(
         &shares,
         bits,
-        cost::relu(n, &relu),
+        priced(n, relu),
         |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
         |(relu, cut), c, x| {
             let y = relu.run(c, x)?;
@@ -638,7 +701,7 @@ fn pooled(shape: PoolShape, params: PoolParams, seed: u64) -> [Vec<i64>; 3] {
     let got = on_shares(
         &shares,
         bits,
-        cost::maxpool(&shape, &params),
+        Pooling { shape, params }.cost(),
         |p, c| MaxPool::prepare(p, c, shape, params),
         MaxPool::run,
     );
@@ -674,8 +737,8 @@ fn maxpool_in_common_shapes() {
     maxpool(shape(2, [2, 3], [4, 5], [1, 1], [1, 2, 3, 4]), of(16), 8);
     // 3 × 3 with stride 2 takes six comparisons a window, inside.
     let inside = shape(1, [101, 101], [3, 3], [2, 2], [0, 0, 0, 0]);
-    let per_window = cost::maxpool(&inside, &of(16)).cots_from_client as f64
-        / cost::relu(50 * 50, &ReluParams::new(16)).cots_from_client as f64;
+    let per_window = Pooling { shape: inside, params: of(16) }.cost().cots_from_client as f64
+        / priced(50 * 50, ReluParams::new(16)).cots_from_client as f64;
     assert!(per_window < 6.1, "{per_window}");
 }
 
@@ -809,9 +872,10 @@ fn unusable_shapes_are_refused() {
 fn argmax(values: &[i64], bits: u32) -> usize {
     let shares = share(values, bits, 11);
     let n = values.len();
+    let params = ArgmaxParams { count: n, bits, digit: 4 };
     let [(c, seen_c), (s, seen_s)] =
-        both(n as u64, |p, c| Argmax::prepare(p, c, n, bits, 4), |p, role, c| p.run(c, of(role, &shares)));
-    assert_cost([seen_c, seen_s], cost::argmax(n, bits, 4));
+        both(n as u64, |p, c| Argmax::prepare(p, c, params), |p, role, c| p.run(c, of(role, &shares)));
+    assert_cost([seen_c, seen_s], params.cost());
     assert_eq!(s, None);
     c.unwrap()
 }
@@ -839,7 +903,7 @@ fn argmax_finds_the_first_of_the_largest() {
 
 #[test]
 fn prepared_memory_is_about_thirty_bytes() {
-    let cost = cost::relu(1 << 20, &ReluParams { out_bits: 30, ..ReluParams::new(16) });
+    let cost = priced(1 << 20, ReluParams { out_bits: 30, ..ReluParams::new(16) });
     let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     assert!(each(cost.client_memory) < 31.0 && each(cost.server_memory) < 31.0, "{cost:?}");
     // The figures of relu.rs's header.
@@ -847,25 +911,25 @@ fn prepared_memory_is_about_thirty_bytes() {
         (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
         (21.0, 19, 6)
     );
-    let cost = cost::relu(1 << 20, &ReluParams::new(16));
+    let cost = priced(1 << 20, ReluParams::new(16));
     assert_eq!(
         (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
         (19.0, 19, 4)
     );
-    let cost = cost::relu6(1 << 20, &Relu6Params::new(16, 12));
+    let cost = priced(1 << 20, Relu6Params::new(16, 12));
     assert_eq!((each(cost.up + cost.down), each(cost.prepare_down)), (26.125, 0.375));
     assert_eq!((cost.cots_from_server >> 20, cost.cots_from_client >> 20), (22, 5));
     // At full width, and the truncation's header.
-    let cost = cost::relu(1 << 20, &ReluParams::new(37));
+    let cost = priced(1 << 20, ReluParams::new(37));
     assert_eq!(
         (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
         (50.875, 45, 9)
     );
     let cut = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
-    let cost = cost::truncate(1 << 20, &cut);
+    let cost = priced(1 << 20, cut);
     assert_eq!((each(cost.up), each(cost.down)), (1.5, 0.125));
     assert_eq!((cost.cots_from_server, cost.cots_from_client), (0, 1 << 20));
     // Where the ring shrinks with the value, nothing.
-    let cost = cost::truncate(1 << 20, &TruncateParams { bits: 28, out_bits: 16, ..cut });
+    let cost = priced(1 << 20, TruncateParams { bits: 28, out_bits: 16, ..cut });
     assert_eq!(cost, Cost::default());
 }

@@ -167,7 +167,11 @@ fn the_wire_format_is_as_recorded() {
         ),
         (
             "argmax",
-            recorded(1, |p, c| Argmax::prepare(p, c, n, 16, 4), |p, r, c| p.run(c, of(r, &shares)).map(drop)),
+            recorded(
+                1,
+                |p, c| Argmax::prepare(p, c, ArgmaxParams { count: n, bits: 16, digit: 4 }),
+                |p, r, c| p.run(c, of(r, &shares)).map(drop),
+            ),
         ),
         (
             "less than",
@@ -274,7 +278,9 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         },
         {
             let c = &mut connect();
-            alone(role, |p, c| Argmax::prepare(p, c, n, 16, 4), c).and_then(|p| p.run(c, &x)).map(drop)
+            alone(role, |p, c| Argmax::prepare(p, c, ArgmaxParams { count: n, bits: 16, digit: 4 }), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
         },
         {
             let c = &mut connect();
@@ -426,7 +432,7 @@ fn misuse_is_an_error() {
     ] {
         assert!(refused(Truncate::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
-    assert!(refused(Argmax::prepare(p, c, 0, 16, 4).map(drop)));
+    assert!(refused(Argmax::prepare(p, c, ArgmaxParams { count: 0, bits: 16, digit: 4 }).map(drop)));
     assert!(refused(LessThan::prepare(p, c, 1, 41, 4).map(drop)));
     assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
     assert!(refused(Mux::prepare(p, c, 1, 41).map(drop)));

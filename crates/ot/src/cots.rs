@@ -336,8 +336,8 @@ mod tests {
         assert_eq!(run.digest(), "ebbe9574cb4280154747884cf3f670044d0f3ae6f3b76798b2689bdbdc8ff743");
     }
 
-    /// A party that promises what it will draw sends it ahead: the same correlations and bytes, but the other one finds them
-    /// waiting.
+    /// A party that promises what it will draw sends it ahead: the same correlations and bytes, but the other one
+    /// finds them waiting.
     #[test]
     fn running_ahead_changes_nothing_but_the_order() {
         let requests: Vec<Request> =

@@ -1,7 +1,7 @@
 //! Silent extension of correlated OTs: a few hundred thousand turn into four million for 0.05 bytes each.
 //!
-//! `q ; (t, r) <- Extend(Δ ; )` with t_i = q_i ⊕ r_i·Δ, r random; bit 0 of Δ is set, bit 0 of q_i zero, bit 0 of t_i = r_i.
-//! Ferret (Yang, Weng, Lan, Zhang and Wang, CCS 2020, ePrint 2020/924), semi-honest, with regular noise:
+//! `q ; (t, r) <- Extend(Δ ; )` with t_i = q_i ⊕ r_i·Δ, r random; bit 0 of Δ is set, bit 0 of q_i zero, bit 0 of t_i
+//! = r_i. Ferret (Yang, Weng, Lan, Zhang and Wang, CCS 2020, ePrint 2020/924), semi-honest, with regular noise:
 //!
 //! > q = A·p ⊕ v,  t = A·s ⊕ w
 //!
@@ -24,7 +24,7 @@ use crate::lpn::Matrix;
 use crate::{Block, OtError, ggm};
 
 /// An LPN instance with regular noise: n = `bins`·2^`log_bin` samples with one error in each bin, a secret of k =
-/// `secret` bits, rows of weight [`crate::lpn::WEIGHT`].
+/// `secret` bits, rows of weight [`crate::gather::WEIGHT`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lpn {
     /// k, the length of the secret.

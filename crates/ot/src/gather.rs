@@ -1,7 +1,9 @@
 //! The inner loop of the product with the LPN matrix: sums of blocks at random, public places.
 
 use crate::Block;
-use crate::lpn::WEIGHT;
+
+/// Ones in each row of the matrix (d).
+pub(crate) const WEIGHT: usize = 10;
 
 /// `out[i]` ^= the sum of `table` at the places `rows[i]`.
 ///

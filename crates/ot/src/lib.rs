@@ -76,9 +76,9 @@ impl Role {
 /// When one party calls [`send`](Self::send), its peer calls [`receive`](Self::receive) with the same count
 /// at the same point of the protocol. Every correlation is handed out once.
 pub trait CotSource {
-    /// Promises that this party will draw `count` more COTs as a sender before it sends anything else over the channel. A
-    /// source may then send what belongs to them ahead of time, so that two parties that alternate between both
-    /// directions do not wait a round trip for each other at every turn. Does nothing by default.
+    /// Promises that this party will draw `count` more COTs as a sender before it sends anything else over the
+    /// channel. A source may then send what belongs to them ahead of time, so that two parties that alternate between
+    /// both directions do not wait a round trip for each other at every turn. Does nothing by default.
     fn promise(&mut self, _count: u64) {}
 
     /// This party's Δ as a sender, the same for the whole session, bit 0 set.

@@ -9,10 +9,7 @@
 
 use crate::Block;
 use crate::aes::Key;
-use crate::gather::gather;
-
-/// Ones in each row (d).
-pub(crate) const WEIGHT: usize = 10;
+use crate::gather::{WEIGHT, gather};
 
 /// Rows whose places are drawn together: few enough to stay in the L1 cache.
 const BATCH: usize = 64;

@@ -6,7 +6,7 @@ use jaguar_linear::registry::BackendId;
 use jaguar_rlwe::Parameters;
 use serde::{Deserialize, Serialize};
 
-use crate::PlanError;
+use crate::{Plan, PlanError};
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
 /// [`Choices::check`] accepts.
@@ -37,6 +37,27 @@ impl Choices {
             modulus_bits: params.modulus_bits(),
             packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
+        }
+    }
+
+    /// As [`standard`](Self::standard); each linear layer has the first of the `allowed` backends that can run it.
+    ///
+    /// # Errors
+    /// When none is allowed, or none can run some layer: what the last one says.
+    pub fn among(network: &Network, allowed: &[BackendId]) -> Result<Self, PlanError> {
+        let first = *allowed.first().ok_or_else(|| PlanError::Choices("no backend is allowed".into()))?;
+        let mut choices = Self::standard(network, first);
+        loop {
+            match Plan::new(network, choices.clone()) {
+                Ok(_) => return Ok(choices),
+                Err(error) => {
+                    let PlanError::Layer { node, .. } = &error else { return Err(error) };
+                    let node = *node;
+                    let tried = allowed.iter().position(|&b| b == choices.backends[node]);
+                    let next = tried.and_then(|at| allowed.get(at + 1)).ok_or(error)?;
+                    choices.backends[node] = *next;
+                }
+            }
         }
     }
 

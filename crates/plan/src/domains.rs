@@ -25,7 +25,7 @@ use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{Cost, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_rlwe::Parameters;
 
-use crate::{Choices, Nonlinear, PlanError, Step, check_ring, known_early, opened};
+use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened};
 
 /// Shares of whole products have at least this many bits: fewer no backend takes.
 const NARROWEST: u32 = 8;
@@ -109,10 +109,10 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         if requests.is_empty() {
             continue;
         }
-        let layers = backend
-            .backend()
-            .plan(&requests)
-            .map_err(|(i, source)| PlanError::Layer { name: nodes[requests[i].node].name.clone(), source })?;
+        let layers = backend.backend().plan(&requests).map_err(|(i, source)| {
+            let node = requests[i].node;
+            PlanError::Layer { node, name: nodes[node].name.clone(), source }
+        })?;
         for request in &requests {
             planned[request.node] = Planned::new(Arc::clone(&layers), request.node);
         }
@@ -158,7 +158,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
         }
         let widths = (takes(id), ring_made, made[id]);
-        let nonlinear = Nonlinear::new(network, node, widths, u32::from(choices.digits[id]));
+        let nonlinear = nonlinear(network, node, widths, u32::from(choices.digits[id]));
         let range = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => Range::NonNegative,
             _ => Range::Signed,
@@ -176,10 +176,10 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             ring,
             excess: excess[id],
             layer: planned[id].take(),
+            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
             nonlinear,
             truncation,
             extension,
-            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
             values: node.shape.iter().product(),
             cost: Cost::default(),
         };

@@ -13,7 +13,8 @@ use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
 use jaguar_linear::backend::{LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
-    Cost, ExtendParams, MpcError, PoolParams, PoolShape, Relu6Params, ReluParams, TruncateParams, cost,
+    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PoolParams, PoolShape, Pooling, Relu6Params,
+    ReluParams, TruncateParams,
 };
 use jaguar_rlwe::{ParameterError, Parameters};
 
@@ -40,7 +41,9 @@ pub enum PlanError {
     /// A linear layer does not fit its backend.
     #[error("layer '{name}': {source}")]
     Layer {
-        /// The node's name.
+        /// The node.
+        node: NodeId,
+        /// Its name.
         name: String,
         /// Why.
         source: LayerError,
@@ -104,8 +107,8 @@ pub struct Step {
     pub excess: u32,
     /// A linear layer, as its backend runs it.
     pub layer: Option<Planned>,
-    /// The protocol of a nonlinear layer.
-    pub nonlinear: Option<Nonlinear>,
+    /// A nonlinear layer: its protocol, parameters and size.
+    pub nonlinear: Option<Arc<dyn Nonlinear>>,
     /// The truncation that follows the operation, where its backend keeps products whole.
     pub truncation: Option<TruncateParams>,
     /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
@@ -119,94 +122,61 @@ pub struct Step {
     pub cost: Cost,
 }
 
-/// A nonlinear layer's protocol and its parameters.
-#[derive(Clone, Copy, Debug)]
-pub enum Nonlinear {
-    /// max(x, 0).
-    Relu(ReluParams),
-    /// x clipped.
-    Relu6(Relu6Params),
-    /// The largest of each window.
-    MaxPool {
-        /// The windows.
-        shape: PoolShape,
-        /// How they are compared.
-        params: PoolParams,
-    },
-}
-
 /// How many low bits a sign may ignore without being wrong: leaving out one is exact but for
 /// the two lowest values of the ring, which no value and no difference in range is.
 const EXACTLY_IGNORED: u32 = 1;
 
-impl Nonlinear {
-    /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-    /// in a wider ring, mod 2^`out_bits`. `None` where the operation has none.
-    fn new(
-        network: &Network,
-        node: &Node,
-        (bits, out_bits, excess): (u32, u32, u32),
-        digit: u32,
-    ) -> Option<Self> {
-        // What the network ignores on purpose it means in its own units.
-        let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
-        Some(match &node.op {
-            Op::Relu { ignored: low } => {
-                Self::Relu(ReluParams { out_bits, digit, ignored: ignored(*low), ..ReluParams::new(bits) })
-            }
-            Op::Relu6 { log2_six, ignored: low } => Self::Relu6(Relu6Params {
-                out_bits,
-                digit,
-                ignored: ignored(*low),
-                ..Relu6Params::new(bits, *log2_six + excess)
-            }),
-            Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
-                let [channels, h, w] = network.nodes[node.inputs[0]].shape;
-                let (kernel, stride, pads) = (*kernel, *stride, *pads);
-                let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
-                let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
-                Self::MaxPool { shape, params }
-            }
-            _ => return None,
-        })
-    }
-
-    /// Whether the protocol takes these parameters.
-    fn check(&self) -> Result<(), MpcError> {
-        match self {
-            Self::Relu(params) => params.check(),
-            Self::Relu6(params) => params.check(),
-            Self::MaxPool { shape, params } => params.check().and_then(|()| shape.output().map(drop)),
+/// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
+/// in a wider ring, mod 2^`out_bits`. `None` where the operation has none.
+fn nonlinear(
+    network: &Network,
+    node: &Node,
+    (bits, out_bits, excess): (u32, u32, u32),
+    digit: u32,
+) -> Option<Arc<dyn Nonlinear>> {
+    // What the network ignores on purpose it means in its own units.
+    let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
+    let count = node.shape.iter().product();
+    Some(match &node.op {
+        Op::Relu { ignored: low } => {
+            let params = ReluParams { out_bits, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
+            Arc::new(Elementwise { count, params })
         }
-    }
-
-    /// COTs, bytes and rounds on `values` values; with `early`, corrections go out in preparation.
-    fn cost(&self, values: usize, early: bool) -> Cost {
-        let (cost, correction) = match self {
-            Self::Relu(params) => (cost::relu(values, params), cost::relu_correction(values, params)),
-            Self::Relu6(params) => (cost::relu6(values, params), cost::relu6_correction(values, params)),
-            Self::MaxPool { shape, params } => {
-                (cost::maxpool(shape, params), cost::maxpool_correction(shape, params))
-            }
-        };
-        if early { cost.with_early(correction) } else { cost }
-    }
+        Op::Relu6 { log2_six, ignored: low } => {
+            let exact = Relu6Params::new(bits, *log2_six + excess);
+            let params = Relu6Params { out_bits, digit, ignored: ignored(*low), ..exact };
+            Arc::new(Elementwise { count, params })
+        }
+        Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
+            let [channels, h, w] = network.nodes[node.inputs[0]].shape;
+            let (kernel, stride, pads) = (*kernel, *stride, *pads);
+            let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
+            let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
+            Arc::new(Pooling { shape, params })
+        }
+        _ => return None,
+    })
 }
 
 impl Step {
     /// Checks and prices what was planned for `node`; rings and layouts are sound.
     fn finish(mut self, node: &Node) -> Result<Self, PlanError> {
+        let values = self.values;
+        let nonlinear = self.nonlinear.as_deref();
+        let truncation = self.truncation.map(|params| Elementwise { count: values, params });
+        let extension = self.extension.map(|params| Elementwise { count: values, params });
         let check = || -> Result<(), MpcError> {
-            self.nonlinear.as_ref().map_or(Ok(()), Nonlinear::check)?;
-            self.truncation.as_ref().map_or(Ok(()), TruncateParams::check)?;
-            self.extension.as_ref().map_or(Ok(()), ExtendParams::check)
+            nonlinear.map_or(Ok(()), Nonlinear::check)?;
+            truncation.as_ref().map_or(Ok(()), Nonlinear::check)?;
+            extension.as_ref().map_or(Ok(()), Nonlinear::check)
         };
         check().map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
-        let nonlinear =
-            self.nonlinear.as_ref().map_or_else(Cost::default, |n| n.cost(self.values, self.early));
-        let truncation =
-            self.truncation.as_ref().map_or_else(Cost::default, |t| cost::truncate(self.values, t));
-        let extension = self.extension.as_ref().map_or_else(Cost::default, |e| cost::extend(self.values, e));
+        let nonlinear = nonlinear.map_or_else(Cost::default, |layer| match self.early {
+            true => layer.cost_corrected_early(),
+            false => layer.cost(),
+        });
+        let truncation = truncation.as_ref().map_or_else(Cost::default, Nonlinear::cost);
+        let extension = extension.as_ref().map_or_else(Cost::default, Nonlinear::cost);
         self.cost = match &self.layer {
             // The server begins a truncation of products along with its response.
             Some(layer) if layer.traffic().rounds > 0 => Cost { client_rounds: 0, ..truncation } + extension,

@@ -5,6 +5,7 @@
 
 use jaguar_linear::backend::Constants;
 pub use jaguar_linear::backend::{PerProduct, RingCosts};
+pub use jaguar_mpc::Kind;
 use serde::{Deserialize, Serialize};
 
 /// A connection between the two parties.
@@ -33,24 +34,6 @@ pub enum Placement {
     Shared,
     /// Each has a machine like the measured one to itself.
     Apart,
-}
-
-/// Which kind of nonlinear step a figure belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
-    /// max(x, 0).
-    Relu,
-    /// x clipped.
-    Relu6,
-    /// The largest of each window.
-    MaxPool,
-    /// A wider ring for the same value.
-    Extension,
-}
-
-impl Kind {
-    /// All kinds, in the order of [`Machine::nonlinear`].
-    pub const ALL: [Self; 4] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension];
 }
 
 /// The digits of comparisons that are measured and chosen from, in bits. One bit has more levels and more COTs than two,
@@ -183,7 +166,7 @@ pub(crate) mod tests {
     fn straight_lines_between_points() {
         let points = [(10, 1.0), (20, 3.0), (40, 3.5)];
         for (x, y) in [(0, 1.0), (10, 1.0), (15, 2.0), (20, 3.0), (30, 3.25), (40, 3.5), (1000, 3.5)] {
-            assert_eq!(on_line(&points, x), y, "at {x}");
+            assert_eq!(jaguar_linear::backend::on_line(&points, x), y, "at {x}");
         }
     }
 

@@ -110,19 +110,19 @@ pub struct Explanation {
     pub layers: Vec<Decision>,
 }
 
-/// Chooses for `network`. What a hint is bound to is taken over from `kept` where it still makes a plan.
+/// Chooses for `network`, with the `allowed` backends: a layer has the first one that can run it. What a hint is bound to is taken over from `kept` where it still makes a plan.
 ///
 /// # Errors
 /// When no ring can hold the network.
 pub fn choose(
     network: &Network,
-    backend: BackendId,
+    allowed: &[BackendId],
     site: &Site<'_>,
     kept: Option<&Choices>,
 ) -> Result<Choices, PlanError> {
-    let mut choices = match kept.filter(|k| k.backends.iter().all(|b| *b == backend)) {
+    let mut choices = match kept.filter(|k| k.backends.iter().all(|b| allowed.contains(b))) {
         Some(kept) if Plan::new(network, kept.clone()).is_ok() => kept.clone(),
-        _ => bound_to_hint(network, backend, site)?,
+        _ => bound_to_hint(network, allowed, site)?,
     };
     let plans = DIGITS
         .iter()
@@ -149,8 +149,8 @@ pub fn choose(
 }
 
 /// Ring and packings.
-fn bound_to_hint(network: &Network, backend: BackendId, site: &Site<'_>) -> Result<Choices, PlanError> {
-    let standard = Choices::standard(network, backend);
+fn bound_to_hint(network: &Network, allowed: &[BackendId], site: &Site<'_>) -> Result<Choices, PlanError> {
+    let standard = Choices::among(network, allowed)?;
     let mut best: Option<(Choices, Option<f64>)> = None;
     let mut first_error = None;
     for (ring_dim, modulus_bits) in RINGS {

@@ -19,11 +19,11 @@
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
 use jaguar_linear::backend::Work;
-use jaguar_mpc::{Cost, cost};
+use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear, cost};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Kind, Link, Machine, Placement};
-use crate::{DIGIT, Nonlinear, Plan, Step};
+use crate::{DIGIT, Plan, Step};
 
 /// Seconds of the two parties, each on its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
 /// The argmax, if there is one.
 fn result_cost(plan: &Plan, label: bool) -> Cost {
     match plan.steps.last() {
-        Some(last) if label => cost::argmax(last.values, last.ring, DIGIT),
+        Some(last) if label => ArgmaxParams { count: last.values, bits: last.ring, digit: DIGIT }.cost(),
         _ => Cost::default(),
     }
 }
@@ -249,13 +249,13 @@ fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Se
 
 /// The protocols of a step with what they cost.
 pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> + '_ {
-    let nonlinear = step.nonlinear.as_ref().map(|nonlinear| match nonlinear {
-        Nonlinear::Relu(params) => (Kind::Relu, params.digit, cost::relu(step.values, params)),
-        Nonlinear::Relu6(params) => (Kind::Relu6, params.digit, cost::relu6(step.values, params)),
-        Nonlinear::MaxPool { shape, params } => (Kind::MaxPool, params.digit, cost::maxpool(shape, params)),
-    });
-    let truncation = step.truncation.map(|t| (Kind::Extension, DIGIT, cost::truncate(step.values, &t)));
-    let extension = step.extension.map(|e| (Kind::Extension, DIGIT, cost::extend(step.values, &e)));
+    fn of(layer: &dyn Nonlinear) -> (Kind, u32, Cost) {
+        (layer.kind(), layer.digit().unwrap_or(DIGIT), layer.cost())
+    }
+    let count = step.values;
+    let nonlinear = step.nonlinear.as_deref().map(of);
+    let truncation = step.truncation.map(|params| of(&Elementwise { count, params }));
+    let extension = step.extension.map(|params| of(&Elementwise { count, params }));
     nonlinear.into_iter().chain(truncation).chain(extension)
 }
 

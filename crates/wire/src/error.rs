@@ -59,3 +59,14 @@ impl WireError {
         self
     }
 }
+
+/// The operating system's refusal of `what`.
+pub(crate) fn io_error(what: String, source: io::Error) -> WireError {
+    WireError::Io { what, source }
+}
+
+/// Whether an error says that the connection is gone.
+pub(crate) fn is_closed(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    matches!(kind, ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected)
+}

@@ -4,18 +4,26 @@
 //! over it buffers what is sent, flushes before it reads, bounds every length and counts bytes and rounds
 //! under a label. Protocol code knows channels only, never sockets.
 //!
+//! A connection is a [`Framed`] over a [`ByteStream`], of which [`tcp`] is one.
+//!
 //! Test doubles: [`memory_pair`], and the wrappers of [`double`].
 
 mod channel;
 pub mod double;
 mod error;
+mod frame;
+pub mod framed;
+mod greeting;
 mod memory;
 pub mod pack;
+mod stream;
 pub mod tcp;
 
 pub use channel::{Channel, Phase, Stats, Traffic, Wait};
 pub use error::WireError;
+pub use framed::Framed;
 pub use memory::{Memory, memory_pair, memory_transports};
+pub use stream::ByteStream;
 
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///

@@ -1,105 +1,19 @@
-//! The transport over TCP: framed chunks, signs of life, and an orderly end.
-//!
-//! **Greeting.** The connecting side sends 16 bytes of text with the wire version, the accepting side
-//! answers with its own. Whoever is no Jaguar (a browser, a TLS client, a port scanner) is recognised by its
-//! first bytes, or within [`Options::greeting`] when it sends none, and is told so in its own terms if it
-//! speaks HTTP.
-//!
-//! **Frames.** `[kind: u8][length: u32, little-endian][payload]`, in both directions:
-//!
-//! | kind | payload |
-//! |---|---|
-//! | 1 data | at most 1 MiB of the byte stream |
-//! | 2 keep-alive | none; sent when nothing else was for [`Options::keep_alive`] |
-//! | 3 abort | at most 1 KiB of UTF-8 that says why; nothing follows it |
-//!
-//! **Threads.** A connection has a writer and a reader thread with a queue each, bounded by
-//! [`Options::queue`] bytes. So `send` does not wait for the peer, data arrives while this side computes, and
-//! a party that computes for minutes still gives signs of life: only a peer that was stopped or cut off is
-//! *silent*. A keep-alive shows that the peer's process lives, not that it makes progress.
-//!
-//! **Blame.** [`WireError::Closed`] after an end of stream or a reset, [`WireError::Silent`] after
-//! [`Options::silence`] without any frame, [`WireError::PeerAborted`] with the peer's reason,
-//! [`WireError::PeerMisbehaved`] for frames that break the rules above (the peer is told). What arrived in order
-//! before the end is still delivered first.
+//! Connections over TCP: [`Framed`] on a socket.
 //!
 //! Nothing here is encrypted or authenticated: over anything but loopback, run it inside a tunnel that is.
 
-use std::collections::VecDeque;
 use std::fmt::Display;
-use std::io::{self, BufReader, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::error::io_error;
+use crate::framed::Framed;
+use crate::stream::ByteStream;
 use crate::{Transport, WireError};
 
-/// Both sides must run the same framing and the same meaning of the bytes in it.
-pub const WIRE_VERSION: u16 = 1;
-
-/// What a greeting begins with, whatever the version.
-const MAGIC: &[u8; 7] = b"JAGUAR/";
-
-/// `JAGUAR/`, the version in four digits, and an empty line, so that a server that waits for the end of a
-/// request's head answers at once instead of waiting for more.
-const GREETING_LEN: usize = 16;
-
-/// Payload of a data frame, at most. Small enough to bound what one header can make a receiver reserve.
-const MAX_DATA: usize = 1 << 20;
-
-/// Length of an abort's reason, at most.
-const MAX_REASON: usize = 1 << 10;
-
-/// Bookkeeping that a queued chunk costs beside its bytes; without it, a flood of tiny frames would take
-/// many times the memory that the queue's bound promises.
-const CHUNK_OVERHEAD: usize = 64;
-
-/// How long the end of a connection waits for the peer to close its side as well.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-const DATA: u8 = 1;
-const KEEP_ALIVE: u8 = 2;
-const ABORT: u8 = 3;
-
-/// How patient a connection is and how much it queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// A peer from which no frame came for so long is given up. Must be several times its `keep_alive`.
-    pub silence: Duration,
-    /// When nothing else was sent for so long, a keep-alive is.
-    pub keep_alive: Duration,
-    /// How long `connect` tries each of an address's resolutions.
-    pub connect: Duration,
-    /// How long the peer has for its greeting.
-    pub greeting: Duration,
-    /// How long dropping a connection may take to send what is still queued.
-    pub linger: Duration,
-    /// Bytes that either queue (sent, not yet taken by the peer; arrived, not yet read) may hold. `send`
-    /// blocks beyond it; what would arrive beyond it stays in the network.
-    pub queue: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            silence: Duration::from_secs(15),
-            keep_alive: Duration::from_secs(1),
-            connect: Duration::from_secs(10),
-            greeting: Duration::from_secs(5),
-            linger: Duration::from_secs(30),
-            queue: 256 << 20,
-        }
-    }
-}
-
-impl Options {
-    /// How often a blocked read or write looks whether it should go on.
-    fn tick(&self) -> Duration {
-        (self.silence / 8).clamp(Duration::from_millis(5), Duration::from_millis(250))
-    }
-}
+pub use crate::framed::Options;
+pub use crate::greeting::WIRE_VERSION;
 
 /// A bound port.
 #[derive(Debug)]
@@ -161,30 +75,15 @@ impl Incoming {
     /// # Errors
     /// When the peer is no Jaguar or one of another wire version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Tcp, WireError> {
-        let Self { mut socket, peer } = self;
+        let Self { socket, peer } = self;
         let name = peer.to_string();
-        let greeted = read_greeting(&mut socket, &name, options.greeting);
-        let reply: &[u8] = match &greeted {
-            Err((_, Stranger::Http)) => HTTP_REFUSAL,
-            Err((_, Stranger::Gone)) => &[],
-            // Any other stranger gets our greeting, which is text and names the version.
-            _ => &greeting(WIRE_VERSION),
-        };
-        let sent = socket.write_all(reply);
-        if let Err((error, _)) = greeted {
-            refuse(&mut socket);
-            return Err(error);
-        }
-        sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
-        Tcp::start(socket, name, options)
+        set_up(&socket, &name)?;
+        Ok(Tcp(Framed::accept(Box::new(socket), name, options)?))
     }
 }
 
 /// A greeted connection.
-pub struct Tcp {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub struct Tcp(Framed);
 
 impl Tcp {
     /// Connects to a listening party at `address` (`host:port`).
@@ -206,627 +105,58 @@ impl Tcp {
                 Err(e) => last = e,
             }
         }
-        let mut socket = connected.ok_or_else(|| io_error(doing(), last))?;
-        socket.write_all(&greeting(WIRE_VERSION)).map_err(|e| io_error(format!("greeting {name}"), e))?;
-        read_greeting(&mut socket, &name, options.greeting).map_err(|(error, _)| error)?;
-        Self::start(socket, name, options)
+        let socket = connected.ok_or_else(|| io_error(doing(), last))?;
+        set_up(&socket, &name)?;
+        Ok(Self(Framed::connect(Box::new(socket), name, options)?))
     }
 
     /// The peer's address as it was given (connecting) or seen (accepting).
     pub fn peer(&self) -> &str {
-        &self.shared.peer
+        self.0.peer()
     }
+}
 
-    fn start(socket: TcpStream, peer: String, options: Options) -> Result<Self, WireError> {
-        let set = || -> io::Result<()> {
-            // Rounds count, not packets: a small frame must leave at once. The buffers are left to the
-            // kernel, which grows them as the link deserves unless a fixed size is asked for.
-            socket.set_nodelay(true)?;
-            socket.set_read_timeout(Some(options.tick()))?;
-            socket.set_write_timeout(Some(options.tick()))
-        };
-        set().map_err(|e| io_error(format!("setting up the connection with {peer}"), e))?;
-        let shared = Arc::new(Shared {
-            socket,
-            peer,
-            options,
-            state: Mutex::default(),
-            to_writer: Condvar::new(),
-            to_reader: Condvar::new(),
-            to_owner: Condvar::new(),
-        });
-        // If the second thread cannot be started, dropping `tcp` ends the first.
-        let mut tcp = Self { shared, threads: Vec::new() };
-        for (name, run) in [("wire-writer", Shared::write as fn(&Shared)), ("wire-reader", Shared::read)] {
-            let shared = Arc::clone(&tcp.shared);
-            let thread = Builder::new()
-                .name(name.into())
-                .spawn(move || run(&shared))
-                .map_err(|e| io_error(format!("starting the thread {name}"), e))?;
-            tcp.threads.push(thread);
-        }
-        Ok(tcp)
-    }
-
-    /// Waits until both threads are through or `deadline` is over, then ends them.
-    fn end(&mut self, deadline: Instant) {
-        let shared = &self.shared;
-        let mut state = shared.lock();
-        state.closing.get_or_insert(deadline);
-        shared.wake_all();
-        let threads = self.threads.len();
-        let mut written = None;
-        while state.ended < threads {
-            let now = Instant::now();
-            // Once everything is written, all that is left is the peer's own end of stream.
-            if state.writer_ended && written.is_none() {
-                written = Some(now + FAREWELL);
-            }
-            let until = written.map_or(deadline, |w| w.min(deadline));
-            if now >= until {
-                break;
-            }
-            state =
-                shared.to_owner.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.closing = Some(Instant::now());
-        drop(state);
-        shared.wake_all();
-        let _ = shared.socket.shutdown(Shutdown::Both);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
+/// Rounds count, not packets: a small frame must leave at once. The buffers are left to the kernel, which grows them as the link
+/// deserves unless a fixed size is asked for.
+fn set_up(socket: &TcpStream, peer: &str) -> Result<(), WireError> {
+    let set = socket.set_nodelay(true);
+    set.map_err(|e| io_error(format!("setting up the connection with {peer}"), e))
 }
 
 impl Transport for Tcp {
     fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
-        if chunk.is_empty() {
-            return Ok(());
-        }
-        let Shared { options, to_writer, to_owner, .. } = &*self.shared;
-        let cost = chunk.len() + CHUNK_OVERHEAD;
-        let mut state = self.shared.lock();
-        let mut progress = (state.written, Instant::now());
-        loop {
-            if state.outgoing.is_some() && state.incoming.is_none() {
-                // A write failed. What the peer said before it closed may still be on its way through the
-                // reader, and is the better answer.
-                let patience = FAREWELL.min(options.silence);
-                state = to_owner
-                    .wait_timeout_while(state, patience, |s| {
-                        s.incoming.is_none() && s.inbox_cost < options.queue
-                    })
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
-            }
-            if let Some(failure) = state.incoming.as_ref().or(state.outgoing.as_ref()) {
-                return Err(failure.error("sending"));
-            }
-            // A chunk larger than the whole queue passes when the queue is empty.
-            if state.outbox_cost == 0 || state.outbox_cost + cost <= options.queue {
-                state.outbox_cost += cost;
-                state.outbox.push_back(chunk);
-                to_writer.notify_one();
-                return Ok(());
-            }
-            // The reader notices a peer that died, unless the inbox is full: then nobody reads on either
-            // side, and only the lack of progress tells.
-            if state.written != progress.0 || state.inbox_cost < options.queue {
-                progress = (state.written, Instant::now());
-            } else if progress.1.elapsed() >= options.silence {
-                let failure = Failure::Silent(options.silence);
-                let error = failure.error("sending (both queues are full)");
-                state.incoming = Some(failure);
-                state.clear_outbox();
-                return Err(error);
-            }
-            state = to_owner.wait_timeout(state, options.tick()).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.0.send(chunk)
     }
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
-        let Shared { to_reader, to_owner, .. } = &*self.shared;
-        let mut state = self.shared.lock();
-        loop {
-            if let Some(chunk) = state.inbox.pop_front() {
-                state.inbox_cost -= chunk.len() + CHUNK_OVERHEAD;
-                to_reader.notify_one();
-                return Ok(chunk);
-            }
-            if let Some(failure) = &state.incoming {
-                return Err(failure.error("receiving"));
-            }
-            state = to_owner.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.0.recv()
     }
 
-    /// Sends the reason ahead of everything still queued and closes, within two seconds.
     fn abort(&mut self, reason: &str) {
-        let mut state = self.shared.lock();
-        if state.incoming.is_none() {
-            state.goodbye = state.outgoing.is_none().then(|| bounded(reason).to_owned());
-            state.incoming = Some(Failure::GaveUp);
-        }
-        state.clear_outbox();
-        state.inbox.clear();
-        state.inbox_cost = 0;
-        drop(state);
-        self.end(Instant::now() + FAREWELL);
+        self.0.abort(reason);
     }
 }
 
-impl Drop for Tcp {
-    /// Sends what is queued (within [`Options::linger`]) and closes.
-    fn drop(&mut self) {
-        if self.threads.is_empty() {
-            return;
-        }
-        let linger = self.shared.options.linger;
-        self.end(Instant::now() + linger);
-    }
-}
-
-/// What the owner and the two threads share.
-struct Shared {
-    socket: TcpStream,
-    peer: String,
-    options: Options,
-    state: Mutex<State>,
-    /// Something to write, or an end.
-    to_writer: Condvar,
-    /// Room in the inbox, or an end.
-    to_reader: Condvar,
-    /// Something arrived, was written, failed, or ended.
-    to_owner: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// Sent by the owner, not yet taken by the writer.
-    outbox: VecDeque<Vec<u8>>,
-    /// Bytes and overhead of the outbox and of what the writer holds.
-    outbox_cost: usize,
-    /// Bytes that the system took, to tell progress from standstill.
-    written: u64,
-    /// Arrived, not yet read by the owner.
-    inbox: VecDeque<Vec<u8>>,
-    inbox_cost: usize,
-    /// Why nothing more comes in. Set once, by the reader or by `abort`.
-    incoming: Option<Failure>,
-    /// Why nothing more goes out although the reader still reads.
-    outgoing: Option<Failure>,
-    /// The reason that the writer sends as its last frame.
-    goodbye: Option<String>,
-    /// This side is ending: nobody reads the inbox any more, and both threads stop at the deadline.
-    closing: Option<Instant>,
-    writer_ended: bool,
-    /// How many of the threads have ended.
-    ended: usize,
-}
-
-impl State {
-    fn clear_outbox(&mut self) {
-        self.outbox.clear();
-        self.outbox_cost = 0;
+impl ByteStream for TcpStream {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut socket = self;
+        Read::read(&mut socket, buf)
     }
 
-    fn overdue(&self) -> bool {
-        self.closing.is_some_and(|deadline| Instant::now() >= deadline)
+    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut socket = self;
+        socket.write_vectored(parts)
     }
 
-    /// Whether a write that does not get on should be given up: the peer is gone, or the time is over.
-    fn hopeless(&self) -> bool {
-        use Failure::{Aborted, Closed, Io, Silent};
-        self.overdue() || matches!(self.incoming, Some(Closed | Silent(_) | Aborted(_) | Io { .. }))
-    }
-}
-
-/// Why a direction ended. (A `WireError` that can be reported more than once.)
-#[derive(Clone, Debug)]
-enum Failure {
-    Closed,
-    Silent(Duration),
-    Aborted(String),
-    Misbehaved { what: &'static str, found: String, expected: String },
-    Io { doing: &'static str, kind: ErrorKind, text: String },
-    GaveUp,
-}
-
-impl Failure {
-    fn io(doing: &'static str, error: &io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::BrokenPipe
-            | ErrorKind::NotConnected => Self::Closed,
-            kind => Self::Io { doing, kind, text: error.to_string() },
-        }
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, Some(timeout))
     }
 
-    fn error(&self, doing: &str) -> WireError {
-        match self.clone() {
-            Self::Closed => WireError::Closed { waiting_for: doing.into() },
-            Self::Silent(silence) => WireError::Silent { silence, waiting_for: doing.into() },
-            Self::Aborted(reason) => WireError::PeerAborted(reason),
-            Self::Misbehaved { what, found, expected } => WireError::PeerMisbehaved { what, found, expected },
-            Self::Io { doing: at, kind, text } => {
-                io_error(format!("{doing} ({at})"), io::Error::new(kind, text))
-            }
-            Self::GaveUp => io_error(
-                doing.into(),
-                io::Error::new(ErrorKind::NotConnected, "this side has given up the session"),
-            ),
-        }
-    }
-}
-
-/// What the writer does next.
-enum Work {
-    Data(Vec<u8>),
-    KeepAlive,
-    Goodbye(String),
-    End,
-}
-
-impl Shared {
-    /// A panic in one thread leaves the queues consistent: every change is made in one piece.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_write_timeout(self, Some(timeout))
     }
 
-    fn wake_all(&self) {
-        self.to_writer.notify_all();
-        self.to_reader.notify_all();
-        self.to_owner.notify_all();
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        TcpStream::shutdown(self, how)
     }
-
-    // ---- The writer thread ----
-
-    fn write(&self) {
-        if let Err(failure) = self.write_frames() {
-            let mut state = self.lock();
-            state.outgoing.get_or_insert(failure);
-            state.clear_outbox();
-        }
-        // The peer sees the end of the stream behind everything that was written.
-        let _ = self.socket.shutdown(Shutdown::Write);
-        let mut state = self.lock();
-        state.writer_ended = true;
-        state.ended += 1;
-        self.to_owner.notify_all();
-    }
-
-    fn write_frames(&self) -> Result<(), Failure> {
-        loop {
-            match self.next_work() {
-                Work::Data(chunk) => {
-                    for part in chunk.chunks(MAX_DATA) {
-                        self.write_frame(DATA, part)?;
-                        let mut state = self.lock();
-                        if state.goodbye.is_some() || state.incoming.is_some() {
-                            break;
-                        }
-                        state.outbox_cost -= part.len();
-                        self.to_owner.notify_all();
-                    }
-                    let mut state = self.lock();
-                    // (Already nothing if the queue was cleared meanwhile.)
-                    state.outbox_cost = state.outbox_cost.saturating_sub(CHUNK_OVERHEAD);
-                }
-                Work::KeepAlive => self.write_frame(KEEP_ALIVE, &[])?,
-                Work::Goodbye(reason) => return self.write_frame(ABORT, reason.as_bytes()),
-                Work::End => return Ok(()),
-            }
-        }
-    }
-
-    fn next_work(&self) -> Work {
-        let mut state = self.lock();
-        loop {
-            if let Some(reason) = state.goodbye.take() {
-                return Work::Goodbye(reason);
-            }
-            if state.incoming.is_some() {
-                return Work::End;
-            }
-            if let Some(chunk) = state.outbox.pop_front() {
-                return Work::Data(chunk);
-            }
-            if state.closing.is_some() {
-                return Work::End;
-            }
-            let (guard, wait) = self
-                .to_writer
-                .wait_timeout(state, self.options.keep_alive)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            let idle = state.outbox.is_empty() && state.goodbye.is_none() && state.incoming.is_none();
-            if wait.timed_out() && idle && state.closing.is_none() {
-                return Work::KeepAlive;
-            }
-        }
-    }
-
-    fn write_frame(&self, kind: u8, payload: &[u8]) -> Result<(), Failure> {
-        let len = u32::try_from(payload.len()).expect("frames are bounded").to_le_bytes();
-        let head = [kind, len[0], len[1], len[2], len[3]];
-        let mut done = 0;
-        while done < head.len() + payload.len() {
-            let (head, payload) = match done.checked_sub(head.len()) {
-                None => (&head[done..], payload),
-                Some(done) => (&[][..], &payload[done..]),
-            };
-            match (&self.socket).write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]) {
-                Ok(0) => return Err(Failure::Closed),
-                Ok(n) => {
-                    done += n;
-                    self.lock().written += n as u64;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if is_timeout(&e) => {
-                    // The peer takes nothing at the moment, which is its right while it computes. Go on
-                    // unless the reader has found it dead or this side's time is over.
-                    if self.lock().hopeless() {
-                        return Err(Failure::Closed);
-                    }
-                }
-                Err(e) => return Err(Failure::io("writing to the socket", &e)),
-            }
-        }
-        Ok(())
-    }
-
-    // ---- The reader thread ----
-
-    fn read(&self) {
-        let failure = self.read_frames();
-        let mut state = self.lock();
-        if let Failure::Misbehaved { what, found, expected } = &failure {
-            let reason = format!("broken framing: {what} (found {found}, expected {expected})");
-            state.goodbye = Some(bounded(&reason).to_owned());
-            state.closing.get_or_insert(Instant::now() + FAREWELL);
-        }
-        let misbehaved = matches!(failure, Failure::Misbehaved { .. });
-        state.incoming.get_or_insert(failure);
-        // Whatever the reason, nobody will read what is still queued.
-        state.clear_outbox();
-        drop(state);
-        self.wake_all();
-        if misbehaved {
-            self.discard();
-        }
-        self.lock().ended += 1;
-        self.to_owner.notify_all();
-    }
-
-    fn read_frames(&self) -> Failure {
-        let mut input = BufReader::with_capacity(1 << 16, &self.socket);
-        let mut heard = Instant::now();
-        loop {
-            match self.read_frame(&mut input, &mut heard) {
-                Ok(()) => {}
-                Err(failure) => return failure,
-            }
-        }
-    }
-
-    fn read_frame(&self, input: &mut impl Read, heard: &mut Instant) -> Result<(), Failure> {
-        let misbehaved = |what, found, expected| Failure::Misbehaved { what, found, expected };
-        let mut head = [0; 5];
-        self.fill(input, &mut head, heard)?;
-        let [kind, len @ ..] = head;
-        let len = u32::from_le_bytes(len) as usize;
-        let most = match kind {
-            DATA => MAX_DATA,
-            KEEP_ALIVE => 0,
-            ABORT => MAX_REASON,
-            other => {
-                return Err(misbehaved("the kind of a frame", other.to_string(), "1, 2 or 3".into()));
-            }
-        };
-        if len > most {
-            return Err(misbehaved(
-                "the length of a frame",
-                format!("{len} bytes in a frame of kind {kind}"),
-                format!("at most {most}"),
-            ));
-        }
-        // Bounded by the check above: at most 1 MiB.
-        let mut payload = vec![0; len];
-        self.fill(input, &mut payload, heard)?;
-        match kind {
-            DATA if len > 0 => {
-                self.deliver(payload);
-                // Time that this side let pass without reading is not the peer's silence.
-                *heard = Instant::now();
-            }
-            ABORT => {
-                return Err(match String::from_utf8(payload) {
-                    Ok(reason) => Failure::Aborted(printable(&reason)),
-                    Err(_) => misbehaved("an abort's reason", "other bytes".into(), "UTF-8".into()),
-                });
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn fill(&self, input: &mut impl Read, mut buf: &mut [u8], heard: &mut Instant) -> Result<(), Failure> {
-        while !buf.is_empty() {
-            match input.read(buf) {
-                Ok(0) => return Err(Failure::Closed),
-                Ok(n) => {
-                    buf = &mut buf[n..];
-                    *heard = Instant::now();
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if is_timeout(&e) => {
-                    let state = self.lock();
-                    if state.overdue() {
-                        return Err(Failure::Closed);
-                    }
-                    if heard.elapsed() >= self.options.silence {
-                        return Err(Failure::Silent(self.options.silence));
-                    }
-                }
-                Err(e) => return Err(Failure::io("reading from the socket", &e)),
-            }
-        }
-        Ok(())
-    }
-
-    fn deliver(&self, payload: Vec<u8>) {
-        let mut state = self.lock();
-        while state.inbox_cost >= self.options.queue && state.closing.is_none() {
-            state = self.to_reader.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        // Once this side is ending, what still comes is read and thrown away: closing a socket with unread
-        // bytes in it resets the connection, and with it what we sent last.
-        if state.closing.is_none() {
-            state.inbox_cost += payload.len() + CHUNK_OVERHEAD;
-            state.inbox.push_back(payload);
-            self.to_owner.notify_all();
-        }
-    }
-
-    /// Reads and throws away until the peer closes, for a bounded time.
-    fn discard(&self) {
-        let end = Instant::now() + FAREWELL;
-        let mut buf = [0; 1 << 12];
-        while Instant::now() < end && !self.lock().overdue() {
-            match (&self.socket).read(&mut buf) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
-                Err(_) => return,
-            }
-        }
-    }
-}
-
-// ---- The greeting ----
-
-/// What a browser or a health check is told.
-const HTTP_REFUSAL: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
-This is a Jaguar private-inference server. It does not speak HTTP: use the jaguar client.\r\n";
-
-fn greeting(version: u16) -> [u8; GREETING_LEN] {
-    let mut bytes = *b"JAGUAR/0000 \r\n\r\n";
-    let mut rest = version;
-    for digit in bytes[MAGIC.len()..MAGIC.len() + 4].iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    bytes
-}
-
-/// Who greeted wrongly, as far as the answer depends on it.
-enum Stranger {
-    Http,
-    Gone,
-    Other,
-}
-
-fn read_greeting(
-    socket: &mut TcpStream,
-    name: &str,
-    patience: Duration,
-) -> Result<(), (WireError, Stranger)> {
-    let waiting_for = || format!("waiting for the greeting of {name}");
-    let deadline = Instant::now() + patience;
-    let mut bytes = [0; GREETING_LEN];
-    let mut have = 0;
-    // Stops at the first byte that cannot belong to a greeting: a stranger need not send sixteen.
-    while have < GREETING_LEN && MAGIC.starts_with(&bytes[..have.min(MAGIC.len())]) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(match have {
-                0 => (WireError::Silent { silence: patience, waiting_for: waiting_for() }, Stranger::Other),
-                _ => (stranger(name, &bytes[..have], "and then nothing"), Stranger::Other),
-            });
-        }
-        let io_failure = |e| (io_error(waiting_for(), e), Stranger::Gone);
-        socket.set_read_timeout(Some(left)).map_err(io_failure)?;
-        match socket.read(&mut bytes[have..]) {
-            Ok(0) if have == 0 => {
-                return Err((WireError::Closed { waiting_for: waiting_for() }, Stranger::Gone));
-            }
-            Ok(0) => return Err((stranger(name, &bytes[..have], "and the end"), Stranger::Gone)),
-            Ok(n) => have += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
-            Err(e) => {
-                return Err((
-                    Failure::io("reading from the socket", &e).error(&waiting_for()),
-                    Stranger::Gone,
-                ));
-            }
-        }
-    }
-    let got = &bytes[..have];
-    if *got == greeting(WIRE_VERSION) {
-        return Ok(());
-    }
-    let kind = if speaks_http(got) { Stranger::Http } else { Stranger::Other };
-    Err((stranger(name, got, ""), kind))
-}
-
-fn speaks_http(bytes: &[u8]) -> bool {
-    const METHODS: [&[u8]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"PATC", b"HTTP"];
-    METHODS.iter().any(|m| bytes.starts_with(m)) || bytes.starts_with(b"CONN") || bytes.starts_with(b"PRI ")
-}
-
-/// The error for a greeting that is not ours, naming what it looks like.
-fn stranger(name: &str, bytes: &[u8], then: &str) -> WireError {
-    let shown = bytes.escape_ascii();
-    let found = match bytes {
-        _ if speaks_http(bytes) => format!("HTTP (\"{shown}\")"),
-        [0x16, 0x03, ..] => "a TLS handshake".to_owned(),
-        _ if bytes.starts_with(b"SSH-") => format!("SSH (\"{shown}\")"),
-        _ if bytes.starts_with(MAGIC) => format!("another version (\"{shown}\")"),
-        _ => format!("\"{shown}\""),
-    };
-    WireError::misbehaved(
-        "the greeting",
-        format!("{found} {then}").trim_end(),
-        format!("a Jaguar of wire version {WIRE_VERSION} at {name}"),
-    )
-}
-
-/// Lets the refusal reach the stranger before the connection is closed.
-fn refuse(socket: &mut TcpStream) {
-    let _ = socket.shutdown(Shutdown::Write);
-    let _ = socket.set_read_timeout(Some(Duration::from_millis(200)));
-    let mut buf = [0; 1 << 12];
-    for _ in 0..16 {
-        if !matches!(socket.read(&mut buf), Ok(n) if n > 0) {
-            break;
-        }
-    }
-}
-
-// ---- Small things ----
-
-fn io_error(what: String, source: io::Error) -> WireError {
-    WireError::Io { what, source }
-}
-
-/// A read or write that ran into the socket's timeout (which of the two depends on the platform).
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-}
-
-/// As much of `reason` as an abort frame holds.
-fn bounded(reason: &str) -> &str {
-    let mut end = reason.len().min(MAX_REASON);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    &reason[..end]
-}
-
-/// A peer's text with control characters replaced, since it may end up on somebody's terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

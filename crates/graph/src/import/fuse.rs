@@ -15,9 +15,9 @@
 
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
-use crate::kernel::convolve;
+use crate::ir::kernel::convolve;
+use crate::limits::{self, MAX_POOL_GAIN};
 use crate::network::{self, NodeId, Rearrange, Shape, Window};
-use crate::validate::{self, MAX_POOL_GAIN};
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -88,7 +88,7 @@ pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
     fusion.divide_averages()?;
     fusion.crop_kernels();
     Ok(Graph {
-        name: name.chars().take(validate::MAX_NAME / 4).collect(),
+        name: name.chars().take(limits::MAX_NAME / 4).collect(),
         nodes: fusion.sorted(),
         affine: fusion.affine,
         channels_last,
@@ -477,7 +477,7 @@ impl Fusion {
             pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
             // Windows in the padding alone, or pads too wide, are left as they were.
             let fits =
-                op.integer().is_some_and(|op| validate::output_shape(&op, &[input], shape) == Ok(shape));
+                op.integer().is_some_and(|op| network::output_shape(&op, &[input], shape) == Ok(shape));
             if fits {
                 self.nodes[consumer].op = op;
                 self.nodes[consumer].inputs = vec![source];
@@ -645,7 +645,7 @@ impl Fusion {
                     linear.weights.extend(taps.iter().map(|w| w * factor));
                 }
             }
-            if linear.weights.len() > validate::MAX_WEIGHTS {
+            if linear.weights.len() > limits::MAX_WEIGHTS {
                 return false;
             }
             composed.push(linear);
@@ -956,7 +956,7 @@ fn spread_linear(
     let phases = apart[0] * apart[1];
     let out_channels = spec.out_channels.checked_mul(phases)?;
     let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
-    let fits = validate::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
+    let fits = network::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
     let [_, high, broad] = fits.ok()?;
     // A kernel much larger than the old one is no gain.
     let weights_len = wide.weights_len(input[0]).filter(|n| n / 32 <= linear.weights.len())?;
@@ -998,11 +998,11 @@ fn spread_linear(
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
 /// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
-    let moved = |values: &[f32]| crate::float::rearrange(rearrange, from, to, values);
+    let moved = |values: &[f32]| crate::ir::ops::rearrange::rearrange(rearrange, from, to, values);
     let (before, after) = (from[1] * from[2], to[1] * to[2]);
     let spread: Vec<Option<f32>> =
         affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), before)).collect();
-    let spread = crate::float::rearrange(rearrange, from, to, &spread);
+    let spread = crate::ir::ops::rearrange::rearrange(rearrange, from, to, &spread);
     let one = |plane: &[Option<f32>]| {
         let mut given = plane.iter().flatten();
         let first = given.next().copied().unwrap_or(1.0);

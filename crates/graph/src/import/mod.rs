@@ -24,9 +24,9 @@ use thiserror::Error;
 use self::constant::Tensor;
 use self::view::View;
 use crate::float::{Graph, Node, Op};
+use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
-use crate::validate::{self, MAX_TOTAL_ELEMENTS};
 
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.
@@ -170,7 +170,7 @@ fn is_standard(domain: Option<&str>) -> bool {
 
 /// The last look at what an import hands on: shapes follow from operations, weights are numbers.
 fn check(graph: &Graph) -> Result<(), ImportError> {
-    if graph.nodes.len() > validate::MAX_NODES {
+    if graph.nodes.len() > limits::MAX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }
     if graph.nodes.len() < 2 {
@@ -180,7 +180,8 @@ fn check(graph: &Graph) -> Result<(), ImportError> {
         let problem = |problem: String| ImportError::Invalid { node: node.name.clone(), problem };
         let inputs: Vec<Shape> = node.inputs.iter().map(|&i| graph.nodes[i].shape).collect();
         let op = node.op.integer().ok_or_else(|| problem("was left unfused".into()))?;
-        let shape = validate::output_shape(&op, &inputs, node.shape).map_err(|e| problem(e.to_string()))?;
+        let shape =
+            crate::network::output_shape(&op, &inputs, node.shape).map_err(|e| problem(e.to_string()))?;
         if shape != node.shape {
             return Err(problem(format!("has shape {:?}, {shape:?} follows", node.shape)));
         }
@@ -313,7 +314,7 @@ impl Call<'_> {
         let Some(values) = self.attribute_ints(name) else { return Ok([default; N]) };
         let sizes: Option<Vec<usize>> = values
             .iter()
-            .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= validate::MAX_EXTENT))
+            .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= limits::MAX_EXTENT))
             .collect();
         let problem =
             || Reject::Unsupported { reason: format!("{name} = {values:?}"), instead: String::new() };
@@ -416,7 +417,7 @@ impl Builder {
     fn push(&mut self, name: &str, op: Op, inputs: Vec<NodeId>, declared: Shape) -> Result<NodeId, Reject> {
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
         let shape = match op.integer() {
-            Some(op) => validate::output_shape(&op, &shapes, declared)
+            Some(op) => crate::network::output_shape(&op, &shapes, declared)
                 .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
             None => declared,
         };
@@ -424,7 +425,7 @@ impl Builder {
         let weights = if let Op::Linear(linear) = &op { linear.weights.len() } else { 0 };
         let left = self.elements_left.checked_sub(weights + shape.iter().product::<usize>());
         self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
-        if self.nodes.len() == 4 * validate::MAX_NODES {
+        if self.nodes.len() == 4 * limits::MAX_NODES {
             return Err(Reject::TooLarge("operations"));
         }
         self.nodes.push(Node { name: name.into(), op, inputs, shape });
@@ -544,7 +545,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
             return Err(ImportError::Output(format!("{name:?} does not depend on the input")));
         };
         let dims = last.view.sizes();
-        if name.len() > validate::MAX_NAME || dims.len() > validate::MAX_RANK {
+        if name.len() > limits::MAX_NAME || dims.len() > limits::MAX_RANK {
             return Err(ImportError::Output("its name or rank is too large".into()));
         }
         nodes.push(finish_output(&mut builder, name, last, outputs.len() > 1)?);
@@ -584,7 +585,7 @@ fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec
     let wanted: Vec<&str> = options.outputs.iter().map(String::as_str).collect();
     // Values inside may be named too: that cuts the rest off.
     let made = |name: &str| graph.node.iter().any(|node| node.output.iter().any(|o| o == name));
-    if wanted.len() > validate::MAX_OUTPUTS {
+    if wanted.len() > limits::MAX_OUTPUTS {
         return Err(ImportError::TooLarge("outputs"));
     }
     for (index, name) in wanted.iter().enumerate() {

@@ -273,7 +273,7 @@ fn select(
     if indices.iter().copied().eq(0..x.view.sizes()[dim]) {
         return Ok(x.clone());
     }
-    if indices.len() > crate::validate::MAX_ELEMENTS {
+    if indices.len() > crate::limits::MAX_ELEMENTS {
         return Err(Reject::TooLarge("indices"));
     }
     let mut axes: [Vec<Option<usize>>; 3] = Default::default();
@@ -922,7 +922,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         if pixels.is_empty() {
             return Err(Reject::invalid("has pads that leave nothing"));
         }
-        if pixels.len() > crate::validate::MAX_ELEMENTS {
+        if pixels.len() > crate::limits::MAX_ELEMENTS {
             return Err(Reject::TooLarge("values"));
         }
         let place = |at: usize| at.is_multiple_of(stride[axis]).then_some(at / stride[axis]);
@@ -1272,7 +1272,7 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     for (i, &axis) in axes.iter().enumerate() {
         let dim = wrap(axis, rank).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
         for (side, &pad) in [pads[i], pads[i + axes.len()]].iter().enumerate() {
-            let size = usize::try_from(pad).ok().filter(|&p| p <= crate::validate::MAX_EXTENT);
+            let size = usize::try_from(pad).ok().filter(|&p| p <= crate::limits::MAX_EXTENT);
             by_dim[dim][side] =
                 size.ok_or_else(|| Reject::unsupported("pads by a negative or very large number"))?;
         }
@@ -1428,7 +1428,7 @@ fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
     let mut expanded = Activation { view, ..x.clone() };
     for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
         if to != from {
-            if to > crate::validate::MAX_ELEMENTS {
+            if to > crate::limits::MAX_ELEMENTS {
                 return Err(Reject::TooLarge("values"));
             }
             expanded = select(builder, call, &expanded, dim, &vec![0; to])?;

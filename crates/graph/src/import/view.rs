@@ -403,7 +403,7 @@ mod tests {
             let target: Shape = std::array::from_fn(|axis| moved[perm[axis]]);
             let values: Vec<usize> = (0..expected.len()).collect();
             let transpose = crate::network::Rearrange::Transpose { perm };
-            prop_assert_eq!(crate::float::rearrange(&transpose, moved, target, &values), expected);
+            prop_assert_eq!(crate::ir::ops::rearrange::rearrange(&transpose, moved, target, &values), expected);
             prop_assert!(view.same_as(&view.reshaped(&view.sizes()).unwrap()));
         }
     }

@@ -3,7 +3,7 @@
 //! Values that meet without a linear layer between them share one scale (a *class*): what goes into and comes
 //! out of ReLU, pooling and rearrangements, the terms of an addition, the parts of a concatenation. A class's
 //! scale S follows from the largest absolute value x seen in it: `S = 2^(n-2) / (x·headroom)`, so that with
-//! the usual headroom of 2 everything seen stays below 2^(n-3), and everything up to twice as large below
+//! the usual headroom of 4 everything seen stays below 2^(n-4), and everything up to four times as large below
 //! 2^(n-2), which comparisons and extensions rely on. A class with a clip at c (ReLU6: 6) takes the largest
 //! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size.
 //!
@@ -22,10 +22,12 @@ pub use width::{Chosen, Samples, narrowest};
 
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;
+use crate::ir::ops::operator::Scale;
+use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
+use crate::network::NetworkError;
 use crate::network::{
     Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
 };
-use crate::validate::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, NetworkError, WEIGHT_BITS};
 
 /// The largest sum of activation bits and shift: what a linear layer's modulus may take.
 pub const MAX_PRODUCT_BITS: u32 = 44;
@@ -33,7 +35,7 @@ pub const MAX_PRODUCT_BITS: u32 = 44;
 /// How to quantise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// n, 8 to 24.
+    /// n, the bits of an activation: 8 to 24.
     pub activation_bits: u32,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
@@ -55,7 +57,7 @@ impl Default for Options {
         Options {
             activation_bits: 16,
             weight_bits: 15,
-            headroom: 2.0,
+            headroom: 4.0,
             max_shift: 24,
             equalise: true,
             image: ImageSpec::default(),
@@ -138,7 +140,7 @@ pub enum QuantiseError {
 /// What calibration found and chose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// By node.
+    /// One for each node of the network, in its order.
     pub nodes: Vec<NodeReport>,
     /// What may cost accuracy without an error anywhere.
     pub warnings: Vec<Warning>,
@@ -147,24 +149,24 @@ pub struct Report {
 /// One node's part of a [`Report`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
-    /// The node's name.
+    /// What the ONNX model (or the importer) calls the node.
     pub name: String,
-    /// Its operation.
+    /// What its operation is called, as [`Op::name`] says.
     pub operation: &'static str,
     /// The largest absolute value seen, as a real number.
     pub range: f64,
-    /// S.
+    /// The scale S of its value: the integer v stands for v / S.
     pub scale: f64,
     /// How many bits the largest value seen leaves unused of those that [`Network::value_bits`] says.
     pub spare_bits: f64,
-    /// For linear nodes.
+    /// How its weights came out; linear nodes only.
     pub linear: Option<LinearReport>,
 }
 
 /// A linear layer's part of a [`Report`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearReport {
-    /// f.
+    /// The shift f: how many bits the products gain.
     pub shift: u32,
     /// The largest absolute integer weight, its exponent included.
     pub largest_weight: i64,
@@ -448,7 +450,7 @@ fn choose_scales(
     let count = network.nodes.len();
     let mut classes = Classes((0..count).collect());
     for (id, node) in network.nodes.iter().enumerate() {
-        if !matches!(node.op, Op::Input | Op::Linear(_) | Op::SumPool { .. }) {
+        if node.op.scale() == Scale::Inherited {
             node.inputs.iter().for_each(|&input| classes.join(id, input));
         }
     }
@@ -460,7 +462,8 @@ fn choose_scales(
 
     // By class, the highest scale that its range and its clips allow.
     let target = f64::from(1u32 << (n - 2)) / options.headroom;
-    // What is always zero gets the finest scale: a unit of noise in it, multiplied by the weights behind it, must not count.
+    // What is always zero gets the finest scale: a unit of noise in it, multiplied by the weights behind it, must not
+    // count.
     let smallest = range.iter().copied().filter(|&r| r > 0.0).fold(f64::INFINITY, f64::min);
     let dead = if smallest.is_finite() { smallest / DEAD_DIVISOR } else { 1.0 };
     let mut scale: Vec<f64> = range.iter().map(|&r| target / if r > 0.0 { r } else { dead }).collect();
@@ -545,13 +548,13 @@ fn largest_weight(linear: &float::Linear) -> f64 {
     f64::from(linear.weights.iter().fold(0f32, |m, w| m.max(w.abs())))
 }
 
-/// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures, the range
-/// and the clip, so that the shift that follows from it tells nothing of the weights.
+/// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures,
+/// the range and the clip, so that the shift that follows from it tells nothing of the weights.
 fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -> f64 {
     match graph.nodes[id].op {
         float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
-        float::Op::Input => f64::from(options.activation_bits - 3).exp2() / 2.0,
-        _ => f64::from(options.activation_bits - 3).exp2() / 8.0,
+        float::Op::Input => f64::from(options.activation_bits - 2).exp2() / options.headroom / 2.0,
+        _ => f64::from(options.activation_bits - 2).exp2() / options.headroom / 8.0,
     }
 }
 
@@ -571,8 +574,9 @@ fn most_exponent(terms: usize, options: &Options) -> u32 {
 
 /// The shift and the largest exponent of a layer whose weights are to be multiplied by `scale` = S_out/S_in.
 ///
-/// The shift is the least at which rounding the weights of a small channel, over inputs of the `typical` size, costs a quarter of what
-/// rounding its outputs does; less where even the largest exponent would not do for the largest channel.
+/// The shift is the least at which rounding the weights of a small channel, over inputs of the `typical` size, costs
+/// a quarter of what rounding its outputs does; less where even the largest exponent would not do for the largest
+/// channel.
 fn shift(linear: &float::Linear, scale: f64, terms: usize, typical: f64, options: &Options) -> (u32, u32) {
     let most = options.max_shift.min(MAX_PRODUCT_BITS - options.activation_bits);
     let wanted = ((typical * (terms as f64).sqrt()).log2() + 2.0).ceil().max(1.0) as u32;

@@ -1,13 +1,14 @@
-//! Does the integer network hold on inputs that its scales were not made from, and how many activation bits does that take?
+//! Does the integer network hold on inputs that its scales were not made from, and how many activation bits does that
+//! take?
 //!
-//! Every second sample is left out: scales come from the others, and an imitated private run, rounding by chance included,
-//! is compared with the float network on those that were left out; then the other way round. So what is measured is what new
-//! inputs will meet. The network that is handed on has its scales from all samples.
+//! Every second sample is left out: scales come from the others, and an imitated private run, rounding by chance
+//! included, is compared with the float network on those that were left out; then the other way round. So what is
+//! measured is what new inputs will meet. The network that is handed on has its scales from all samples.
 //!
-//! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of shares
-//! a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width is good if no
-//! value of the left-out samples leaves its range and their logits differ from the float ones by at most `bound` relative to
-//! their spread ([`crate::agreement::logit_error`]).
+//! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of
+//! shares a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width
+//! is good if no value of the left-out samples leaves its range and their logits differ from the float ones by at
+//! most `bound` relative to their spread ([`crate::agreement::logit_error`]).
 
 use std::ops::RangeInclusive;
 
@@ -28,7 +29,8 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Runs the float network on tensors as [`crate::image_input::tensor`] makes them. `done` hears how many are through.
+    /// Runs the float network on tensors as [`crate::image_input::tensor`] makes them. `done` hears how many are
+    /// through.
     ///
     /// # Errors
     /// No images, images of the wrong length, values that are not finite.
@@ -66,8 +68,8 @@ impl<'a> Samples<'a> {
         quantise(self.graph, &self.all, options)
     }
 
-    /// How an imitated private run compares with the float network on samples that the scales were not made from (of one
-    /// sample: on that).
+    /// How an imitated private run compares with the float network on samples that the scales were not made from (of
+    /// one sample: on that).
     ///
     /// # Errors
     /// As [`super::calibrate`].
@@ -98,9 +100,9 @@ fn join(ranges: &mut Option<ChannelRanges>, more: &ChannelRanges) {
 /// The model at the width that was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// The model.
+    /// The model, its scales from all samples.
     pub model: Model,
-    /// How its scales came out.
+    /// How its scales came out, node by node.
     pub report: Report,
     /// How an imitated private run compares with the float network on samples that were left out.
     pub held_out: Agreement,
@@ -108,12 +110,12 @@ pub struct Chosen {
     pub kept: bool,
 }
 
-/// Quantises with the fewest activation bits among `widths` that keep `bound`; other options are as given. `tried` hears of every
-/// width, and how it did if there are scales for it.
+/// Quantises with the fewest activation bits among `widths` that keep `bound`; other options are as given. `tried`
+/// hears of every width, and how it did if there are scales for it.
 ///
 /// # Errors
-/// As [`super::calibrate`], of the widest width where no other has scales; a clip, for example, may need more bits than the narrow
-/// ones.
+/// As [`super::calibrate`], of the widest width where no other has scales; a clip, for example, may need more bits
+/// than the narrow ones.
 pub fn narrowest(
     samples: &Samples<'_>,
     options: &Options,

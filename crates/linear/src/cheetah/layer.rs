@@ -154,6 +154,7 @@ impl backend::Layer for Layer {
     fn geometry(&self) -> Geometry {
         let l = &self.layout;
         Geometry {
+            ring_dim: l.ring_dim(),
             tiles: l.tiles().len(),
             maps_per_ciphertext: l.blocks().0,
             ciphertexts: l.ciphertexts(),

@@ -127,6 +127,7 @@ impl backend::Layer for Layer {
     fn geometry(&self) -> Geometry {
         let l = &self.layout;
         Geometry {
+            ring_dim: l.ring_dim(),
             tiles: l.tiles().len(),
             maps_per_ciphertext: l.slots(),
             ciphertexts: l.ciphertexts(),

@@ -1,0 +1,239 @@
+//! One convolution in three ways, each checked against the reference before it is timed.
+
+use anyhow::{Result, ensure};
+use jaguar_graph::network::{Bias, Weights};
+use jaguar_graph::reference::linear_exact;
+use jaguar_linear::layout::Layout;
+use jaguar_linear::published_insecure::{
+    Export, InsecurePublishedLayer, InsecurePublishedServer, insecure_published_parameters,
+};
+use jaguar_linear::{cheetah, jaguar};
+use jaguar_ring::prg::Prg;
+use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_wire::memory_pair;
+use serde::Serialize;
+
+use super::shapes::Conv;
+use super::{ACTIVATION_BITS, CHEETAH_BITS, SHIFT, WEIGHT_BITS};
+use crate::statistics::{median, medians, timed};
+
+/// ℓ of the published form: n + f, and a bit for its floor.
+const PUBLISHED_BITS: u32 = 29;
+/// Inputs in the reference are this wide, so that none wraps around.
+const INPUT_BITS: u32 = 12;
+
+/// Milliseconds: medians.
+#[derive(Clone, Copy, Default, Serialize)]
+pub struct Ours {
+    /// Once per model, and once per client.
+    pub a_half: f64,
+    pub hint: f64,
+    /// Once per query, before the input is known.
+    pub prepare_server: f64,
+    pub prepare_client: f64,
+    pub online_server: f64,
+    pub online_client: f64,
+}
+
+impl Ours {
+    pub fn online(&self) -> f64 {
+        self.online_server + self.online_client
+    }
+
+    pub fn query(&self) -> f64 {
+        self.prepare_server + self.prepare_client + self.online()
+    }
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+pub struct Cheetah {
+    /// The weights' transforms, once per model.
+    pub weights: f64,
+    pub encrypt: f64,
+    pub server: f64,
+    pub decrypt: f64,
+}
+
+impl Cheetah {
+    pub fn query(&self) -> f64 {
+        self.encrypt + self.server + self.decrypt
+    }
+}
+
+/// Weights, inputs and their shares.
+pub struct Data {
+    weights: Weights,
+    exact: Vec<i64>,
+    x: Vec<i64>,
+}
+
+impl Data {
+    pub fn new(conv: &Conv) -> Self {
+        let mut prg = Prg::new([7; 32]);
+        let mut random = |count: usize, bits: u32| -> Vec<i64> {
+            let bound = 1i64 << (bits - 1);
+            (0..count).map(|_| ((prg.next_u64() >> (64 - bits)) as i64 - bound).max(1 - bound)).collect()
+        };
+        let (spec, shape) = (conv.spec(), conv.in_shape());
+        let count = spec.out_channels * (shape[0] / spec.groups) * conv.kernel * conv.kernel;
+        let weights = random(count, WEIGHT_BITS).into_iter().map(|w| w as i16).collect();
+        let weights =
+            Weights { weights, exponents: Vec::new(), bias: Bias::PerChannel(random(spec.out_channels, 20)) };
+        let x = random(shape.iter().product(), INPUT_BITS);
+        Self { exact: linear_exact(&spec, shape, &weights, &x), weights, x }
+    }
+
+    /// Client's and server's share modulo `2^bits`.
+    fn shares(&self, bits: u32) -> [Vec<u64>; 2] {
+        let mut client = vec![0; self.x.len()];
+        Prg::new([8; 32]).fill_words(&mut client, bits);
+        let pairs = self.x.iter().zip(&client);
+        let server = pairs.map(|(&x, &c)| (x as u64).wrapping_sub(c) & ((1 << bits) - 1)).collect();
+        [client, server]
+    }
+
+    /// Every output is `exact >> shift`, or off by what `errors` allows, modulo `2^bits`.
+    fn check(&self, [a, b]: [&[u64]; 2], shift: u32, bits: u32, errors: &[i64]) -> Result<()> {
+        ensure!(a.len() == self.exact.len() && b.len() == a.len(), "outputs are missing");
+        let mask = (1u64 << bits) - 1;
+        for (m, (a, b)) in self.exact.iter().zip(a.iter().zip(b)) {
+            let error = a.wrapping_add(*b).wrapping_sub((m >> shift) as u64) & mask;
+            ensure!(
+                errors.iter().any(|&e| e as u64 & mask == error),
+                "{} where {} was right",
+                a.wrapping_add(*b) & mask,
+                (m >> shift) as u64 & mask
+            );
+        }
+        Ok(())
+    }
+}
+
+pub fn published(conv: &Conv, data: &Data, repeats: u32) -> Result<f64> {
+    let params = insecure_published_parameters();
+    let layer = InsecurePublishedLayer::new(params, &conv.spec(), conv.in_shape(), PUBLISHED_BITS)?;
+    let ring = Ring::new(params);
+    let secret = QuerySecret::fresh(&ring);
+    let mut prg = Prg::from_os();
+    let [client, server] = data.shares(PUBLISHED_BITS);
+    let upload = layer.encrypt(&ring, &secret, &client, &mut prg);
+    let at_server = InsecurePublishedServer::new(layer.clone(), &data.weights, WEIGHT_BITS);
+    let mut export = Export::default();
+    let share = at_server.evaluate(&upload, &server, &mut prg, &mut export);
+    // Exact by theorem 1 in every layer here.
+    data.check([&layer.decode(&ring, &secret, &export), &share], SHIFT, PUBLISHED_BITS - SHIFT, &[0])?;
+    let run = |_| timed(|| at_server.evaluate(&upload, &server, &mut prg, &mut export)).1;
+    Ok(median((0..repeats).map(run)))
+}
+
+pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ours)> {
+    let params = Parameters::DEFAULT;
+    let layout = Layout::new(params.ring_dim(), &conv.spec(), conv.in_shape())?;
+    let layer = jaguar::Layer::new(params, layout, 0, ACTIVATION_BITS, WEIGHT_BITS, false)?;
+    let ring = Ring::new(params);
+    let public = PublicSeed([9; 32]);
+    let p1 = public.p1(&params);
+    let wide_p1 = ring.prepare_wide(&p1);
+    let (hint_key, mask_seed) = ([5; 32], [6; 32]);
+    let [x_client, x_server] = data.shares(layer.input_bits());
+    let mut runs = Vec::new();
+    // The first run warms up and is checked.
+    for run in 0..=repeats {
+        let server = jaguar::ServerLayer::new(layer.clone(), &data.weights, WEIGHT_BITS);
+        let ((), a_half) = timed(|| server.prepare_model(&public));
+        let responses = 0..layer.layout().responses();
+        let (hint, hint_ms) = timed(|| server.hint(&ring, &public, &wide_p1, &hint_key, responses));
+        let mut secret = QuerySecret::fresh(&ring);
+        let p0 = ZeroKey::new(&ring, &secret.zero_key(&ring, &p1), &mut Prg::from_os());
+        let (at_client, prepare_client) =
+            timed(|| jaguar::prepare(&layer, &ring, &public, &hint, &mut secret, &mask_seed));
+        let (at_server, prepare_server) = timed(|| server.prepare(&ring, &hint_key, &p0, &mask_seed));
+        let (mut to_server, mut to_client) = memory_pair();
+        let (sent, online_client) = timed(|| {
+            let share = at_client.run(&layer, &mut to_server, &x_client)?;
+            to_server.flush().map(|()| share)
+        });
+        let client_share = sent?;
+        let (server_share, online_server) = timed(|| {
+            let upload = server.receive(&mut to_client)?;
+            Ok::<_, jaguar_wire::WireError>(server.run(at_server, upload, &x_server))
+        });
+        let server_share = server_share?;
+        if run == 0 {
+            data.check([&client_share, &server_share], SHIFT, ACTIVATION_BITS, &[-1, 0, 1, 2])?;
+        } else {
+            let hint = hint_ms;
+            runs.push(Ours { a_half, hint, prepare_server, prepare_client, online_server, online_client });
+        }
+    }
+    let [a_half, hint, prepare_server, prepare_client, online_server, online_client] = medians(
+        &runs,
+        [
+            |r| r.a_half,
+            |r| r.hint,
+            |r| r.prepare_server,
+            |r| r.prepare_client,
+            |r| r.online_server,
+            |r| r.online_client,
+        ],
+    );
+    Ok((layer, Ours { a_half, hint, prepare_server, prepare_client, online_server, online_client }))
+}
+
+pub fn cheetah(
+    conv: &Conv,
+    data: &Data,
+    repeats: u32,
+    windows: cheetah::Windows,
+) -> Result<(cheetah::Layer, Cheetah)> {
+    let layer = cheetah::Layer::new(&conv.spec(), conv.in_shape(), CHEETAH_BITS, WEIGHT_BITS, windows)?;
+    let (server, weights) = timed(|| cheetah::ServerLayer::new(layer.clone(), &data.weights));
+    let [x_client, x_server] = data.shares(CHEETAH_BITS);
+    let mut secret = cheetah::Secret::fresh(&layer);
+    let key = cheetah::Key::new(&layer, &secret.key());
+    let mut prg = Prg::from_os();
+    let mut runs = Vec::new();
+    for run in 0..=repeats {
+        let (mut to_server, mut to_client) = memory_pair();
+        let (sent, encrypt) = timed(|| {
+            secret.prepare(&layer).encrypt(&layer, &x_client).send(&mut to_server)?;
+            to_server.flush()
+        });
+        sent?;
+        let (share, server) = timed(|| {
+            let upload = cheetah::Upload::receive(&layer, &mut to_client)?;
+            let (response, share) = server.evaluate(server.prepare(&mut prg), &key, &upload, &x_server);
+            response.send(&layer, &mut to_client)?;
+            to_client.flush().map(|()| share)
+        });
+        let share = share?;
+        let (client_share, decrypt) = timed(|| {
+            let response = cheetah::Response::receive(&layer, &mut to_server)?;
+            Ok::<_, jaguar_wire::WireError>(secret.decrypt(&layer, &response))
+        });
+        let client_share = client_share?;
+        if run == 0 {
+            data.check([&client_share, &share], 0, CHEETAH_BITS, &[-1, 0, 1])?;
+        } else {
+            runs.push(Cheetah { weights, encrypt, server, decrypt });
+        }
+    }
+    let [encrypt, server, decrypt] = medians(&runs, [|r| r.encrypt, |r| r.server, |r| r.decrypt]);
+    Ok((layer, Cheetah { weights, encrypt, server, decrypt }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_results_are_seen() {
+        let data = Data::new(&Conv::new(4, 1, 1, 1, 1));
+        let right: Vec<u64> = data.exact.iter().map(|&m| m as u64).collect();
+        let mut wrong = right.clone();
+        wrong[3] += 2;
+        data.check([&right, &[0; 16]], 0, 37, &[0]).unwrap();
+        assert!(data.check([&wrong, &[0; 16]], 0, 37, &[-1, 0, 1]).is_err());
+        assert!(data.check([&right[1..], &[0; 15]], 0, 37, &[0]).is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! `jaguar bench e2e`: whole networks, beside the figures of Jaguar's paper (Tables 5, 10 and 11).
+//!
+//! Both parties run in this process, each in its own threads, over TCP on loopback, shaped if asked for; the hint is there and
+//! the first query is not counted. Inputs are random: neither time nor bytes depend on them.
+
+mod session;
+mod tables;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use jaguar_engine::report::Predicted;
+use jaguar_plan::BackendId;
+use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_ring::Kernel;
+use serde::{Deserialize, Serialize};
+
+use super::limits::{Limit, Peaks};
+use super::report::{Output, Report};
+use super::setting::{Instructions, Setting, link_text};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Compiled models. Those named resnet18, resnet50 and mobilenetv2 stand beside the paper's figures.
+    #[arg(required = true)]
+    models: Vec<PathBuf>,
+    /// What to measure: ours, the baseline, or both in one run.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocols,
+    /// Imitate a link.
+    #[arg(long, value_enum)]
+    link: Option<Imitated>,
+    /// Queries that are measured, after one that is not.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Threads that each party's linear layers share with the other's (0: one per core).
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    threads: usize,
+    /// The instruction set of the linear layers.
+    #[arg(long, value_enum, default_value_t)]
+    kernel: Instructions,
+    /// Measures all of it once more without vector instructions in the linear layers, in a process of its own (Table 10).
+    #[arg(long, conflicts_with = "kernel")]
+    both_kernels: bool,
+    /// When to measure this machine, to plan by and to predict from.
+    #[arg(long, value_enum, default_value_t)]
+    calibrate: When,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Protocols {
+    #[default]
+    Jaguar,
+    Cheetah,
+    /// Side by side.
+    Both,
+}
+
+impl Protocols {
+    fn all(self) -> &'static [BackendId] {
+        match self {
+            Self::Jaguar => &[BackendId::JAGUAR],
+            Self::Cheetah => &[BackendId::CHEETAH],
+            Self::Both => &[BackendId::JAGUAR, BackendId::CHEETAH],
+        }
+    }
+}
+
+/// What one protocol took for one network: medians over the queries.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Run {
+    pub network: String,
+    pub protocol: String,
+    /// The instruction set of the linear layers.
+    pub kernel: String,
+    /// Once per client.
+    pub hint_mib: f64,
+    /// Before the input.
+    pub preprocessing: Phase,
+    /// With the input.
+    pub online: Phase,
+    /// The first query that counts, as the planner predicts it.
+    pub predicted: Predicted,
+}
+
+impl Run {
+    pub fn seconds(&self) -> f64 {
+        self.preprocessing.seconds + self.online.seconds
+    }
+
+    pub fn mib(&self) -> f64 {
+        self.preprocessing.mib() + self.online.mib()
+    }
+
+    pub fn limit(&self) -> f64 {
+        self.preprocessing.limit.seconds() + self.online.limit.seconds()
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Phase {
+    pub seconds: f64,
+    pub bytes_up: u64,
+    pub bytes_down: u64,
+    pub rounds: u64,
+    pub limit: Limit,
+    /// In the order of [`Kind::ALL`].
+    pub kinds: Vec<ByKind>,
+}
+
+impl Phase {
+    pub fn mib(&self) -> f64 {
+        (self.bytes_up + self.bytes_down) as f64 / 1_048_576.0
+    }
+}
+
+/// What layers of one kind took together.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct ByKind {
+    pub kind: Kind,
+    /// Of the client's time, waiting for the server included.
+    pub wall_seconds: f64,
+    pub client_seconds: f64,
+    pub server_seconds: f64,
+    pub bytes: u64,
+    pub rounds: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    Linear,
+    Relu,
+    MaxPool,
+    /// Sums, pools, extensions behind them; keys; the result.
+    Rest,
+}
+
+impl Kind {
+    pub const ALL: [Self; 4] = [Self::Linear, Self::Relu, Self::MaxPool, Self::Rest];
+}
+
+#[derive(Serialize)]
+pub struct Figures {
+    pub runs: Vec<Run>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    args.kernel.apply()?;
+    jaguar_terminal::set_threads(args.threads)?;
+    let threads = rayon::current_num_threads();
+    let threads_text = format!("threads of both parties together: {threads}");
+    let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
+    let mut tell = |note| match note {
+        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        note => eprintln!("{note}"),
+    };
+    let machine = kept::machine(args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+    let peaks = Peaks::measure()?;
+    let mut runs = Vec::new();
+    for path in &args.models {
+        eprintln!("{} ...", path.display());
+        let what = session::Session {
+            path,
+            protocols: args.protocol.all(),
+            link: args.link,
+            repeats: args.repeats,
+            machine: machine.as_ref(),
+        };
+        runs.extend(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
+    }
+    if args.both_kernels && Kernel::best() != Kernel::Scalar {
+        runs.extend(without_vectors(args)?);
+    }
+    setting.done();
+    let tables = tables::all(&runs, args.link);
+    let plot = tables::plot(&runs, args.link);
+    args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { runs } }, &plot)
+}
+
+/// The same in another process, since a process keeps to its instruction set.
+fn without_vectors(args: &Args) -> Result<Vec<Run>> {
+    #[derive(Deserialize)]
+    struct Theirs {
+        figures: TheirFigures,
+    }
+    #[derive(Deserialize)]
+    struct TheirFigures {
+        runs: Vec<Run>,
+    }
+    let json = std::env::temp_dir().join(format!("jaguar-bench-{}.json", std::process::id()));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["bench", "e2e", "--kernel", "scalar"]).args(&args.models);
+    command.arg("--json").arg(&json).stdout(std::process::Stdio::null());
+    command.args(["--repeats", &args.repeats.to_string(), "--threads", &args.threads.to_string()]);
+    if let Some(link) = args.link {
+        command.args(["--link", link.name()]);
+    }
+    if let Some(protocol) = args.protocol.to_possible_value() {
+        command.args(["--protocol", protocol.get_name()]);
+    }
+    let status = command.status();
+    let text = std::fs::read(&json);
+    let _ = std::fs::remove_file(&json);
+    let status = status?;
+    ensure!(status.success(), "the measurement without vector instructions ended with {status}");
+    Ok(serde_json::from_slice::<Theirs>(&text?)?.figures.runs)
+}

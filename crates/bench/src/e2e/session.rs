@@ -1,0 +1,344 @@
+//! One network, under one protocol or several: sessions with several queries, and their figures.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::Result;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::{Limits, Ready, Reveal, connect};
+use jaguar_engine::report::{Cost, NoProgress, Predicted, Report, Row};
+use jaguar_engine::server::Service;
+use jaguar_graph::network::{Network, Op};
+use jaguar_plan::machine::Machine;
+use jaguar_plan::{BackendId, Choices, Plan, planner};
+use jaguar_profile::{Between, Imitated, link};
+use jaguar_ring::Kernel;
+use jaguar_wire::tcp::{Listener, Options, Tcp};
+
+use super::{ByKind, Kind, Phase, Run};
+use crate::limits::{Limit, Peaks};
+use crate::statistics::median;
+
+/// What is to be run.
+pub struct Session<'a> {
+    pub path: &'a Path,
+    /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
+    pub protocols: &'a [BackendId],
+    pub link: Option<Imitated>,
+    pub repeats: u32,
+    /// What the planner knows of this machine; without it the plan is the default.
+    pub machine: Option<&'a Machine>,
+}
+
+impl Session<'_> {
+    /// Measures it on `threads` threads: a run for each protocol.
+    ///
+    /// # Errors
+    /// When a session fails.
+    pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
+        let between = self.link.map_or(Between::Loopback, Between::Imitated);
+        let site = self.machine.map(|machine| between.site(machine));
+        let services = self.protocols.iter().map(|&protocol| {
+            let bundle = Bundle::read(self.path)?;
+            let choices = match &site {
+                None => Choices::standard(&bundle.model.network, protocol),
+                Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
+            };
+            Ok(Service::new(bundle, choices, Reveal::Logits)?)
+        });
+        let services = services.collect::<Result<Vec<_>>>()?;
+        let reports = self.reports(&services)?;
+        let run = |(service, reports): (&Service, &Vec<Report>)| {
+            let (network, plan) = (service.network(), service.plan());
+            let [preprocessing, online] = phases(network, &reports[1..]);
+            let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
+            let limited = |phase: Phase, computing: f64| Phase {
+                limit: Limit::new(computing, self.link, phase.bytes_up, phase.bytes_down, phase.rounds),
+                ..phase
+            };
+            Run {
+                network: network.name.clone(),
+                protocol: plan.choices.names(network),
+                kernel: Kernel::best().name().into(),
+                hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
+                preprocessing: limited(preprocessing, least[0]),
+                online: limited(online, least[1]),
+                predicted: Predicted::new(plan, &reports[1], site.as_ref()),
+            }
+        };
+        Ok(services.iter().zip(&reports).map(run).collect())
+    }
+
+    /// The reports of every query, by service; the first one has warmed up.
+    fn reports(&self, services: &[Service]) -> Result<Vec<Vec<Report>>> {
+        let cache = std::env::temp_dir().join(format!("jaguar-bench-{}", std::process::id()));
+        let listeners =
+            services.iter().map(|_| Listener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+        let reports = thread::scope(|scope| -> Result<Vec<Vec<Report>>> {
+            let serve = |(service, listener): (&Service, &Listener)| -> Result<()> {
+                let tcp = listener.accept()?.greet(Options::default())?;
+                Ok(service.serve(link::channel(tcp, self.link), &mut |_| ())?)
+            };
+            let both = services.iter().zip(&listeners);
+            let servers: Vec<_> = both.map(|both| scope.spawn(move || serve(both))).collect();
+            let client = || -> Result<Vec<Vec<Report>>> {
+                let connect_to = |listener: &Listener| -> Result<Tcp> {
+                    Ok(Tcp::connect(listener.address()?, Options::default())?)
+                };
+                // All before any is used: a server that nobody calls would wait for ever.
+                let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
+                let mut clients = Vec::new();
+                for tcp in connections {
+                    let connected = connect(link::channel(tcp?, self.link), &Limits::default())?;
+                    clients.push((connected.prepare_client(&cache)?, Vec::new()));
+                }
+                for query in 0..=self.repeats {
+                    let mut next = Vec::new();
+                    for (ready, mut reports) in clients {
+                        let input = random_input(ready.network(), u64::from(query));
+                        let prepared = ready.prepare_query(&mut NoProgress)?;
+                        let (_, report, ready) = prepared.run(&input, &mut NoProgress)?;
+                        reports.push(report);
+                        next.push((ready, reports));
+                    }
+                    clients = next;
+                }
+                let leave = |(ready, reports): (Ready, Vec<Report>)| {
+                    ready.leave()?;
+                    Ok(reports)
+                };
+                clients.into_iter().map(leave).collect()
+            };
+            let reports = client();
+            let served: Vec<Result<()>> = servers
+                .into_iter()
+                .map(|server| server.join().expect("the server's thread does not panic"))
+                .collect();
+            let reports = reports?;
+            served.into_iter().collect::<Result<Vec<()>>>()?;
+            Ok(reports)
+        });
+        let _ = std::fs::remove_dir_all(&cache);
+        reports
+    }
+}
+
+/// Any integers within an eighth of the activation range; no randomness that matters.
+fn random_input(network: &Network, query: u64) -> Vec<i64> {
+    let bound = 1i64 << (network.activation_bits - 4);
+    let count: usize = network.nodes[0].shape.iter().product();
+    (0..count as u64)
+        .map(|i| {
+            let mixed = (i ^ query << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((mixed >> 40) as i64) % (2 * bound) - bound
+        })
+        .collect()
+}
+
+fn kind(op: &Op) -> Kind {
+    match op {
+        Op::Linear(_) => Kind::Linear,
+        Op::Relu { .. } | Op::Relu6 { .. } => Kind::Relu,
+        Op::MaxPool { .. } => Kind::MaxPool,
+        _ => Kind::Rest,
+    }
+}
+
+/// Least seconds on one core, of both parties together: before the input, and online.
+fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
+    let [mut before, mut online] = [0.0; 2];
+    for (node, step) in network.nodes.iter().zip(&plan.steps) {
+        if let Op::Linear(spec) = &node.op {
+            let multiply_adds = spec.multiply_adds(network.nodes[node.inputs[0]].shape);
+            online += peaks.online(multiply_adds.expect("a network's layers fit their inputs"));
+        }
+        // Products before the input are what hints are for.
+        if let Some(layer) = step.layer.as_ref().filter(|layer| layer.hint_parts().0 > 0) {
+            let g = layer.geometry();
+            before += peaks.products(g.ring_dim, g.ciphertexts, g.responses).iter().sum::<f64>();
+        }
+        before += peaks.nonlinear_preparing(&step.cost).iter().sum::<f64>();
+        online += peaks.nonlinear_online(&step.cost).iter().sum::<f64>();
+    }
+    [before, online]
+}
+
+/// Both phases, without their limits. Bytes and rounds are the same in each query.
+fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
+    let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
+        let total = all(&reports[0]);
+        let mut kinds: Vec<ByKind> =
+            Kind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
+        // Keys, the result and the server's report belong to no node.
+        let bytes: u64 = kinds.iter().map(|k| k.bytes).sum();
+        let rounds: u64 = kinds.iter().map(|k| k.rounds).sum();
+        let walls: f64 = kinds.iter().map(|k| k.wall_seconds).sum();
+        let seconds = median(reports.iter().map(seconds));
+        let rest = kinds.last_mut().expect("there are kinds");
+        rest.bytes += (total.bytes_up + total.bytes_down).saturating_sub(bytes);
+        rest.rounds += total.rounds.saturating_sub(rounds);
+        rest.wall_seconds += (seconds - walls).max(0.0);
+        Phase {
+            seconds,
+            bytes_up: total.bytes_up,
+            bytes_down: total.bytes_down,
+            rounds: total.rounds,
+            limit: Limit::default(),
+            kinds,
+        }
+    };
+    [
+        of(|r| r.preprocessing_seconds, |r| &r.preprocessing, |row| &row.preprocessing),
+        of(|r| r.online_seconds, |r| &r.online, |row| &row.online),
+    ]
+}
+
+impl ByKind {
+    fn of(kind: Kind, network: &Network, reports: &[Report], of_row: fn(&Row) -> &Cost) -> Self {
+        let rows = |report: &'_ Report| -> Vec<Cost> {
+            let nodes = network.nodes.iter().zip(&report.rows);
+            let nodes = nodes.filter(|(node, _)| self::kind(&node.op) == kind);
+            nodes.map(|(_, row)| *of_row(row)).collect()
+        };
+        let sum = |of: fn(&Cost) -> f64| median(reports.iter().map(|r| rows(r).iter().map(of).sum()));
+        let first = rows(&reports[0]);
+        Self {
+            kind,
+            wall_seconds: sum(|cost| cost.wall_seconds),
+            client_seconds: sum(|cost| cost.client_seconds),
+            server_seconds: sum(|cost| cost.server_seconds),
+            bytes: first.iter().map(|cost| cost.bytes_up + cost.bytes_down).sum(),
+            rounds: first.iter().map(|cost| cost.rounds).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::tests::PEAKS;
+    use jaguar_graph::network::{
+        Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window,
+    };
+
+    /// A convolution, a max-pool, a ReLU, and a convolution.
+    fn small() -> Bundle {
+        let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
+        let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+        let pool = Op::MaxPool { window, ignored: 0 };
+        let ops = [
+            ("input", Op::Input, [3, 8, 8]),
+            ("first", conv(4, 3), [4, 8, 8]),
+            ("pool", pool, [4, 4, 4]),
+            ("relu", Op::Relu { ignored: 0 }, [4, 4, 4]),
+            ("last", conv(5, 1), [5, 4, 4]),
+        ];
+        let nodes = ops.into_iter().enumerate().map(|(id, (name, op, shape))| {
+            let inputs = if id == 0 { vec![] } else { vec![id - 1] };
+            Node { name: name.into(), op, inputs, shape }
+        });
+        let network = Network {
+            name: "resnet18-like".into(),
+            activation_bits: 16,
+            weight_bits: 12,
+            nodes: nodes.collect(),
+            input: InputSpec {
+                scale: 1.0,
+                image: ImageSpec::default(),
+                affine: vec![],
+                channels_last: false,
+                layout_dims: vec![],
+                seen: None,
+            },
+            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
+        };
+        let weights = |count: usize, out: usize| {
+            Some(Weights {
+                weights: vec![100; count],
+                exponents: Vec::new(),
+                bias: Bias::PerChannel(vec![7; out]),
+            })
+        };
+        let weights = vec![None, weights(108, 4), None, None, weights(20, 5)];
+        Bundle::new(Model { network, weights, scales: vec![1.0; 5] }).unwrap()
+    }
+
+    #[test]
+    fn both_protocols_stand_side_by_side() {
+        let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
+        small().write(&path).unwrap();
+        let protocols = &[BackendId::JAGUAR, BackendId::CHEETAH];
+        let runs =
+            Session { path: &path, protocols, link: None, repeats: 1, machine: None }.measure(&PEAKS, 1);
+        std::fs::remove_file(&path).unwrap();
+        let runs = runs.unwrap();
+        assert_eq!(runs.iter().map(|r| r.protocol.as_str()).collect::<Vec<_>>(), ["jaguar", "cheetah"]);
+        assert!(runs[0].mib() < runs[1].mib());
+        // Cheetah has no hint, and a round for each of the linear layers.
+        assert!(runs[0].hint_mib > 0.0 && runs[1].hint_mib == 0.0);
+        assert_eq!((runs[0].online.kinds[0].rounds, runs[1].online.kinds[0].rounds), (0, 2));
+        let tables = super::super::tables::all(&runs, None);
+        assert_eq!(
+            tables.iter().map(|t| t.name).collect::<Vec<_>>(),
+            ["networks", "kinds", "versus", "goals"]
+        );
+        assert_eq!((tables[2].rows.len(), tables[2].rows[0].len()), (1, tables[2].header.len()));
+        // MiB of a query and of the hint; how many times faster and smaller than Cheetah.
+        let goals = &tables[3].rows;
+        assert_eq!(goals.len(), 4);
+        assert!(goals[3][0].contains("fewer bytes") && goals[3][2].parse::<f64>().unwrap() > 1.0);
+    }
+
+    #[test]
+    fn what_the_kinds_took_is_what_the_phase_took() {
+        let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
+        small().write(&path).unwrap();
+        let protocols = &[BackendId::JAGUAR];
+        let session =
+            Session { path: &path, protocols, link: Some(Imitated::Lan), repeats: 2, machine: None };
+        let runs = session.measure(&PEAKS, 1);
+        std::fs::remove_file(&path).unwrap();
+        let run = runs.unwrap().remove(0);
+        for phase in [&run.preprocessing, &run.online] {
+            assert_eq!(phase.kinds.iter().map(|k| k.bytes).sum::<u64>(), phase.bytes_up + phase.bytes_down);
+            assert_eq!(phase.kinds.iter().map(|k| k.rounds).sum::<u64>(), phase.rounds);
+            assert!(phase.limit.seconds() > 0.0);
+        }
+        // Online, each kind sends something; before the input the linear layers send nothing.
+        assert!(run.online.kinds.iter().all(|k| k.bytes > 0));
+        assert_eq!(run.preprocessing.kinds[0].bytes, 0);
+        // 8·8·4·27 multiply-adds and 4·4·5·4, and what the nonlinear layers read.
+        assert!(run.online.limit.computing > (6912.0 + 320.0) / PEAKS.multiply_adds_per_second);
+
+        // Bytes are predicted without a calibration, and are those that passed; seconds only with one.
+        for (measured, predicted) in
+            [(&run.preprocessing, &run.predicted.preprocessing), (&run.online, &run.predicted.online)]
+        {
+            assert_eq!((measured.bytes_up, measured.bytes_down), (predicted.bytes_up, predicted.bytes_down));
+            assert!(measured.bytes_up > 0 && predicted.seconds.is_none());
+        }
+        let mut timed = run.clone();
+        timed.predicted.preprocessing.seconds = Some(2.0 * run.preprocessing.seconds);
+        timed.predicted.online.seconds = Some(2.0 * run.online.seconds);
+        let tables = super::super::tables::all(&[timed], None);
+        let last = tables.iter().find(|t| t.name == "predicted").expect("seconds were predicted");
+        assert!(last.rows.len() == 3 && last.rows.iter().all(|row| row[5] == "+100 %"), "{:?}", last.rows);
+
+        // Tables and plot hold ours, and the paper's six for this network.
+        let scalar = Run { kernel: "scalar".into(), ..run.clone() };
+        let runs = [run, scalar];
+        for (link, published) in [(None, 0), (Some(Imitated::Lan), 6)] {
+            let tables = super::super::tables::all(&runs, link);
+            assert_eq!(
+                tables.iter().map(|t| t.name).collect::<Vec<_>>(),
+                ["networks", "kinds", "kernels", "goals"]
+            );
+            assert_eq!(tables[0].rows.len(), 2 + 6);
+            assert_eq!(tables[2].rows.len(), 1);
+            for table in &tables {
+                assert!(table.rows.iter().all(|row| row.len() == table.header.len()), "{}", table.name);
+            }
+            assert_eq!(super::super::tables::plot(&runs, link).rows.len(), 2 + published);
+        }
+    }
+}

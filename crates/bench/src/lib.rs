@@ -1,0 +1,48 @@
+//! `jaguar bench`: measurements on this machine, each beside published figures and the physical limits.
+
+mod all;
+mod conv;
+mod e2e;
+mod limits;
+mod paper;
+mod plot;
+mod relu;
+mod report;
+mod setting;
+mod statistics;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What to measure, and how: the words behind `jaguar bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Every benchmark, one after the other, with figures and plots in a folder.
+    All(all::Args),
+    /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
+    Conv(conv::Args),
+    /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
+    E2e(e2e::Args),
+    /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
+    Relu(relu::Args),
+}
+
+/// Measures, prints tables to standard output, and writes the files that were asked for. Some benchmarks start the running program
+/// once more as `PROGRAM bench ...`.
+///
+/// # Errors
+/// When a session or a file fails, or nothing is there to be measured.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.what {
+        What::All(args) => all::run(args),
+        What::Conv(args) => conv::run(args),
+        What::E2e(args) => e2e::run(args),
+        What::Relu(args) => relu::run(args),
+    }
+}

@@ -1,0 +1,128 @@
+//! What a benchmark says of where and how it measured.
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use jaguar_ring::Kernel;
+use serde::{Deserialize, Serialize};
+
+use jaguar_profile::Imitated;
+
+/// The conditions of a measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setting {
+    /// The command, as it was given.
+    pub command: String,
+    pub machine: String,
+    pub hardware_threads: usize,
+    /// The instruction set of the linear layers.
+    pub kernel: String,
+    /// How many threads, and of whom.
+    pub threads: String,
+    pub link: String,
+    /// Medians of so many.
+    pub repeats: u32,
+    /// Threads of this machine that wanted to run, over the minute before and over the last one of the measurement.
+    pub load_before: Option<f64>,
+    pub load_after: Option<f64>,
+}
+
+impl Setting {
+    /// Asks the machine; to be called before measuring.
+    pub fn new(threads: String, link: String, repeats: u32) -> Self {
+        Self {
+            command: command(),
+            machine: jaguar_profile::measure::cpu(),
+            hardware_threads: hardware_threads(),
+            kernel: Kernel::best().name().into(),
+            threads,
+            link,
+            repeats,
+            load_before: load_average(),
+            load_after: None,
+        }
+    }
+
+    /// The measurement is over.
+    pub fn done(&mut self) {
+        self.load_after = load_average();
+    }
+
+    /// One line for people.
+    pub fn line(&self) -> String {
+        let load = |load: Option<f64>| load.map_or("?".into(), |load| format!("{load:.1}"));
+        format!(
+            "{}, {} hardware threads, {}; {}; {}; medians of {}; load {} to {}",
+            self.machine,
+            self.hardware_threads,
+            self.kernel,
+            self.threads,
+            self.link,
+            self.repeats,
+            load(self.load_before),
+            load(self.load_after)
+        )
+    }
+}
+
+/// The link in words; `open` is what there is without an imitated one.
+pub fn link_text(shape: Option<Imitated>, open: &str) -> String {
+    shape.map_or(open.to_owned(), |shape| {
+        let link = shape.link();
+        format!(
+            "imitated {}: {} MB/s, {} ms round trip",
+            shape.name().to_uppercase(),
+            link.bytes_per_second / 1e6,
+            2e3 * link.one_way.as_secs_f64()
+        )
+    })
+}
+
+/// The command line, without folders and without where the figures go.
+fn command() -> String {
+    let mut words = vec!["jaguar".to_owned()];
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        if ["--json", "--plot"].contains(&arg.as_str()) {
+            args.next();
+        } else if !arg.starts_with("--json=") && !arg.starts_with("--plot=") {
+            words.push(arg.rsplit('/').next().unwrap_or_default().to_owned());
+        }
+    }
+    words.join(" ")
+}
+
+pub fn hardware_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// Which instructions the linear layers use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Instructions {
+    /// The best that the processor has.
+    #[default]
+    Best,
+    /// 256-bit vectors.
+    Avx2,
+    /// None: plain Rust.
+    Scalar,
+}
+
+impl Instructions {
+    /// To be called before anything is computed.
+    ///
+    /// # Errors
+    /// When the processor cannot, or it is too late.
+    pub fn apply(self) -> Result<()> {
+        let kernel = match self {
+            Self::Best => return Ok(()),
+            Self::Avx2 => Kernel::Avx2,
+            Self::Scalar => Kernel::Scalar,
+        };
+        ensure!(kernel.limit(), "this processor cannot run the {} kernels", kernel.name());
+        Ok(())
+    }
+}

@@ -1,0 +1,378 @@
+//! From a trained network and sample inputs to a compiled model: calibration, the choice of widths, reduced-precision signs, and
+//! what came of it.
+//!
+//! ```text
+//! graph   <- jaguar_graph::import::import_file(ONNX file)
+//! samples <- tensors [C, H, W], preprocessed as Preprocessing::spec says
+//! Compiled <- compile(graph, samples, Options)
+//! ```
+//!
+//! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is in
+//! [`Compiled`] too.
+
+mod preprocessing;
+mod signs;
+
+use std::ops::RangeInclusive;
+
+use jaguar_bundle::{Bundle, BundleError};
+use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
+use jaguar_graph::float::Graph;
+use jaguar_graph::network::{ImageSpec, Model, Network, Seen};
+use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, narrowest};
+use jaguar_graph::reference::ReferenceError;
+use jaguar_graph::signs::{SignsError, Stage};
+use jaguar_plan::{BackendId, Choices, Plan, PlanError};
+
+pub use preprocessing::{Preprocessing, PreprocessingError};
+pub use signs::{ReducedSigns, SignLayer};
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bits of activations.
+    pub widths: Widths,
+    /// Significant bits of weights: 2 to 16.
+    pub weight_bits: u32,
+    /// How many times larger than in calibration values may become before they overflow; at least 1.
+    pub headroom: f64,
+    /// How pictures become tensors; recorded in the model.
+    pub image: ImageSpec,
+    /// Names of the classes in the order of the outputs, or none; recorded in the model.
+    pub labels: Vec<String>,
+    /// By how much logits may be off, as a part of their spread over the classes: more than 0. Widths are chosen by it; reduced
+    /// signs may use as much again.
+    pub bound: f64,
+    /// Whether activations and max-pools may leave low bits out of their comparisons where calibration finds the bound kept.
+    pub reduced_signs: bool,
+    /// Whether some samples are pictures whose pixels go to the network as they are: then it is worth a warning if the network
+    /// seems to want others.
+    pub raw_pixels: bool,
+}
+
+/// Bits of activations: a number from 8 to 24, or which to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Widths {
+    /// So many.
+    Bits(u32),
+    /// The fewest of these that keep the bound.
+    Among(RangeInclusive<u32>),
+}
+
+impl Widths {
+    /// What is tried unless somebody asks for less: 16 to 21.
+    pub const AUTO: Self = Self::Among(16..=21);
+    /// What is tried for the cheapest query: 12 to 21.
+    pub const FEWEST: Self = Self::Among(12..=21);
+}
+
+impl Default for Options {
+    /// [`Widths::AUTO`], 15 bits of weight, fourfold headroom, a bound of one percent, exact signs.
+    fn default() -> Self {
+        Self {
+            widths: Widths::AUTO,
+            weight_bits: 15,
+            headroom: 4.0,
+            image: ImageSpec::default(),
+            labels: Vec::new(),
+            bound: 0.01,
+            reduced_signs: false,
+            raw_pixels: false,
+        }
+    }
+}
+
+impl Options {
+    /// Whether they can be of use for this network; [`compile`] asks too, but only after the samples were read.
+    ///
+    /// # Errors
+    /// When labels and outputs differ in number, or the bound is none.
+    pub fn check(&self, graph: &Graph) -> Result<(), CompileError> {
+        let classes: usize = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
+        if !self.labels.is_empty() && self.labels.len() != classes {
+            return Err(CompileError::Labels { found: self.labels.len(), classes });
+        }
+        if !(self.bound.is_finite() && self.bound > 0.0) {
+            return Err(CompileError::Bound);
+        }
+        Ok(())
+    }
+}
+
+/// Why a network cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The samples, the options or the network itself do not allow it.
+    #[error(transparent)]
+    Quantise(#[from] QuantiseError),
+    /// A sample of the wrong length.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The search for reduced-precision signs.
+    #[error(transparent)]
+    Signs(#[from] SignsError),
+    /// The quantised network cannot be run.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The model is not sound.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// Names of classes that are not those of the network.
+    #[error("{found} label names for {classes} classes")]
+    Labels {
+        /// How many names.
+        found: usize,
+        /// How many classes.
+        classes: usize,
+    },
+    /// A bound that nothing can keep.
+    #[error("the bound must be more than 0")]
+    Bound,
+    /// The samples themselves leave the range.
+    #[error(
+        "{values} values leave the range of {bits} bits on the samples themselves; more activation bits or more headroom are needed"
+    )]
+    Overflows {
+        /// How many values.
+        values: usize,
+        /// Bits of activations.
+        bits: u32,
+    },
+}
+
+/// How far it is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// So many of so many samples went through the float network.
+    Calibrating(usize, usize),
+    /// The width was given; the network is quantised.
+    Quantising,
+    /// The narrowest of these widths is looked for.
+    Trying(&'a RangeInclusive<u32>),
+    /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at all.
+    Tried(u32, Option<&'a Agreement>),
+    /// So many of so many samples were compared with the float network.
+    Checking(usize, usize),
+    /// The network is quantised.
+    Quantised(&'a Report),
+    /// What may cost accuracy.
+    Warning(&'a Warning),
+    /// The search for the bits that signs may leave out.
+    Signs(Stage),
+    /// What that search chose.
+    SignsChosen(&'a ReducedSigns),
+}
+
+/// What may cost accuracy.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// With scales from either half of the samples, values of the other leave their range.
+    HeldOutOverflows {
+        /// How many values.
+        values: usize,
+        /// How many samples there are.
+        samples: usize,
+    },
+    /// With scales from either half of the samples, logits of the other are off by more than the bound.
+    HeldOutError {
+        /// What was found.
+        found: Agreement,
+        /// How many samples there are.
+        samples: usize,
+        /// What was allowed, as a part of the logits' spread.
+        bound: f64,
+    },
+    /// About a layer.
+    Layer(quantise::Warning),
+    /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled ones.
+    RawPixels {
+        /// The range of the samples.
+        seen: Option<Seen>,
+        /// The largest logit of the float network.
+        largest_logit: f64,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let half =
+            |samples| format!("with scales from either half of the {samples} samples, on the other half");
+        match self {
+            Self::HeldOutOverflows { values, samples } => {
+                write!(
+                    f,
+                    "{}, {values} values leave their range: more samples or headroom would help",
+                    half(samples)
+                )
+            }
+            Self::HeldOutError { found, samples, bound } => write!(
+                f,
+                "{}, logits are off by up to {:.2} % of their spread (the bound is {:.2} %), same class {}/{}: more bits or \
+                 more samples would help",
+                half(samples),
+                100.0 * found.worst_relative_error,
+                100.0 * bound,
+                found.same_class,
+                found.images
+            ),
+            Self::Layer(warning) => warning.fmt(f),
+            Self::RawPixels { seen, largest_logit } => {
+                let seen = seen.map(|s| s.to_string()).unwrap_or_default();
+                write!(
+                    f,
+                    "the network gets raw pixels, {seen}, and its logits reach {largest_logit:.0}: if it was trained on \
+                     scaled ones, its answers are wrong"
+                )
+            }
+        }
+    }
+}
+
+/// A compiled model, and how it was found to be.
+pub struct Compiled {
+    /// The model, with a fresh secret.
+    pub bundle: Bundle,
+    /// How it would be run by default.
+    pub plan: Plan,
+    /// How its scales came out.
+    pub report: Report,
+    /// The exact integer network beside the float network, on all samples.
+    pub agreement: Agreement,
+    /// An imitated private run beside it, scales from either half of the samples, on the other half.
+    pub held_out: Agreement,
+    /// What was chosen, if reduced-precision signs were asked for.
+    pub signs: Option<ReducedSigns>,
+    /// What may cost accuracy.
+    pub warnings: Vec<Warning>,
+}
+
+impl Compiled {
+    /// The integer network beside the float network on other inputs, tensors `[C, H, W]`; `done` hears how many are through.
+    ///
+    /// # Errors
+    /// An input of the wrong length.
+    pub fn agreement(
+        &self,
+        graph: &Graph,
+        inputs: &[Vec<f32>],
+        done: &mut dyn FnMut(usize),
+    ) -> Result<Agreement, CompileError> {
+        Ok(agreement_heard(graph, &self.bundle.model, inputs, done)?)
+    }
+
+    /// Imitated private runs beside it: truncation by chance, and signs as they are.
+    ///
+    /// # Errors
+    /// An input of the wrong length.
+    pub fn imitated(&self, graph: &Graph, inputs: &[Vec<f32>]) -> Result<Agreement, CompileError> {
+        Ok(private_agreement(graph, &self.bundle.model, inputs, SEED)?)
+    }
+}
+
+/// Of the imitated private runs that are reported; other than those of any search.
+const SEED: u64 = 0x5eed;
+
+/// Larger values than a network has that was trained on numbers around zero.
+const RAW: f32 = 50.0;
+
+/// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Each half of them
+/// is tried with the scales of the other, to see how the network does on what it has not seen; the model's scales are from all.
+///
+/// # Errors
+/// When the options or samples cannot be, the network does not fit, or the samples themselves overflow.
+pub fn compile(
+    graph: &Graph,
+    samples: &[Vec<f32>],
+    options: &Options,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Compiled, CompileError> {
+    options.check(graph)?;
+    let with_bits = |activation_bits| quantise::Options {
+        activation_bits,
+        weight_bits: options.weight_bits,
+        headroom: options.headroom,
+        image: options.image.clone(),
+        labels: options.labels.clone(),
+        ..quantise::Options::default()
+    };
+
+    // 1. Ranges, widths and scales.
+    tell(Event::Calibrating(0, samples.len()));
+    let calibrated = Samples::new(graph, samples, &mut |done| tell(Event::Calibrating(done, samples.len())))?;
+    let (mut model, report, held_out) = match &options.widths {
+        Widths::Bits(bits) => {
+            tell(Event::Quantising);
+            let options = with_bits(*bits);
+            let (model, report) = calibrated.quantise(&options)?;
+            (model, report, calibrated.held_out(&options)?)
+        }
+        Widths::Among(widths) => {
+            tell(Event::Trying(widths));
+            let mut tried = |bits, found: Option<&Agreement>| tell(Event::Tried(bits, found));
+            let options_of = with_bits(*widths.start());
+            let chosen = narrowest(&calibrated, &options_of, widths.clone(), options.bound, &mut tried)?;
+            (chosen.model, chosen.report, chosen.held_out)
+        }
+    };
+    let mut warnings = of_held_out(&held_out, samples.len(), options.bound);
+    warnings.iter().for_each(|w| tell(Event::Warning(w)));
+    model.network.input.seen = Seen::of(samples.iter().map(Vec::as_slice));
+
+    // 2. The whole of it beside the float network.
+    tell(Event::Checking(0, samples.len()));
+    let mut done = |done| tell(Event::Checking(done, samples.len()));
+    let agreement = agreement_heard(graph, &model, samples, &mut done)?;
+    tell(Event::Quantised(&report));
+    let more = report.warnings.iter().cloned().map(Warning::Layer);
+    let raw = (options.raw_pixels && looks_raw(&model.network, agreement.largest_logit)).then_some(
+        Warning::RawPixels { seen: model.network.input.seen, largest_logit: agreement.largest_logit },
+    );
+    for warning in more.chain(raw) {
+        tell(Event::Warning(&warning));
+        warnings.push(warning);
+    }
+    if agreement.overflows > 0 {
+        let bits = model.network.activation_bits;
+        return Err(CompileError::Overflows { values: agreement.overflows, bits });
+    }
+
+    // 3. Signs.
+    let signs =
+        if options.reduced_signs { Some(reduce(&mut model, samples, options.bound, tell)?) } else { None };
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, BackendId::default()))?;
+    let bundle = Bundle::new(model)?;
+    Ok(Compiled { bundle, plan, report, agreement, held_out, signs, warnings })
+}
+
+fn reduce(
+    model: &mut Model,
+    samples: &[Vec<f32>],
+    bound: f64,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<ReducedSigns, CompileError> {
+    let chosen = signs::reduce(model, samples, bound, &mut |stage| tell(Event::Signs(stage)))?;
+    tell(Event::SignsChosen(&chosen));
+    Ok(chosen)
+}
+
+/// Whether pictures most likely lack the preprocessing that the network was trained with: it does not scale them itself, and its
+/// logits are out of all proportion.
+fn looks_raw(network: &Network, largest_logit: f64) -> bool {
+    let large = network.input.seen.is_some_and(|s| s.highest > RAW);
+    network.input.affine.is_empty() && large && largest_logit > f64::from(RAW)
+}
+
+/// Where inputs that the scales were not made from come out worse than they should.
+fn of_held_out(found: &Agreement, samples: usize, bound: f64) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if found.overflows > 0 {
+        warnings.push(Warning::HeldOutOverflows { values: found.overflows, samples });
+    }
+    if found.worst_relative_error > bound {
+        warnings.push(Warning::HeldOutError { found: found.clone(), samples, bound });
+    }
+    warnings
+}

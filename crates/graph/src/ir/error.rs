@@ -1,0 +1,78 @@
+//! Why a network is not fit for use.
+
+use thiserror::Error;
+
+use crate::ir::shape::Shape;
+
+/// Why a network or a model is not fit for use.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// A number of the whole network is out of its range.
+    #[error("{what} is {found}; allowed is {allowed}")]
+    Bound {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// The range.
+        allowed: String,
+    },
+    /// A node contradicts itself or its inputs.
+    #[error("node {index} ({op}): {source}")]
+    Node {
+        /// Its index.
+        index: usize,
+        /// Its operation.
+        op: &'static str,
+        /// What is wrong.
+        source: NodeError,
+    },
+}
+
+/// What is wrong with one node.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The wrong number of inputs.
+    #[error("takes {expected} inputs, has {found}")]
+    Arity {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: &'static str,
+    },
+    /// An input that does not come earlier.
+    #[error("input {0} does not come before it")]
+    Order(usize),
+    /// Inputs whose shapes do not go together.
+    #[error("inputs of shapes {0:?} and {1:?} do not go together")]
+    Mismatch(Shape, Shape),
+    /// The declared shape is not the one that follows from the inputs.
+    #[error("declares shape {found:?}, but {expected:?} follows from its inputs")]
+    Shape {
+        /// Declared.
+        found: Shape,
+        /// Computed.
+        expected: Shape,
+    },
+    /// A size or parameter out of range.
+    #[error("{0} out of range")]
+    Range(&'static str),
+    /// A window that lies in the padding altogether.
+    #[error("a window covers nothing but padding")]
+    EmptyWindow,
+    /// Weights or biases of the wrong number.
+    #[error("has {found} {what}, needs {expected}")]
+    Length {
+        /// Weights, biases.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// Weights where there should be none, or none where there should be some.
+    #[error("weights are there exactly for linear nodes")]
+    Weights,
+}

@@ -1,0 +1,25 @@
+//! The integer network: its operators, its description, its checks.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `shape.rs`, `limits.rs`, `error.rs` | shapes, what is allowed at most, what can be wrong |
+//! | `convolution.rs` | a linear layer's geometry and weights |
+//! | `kernel.rs` | convolution in plaintext, for the reference and the float interpreter |
+//! | `draws.rs` | the chance of a private run, imitated |
+//! | `ops/` | one file an operator: shape rule, range of values, limits, plaintext reference, name |
+//! | `specs.rs` | what the client does with an image and with the output |
+//! | [`network`] | the network and the model, and all of the above under one public name |
+//! | `validate.rs` | the checks that a network passes before it is used |
+//!
+//! Each file uses those above it only.
+
+mod convolution;
+pub(crate) mod draws;
+pub(crate) mod error;
+pub(crate) mod kernel;
+pub(crate) mod limits;
+pub mod network;
+pub(crate) mod ops;
+pub(crate) mod shape;
+mod specs;
+pub(crate) mod validate;

@@ -1,0 +1,89 @@
+//! The integer network: what the two parties evaluate together.
+//!
+//! Every value is a tensor `[C, H, W]` (row-major) of signed integers; an integer `v` of a value with scale `S`
+//! stands for the real number `v / S`. A [`Network`] is public: architecture, widths and shifts, labels and
+//! preprocessing, and no weight. The weights are in [`Weights`], which only the server ever holds.
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::ir::convolution::{Bias, Linear, Weights};
+pub use crate::ir::error::{NetworkError, NodeError};
+pub use crate::ir::limits::{MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS};
+pub use crate::ir::ops::rearrange::Rearrange;
+pub use crate::ir::ops::window::Window;
+pub use crate::ir::ops::{Op, output_shape};
+pub use crate::ir::shape::{NodeId, Shape, elements};
+pub use crate::ir::specs::{Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax};
+pub use crate::seen::Seen;
+pub use jaguar_semantics::argmax;
+
+/// The public description of a quantised network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// The model's name, for people.
+    pub name: String,
+    /// n: nonlinear layers take shares mod 2^n; every value that one of them (or a linear layer) makes lies in
+    /// `-2^(n-1) .. 2^(n-1)`.
+    pub activation_bits: u32,
+    /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`, times two to their channel's exponent; at
+    /// most 16.
+    pub weight_bits: u32,
+    /// In topological order; `nodes[0]` is the input and the last one the output.
+    pub nodes: Vec<Node>,
+    /// How an image becomes the input tensor.
+    pub input: InputSpec,
+    /// What the output means: its scale, its parts, the names of the classes.
+    pub output: OutputSpec,
+}
+
+/// One operation and the value that it makes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// The name of the ONNX node (or of the last one that was fused into this).
+    pub name: String,
+    /// What is computed, with public parameters only.
+    pub op: Op,
+    /// Whose values it takes; each smaller than this node's own index.
+    pub inputs: Vec<NodeId>,
+    /// The shape of the value that it makes.
+    pub shape: Shape,
+}
+
+/// A quantised model, whole: the server's secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// The public part, all that the client gets to know.
+    pub network: Network,
+    /// By node; `Some` exactly for the linear ones.
+    pub weights: Vec<Option<Weights>>,
+    /// S by node: the integer v stands for v / S.
+    pub scales: Vec<f64>,
+}
+
+impl Network {
+    /// How many nodes have signs of reduced precision, and so may err where others do not.
+    pub fn reduced_signs(&self) -> usize {
+        self.nodes.iter().filter(|n| n.op.reduced().is_some()).count()
+    }
+
+    /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
+    /// nonlinear layer makes has n bits; a [`Op::SumPool`] adds the logarithm of its window (with the
+    /// multiplier); [`Op::Concat`] and [`Op::Rearrange`] pass on the widest input; an [`Op::Add`] stays within
+    /// its scale class, for which calibration keeps n bits.
+    ///
+    /// For a network that passed [`Network::validate`].
+    pub fn value_bits(&self) -> Vec<u32> {
+        let mut bits: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let widest = node
+                .inputs
+                .iter()
+                .filter_map(|&i| bits.get(i))
+                .copied()
+                .max()
+                .unwrap_or(self.activation_bits);
+            bits.push(node.op.value_bits(widest, self.activation_bits));
+        }
+        bits
+    }
+}

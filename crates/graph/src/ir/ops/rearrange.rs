@@ -1,0 +1,147 @@
+//! Operations that only move values, and put zeros where none came from.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ir::error::NodeError;
+use crate::ir::limits::check;
+use crate::ir::ops::operator::{Operands, Operator};
+use crate::ir::shape::{Shape, elements};
+
+/// Operations that only move values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Rearrange {
+    /// Zeros before and after, by axis.
+    Pad {
+        /// By axis `[C, H, W]`.
+        before: Shape,
+        /// By axis `[C, H, W]`.
+        after: Shape,
+    },
+    /// Output index i of an axis is input index `start + i·step`.
+    Slice {
+        /// By axis.
+        start: Shape,
+        /// By axis, at least 1.
+        step: Shape,
+    },
+    /// Axis i of the output is axis `perm[i]` of the input.
+    Transpose {
+        /// A permutation of 0, 1, 2.
+        perm: [usize; 3],
+    },
+    /// The same values in row-major order under another shape.
+    Reshape,
+    /// Picks indices axis by axis: permutes channels, repeats pixels, spreads them with zeros between.
+    Select {
+        /// By axis, for each output index the input index that it takes, or `None` for zeros. Empty: the whole axis
+        /// as it is.
+        axes: [Vec<Option<usize>>; 3],
+    },
+}
+
+impl Operator for Rearrange {
+    fn name(&self) -> &'static str {
+        match self {
+            Rearrange::Pad { .. } => "Pad",
+            Rearrange::Slice { .. } => "Slice",
+            Rearrange::Transpose { .. } => "Transpose",
+            Rearrange::Reshape => "Reshape",
+            Rearrange::Select { .. } => "Select",
+        }
+    }
+
+    fn shape(&self, inputs: &[Shape], declared: Shape) -> Result<Shape, NodeError> {
+        let input = inputs[0];
+        let mut shape = input;
+        match self {
+            Rearrange::Pad { before, after } => {
+                for axis in 0..3 {
+                    let sum = input[axis].checked_add(before[axis]).and_then(|v| v.checked_add(after[axis]));
+                    shape[axis] = sum.ok_or(NodeError::Range("pads"))?;
+                }
+            }
+            Rearrange::Slice { start, step } => {
+                // The end is in the declared shape: index start + (count - 1)·step must exist.
+                for axis in 0..3 {
+                    let last = declared[axis].checked_sub(1).and_then(|v| v.checked_mul(step[axis]));
+                    let last =
+                        last.and_then(|v| v.checked_add(start[axis])).ok_or(NodeError::Range("slice"))?;
+                    check(step[axis] >= 1 && last < input[axis], "slice")?;
+                }
+                shape = declared;
+            }
+            Rearrange::Transpose { perm } => {
+                let mut seen = [false; 3];
+                for (axis, &from) in perm.iter().enumerate() {
+                    check(from < 3 && !std::mem::replace(&mut seen[from.min(2)], true), "permutation")?;
+                    shape[axis] = input[from];
+                }
+            }
+            Rearrange::Select { axes } => {
+                for (axis, picks) in axes.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
+                    check(picks.iter().flatten().all(|&from| from < input[axis]), "selection")?;
+                    shape[axis] = picks.len();
+                }
+            }
+            Rearrange::Reshape => {
+                if elements(declared) != elements(input) {
+                    return Err(NodeError::Mismatch(input, declared));
+                }
+                shape = declared;
+            }
+        }
+        Ok(shape)
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
+        let (shape, x) = of.first();
+        Some(rearrange(self, shape, of.output, x))
+    }
+}
+
+/// Moves values; `from` and `to` are the shapes before and after.
+pub(crate) fn rearrange<T: Copy + Default>(rearrange: &Rearrange, from: Shape, to: Shape, x: &[T]) -> Vec<T> {
+    // Every case but the reshape is: the output at (c, h, w) is the input at some place, or zero.
+    let source = |at: Shape| -> Option<Shape> {
+        match rearrange {
+            Rearrange::Pad { before, .. } => {
+                let mut place = [0; 3];
+                for axis in 0..3 {
+                    place[axis] = at[axis].checked_sub(before[axis]).filter(|&i| i < from[axis])?;
+                }
+                Some(place)
+            }
+            Rearrange::Slice { start, step } => {
+                Some(std::array::from_fn(|axis| start[axis] + at[axis] * step[axis]))
+            }
+            Rearrange::Transpose { perm } => {
+                let mut place = [0; 3];
+                for axis in 0..3 {
+                    place[perm[axis]] = at[axis];
+                }
+                Some(place)
+            }
+            Rearrange::Select { axes } => {
+                let mut place = at;
+                for (place, picks) in place.iter_mut().zip(axes).filter(|(_, picks)| !picks.is_empty()) {
+                    *place = picks[*place]?;
+                }
+                Some(place)
+            }
+            Rearrange::Reshape => Some(at),
+        }
+    };
+    if let Rearrange::Reshape = rearrange {
+        return x.to_vec();
+    }
+    let mut out = Vec::with_capacity(to.iter().product());
+    for c in 0..to[0] {
+        for h in 0..to[1] {
+            for w in 0..to[2] {
+                let value = source([c, h, w]).map(|[c, h, w]| x[(c * from[1] + h) * from[2] + w]);
+                out.push(value.unwrap_or_default());
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,57 @@
+//! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
+
+use jaguar_semantics::{relu6, relu6_ignoring};
+
+use crate::ir::error::NodeError;
+use crate::ir::limits::{check, check_ignored, most_ignored};
+use crate::ir::ops::operator::{Chance, Operands, Operator};
+use crate::ir::shape::Shape;
+
+pub(crate) struct Relu6 {
+    /// The upper bound is 2 to this.
+    pub(crate) log2_six: u32,
+    /// Low bits that the comparisons leave out; none and one are exact.
+    pub(crate) ignored: u32,
+}
+
+impl Operator for Relu6 {
+    fn name(&self) -> &'static str {
+        "Relu6"
+    }
+
+    fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
+        check((1..=22).contains(&self.log2_six), "log2_six")?;
+        Ok(inputs[0])
+    }
+
+    fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
+        // A clipping bound outside the values' range could never be reached.
+        check(self.log2_six <= activation_bits - 2, "log2_six")?;
+        // The clip's comparison is of the bits below it.
+        check(self.ignored == 0 || self.ignored < self.log2_six, "number of ignored bits")?;
+        check_ignored(self.ignored, activation_bits)
+    }
+
+    fn value_bits(&self, _: u32, activation_bits: u32) -> u32 {
+        activation_bits
+    }
+
+    fn ignored(&self) -> Option<u32> {
+        Some(self.ignored)
+    }
+
+    fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
+        Some(most_ignored(activation_bits).min(self.log2_six.saturating_sub(1)))
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
+        Some(of.first().1.iter().map(|&v| relu6(v, self.log2_six)).collect())
+    }
+
+    fn apply_drawn(&self, of: &Operands<'_>, chance: &Chance) -> Option<Vec<i64>> {
+        match (self.log2_six, self.ignored) {
+            (_, 0 | 1) => self.apply(of),
+            (j, ignored) => Some(chance.each(of.first().1, |v, share| relu6_ignoring(v, j, ignored, share))),
+        }
+    }
+}

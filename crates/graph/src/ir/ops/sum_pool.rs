@@ -1,0 +1,68 @@
+//! The sum of each window: an average whose division is left to the consumer's scale.
+
+use crate::ir::error::NodeError;
+use crate::ir::limits::{MAX_POOL_GAIN, check};
+use crate::ir::ops::operator::{Operands, Operator, Scale};
+use crate::ir::ops::window::{Window, pool};
+use crate::ir::shape::Shape;
+
+pub(crate) struct SumPool<'a> {
+    pub(crate) window: &'a Window,
+    /// For averages that do not count the padding: a multiple of every window's number of real places.
+    pub(crate) count_real_places: Option<u32>,
+}
+
+impl SumPool<'_> {
+    /// The factor between the sum and the average.
+    fn gain(&self) -> u64 {
+        let [height, width] = self.window.kernel;
+        let whole = (height as u64).saturating_mul(width as u64);
+        self.count_real_places.map_or(whole, u64::from)
+    }
+}
+
+impl Operator for SumPool<'_> {
+    fn name(&self) -> &'static str {
+        "SumPool"
+    }
+
+    fn describe(&self) -> String {
+        format!("average {}", self.window.describe())
+    }
+
+    fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
+        let shape = self.window.shape(inputs[0], self.count_real_places.is_some())?;
+        check(self.gain() <= MAX_POOL_GAIN, "sum of a window")?;
+        if let Some(full) = self.count_real_places {
+            check(full >= 1, "count_real_places")?;
+            let by_axis = |axis: usize| {
+                let mut counts: Vec<u64> = (0..shape[axis + 1])
+                    .map(|at| self.window.real_places(axis, at, inputs[0][axis + 1]) as u64)
+                    .collect();
+                counts.sort_unstable();
+                counts.dedup();
+                counts
+            };
+            let (rows, columns) = (by_axis(0), by_axis(1));
+            let divides = |h: &u64, w: &u64| u64::from(full).is_multiple_of(h * w);
+            check(rows.iter().all(|h| columns.iter().all(|w| divides(h, w))), "count_real_places")?;
+        }
+        Ok(shape)
+    }
+
+    /// The logarithm of the gain more than its input's.
+    fn value_bits(&self, widest: u32, _: u32) -> u32 {
+        widest + self.gain().max(1).next_power_of_two().trailing_zeros()
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Gained(self.gain())
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
+        let (shape, x) = of.first();
+        let full = self.count_real_places.map(i64::from);
+        let scaled = |sum, real| sum * full.map_or(1, |full| full / real as i64);
+        Some(pool(self.window, shape, x, 0, |a, b| a + b, scaled))
+    }
+}

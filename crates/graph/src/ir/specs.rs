@@ -1,0 +1,162 @@
+//! What the client does with an image before the network, and with the output behind it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::seen::Seen;
+
+/// What the client does with an image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InputSpec {
+    /// S of the input: the tensor's value t becomes the integer round(t·S), clamped to the activation range.
+    pub scale: f64,
+    /// How pixels become the tensor that the ONNX model takes.
+    pub image: ImageSpec,
+    /// A constant affine map at the graph's head, by channel: `t' = t·mul + add`. Empty: none.
+    pub affine: Vec<(f32, f32)>,
+    /// Whether the ONNX model takes `[H, W, C]` (for tensors given as files; images are laid out as needed).
+    pub channels_last: bool,
+    /// The ONNX input's own dimensions without the batch, as the file (or whoever imported it) gives them: `[C, H,
+    /// W]`, `[H, W, C]` where the channels come last, `[C, H]` or `[C]`; a tensor file may have them, with a leading
+    /// 1 or without. The elements run as those of the network's input `[C, H, W]`, unless the channels come last.
+    /// Empty: as the input's shape says.
+    pub layout_dims: Vec<usize>,
+    /// The range of the tensors that calibration saw, before `affine`; `None` where it is not known.
+    pub seen: Option<Seen>,
+}
+
+/// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the
+/// pixels as they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImageSpec {
+    /// How an image is brought to height and width, before the centre is cut out.
+    pub resize: Resize,
+    /// The order of the channels: BGR instead of RGB.
+    pub bgr: bool,
+    /// Subtracted from a pixel of 0..=255, by channel of the tensor (after the reordering).
+    pub mean: Vec<f32>,
+    /// What the difference is multiplied by, by channel of the tensor.
+    pub factor: Vec<f32>,
+}
+
+/// How an image is brought to the network's size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resize {
+    /// Straight to height and width, whatever the shape.
+    #[default]
+    Exact,
+    /// The shorter side to this many pixels, then the centre is cut out.
+    Shorter(u32),
+}
+
+/// What the output means.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputSpec {
+    /// S of the output.
+    pub scale: f64,
+    /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as
+    /// it is.
+    pub parts: Vec<OutputPart>,
+    /// Names by class; empty if none were given.
+    pub labels: Vec<String>,
+}
+
+/// One ONNX output's place in the network's output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputPart {
+    /// What the ONNX model calls it.
+    pub name: String,
+    /// Its ONNX dimensions, the batch included. Their product is how many values of the output it takes.
+    pub dims: Vec<usize>,
+    /// What the ONNX model ends in, and the client applies to the values itself.
+    pub finish: Finish,
+}
+
+/// What the client applies to an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Finish {
+    /// Nothing.
+    #[default]
+    None,
+    /// A softmax over all values (or its logarithm, of which it is the exponential).
+    Softmax,
+    /// `1 / (1 + e^-v)`, value by value.
+    Sigmoid,
+}
+
+impl InputSpec {
+    /// The input tensor (in `[C, H, W]` order, as [`crate::image_input`] makes it) as integers: the affine map,
+    /// then `round(t·S)`, clamped to `-2^(n-1) .. 2^(n-1)`.
+    ///
+    /// `tensor` is split evenly over the channels of `affine`; a tensor whose length is not a multiple of their
+    /// number keeps its tail untouched by the map.
+    pub fn quantise(&self, tensor: &[f32], activation_bits: u32) -> Vec<i64> {
+        let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
+        self.scaled(tensor).map(|v| v.clamp(-limit, limit - 1.0) as i64).collect()
+    }
+
+    /// How many values of the tensor [`quantise`](Self::quantise) clamps.
+    pub fn clamped(&self, tensor: &[f32], activation_bits: u32) -> usize {
+        let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
+        self.scaled(tensor).filter(|v| !(-limit..limit).contains(v)).count()
+    }
+
+    fn scaled(&self, tensor: &[f32]) -> impl Iterator<Item = f64> {
+        let per_channel = (tensor.len() / self.affine.len().max(1)).max(1);
+        let map =
+            move |i: usize, t: f32| self.affine.get(i / per_channel).map_or(t, |&(mul, add)| t * mul + add);
+        tensor.iter().enumerate().map(move |(i, &t)| (f64::from(map(i, t)) * self.scale).round())
+    }
+}
+
+impl OutputSpec {
+    /// The output's integers as real numbers, before any [`Finish`].
+    pub fn logits(&self, values: &[i64]) -> Vec<f64> {
+        values.iter().map(|&v| v as f64 / self.scale).collect()
+    }
+
+    /// What the ONNX model would give: the logits, with each part's [`Finish`] applied.
+    pub fn finish(&self, values: &[i64]) -> Vec<f64> {
+        let logits = self.logits(values);
+        if self.parts.is_empty() {
+            return logits;
+        }
+        self.split(&logits).flat_map(|(part, logits)| part.finish.apply(logits)).collect()
+    }
+
+    /// Each part with its values, of an output of the right length. (None of them where there are no parts.)
+    pub fn split<'a, T>(&'a self, values: &'a [T]) -> impl Iterator<Item = (&'a OutputPart, &'a [T])> {
+        let mut rest = values;
+        self.parts.iter().map(move |part| {
+            let (own, others) = rest.split_at(part.count().unwrap_or(0).min(rest.len()));
+            rest = others;
+            (part, own)
+        })
+    }
+}
+
+impl OutputPart {
+    /// How many values it has, if they can be counted.
+    pub fn count(&self) -> Option<usize> {
+        self.dims.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
+    }
+}
+
+impl Finish {
+    /// What it makes of the values of one output.
+    pub fn apply(self, values: &[f64]) -> Vec<f64> {
+        match self {
+            Finish::None => values.to_vec(),
+            Finish::Softmax => softmax(values),
+            Finish::Sigmoid => values.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+        }
+    }
+}
+
+/// e^v by its sum over all values: what a softmax makes of logits.
+pub fn softmax(logits: &[f64]) -> Vec<f64> {
+    let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut values: Vec<f64> = logits.iter().map(|v| (v - top).exp()).collect();
+    let sum: f64 = values.iter().sum();
+    values.iter_mut().for_each(|v| *v /= sum);
+    values
+}

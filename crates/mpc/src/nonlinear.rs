@@ -1,0 +1,103 @@
+//! What a nonlinear layer is to those who plan and run networks: a value that can be checked, priced and prepared.
+//!
+//! A layer holds its public parameters only, the same at both parties. [`Nonlinear::prepare`] makes this party's
+//! secret material of it, once for every query, as [`Block`]s to be run step by step. Each protocol implements the
+//! trait in its own file under `protocols/`; whoever plans or runs a network asks the trait and never which protocol
+//! it is.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use jaguar_ot::CotSource;
+use jaguar_wire::Channel;
+
+use crate::block::Block;
+use crate::cost::Cost;
+use crate::error::MpcError;
+use crate::party::Party;
+
+/// Which measured figures tell a layer's time: layers of one kind take about as long for each COT and each byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// max(x, 0).
+    Relu,
+    /// x clipped.
+    Relu6,
+    /// A tournament: the largest of each window, or of all values.
+    MaxPool,
+    /// A wider ring for the same value, and the truncation that needs one.
+    Extension,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers (`kind as usize`).
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension];
+}
+
+/// A nonlinear layer: public parameters, its size included.
+///
+/// ```
+/// use jaguar_mpc::{Elementwise, Nonlinear, ReluParams};
+///
+/// let relu: &dyn Nonlinear = &Elementwise { count: 1 << 20, params: ReluParams::new(16) };
+/// assert!(relu.check().is_ok());
+/// let cost = relu.cost();
+/// assert_eq!((cost.up + cost.down) >> 20, 19);
+/// // The client's part of it can travel before the input, where its share is known by then.
+/// assert_eq!(relu.cost_corrected_early().up + relu.correction_bytes(), cost.up);
+/// ```
+pub trait Nonlinear: Debug + Send + Sync {
+    /// Which measured figures tell its time.
+    fn kind(&self) -> Kind;
+
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// [`MpcError::Misuse`] when one is out of its range.
+    fn check(&self) -> Result<(), MpcError>;
+
+    /// COTs, bytes, memory and rounds of one preparation and its run; for parameters that [`Nonlinear::check`] accepts.
+    fn cost(&self) -> Cost;
+
+    /// Bytes of [`Nonlinear::cost`] that the client can send offline where it knows its share of the input by then
+    /// ([`Block::correct`]). Zero where the protocol has nothing to say early.
+    fn correction_bytes(&self) -> u64 {
+        0
+    }
+
+    /// [`Nonlinear::cost`] when all blocks are corrected early.
+    fn cost_corrected_early(&self) -> Cost {
+        self.cost().with_early(self.correction_bytes())
+    }
+
+    /// Bits per digit of its comparisons (1..=4); `None` where it compares nothing by digits.
+    fn digit(&self) -> Option<u32> {
+        None
+    }
+
+    /// The same layer whose signs or comparisons ignore the lowest `ignored` bits; `None` where it has none that could.
+    fn ignoring(&self, _ignored: u32) -> Option<Arc<dyn Nonlinear>> {
+        None
+    }
+
+    /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
+    /// their session. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
+    /// [`Block`].
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError>;
+}
+
+/// A layer that does the same to each of `count` values by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elementwise<P> {
+    /// How many values it takes and makes.
+    pub count: usize,
+    /// What it does to each: a protocol's public parameters.
+    pub params: P,
+}

@@ -1,0 +1,478 @@
+//! \[x\] mod 2^out <- Extend(\[x\] mod 2^n): the same value in shares of a larger ring.
+//!
+//! For 0 ≤ x < 2^(n−1), x = x_c + x_s − 2^n·(m_c ∨ m_s) over the integers, where m are the shares' top bits:
+//! the shares wrap unless both are small. With m_c ∨ m_s = m_c + m_s − m_c·m_s only the product needs the
+//! peer: one random OT with the server's m_s as choice, of out − n bits. A signed x in [−2^(n−2), 2^(n−2))
+//! becomes non-negative by adding 2^(n−2) (Rathee et al., SIRNN, S&P 2021, for the general
+//! case).
+//!
+//! Exact in that range; outside of it the result is wrong by 2^n.
+//!
+//! [`Range::Full`] takes any signed x: after adding 2^(n−1), x = x_c + x_s − 2^n·w, where w, the carry out of
+//! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n) as in `bit.rs`. That costs what a
+//! sign costs, some 25 times the bytes at n = 37.
+//!
+//! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 −
+//! k1, out − n bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
+//! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
+
+use std::iter;
+
+use jaguar_ot::{CotSource, Role};
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use crate::block::{self, Block, Flights};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_range};
+use crate::gates::evaluate::{self, exchange};
+use crate::gates::formula::Formula;
+use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::party::{Pads, Party};
+use crate::protocols::bit;
+use crate::protocols::compare::{check_digit, compare};
+use crate::protocols::mux::PACKED_AT_ONCE;
+use crate::shares::WIDEST;
+
+/// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
+pub(crate) struct ExtendMaterial {
+    count: usize,
+    bits: u32,
+    out_bits: u32,
+    side: Side,
+}
+
+/// The low 32 bits of a pad for every element.
+type Words = Zeroizing<Vec<u32>>;
+
+enum Side {
+    /// Candidate by candidate: both pads of every OT, and where the server's corrected choice swaps them, once it is
+    /// here.
+    Client(Vec<([Words; 2], Vec<Lanes>)>),
+    /// The pad and the random choice of every OT.
+    Server(Vec<(Words, Zeroizing<Vec<Lanes>>)>),
+}
+
+/// Of every element the first or, where `c` is set, the second.
+fn pick_words(c: &[Lanes], first: &mut [u32], second: &[u32]) {
+    for (g, (first, second)) in first.chunks_mut(GROUP).zip(second.chunks(GROUP)).enumerate() {
+        for (i, (first, second)) in first.iter_mut().zip(second).enumerate() {
+            *first ^= (*first ^ second) & (c[g].bit(i) as u32).wrapping_neg();
+        }
+    }
+}
+
+/// What extensions of the full range cost.
+fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
+    let formula = Formula::less(bits, digit);
+    let all = evaluate::cost(count, &formula) + bit::cost(count, out_bits - bits);
+    let opened = plane_bytes(count, 1) as u64;
+    let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + 1);
+    Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
+}
+
+/// What an extension of one of `candidates` values of every element costs, in the other ranges.
+pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
+    Cost {
+        cots_from_client: (candidates * count) as u64,
+        client_memory: (candidates * count * 8) as u64,
+        server_memory: (candidates * (count * 4 + groups(count) * size_of::<Lanes>())) as u64,
+        up: pack::packed_len(count, out_bits - bits) as u64,
+        down: plane_bytes(count, candidates) as u64,
+        ..Cost::default()
+    }
+}
+
+impl ExtendMaterial {
+    pub(crate) fn new<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        candidates: usize,
+        (bits, out_bits): (u32, u32),
+    ) -> Result<Self, MpcError> {
+        let pads = || Zeroizing::new(Vec::with_capacity(count));
+        let mut client = Vec::new();
+        let mut server = Vec::new();
+        for _ in 0..candidates {
+            let (mut zeros, mut ones) = (pads(), pads());
+            let mut random = Zeroizing::new(Vec::with_capacity(groups(count)));
+            for g in 0..groups(count) {
+                match party.pads(chan, Role::Client, group_len(count, g))? {
+                    Pads::Sender(zero, one) => {
+                        zeros.extend(zero.iter().map(|pad| pad.0 as u32));
+                        ones.extend(one.iter().map(|pad| pad.0 as u32));
+                    }
+                    Pads::Receiver(pad, choices) => {
+                        zeros.extend(pad.iter().map(|pad| pad.0 as u32));
+                        random.push(Lanes::from_bools(choices));
+                    }
+                }
+            }
+            match party.role() {
+                Role::Client => client.push(([zeros, ones], Vec::new())),
+                Role::Server => server.push((zeros, random)),
+            }
+        }
+        let side = match party.role() {
+            Role::Client => Side::Client(client),
+            Role::Server => Side::Server(server),
+        };
+        Ok(Self { count, bits, out_bits, side })
+    }
+
+    /// The bits that the wrap is made of.
+    fn top(&self, x: u64) -> u64 {
+        x >> (self.bits - 1) & 1
+    }
+
+    /// The share mod 2^out of share `x` mod 2^n, given its party's share of the product of the top bits.
+    fn extended(&self, x: u64, product: u64) -> u64 {
+        let x = x & (u64::MAX >> (64 - self.bits));
+        x.wrapping_add(product.wrapping_sub(self.top(x)) << self.bits) & (u64::MAX >> (64 - self.out_bits))
+    }
+
+    /// Server, step 1: sends its corrected choices for every candidate.
+    pub(crate) fn server_send<V: AsRef<[u64]>>(
+        &self,
+        chan: &mut Channel,
+        candidates: &[V],
+    ) -> Result<(), MpcError> {
+        let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
+        for (x, (_, random)) in candidates.iter().zip(prepared) {
+            let mut plane = Vec::with_capacity(random.len());
+            for (x, &random) in x.as_ref().chunks(GROUP).zip(random.iter()) {
+                let mut lanes = random;
+                for (i, eight) in x.chunks(8).enumerate() {
+                    for (word, &x) in lanes.0.iter_mut().zip(eight) {
+                        *word ^= self.top(x) << i;
+                    }
+                }
+                plane.push(lanes);
+            }
+            chan.send(&plane_to_bytes(&plane, self.count))?;
+        }
+        Ok(())
+    }
+
+    /// Client, step 1: receives the server's corrected choices.
+    pub(crate) fn client_recv(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let Side::Client(prepared) = &mut self.side else { unreachable!("a client's step") };
+        for (_, swaps) in prepared {
+            let bytes = chan.recv(plane_bytes(self.count, 1))?;
+            *swaps = vec![Lanes::ZERO; groups(self.count)];
+            add_plane(swaps, self.count, &mut &bytes[..]);
+        }
+        Ok(())
+    }
+
+    /// Both, of two candidates: from now on there is only the one that `c` says, which both know.
+    pub(crate) fn pick(&mut self, c: &[Lanes]) {
+        match &mut self.side {
+            Side::Client(prepared) => {
+                let (pads, swaps) = prepared.pop().expect("two candidates");
+                let (first, first_swaps) = &mut prepared[0];
+                first.iter_mut().zip(&pads).for_each(|(first, pads)| pick_words(c, first, pads));
+                for ((first, second), c) in first_swaps.iter_mut().zip(swaps).zip(c) {
+                    let words = first.0.iter_mut().zip(second.0).zip(c.0);
+                    words.for_each(|((first, second), c)| *first ^= (*first ^ second) & c);
+                }
+            }
+            Side::Server(prepared) => {
+                let (pads, _) = prepared.pop().expect("two candidates");
+                pick_words(c, &mut prepared[0].0, &pads);
+            }
+        }
+    }
+
+    /// Client, step 2: sends the pads' corrections; its extended shares of the one candidate.
+    pub(crate) fn client_answer(
+        self,
+        chan: &mut Channel,
+        x: &[u64],
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
+        let [([zero, one], swaps)] = &prepared[..] else { unreachable!("picked") };
+        let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+        let mut block = Vec::with_capacity(PACKED_AT_ONCE);
+        for (e, &x) in x.iter().enumerate() {
+            let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
+            // The server's choice was corrected by this bit, so the pads change places by it.
+            let swap = (zero ^ one) & swaps[e / GROUP].bit(e % GROUP).wrapping_neg();
+            let (zero, one) = (zero ^ swap, one ^ swap);
+            block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
+            out.push(self.extended(x, zero.wrapping_neg()));
+            if block.len() == PACKED_AT_ONCE {
+                chan.send_packed(&block, self.out_bits - self.bits)?;
+                block.clear();
+            }
+        }
+        chan.send_packed(&block, self.out_bits - self.bits)?;
+        Ok(out)
+    }
+
+    /// Server, step 2: receives the corrections; its extended shares of the one candidate.
+    pub(crate) fn server_finish(
+        self,
+        chan: &mut Channel,
+        x: &[u64],
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
+        let [(pads, _)] = &prepared[..] else { unreachable!("picked") };
+        let mut out = Zeroizing::new(Vec::with_capacity(self.count));
+        for (x, pads) in x.chunks(PACKED_AT_ONCE).zip(pads.chunks(PACKED_AT_ONCE)) {
+            let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
+            for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
+                let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
+                out.push(self.extended(x, product));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Which values an extension takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Range {
+    /// −2^(n−2) ≤ x < 2^(n−2).
+    Signed,
+    /// 0 ≤ x < 2^(n−1), as after a ReLU.
+    NonNegative,
+    /// Any signed x of n bits, by a comparison in digits of `digit` bits (1..=4).
+    Full {
+        /// Bits per digit.
+        digit: u32,
+    },
+}
+
+/// What an extension does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtendParams {
+    /// The shares' ring before is mod 2^`bits`: 3 to [`WIDEST`].
+    pub bits: u32,
+    /// And after it mod 2^`out_bits`: more than `bits`, by at most 32, at most 63.
+    pub out_bits: u32,
+    /// In which range the values lie. Values outside come out wrong by 2^`bits`.
+    pub range: Range,
+}
+
+impl ExtendParams {
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
+        if let Range::Full { digit } = self.range {
+            check_digit(digit)?;
+        }
+        check_range("width before an extension", self.bits, 3..=WIDEST)?;
+        check_range("width after an extension", self.out_bits, self.bits + 1..=63.min(self.bits + 32))
+    }
+
+    fn offset(&self) -> u64 {
+        match self.range {
+            Range::Signed => 1 << (self.bits - 2),
+            Range::NonNegative => 0,
+            Range::Full { .. } => 1 << (self.bits - 1),
+        }
+    }
+}
+
+impl Nonlinear for Elementwise<ExtendParams> {
+    fn kind(&self) -> Kind {
+        Kind::Extension
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        let (count, ExtendParams { bits, out_bits, range }) = (self.count, self.params);
+        match range {
+            Range::Signed | Range::NonNegative => cost::in_one_round(count, cost(count, 1, bits, out_bits)),
+            Range::Full { digit } => full_cost(count, digit, bits, out_bits),
+        }
+    }
+
+    fn digit(&self) -> Option<u32> {
+        match self.params.range {
+            Range::Signed | Range::NonNegative => None,
+            Range::Full { digit } => Some(digit),
+        }
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Extend::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
+/// A prepared extension, for one run.
+pub struct Extend {
+    blocks: Vec<Block>,
+}
+
+/// A block of an extension.
+struct Extension {
+    params: ExtendParams,
+    role: Role,
+    wrap: Wrap,
+    /// This party's shares; the server's carry the offset.
+    x: Zeroizing<Vec<u64>>,
+    out: Zeroizing<Vec<u64>>,
+}
+
+/// Where the wrap comes from; taken when it is used.
+enum Wrap {
+    /// From the top bits of the shares.
+    Tops(Option<ExtendMaterial>),
+    /// From a comparison, converted.
+    Carry(Option<Box<(evaluate::FormulaMaterial, bit::BitMaterial)>>),
+}
+
+impl Extend {
+    /// Prepares `count` extensions.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ExtendParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let (bits, out_bits) = (params.bits, params.out_bits);
+        let ranges: Vec<std::ops::Range<usize>> = match params.range {
+            Range::Signed | Range::NonNegative => block::ranges(count).collect(),
+            // It goes through its flights at one go, so it is one block.
+            Range::Full { .. } => iter::once(0..count).filter(|all| !all.is_empty()).collect(),
+        };
+        let blocks = ranges
+            .into_iter()
+            .map(|range| {
+                let count = range.len();
+                let wrap = match params.range {
+                    Range::Signed | Range::NonNegative => {
+                        Wrap::Tops(Some(ExtendMaterial::new(party, chan, count, 1, (bits, out_bits))?))
+                    }
+                    Range::Full { digit } => {
+                        let formula = Formula::less(bits, digit);
+                        let compare = evaluate::FormulaMaterial::new(party, chan, count, formula)?;
+                        let convert = bit::BitMaterial::new(party, chan, count, out_bits - bits)?;
+                        Wrap::Carry(Some(Box::new((compare, convert))))
+                    }
+                };
+                let (x, out) = (Zeroizing::default(), Zeroizing::default());
+                let extension = Extension { params, role: party.role(), wrap, x, out };
+                Ok(Block::new(range.clone(), range, extension))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    /// Its blocks, for who runs them step by step. (The one block of the full range takes all its flights in one step:
+    /// it may not share a batch with other blocks, whose messages would be under way then.)
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    /// This party's shares mod 2^out_bits. The client's last message may still be in the channel's buffer.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        block::run(self.blocks, chan, x)
+    }
+}
+
+impl Flights for Extension {
+    fn steps(&self) -> usize {
+        match self.wrap {
+            Wrap::Tops(_) => 2,
+            Wrap::Carry(_) => 1,
+        }
+    }
+
+    /// It begins with the server.
+    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<(), MpcError> {
+        Ok(())
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
+        let mask = u64::MAX >> (64 - self.params.bits);
+        self.x = Zeroizing::new(x.iter().map(|x| x.wrapping_add(offset) & mask).collect());
+    }
+
+    /// 1. The server sends its corrected choices (its step 0).
+    /// 2. The client answers with the pads' corrections (step 1 of both).
+    ///
+    /// For the full range, in one step: 1. both compare ¬x_c with x_s; 2. both open the result under a prepared bit.
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        match &mut self.wrap {
+            Wrap::Tops(prepared) => match (self.role, step) {
+                (Role::Client, 0) => {}
+                (Role::Server, 0) => {
+                    // 1.
+                    prepared.as_ref().expect("runs once").server_send(chan, &[&self.x[..]])?;
+                }
+                (role, _) => {
+                    let mut prepared = prepared.take().expect("runs once");
+                    self.out = match role {
+                        Role::Client => {
+                            // 1 and 2.
+                            prepared.client_recv(chan)?;
+                            prepared.client_answer(chan, &self.x)?
+                        }
+                        // 2.
+                        Role::Server => prepared.server_finish(chan, &self.x)?,
+                    };
+                }
+            },
+            Wrap::Carry(prepared) => {
+                let prepared = prepared.take().expect("runs once");
+                self.out = Zeroizing::new(by_carry(*prepared, chan, &self.x, self.params.bits)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's share loses the offset again.
+    fn finish(&mut self) -> Vec<u64> {
+        let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
+        let mask = u64::MAX >> (64 - self.params.out_bits);
+        self.out.iter().map(|x| x.wrapping_sub(offset) & mask).collect()
+    }
+}
+
+/// Shares of x_c + x_s − 2^bits·\[¬x_c < x_s\], to be reduced.
+fn by_carry(
+    (prepared, wrap): (evaluate::FormulaMaterial, bit::BitMaterial),
+    chan: &mut Channel,
+    x: &[u64],
+    bits: u32,
+) -> Result<Vec<u64>, MpcError> {
+    let (role, count, turns) = (prepared.role, prepared.count, prepared.formula.depth() + 1);
+    // 1.
+    let operand = match role {
+        Role::Client => Zeroizing::new(x.iter().map(|x| !x).collect::<Vec<_>>()),
+        Role::Server => Zeroizing::new(x.to_vec()),
+    };
+    let carry = compare(prepared, chan, &operand)?;
+    // 2.
+    let mut c = wrap.opening(&carry);
+    let mine = plane_to_bytes(&c, count);
+    let theirs = exchange(chan, role, turns, &mine, |_| Ok(()))?;
+    if role == Role::Server {
+        chan.flush()?;
+    }
+    add_plane(&mut c, count, &mut &theirs[..]);
+    let wraps = Zeroizing::new(wrap.finish(&c));
+    Ok(x.iter().zip(wraps.iter()).map(|(x, wrap)| x.wrapping_sub(wrap << bits)).collect())
+}

@@ -1,0 +1,188 @@
+//! \[max(x, 0)\] mod 2^out <- ReLU(\[x\] mod 2^n), for any signed x of n bits.
+//!
+//! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when out > n, the extension of
+//! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
+//!
+//! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
+//! 16 in digits of four bits, per element: 19 bytes and 23 COTs (19 from the server, 4 from the client) at
+//! out = 16; 21 bytes and 25 COTs at out = 30. Five flights, of which the first and last ride along with
+//! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
+//! width, n = out = 37: 50.875 bytes, 54 COTs, seven flights. Exact figures:
+//! [`Nonlinear::cost`].
+//!
+//! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s
+//! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
+//! has probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and
+//! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves one COT
+//! and 17 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
+
+use std::sync::Arc;
+
+use jaguar_ot::CotSource;
+use jaguar_wire::Channel;
+
+use crate::block::{self, Block};
+use crate::cost::Cost;
+use crate::error::{MpcError, check_range};
+use crate::gates::formula::Formula;
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::party::Party;
+use crate::protocols::compare::check_digit;
+use crate::protocols::select::{self, Products, Select, SelectBlock};
+use crate::shares::WIDEST;
+
+/// What a ReLU does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReluParams {
+    /// The shares come mod 2^`bits`: 3 to [`WIDEST`].
+    pub bits: u32,
+    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32, at most 63.
+    pub out_bits: u32,
+    /// Bits per digit of the comparison: 1..=4. Four takes the fewest levels, three fewer bytes.
+    pub digit: u32,
+    /// Low bits that the sign ignores: 0 (exact) to `bits` − 2.
+    pub ignored: u32,
+}
+
+impl ReluParams {
+    /// Exact, from and to shares mod 2^`bits`, in digits of four.
+    pub const fn new(bits: u32) -> Self {
+        Self { bits, out_bits: bits, digit: 4, ignored: 0 }
+    }
+
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
+        check_range("width of shares", self.bits, 3..=WIDEST)?;
+        check_range("width of a ReLU's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
+        check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;
+        check_digit(self.digit)
+    }
+
+    pub(crate) fn formula(&self) -> Formula {
+        Formula::sign(self.bits, self.digit, self.ignored)
+    }
+
+    pub(crate) fn products(&self) -> Products {
+        let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
+        Products { parts: vec![self.bits], out_bits, second: None }
+    }
+}
+
+impl Nonlinear for Elementwise<ReluParams> {
+    fn kind(&self) -> Kind {
+        Kind::Relu
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        select::cost(self.count, &self.params.formula(), &self.params.products())
+    }
+
+    fn correction_bytes(&self) -> u64 {
+        select::correction_bytes(self.count, &self.params.formula(), &self.params.products()) as u64
+    }
+
+    fn digit(&self) -> Option<u32> {
+        Some(self.params.digit)
+    }
+
+    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
+        Some(Arc::new(Self { params: ReluParams { ignored, ..self.params }, ..*self }))
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Relu::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
+/// A prepared batch of ReLUs, for one run.
+///
+/// ```
+/// use jaguar_mpc::{Party, Relu, ReluParams, reference};
+/// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
+///
+/// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
+/// let one = |role, chan: &mut jaguar_wire::Channel, share: u64| {
+///     let mut party = Party::new(role, InsecureTestDealer::new(1, role));
+///     let relu = Relu::prepare(&mut party, chan, 1, ReluParams::new(16)).unwrap();
+///     let y = relu.run(chan, &[share]).unwrap()[0];
+///     chan.flush().unwrap();
+///     y
+/// };
+/// let (client, server) = std::thread::scope(|scope| {
+///     let server = scope.spawn(|| one(Role::Server, &mut to_client, 5));
+///     (one(Role::Client, &mut to_server, 65530), server.join().unwrap())
+/// });
+/// assert_eq!(reference::open(65530, 5, 16), -1);
+/// assert_eq!(reference::open(client, server, 16), 0);
+/// ```
+///
+/// What was prepared serves once; a second run does not compile:
+///
+/// ```compile_fail,E0382
+/// # use jaguar_mpc::Relu;
+/// fn twice(relu: Relu, chan: &mut jaguar_wire::Channel, x: &[u64]) {
+///     let _ = relu.run(chan, x);
+///     let _ = relu.run(chan, x);
+/// }
+/// ```
+pub struct Relu {
+    blocks: Vec<Block>,
+}
+
+impl Relu {
+    /// Prepares `count` ReLUs: uses up COTs, needs no input.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ReluParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let blocks = block::ranges(count)
+            .map(|range| {
+                let layer = Self::block(party, chan, range.len(), params)?;
+                Ok(Block::new(range.clone(), range, layer))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    pub(crate) fn block<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: ReluParams,
+    ) -> Result<SelectBlock, MpcError> {
+        let select = Select::prepare(party, chan, count, params.formula(), &params.products())?;
+        Ok(SelectBlock::new(select, params.bits, Box::new(|mut selected| selected.values.swap_remove(0))))
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    /// This party's shares of max(x, 0) mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
+    /// ignored). The client's last message may still be in the channel's buffer: what it sends next, or a
+    /// flush, carries it.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        block::run(self.blocks, chan, x)
+    }
+}

@@ -1,0 +1,375 @@
+//! What this machine takes, as it was measured once: where that is kept, and when it is measured anew.
+//!
+//! In the cache folder: `machine-KERNEL-THREADS.json` holds the constants, `links/HOST_PORT.json` the link to a server, and
+//! `choices/MODEL-PROTOCOL.json` what a server chose for a model under a protocol, so that its clients' hints stay valid from
+//! one start to the next.
+//! Files that another processor, another version or an accident made are told apart and replaced.
+
+use std::path::{Path, PathBuf};
+
+use jaguar_bundle::{FileError, ModelId, files};
+use jaguar_graph::network::Network;
+use jaguar_plan::machine::{Link, Machine};
+use jaguar_plan::predict::Site;
+use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, PlanError, planner};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::{Note, ProfileError, Unusable, measure};
+
+/// The version of these files.
+const FORMAT: u32 = 2;
+
+/// When to measure this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum When {
+    /// If that was not done before.
+    #[default]
+    Auto,
+    /// Now, whatever was measured before.
+    Anew,
+    /// Never, and forget what was: the default plan, and no seconds.
+    Off,
+}
+
+/// A kept file: what made it, and its content.
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    format: u32,
+    /// The kernels belong to a release, and so do their times.
+    release: String,
+    protocol: u32,
+    content: T,
+}
+
+impl<T: Serialize + DeserializeOwned> Kept<T> {
+    fn new(content: T) -> Self {
+        let release = env!("CARGO_PKG_VERSION").into();
+        Self { format: FORMAT, release, protocol: PROTOCOL_VERSION, content }
+    }
+
+    /// `Ok(None)` if there is no such file.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    fn read(path: &Path) -> Result<Option<T>, Unusable> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        // The head first: another version's content may look different.
+        let head: Kept<serde::de::IgnoredAny> = serde_json::from_slice(&bytes)?;
+        if (head.format, head.protocol) != (FORMAT, PROTOCOL_VERSION)
+            || head.release != env!("CARGO_PKG_VERSION")
+        {
+            return Err(Unusable::Version);
+        }
+        let kept: Self = serde_json::from_slice(&bytes)?;
+        Ok(Some(kept.content))
+    }
+
+    fn write(self, path: &Path) -> Result<(), ProfileError> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| FileError::new("creating", folder, e))?;
+        }
+        Ok(files::replace(path, &serde_json::to_vec_pretty(&self)?)?)
+    }
+}
+
+fn machine_path(cache: &Path) -> PathBuf {
+    cache.join(format!("machine-{}-{}.json", measure::kernel(), rayon::current_num_threads()))
+}
+
+/// What was measured before, if it belongs to this machine and the threads in use.
+///
+/// # Errors
+/// Why it cannot be used.
+fn kept_machine(path: &Path) -> Result<Option<Machine>, Unusable> {
+    let Some(machine) = Kept::<Machine>::read(path)? else { return Ok(None) };
+    if machine.cpu != measure::cpu() {
+        return Err(Unusable::Processor(machine.cpu));
+    }
+    if machine.kernel != measure::kernel() {
+        return Err(Unusable::Kernel(machine.kernel));
+    }
+    if machine.threads != rayon::current_num_threads() {
+        return Err(Unusable::Threads(machine.threads));
+    }
+    if !machine.is_sound() || !planner::covers(&machine) {
+        return Err(Unusable::Unsound);
+    }
+    Ok(Some(machine))
+}
+
+/// This machine's constants, with as many threads as the current pool has; measured now if `when` says so, which takes seconds.
+/// `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
+///
+/// # Errors
+/// When the machine cannot be measured: no sockets, no threads.
+pub fn machine(
+    when: When,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Option<Machine>, ProfileError> {
+    let path = cache.map(machine_path);
+    match (when, &path) {
+        (When::Off, _) => return Ok(None),
+        (When::Auto, Some(path)) => match kept_machine(path) {
+            Ok(Some(machine)) => return Ok(Some(machine)),
+            Ok(None) => {}
+            Err(why) => tell(Note::MeasuringAnew(path.clone(), why)),
+        },
+        (When::Anew, _) | (When::Auto, None) => {}
+    }
+    tell(Note::Measuring);
+    let machine = measure::measure()?;
+    if let Some(path) = path {
+        // A folder that cannot be written to is no reason not to serve.
+        if let Err(e) = Kept::new(machine.clone()).write(&path) {
+            tell(Note::MachineNotKept(e));
+        }
+    }
+    Ok(Some(machine))
+}
+
+/// What was measured before, without measuring.
+pub fn known_machine(cache: Option<&Path>) -> Option<Machine> {
+    kept_machine(&machine_path(cache?)).ok().flatten()
+}
+
+fn link_path(cache: &Path, address: &str) -> PathBuf {
+    let name: String =
+        address.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' }).collect();
+    cache.join("links").join(format!("{name}.json"))
+}
+
+/// Keeps the link to the server at `address` (`host:port`, as it was given).
+///
+/// # Errors
+/// When the disk takes no file.
+pub fn keep_link(cache: &Path, address: &str, link: Link) -> Result<(), ProfileError> {
+    Kept::new(link).write(&link_path(cache, address))
+}
+
+/// The link to a server, if it was measured.
+pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
+    Kept::<Link>::read(&link_path(cache?, address)).ok().flatten().filter(Link::is_sound)
+}
+
+/// What a server chose for this model with these backends before.
+fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
+    Kept::<Choices>::read(path).unwrap_or_else(|why| {
+        tell(Note::ChoosingAnew(path.to_owned(), why));
+        None
+    })
+}
+
+/// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served this
+/// model with these backends, if the folder `cache` tells.
+///
+/// # Errors
+/// When the network cannot be planned.
+pub fn choose(
+    network: &Network,
+    model: ModelId,
+    allowed: &[BackendId],
+    site: &Site<'_>,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Choices, PlanError> {
+    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed), tell));
+    planner::choose(network, allowed, site, kept.as_ref())
+}
+
+/// As [`choose`], for a server: keeps what it chose.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_to_serve(
+    network: &Network,
+    model: ModelId,
+    allowed: &[BackendId],
+    site: &Site<'_>,
+    cache: Option<&Path>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Choices, PlanError> {
+    let Some(path) = cache.map(|cache| choices_path(cache, model, allowed)) else {
+        return planner::choose(network, allowed, site, None);
+    };
+    let kept = kept_choices(&path, tell);
+    let choices = planner::choose(network, allowed, site, kept.as_ref())?;
+    if kept.as_ref() != Some(&choices)
+        && let Err(e) = Kept::new(choices.clone()).write(&path)
+    {
+        tell(Note::ChoicesNotKept(e));
+    }
+    Ok(choices)
+}
+
+fn choices_path(cache: &Path, model: ModelId, allowed: &[BackendId]) -> PathBuf {
+    let names: Vec<&str> = allowed.iter().map(|backend| backend.name()).collect();
+    cache.join("choices").join(format!("{model}-{}.json", names.join("+")))
+}
+
+/// Writes a link to a file of its own.
+///
+/// # Errors
+/// When the disk takes no file.
+pub fn write_link(path: &Path, link: Link) -> Result<(), ProfileError> {
+    Kept::new(link).write(path)
+}
+
+/// Reads what [`write_link`] wrote; `None` if there is no such file. The figures may be unsound.
+pub(crate) fn read_link(path: &Path) -> Result<Option<Link>, Unusable> {
+    Kept::<Link>::read(path)
+}
+
+/// The cache folder, if there is one: `named`, or the user's.
+pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
+    named.map(Path::to_path_buf).or_else(files::default_cache)
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_linear::layout::Packing;
+    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts};
+
+    use super::*;
+    use crate::link::{Between, Imitated, NoLink};
+
+    fn silent(_: Note) {}
+
+    fn between(text: &str) -> Result<Between, NoLink> {
+        text.parse()
+    }
+
+    fn some_machine() -> Machine {
+        let rings = planner::RINGS.iter().map(|&(n, k)| RingCosts {
+            ring_dim: n as usize,
+            modulus_bits: k,
+            ciphertext: 1e-5,
+            client_response: vec![(1, 1e-6), (100, 1e-5)],
+            server_response: vec![(1, 1e-6)],
+            hint_response: 1e-5,
+            client_word: 1e-9,
+            server_word: 1e-9,
+            server_output: 1e-9,
+            online: PerProduct::default(),
+            a_half: PerProduct::default(),
+        });
+        Machine {
+            cpu: measure::cpu(),
+            kernel: measure::kernel().into(),
+            threads: rayon::current_num_threads(),
+            speedup: 1.0,
+            rings: rings.collect(),
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
+            loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
+        }
+    }
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("jaguar-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_found_again() {
+        let folder = Folder::new("constants");
+        assert_eq!(known_machine(Some(&folder.0)), None);
+        let machine = some_machine();
+        Kept::new(machine.clone()).write(&machine_path(&folder.0)).unwrap();
+        assert_eq!(known_machine(Some(&folder.0)), Some(machine.clone()));
+        // Kept: nothing is measured.
+        assert_eq!(super::machine(When::Auto, Some(&folder.0), &mut silent).unwrap(), Some(machine));
+        assert_eq!(super::machine(When::Off, Some(&folder.0), &mut silent).unwrap(), None);
+    }
+
+    #[test]
+    fn foreign_and_damaged_files_say_what_they_are() {
+        let folder = Folder::new("foreign");
+        let path = machine_path(&folder.0);
+        let refused = |content: Machine| {
+            Kept::new(content).write(&path).unwrap();
+            kept_machine(&path).unwrap_err().to_string()
+        };
+        let good = some_machine();
+        assert!(refused(Machine { cpu: "another".into(), ..good.clone() }).contains("another processor"));
+        assert!(refused(Machine { kernel: "old".into(), ..good.clone() }).contains("old kernels"));
+        assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
+        assert!(refused(Machine { rings: vec![], ..good.clone() }).contains("damaged"));
+        assert!(
+            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 4], ..good.clone() })
+                .contains("damaged")
+        );
+        let mut few = good.clone();
+        few.rings.truncate(1);
+        assert!(refused(few).contains("damaged"));
+
+        std::fs::write(&path, b"{ \"format\": 1").unwrap();
+        assert!(kept_machine(&path).unwrap_err().to_string().contains("damaged"));
+        let mut old = serde_json::to_value(Kept::new(good)).unwrap();
+        old["format"] = 0.into();
+        old["content"] = "of another shape".into();
+        std::fs::write(&path, old.to_string()).unwrap();
+        assert!(kept_machine(&path).unwrap_err().to_string().contains("another version"));
+    }
+
+    /// What a model's hints are bound to outlasts a start of the server under the other protocol.
+    #[test]
+    fn each_protocol_keeps_its_choices() {
+        let folder = Folder::new("choices");
+        let model = ModelId([7; 32]);
+        let choices = |backend, ring_dim| Choices {
+            backends: vec![backend],
+            ring_dim,
+            modulus_bits: 48,
+            packings: vec![Packing::Tight],
+            digits: vec![3],
+        };
+        let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
+        let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends);
+        for choices in &kept {
+            assert_eq!(kept_choices(&path(choices), &mut silent), None);
+            Kept::new(choices.clone()).write(&path(choices)).unwrap();
+        }
+        for choices in &kept {
+            assert_eq!(kept_choices(&path(choices), &mut silent).as_ref(), Some(choices));
+        }
+    }
+
+    #[test]
+    fn links_by_name_and_by_file() {
+        let folder = Folder::new("links");
+        let path = folder.0.join("link.json");
+        let link = Link { bytes_per_second: 1e7, round_trip: 0.05 };
+        write_link(&path, link).unwrap();
+        assert_eq!(read_link(&path).unwrap(), Some(link));
+        assert_eq!(between(&path.display().to_string()).unwrap(), Between::Measured(link));
+        assert_eq!(between("wan").unwrap(), Between::Imitated(Imitated::Wan));
+        assert!(between("/no/such/file").is_err());
+        write_link(&path, Link { bytes_per_second: 0.0, round_trip: 0.0 }).unwrap();
+        assert!(between(&path.display().to_string()).is_err());
+
+        keep_link(&folder.0, "server.example:7447", link).unwrap();
+        assert_eq!(known_link(Some(&folder.0), "server.example:7447"), Some(link));
+        assert_eq!(known_link(Some(&folder.0), "server.example:7448"), None);
+        assert_eq!(Between::to(Some(&folder.0), "127.0.0.1:1", None), Some(Between::Loopback));
+        let lan = Some(Between::Imitated(Imitated::Lan));
+        assert_eq!(Between::to(None, "127.0.0.1:1", Some(Imitated::Lan)), lan);
+    }
+}

@@ -1,0 +1,382 @@
+//! One input: a picture or a tensor, as it was found and as a network takes it.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use jaguar_graph::float::Graph;
+use jaguar_graph::image_input::{self, ImageError};
+use jaguar_graph::network::{ImageSpec, Network, Shape};
+
+use crate::KNOWN;
+use crate::npy::{self, NpyError};
+
+/// What a file held.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A picture, upright.
+    Pixels {
+        /// Red, green, blue of each pixel, row by row: `3 * width * height` bytes.
+        rgb: Vec<u8>,
+        /// Pixels in a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    },
+    /// A tensor that is preprocessed already.
+    Tensor {
+        /// Its dimensions.
+        shape: Vec<u64>,
+        /// Finite numbers, in C order.
+        values: Vec<f32>,
+    },
+}
+
+/// An input as a query takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// `[C, H, W]`, in the network's activation range.
+    pub integers: Vec<i64>,
+    /// What is unusual about it: values beyond what calibration saw.
+    pub warning: Option<String>,
+}
+
+/// A file that holds no input.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct OpenError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: SourceError,
+}
+
+/// Why bytes are no input.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// A `.npy` file that cannot be used.
+    #[error("{0}")]
+    Npy(#[from] NpyError),
+    /// More bytes than a picture may have.
+    #[error("{0} bytes are too many for an image ({MAX_FILE} at most)")]
+    Size(u64),
+    /// A JPEG file without its end.
+    #[error("the JPEG file is cut off")]
+    CutOff,
+    /// A picture in a format that is not read.
+    #[error("a {0:?} file; {KNOWN} is needed")]
+    Format(ImageFormat),
+    /// No picture.
+    #[error("neither an image nor a tensor; {KNOWN} is needed")]
+    Unknown,
+    /// A damaged picture, or one that is too large.
+    #[error("{0}")]
+    Decode(#[from] image::ImageError),
+}
+
+/// Why an input is not what a network takes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// The picture cannot be brought to the network's shape.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The tensor has another shape than the network takes.
+    #[error("the tensor's shape is {found:?}; the network takes {wanted}")]
+    Shape {
+        /// The tensor's.
+        found: Vec<u64>,
+        /// Those that the network takes, in words.
+        wanted: String,
+    },
+}
+
+/// Larger image files are refused unread.
+const MAX_FILE: u64 = 1 << 28;
+
+/// Reads an image (of an animation the first frame) or a tensor, by what the file says it is.
+///
+/// # Errors
+/// When the file cannot be read, or holds neither.
+pub fn open(path: &Path) -> Result<Source, OpenError> {
+    let read = || -> Result<Source, SourceError> {
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+            let (shape, values) = npy::read(std::fs::File::open(path)?)?;
+            return Ok(Source::Tensor { shape, values });
+        }
+        let size = std::fs::metadata(path)?.len();
+        if size > MAX_FILE {
+            return Err(SourceError::Size(size));
+        }
+        Source::picture(&std::fs::read(path)?)
+    };
+    read().map_err(|why| OpenError { path: path.to_owned(), why })
+}
+
+/// Whether a JPEG file reaches its end-of-image marker (ITU-T T.81, annex B).
+fn jpeg_is_whole(mut file: &[u8]) -> bool {
+    loop {
+        // Within a scan, 0xff is a marker unless 0 or a restart (0xd0 to 0xd7) follows; elsewhere nothing
+        // precedes one.
+        let Some(at) = file.windows(2).position(|w| w[0] == 0xff && !matches!(w[1], 0 | 0xd0..=0xd7 | 0xff))
+        else {
+            return false;
+        };
+        let marker = file[at + 1];
+        file = &file[at + 2..];
+        match marker {
+            0xd9 => return true,
+            // Start of image and 'temporary' stand alone, all others have a length that includes itself.
+            0xd8 | 0x01 => {}
+            _ => {
+                let skip = file.first_chunk().map(|l| usize::from(u16::from_be_bytes(*l)));
+                let Some(rest) = skip.and_then(|n| file.get(n..)) else { return false };
+                file = rest;
+            }
+        }
+    }
+}
+
+/// How the ONNX model lays out its input, for tensors from files.
+#[derive(Clone, Copy)]
+pub struct Axes<'a> {
+    /// Its dimensions without the batch; empty: as the network's shape says.
+    pub dims: &'a [usize],
+    /// Whether they are `[H, W, C]`.
+    pub channels_last: bool,
+}
+
+impl<'a> Axes<'a> {
+    /// As the network's model had it.
+    pub fn of_network(network: &'a Network) -> Self {
+        Self { dims: &network.input.layout_dims, channels_last: network.input.channels_last }
+    }
+
+    /// As the imported model has it.
+    pub fn of_graph(graph: &'a Graph) -> Self {
+        Self { dims: &graph.layout_dims, channels_last: graph.channels_last }
+    }
+}
+
+/// The shapes that a tensor file may have: the model's own, with the batch or without.
+fn layouts(shape: Shape, axes: Axes<'_>) -> Vec<Vec<u64>> {
+    let [c, h, w] = shape.map(|d| d as u64);
+    let mut layouts = vec![axes.dims.iter().map(|&d| d as u64).collect()];
+    layouts.push(if axes.channels_last { vec![h, w, c] } else { vec![c, h, w] });
+    if [h, w] == [1, 1] {
+        layouts.push(vec![c]);
+    }
+    layouts.retain(|dims: &Vec<u64>| !dims.is_empty());
+    layouts.dedup();
+    let with_batch: Vec<Vec<u64>> = layouts.iter().map(|l| [&[1], &l[..]].concat()).collect();
+    layouts.extend(with_batch);
+    layouts
+}
+
+impl Source {
+    /// Decodes a picture, of an animation the first frame, and turns it as the camera was held.
+    ///
+    /// # Errors
+    /// When it is no picture, of a format that is not read, damaged, or too large.
+    pub fn picture(bytes: &[u8]) -> Result<Self, SourceError> {
+        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
+        use ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, WebP};
+        match reader.format() {
+            // The decoder would make up the rest.
+            Some(Jpeg) if !jpeg_is_whole(bytes) => return Err(SourceError::CutOff),
+            Some(Jpeg | Png | WebP | Bmp | Gif | Pnm) => {}
+            Some(other) => return Err(SourceError::Format(other)),
+            None => return Err(SourceError::Unknown),
+        }
+        let mut limits = Limits::default();
+        limits.max_image_width = Some(image_input::MAX_SIDE as u32);
+        limits.max_image_height = Some(image_input::MAX_SIDE as u32);
+        reader.limits(limits.clone());
+        let mut decoder = reader.into_decoder()?;
+        limits.reserve(decoder.total_bytes())?;
+        decoder.set_limits(limits)?;
+        // As the camera was held; whoever looks at the picture sees it upright.
+        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+        let mut image = DynamicImage::from_decoder(decoder)?;
+        image.apply_orientation(orientation);
+        let image = image.into_rgb8();
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        Ok(Self::Pixels { rgb: image.into_raw(), width, height })
+    }
+
+    /// The network's input tensor `[C, H, W]`, pictures preprocessed as `spec` says.
+    ///
+    /// # Errors
+    /// When it has not the network's shape and cannot be brought to it.
+    pub fn tensor(&self, spec: &ImageSpec, shape: Shape, axes: Axes<'_>) -> Result<Vec<f32>, FitError> {
+        match self {
+            Source::Pixels { rgb, width, height } => {
+                Ok(image_input::tensor(spec, shape, rgb, *width, *height)?)
+            }
+            Source::Tensor { shape: found, values } => {
+                let layouts = layouts(shape, axes);
+                if !layouts.contains(found) {
+                    let layouts: Vec<String> = layouts.iter().map(|l| format!("{l:?}")).collect();
+                    return Err(FitError::Shape { found: found.clone(), wanted: layouts.join(" or ") });
+                }
+                if !axes.channels_last {
+                    return Ok(values.clone());
+                }
+                let [c, h, w] = shape;
+                Ok((0..c * h * w).map(|i| values[i % (h * w) * c + i / (h * w)]).collect())
+            }
+        }
+    }
+
+    /// The network's input as the integers that a query takes.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor).
+    pub fn input(&self, network: &Network) -> Result<Input, FitError> {
+        let (input, bits) = (&network.input, network.activation_bits);
+        let tensor = self.tensor(&input.image, network.nodes[0].shape, Axes::of_network(network))?;
+        Ok(Input {
+            integers: input.quantise(&tensor, bits),
+            warning: input.unusual(&tensor, bits).map(|u| u.to_string()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jpegs_are_whole_or_cut() {
+        let photo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/photo.jpg");
+        let whole = std::fs::read(photo).unwrap();
+        assert!(jpeg_is_whole(&whole));
+        // What cameras append behind the end does no harm.
+        assert!(jpeg_is_whole(&[&whole[..], b"more"].concat()));
+        for length in (0..whole.len() - 1).step_by(131).chain([whole.len() - 2, whole.len() - 1]) {
+            assert!(!jpeg_is_whole(&whole[..length]), "cut to {length}");
+        }
+        // A preview within a segment has an end of its own, which is not the picture's.
+        let preview = b"\xff\xe1\x00\x08\xff\xd8\xff\xda\xff\xd9";
+        let with_preview = |end: usize| [&whole[..2], preview, &whole[2..end]].concat();
+        assert!(jpeg_is_whole(&with_preview(whole.len())));
+        assert!(!jpeg_is_whole(&with_preview(whole.len() - 2)));
+        assert!(!jpeg_is_whole(&with_preview(2)));
+    }
+
+    #[test]
+    fn a_vector_has_its_own_layout() {
+        let natural = Axes { dims: &[], channels_last: false };
+        let flat = Axes { dims: &[7, 112], channels_last: false };
+        assert!(layouts([7, 112, 1], flat).contains(&vec![1, 7, 112]));
+        assert_eq!(
+            layouts([784, 1, 1], natural),
+            [vec![784, 1, 1], vec![784], vec![1, 784, 1, 1], vec![1, 784]]
+        );
+        assert_eq!(layouts([3, 8, 9], natural), [vec![3, 8, 9], vec![1, 3, 8, 9]]);
+        let last = Axes { dims: &[8, 9, 3], channels_last: true };
+        assert_eq!(layouts([3, 8, 9], last), [vec![8, 9, 3], vec![1, 8, 9, 3]]);
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("jaguar-picture-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn pixels(path: &Path) -> image::RgbImage {
+        match open(path).unwrap() {
+            Source::Pixels { rgb, width, height } => {
+                image::RgbImage::from_raw(width as u32, height as u32, rgb).unwrap()
+            }
+            Source::Tensor { .. } => panic!("a picture"),
+        }
+    }
+
+    /// The orientation that a camera wrote (EXIF, tag 0x112) is applied: all eight of them.
+    #[test]
+    fn pictures_are_upright() {
+        let photo = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/photo.jpg")).unwrap();
+        let folder = folder("upright");
+        let path = folder.join("photo.jpg");
+        std::fs::write(&path, &photo).unwrap();
+        let plain = pixels(&path);
+        use image::imageops::{flip_horizontal, flip_vertical, rotate90, rotate180, rotate270};
+        let upright: [image::RgbImage; 8] = [
+            plain.clone(),
+            flip_horizontal(&plain),
+            rotate180(&plain),
+            flip_vertical(&plain),
+            flip_horizontal(&rotate90(&plain)),
+            rotate90(&plain),
+            flip_horizontal(&rotate270(&plain)),
+            rotate270(&plain),
+        ];
+        let found: Vec<bool> = (1u8..)
+            .zip(&upright)
+            .map(|(orientation, upright)| {
+                // Little-endian, one entry: tag, type short, one of them, its value; no further directory.
+                let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+                exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+                let length = (exif.len() as u16 + 2).to_be_bytes();
+                let segment = [&b"\xff\xe1"[..], &length, &exif].concat();
+                std::fs::write(&path, [&photo[..2], &segment, &photo[2..]].concat()).unwrap();
+                pixels(&path) == *upright
+            })
+            .collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [true; 8]);
+    }
+
+    /// Cut off or with flipped bytes, a picture of any format is an error or a picture, but never a panic.
+    #[test]
+    fn formats_and_damage() {
+        let folder = folder("formats");
+        let drawing = image::RgbImage::from_fn(40, 30, |x, y| image::Rgb([x as u8 * 6, y as u8 * 8, 9]));
+        let mut refused = Vec::new();
+        for (name, exact) in
+            [("x.png", true), ("x.webp", true), ("x.bmp", true), ("x.ppm", true), ("x.gif", false)]
+        {
+            let path = folder.join(name);
+            drawing.save(&path).unwrap();
+            let found = pixels(&path);
+            assert_eq!(found.dimensions(), (40, 30), "{name}");
+            assert!(!exact || found == drawing, "{name}");
+            let whole = std::fs::read(&path).unwrap();
+            for cut in [4, 10, 20, 30, whole.len() / 2] {
+                std::fs::write(&path, &whole[..cut]).unwrap();
+                if open(&path).is_ok() {
+                    refused.push(format!("{name} cut to {cut} of {}", whole.len()));
+                }
+            }
+            for at in (0..whole.len()).step_by(whole.len().div_ceil(200)) {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 0x55;
+                std::fs::write(&path, damaged).unwrap();
+                let _ = open(&path);
+            }
+        }
+        // Files that claim pictures of a billion pixels are refused unread.
+        let mut bomb = b"BM".to_vec();
+        bomb.extend([0; 8]);
+        bomb.extend([54, 0, 0, 0, 40, 0, 0, 0]);
+        bomb.extend(32_768u32.to_le_bytes());
+        bomb.extend(32_768u32.to_le_bytes());
+        bomb.extend([1, 0, 24, 0]);
+        bomb.extend([0; 24]);
+        for (name, bytes) in [("bomb.bmp", bomb), ("bomb.ppm", b"P6 32768 32768 255\n".to_vec())] {
+            let path = folder.join(name);
+            std::fs::write(&path, bytes).unwrap();
+            if open(&path).is_ok() {
+                refused.push(name.to_owned());
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(refused.is_empty(), "taken: {refused:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Frames: `[kind: u8][length: u32, little-endian][payload]`, in both directions.
+//!
+//! | kind | payload |
+//! |---|---|
+//! | 1 data | at most 1 MiB of the byte stream |
+//! | 2 keep-alive | none |
+//! | 3 abort | at most 1 KiB of UTF-8 that says why; nothing follows it |
+
+/// Payload of a data frame, at most. Small enough to bound what one header can make a receiver reserve.
+pub(crate) const MAX_DATA: usize = 1 << 20;
+
+/// Length of an abort's reason, at most.
+const MAX_REASON: usize = 1 << 10;
+
+/// Bytes before the payload.
+pub(crate) const HEAD: usize = 5;
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Data = 1,
+    KeepAlive = 2,
+    Abort = 3,
+}
+
+/// A header that breaks the rules: which, what was found, what may be.
+#[derive(Debug)]
+pub(crate) struct BadHead {
+    pub what: &'static str,
+    pub found: String,
+    pub expected: String,
+}
+
+/// A frame's first bytes.
+///
+/// # Panics
+/// When the payload is longer than any frame's.
+pub(crate) fn head(kind: Kind, payload: usize) -> [u8; HEAD] {
+    let len = u32::try_from(payload).expect("frames are bounded").to_le_bytes();
+    [kind as u8, len[0], len[1], len[2], len[3]]
+}
+
+/// The kind of a frame and the length of its payload, which is at most 1 MiB.
+pub(crate) fn parse(head: [u8; HEAD]) -> Result<(Kind, usize), BadHead> {
+    let [kind, len @ ..] = head;
+    let len = u32::from_le_bytes(len) as usize;
+    let (parsed, most) = match kind {
+        1 => (Kind::Data, MAX_DATA),
+        2 => (Kind::KeepAlive, 0),
+        3 => (Kind::Abort, MAX_REASON),
+        other => {
+            return Err(BadHead {
+                what: "the kind of a frame",
+                found: other.to_string(),
+                expected: "1, 2 or 3".into(),
+            });
+        }
+    };
+    if len > most {
+        return Err(BadHead {
+            what: "the length of a frame",
+            found: format!("{len} bytes in a frame of kind {kind}"),
+            expected: format!("at most {most}"),
+        });
+    }
+    Ok((parsed, len))
+}
+
+/// As much of `reason` as an abort frame holds.
+pub(crate) fn bounded(reason: &str) -> &str {
+    let mut end = reason.len().min(MAX_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_read_as_they_were_written() {
+        for (kind, len) in [(Kind::Data, 0), (Kind::Data, MAX_DATA), (Kind::KeepAlive, 0), (Kind::Abort, 77)]
+        {
+            assert_eq!(parse(head(kind, len)).unwrap(), (kind, len));
+        }
+        for bad in [[0, 0, 0, 0, 0], [4, 0, 0, 0, 0], [1, 1, 0, 16, 0], [2, 1, 0, 0, 0], [3, 1, 4, 0, 0]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn reasons_are_cut_between_characters() {
+        assert_eq!(bounded("short"), "short");
+        let long = "ß".repeat(MAX_REASON);
+        assert_eq!(bounded(&long).len(), MAX_REASON);
+        assert_eq!(bounded(&format!("x{long}")).len(), MAX_REASON - 1);
+    }
+}

@@ -1,0 +1,582 @@
+//! The transport over any [`ByteStream`]: framed chunks, signs of life, and an orderly end.
+//!
+//! A connection begins with a greeting (`greeting.rs`); then come frames (`frame.rs`): data, keep-alives (sent when nothing else
+//! was for [`Options::keep_alive`]), and at the end an abort, if there is one.
+//!
+//! **Threads.** A connection has a writer and a reader thread with a queue each, bounded by
+//! [`Options::queue`] bytes. So `send` does not wait for the peer, data arrives while this side computes, and
+//! a party that computes for minutes still gives signs of life: only a peer that was stopped or cut off is
+//! *silent*. A keep-alive shows that the peer's process lives, not that it makes progress.
+//!
+//! **Blame.** [`WireError::Closed`] after an end of stream or a reset, [`WireError::Silent`] after
+//! [`Options::silence`] without any frame, [`WireError::PeerAborted`] with the peer's reason,
+//! [`WireError::PeerMisbehaved`] for frames that break the rules above (the peer is told). What arrived in order
+//! before the end is still delivered first.
+//!
+//! Nothing here is encrypted or authenticated: that is the stream's part.
+
+use std::collections::VecDeque;
+use std::io::{self, BufReader, ErrorKind, IoSlice, Read};
+use std::net::Shutdown;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::error::{io_error, is_closed};
+use crate::frame::{self, BadHead, HEAD, Kind, MAX_DATA, bounded};
+use crate::greeting::{greet_back, greet_first};
+use crate::stream::{ByteStream, Handle, is_timeout};
+use crate::{Transport, WireError};
+
+/// Bookkeeping that a queued chunk costs beside its bytes; without it, a flood of tiny frames would take
+/// many times the memory that the queue's bound promises.
+const CHUNK_OVERHEAD: usize = 64;
+
+/// How long the end of a connection waits for the peer to close its side as well.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How patient a connection is and how much it queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// A peer from which no frame came for so long is given up. Must be several times its `keep_alive`.
+    pub silence: Duration,
+    /// When nothing else was sent for so long, a keep-alive is.
+    pub keep_alive: Duration,
+    /// How long connecting over TCP tries each of an address's resolutions.
+    pub connect: Duration,
+    /// How long the peer has for its greeting.
+    pub greeting: Duration,
+    /// How long dropping a connection may take to send what is still queued.
+    pub linger: Duration,
+    /// Bytes that either queue (sent, not yet taken by the peer; arrived, not yet read) may hold. `send`
+    /// blocks beyond it; what would arrive beyond it stays in the network.
+    pub queue: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(15),
+            keep_alive: Duration::from_secs(1),
+            connect: Duration::from_secs(10),
+            greeting: Duration::from_secs(5),
+            linger: Duration::from_secs(30),
+            queue: 256 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// How often a blocked read or write looks whether it should go on.
+    fn tick(&self) -> Duration {
+        (self.silence / 8).clamp(Duration::from_millis(5), Duration::from_millis(250))
+    }
+}
+
+/// A greeted connection.
+pub struct Framed {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Framed {
+    /// Greets over `stream`, which this side has connected to `peer` (its address, for messages).
+    ///
+    /// # Errors
+    /// When the peer is no Jaguar of this wire version, says nothing, or is gone. The error names it.
+    pub fn connect(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
+        greet_first(&*stream, &peer, options.greeting)?;
+        Self::start(stream, peer, options)
+    }
+
+    /// Waits for the greeting of `peer` over `stream`, which this side has accepted, and answers it.
+    ///
+    /// # Errors
+    /// When the peer is no Jaguar or one of another wire version (it is told), says nothing, or is gone.
+    pub fn accept(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
+        greet_back(&*stream, &peer, options.greeting)?;
+        Self::start(stream, peer, options)
+    }
+
+    /// The peer's name as it was given.
+    pub fn peer(&self) -> &str {
+        &self.shared.peer
+    }
+
+    fn start(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
+        let tick = options.tick();
+        let set = stream.set_read_timeout(tick).and_then(|()| stream.set_write_timeout(tick));
+        set.map_err(|e| io_error(format!("setting up the connection with {peer}"), e))?;
+        let shared = Arc::new(Shared {
+            stream,
+            peer,
+            options,
+            state: Mutex::default(),
+            to_writer: Condvar::new(),
+            to_reader: Condvar::new(),
+            to_owner: Condvar::new(),
+        });
+        // If the second thread cannot be started, dropping `framed` ends the first.
+        let mut framed = Self { shared, threads: Vec::new() };
+        for (name, run) in [("wire-writer", Shared::write as fn(&Shared)), ("wire-reader", Shared::read)] {
+            let shared = Arc::clone(&framed.shared);
+            let thread = Builder::new()
+                .name(name.into())
+                .spawn(move || run(&shared))
+                .map_err(|e| io_error(format!("starting the thread {name}"), e))?;
+            framed.threads.push(thread);
+        }
+        Ok(framed)
+    }
+
+    /// Waits until both threads are through or `deadline` is over, then ends them.
+    fn end(&mut self, deadline: Instant) {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        state.closing.get_or_insert(deadline);
+        shared.wake_all();
+        let threads = self.threads.len();
+        let mut written = None;
+        while state.ended < threads {
+            let now = Instant::now();
+            // Once everything is written, all that is left is the peer's own end of stream.
+            if state.writer_ended && written.is_none() {
+                written = Some(now + FAREWELL);
+            }
+            let until = written.map_or(deadline, |w| w.min(deadline));
+            if now >= until {
+                break;
+            }
+            state =
+                shared.to_owner.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.closing = Some(Instant::now());
+        drop(state);
+        shared.wake_all();
+        let _ = shared.stream.shutdown(Shutdown::Both);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Transport for Framed {
+    fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let Shared { options, to_writer, to_owner, .. } = &*self.shared;
+        let cost = chunk.len() + CHUNK_OVERHEAD;
+        let mut state = self.shared.lock();
+        let mut progress = (state.written, Instant::now());
+        loop {
+            if state.outgoing.is_some() && state.incoming.is_none() {
+                // A write failed. What the peer said before it closed may still be on its way through the
+                // reader, and is the better answer.
+                let patience = FAREWELL.min(options.silence);
+                state = to_owner
+                    .wait_timeout_while(state, patience, |s| {
+                        s.incoming.is_none() && s.inbox_cost < options.queue
+                    })
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+            if let Some(failure) = state.incoming.as_ref().or(state.outgoing.as_ref()) {
+                return Err(failure.error("sending"));
+            }
+            // A chunk larger than the whole queue passes when the queue is empty.
+            if state.outbox_cost == 0 || state.outbox_cost + cost <= options.queue {
+                state.outbox_cost += cost;
+                state.outbox.push_back(chunk);
+                to_writer.notify_one();
+                return Ok(());
+            }
+            // The reader notices a peer that died, unless the inbox is full: then nobody reads on either
+            // side, and only the lack of progress tells.
+            if state.written != progress.0 || state.inbox_cost < options.queue {
+                progress = (state.written, Instant::now());
+            } else if progress.1.elapsed() >= options.silence {
+                let failure = Failure::Silent(options.silence);
+                let error = failure.error("sending (both queues are full)");
+                state.incoming = Some(failure);
+                state.clear_outbox();
+                return Err(error);
+            }
+            state = to_owner.wait_timeout(state, options.tick()).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        let Shared { to_reader, to_owner, .. } = &*self.shared;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(chunk) = state.inbox.pop_front() {
+                state.inbox_cost -= chunk.len() + CHUNK_OVERHEAD;
+                to_reader.notify_one();
+                return Ok(chunk);
+            }
+            if let Some(failure) = &state.incoming {
+                return Err(failure.error("receiving"));
+            }
+            state = to_owner.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Sends the reason ahead of everything still queued and closes, within two seconds.
+    fn abort(&mut self, reason: &str) {
+        let mut state = self.shared.lock();
+        if state.incoming.is_none() {
+            state.goodbye = state.outgoing.is_none().then(|| bounded(reason).to_owned());
+            state.incoming = Some(Failure::GaveUp);
+        }
+        state.clear_outbox();
+        state.inbox.clear();
+        state.inbox_cost = 0;
+        drop(state);
+        self.end(Instant::now() + FAREWELL);
+    }
+}
+
+impl Drop for Framed {
+    /// Sends what is queued (within [`Options::linger`]) and closes.
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        let linger = self.shared.options.linger;
+        self.end(Instant::now() + linger);
+    }
+}
+
+/// What the owner and the two threads share.
+struct Shared {
+    stream: Box<dyn ByteStream>,
+    peer: String,
+    options: Options,
+    state: Mutex<State>,
+    /// Something to write, or an end.
+    to_writer: Condvar,
+    /// Room in the inbox, or an end.
+    to_reader: Condvar,
+    /// Something arrived, was written, failed, or ended.
+    to_owner: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sent by the owner, not yet taken by the writer.
+    outbox: VecDeque<Vec<u8>>,
+    /// Bytes and overhead of the outbox and of what the writer holds.
+    outbox_cost: usize,
+    /// Bytes that the system took, to tell progress from standstill.
+    written: u64,
+    /// Arrived, not yet read by the owner.
+    inbox: VecDeque<Vec<u8>>,
+    inbox_cost: usize,
+    /// Why nothing more comes in. Set once, by the reader or by `abort`.
+    incoming: Option<Failure>,
+    /// Why nothing more goes out although the reader still reads.
+    outgoing: Option<Failure>,
+    /// The reason that the writer sends as its last frame.
+    goodbye: Option<String>,
+    /// This side is ending: nobody reads the inbox any more, and both threads stop at the deadline.
+    closing: Option<Instant>,
+    writer_ended: bool,
+    /// How many of the threads have ended.
+    ended: usize,
+}
+
+impl State {
+    fn clear_outbox(&mut self) {
+        self.outbox.clear();
+        self.outbox_cost = 0;
+    }
+
+    fn overdue(&self) -> bool {
+        self.closing.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Whether a write that does not get on should be given up: the peer is gone, or the time is over.
+    fn hopeless(&self) -> bool {
+        use Failure::{Aborted, Closed, Io, Silent};
+        self.overdue() || matches!(self.incoming, Some(Closed | Silent(_) | Aborted(_) | Io { .. }))
+    }
+}
+
+/// Why a direction ended. (A `WireError` that can be reported more than once.)
+#[derive(Clone, Debug)]
+enum Failure {
+    Closed,
+    Silent(Duration),
+    Aborted(String),
+    Misbehaved { what: &'static str, found: String, expected: String },
+    Io { doing: &'static str, kind: ErrorKind, text: String },
+    GaveUp,
+}
+
+impl Failure {
+    fn io(doing: &'static str, error: &io::Error) -> Self {
+        match error.kind() {
+            kind if is_closed(kind) => Self::Closed,
+            kind => Self::Io { doing, kind, text: error.to_string() },
+        }
+    }
+
+    fn error(&self, doing: &str) -> WireError {
+        match self.clone() {
+            Self::Closed => WireError::Closed { waiting_for: doing.into() },
+            Self::Silent(silence) => WireError::Silent { silence, waiting_for: doing.into() },
+            Self::Aborted(reason) => WireError::PeerAborted(reason),
+            Self::Misbehaved { what, found, expected } => WireError::PeerMisbehaved { what, found, expected },
+            Self::Io { doing: at, kind, text } => {
+                io_error(format!("{doing} ({at})"), io::Error::new(kind, text))
+            }
+            Self::GaveUp => io_error(
+                doing.into(),
+                io::Error::new(ErrorKind::NotConnected, "this side has given up the session"),
+            ),
+        }
+    }
+}
+
+impl From<BadHead> for Failure {
+    fn from(BadHead { what, found, expected }: BadHead) -> Self {
+        Self::Misbehaved { what, found, expected }
+    }
+}
+
+/// What the writer does next.
+enum Work {
+    Data(Vec<u8>),
+    KeepAlive,
+    Goodbye(String),
+    End,
+}
+
+impl Shared {
+    /// A panic in one thread leaves the queues consistent: every change is made in one piece.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_all(&self) {
+        self.to_writer.notify_all();
+        self.to_reader.notify_all();
+        self.to_owner.notify_all();
+    }
+
+    // ---- The writer thread ----
+
+    fn write(&self) {
+        if let Err(failure) = self.write_frames() {
+            let mut state = self.lock();
+            state.outgoing.get_or_insert(failure);
+            state.clear_outbox();
+        }
+        // The peer sees the end of the stream behind everything that was written.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut state = self.lock();
+        state.writer_ended = true;
+        state.ended += 1;
+        self.to_owner.notify_all();
+    }
+
+    fn write_frames(&self) -> Result<(), Failure> {
+        loop {
+            match self.next_work() {
+                Work::Data(chunk) => {
+                    for part in chunk.chunks(MAX_DATA) {
+                        self.write_frame(Kind::Data, part)?;
+                        let mut state = self.lock();
+                        if state.goodbye.is_some() || state.incoming.is_some() {
+                            break;
+                        }
+                        state.outbox_cost -= part.len();
+                        self.to_owner.notify_all();
+                    }
+                    let mut state = self.lock();
+                    // (Already nothing if the queue was cleared meanwhile.)
+                    state.outbox_cost = state.outbox_cost.saturating_sub(CHUNK_OVERHEAD);
+                }
+                Work::KeepAlive => self.write_frame(Kind::KeepAlive, &[])?,
+                Work::Goodbye(reason) => return self.write_frame(Kind::Abort, reason.as_bytes()),
+                Work::End => return Ok(()),
+            }
+        }
+    }
+
+    fn next_work(&self) -> Work {
+        let mut state = self.lock();
+        loop {
+            if let Some(reason) = state.goodbye.take() {
+                return Work::Goodbye(reason);
+            }
+            if state.incoming.is_some() {
+                return Work::End;
+            }
+            if let Some(chunk) = state.outbox.pop_front() {
+                return Work::Data(chunk);
+            }
+            if state.closing.is_some() {
+                return Work::End;
+            }
+            let (guard, wait) = self
+                .to_writer
+                .wait_timeout(state, self.options.keep_alive)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            let idle = state.outbox.is_empty() && state.goodbye.is_none() && state.incoming.is_none();
+            if wait.timed_out() && idle && state.closing.is_none() {
+                return Work::KeepAlive;
+            }
+        }
+    }
+
+    fn write_frame(&self, kind: Kind, payload: &[u8]) -> Result<(), Failure> {
+        let head = frame::head(kind, payload.len());
+        let mut done = 0;
+        while done < head.len() + payload.len() {
+            let (head, payload) = match done.checked_sub(head.len()) {
+                None => (&head[done..], payload),
+                Some(done) => (&[][..], &payload[done..]),
+            };
+            match self.stream.write(&[IoSlice::new(head), IoSlice::new(payload)]) {
+                Ok(0) => return Err(Failure::Closed),
+                Ok(n) => {
+                    done += n;
+                    self.lock().written += n as u64;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if is_timeout(&e) => {
+                    // The peer takes nothing at the moment, which is its right while it computes. Go on
+                    // unless the reader has found it dead or this side's time is over.
+                    if self.lock().hopeless() {
+                        return Err(Failure::Closed);
+                    }
+                }
+                Err(e) => return Err(Failure::io("writing to the socket", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    // ---- The reader thread ----
+
+    fn read(&self) {
+        let failure = self.read_frames();
+        let mut state = self.lock();
+        if let Failure::Misbehaved { what, found, expected } = &failure {
+            let reason = format!("broken framing: {what} (found {found}, expected {expected})");
+            state.goodbye = Some(bounded(&reason).to_owned());
+            state.closing.get_or_insert(Instant::now() + FAREWELL);
+        }
+        let misbehaved = matches!(failure, Failure::Misbehaved { .. });
+        state.incoming.get_or_insert(failure);
+        // Whatever the reason, nobody will read what is still queued.
+        state.clear_outbox();
+        drop(state);
+        self.wake_all();
+        if misbehaved {
+            self.discard();
+        }
+        self.lock().ended += 1;
+        self.to_owner.notify_all();
+    }
+
+    fn read_frames(&self) -> Failure {
+        let mut input = BufReader::with_capacity(1 << 16, Handle(&*self.stream));
+        let mut heard = Instant::now();
+        loop {
+            match self.read_frame(&mut input, &mut heard) {
+                Ok(()) => {}
+                Err(failure) => return failure,
+            }
+        }
+    }
+
+    fn read_frame(&self, input: &mut impl Read, heard: &mut Instant) -> Result<(), Failure> {
+        let mut head = [0; HEAD];
+        self.fill(input, &mut head, heard)?;
+        let (kind, len) = frame::parse(head)?;
+        // Bounded by the check above: at most 1 MiB.
+        let mut payload = vec![0; len];
+        self.fill(input, &mut payload, heard)?;
+        match kind {
+            Kind::Data if len > 0 => {
+                self.deliver(payload);
+                // Time that this side let pass without reading is not the peer's silence.
+                *heard = Instant::now();
+            }
+            Kind::Abort => {
+                return Err(match String::from_utf8(payload) {
+                    Ok(reason) => Failure::Aborted(printable(&reason)),
+                    Err(_) => Failure::Misbehaved {
+                        what: "an abort's reason",
+                        found: "other bytes".into(),
+                        expected: "UTF-8".into(),
+                    },
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fill(&self, input: &mut impl Read, mut buf: &mut [u8], heard: &mut Instant) -> Result<(), Failure> {
+        while !buf.is_empty() {
+            match input.read(buf) {
+                Ok(0) => return Err(Failure::Closed),
+                Ok(n) => {
+                    buf = &mut buf[n..];
+                    *heard = Instant::now();
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if is_timeout(&e) => {
+                    let state = self.lock();
+                    if state.overdue() {
+                        return Err(Failure::Closed);
+                    }
+                    if heard.elapsed() >= self.options.silence {
+                        return Err(Failure::Silent(self.options.silence));
+                    }
+                }
+                Err(e) => return Err(Failure::io("reading from the socket", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, payload: Vec<u8>) {
+        let mut state = self.lock();
+        while state.inbox_cost >= self.options.queue && state.closing.is_none() {
+            state = self.to_reader.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        // Once this side is ending, what still comes is read and thrown away: closing a socket with unread
+        // bytes in it resets the connection, and with it what we sent last.
+        if state.closing.is_none() {
+            state.inbox_cost += payload.len() + CHUNK_OVERHEAD;
+            state.inbox.push_back(payload);
+            self.to_owner.notify_all();
+        }
+    }
+
+    /// Reads and throws away until the peer closes, for a bounded time.
+    fn discard(&self) {
+        let end = Instant::now() + FAREWELL;
+        let mut buf = [0; 1 << 12];
+        while Instant::now() < end && !self.lock().overdue() {
+            match self.stream.read(&mut buf) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// A peer's text with control characters replaced, since it may end up on somebody's terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
