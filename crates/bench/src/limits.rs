@@ -99,8 +99,13 @@ impl Peaks {
 
     /// The products of preparation: of the client and of the server.
     pub fn preparing(&self, layout: &Layout) -> [f64; 2] {
-        let scale = layout.ring_dim() as f64 / RING_DIM as f64;
-        let (inputs, responses) = (layout.ciphertexts() as f64, layout.responses() as f64);
+        self.products(layout.ring_dim(), layout.ciphertexts(), layout.responses())
+    }
+
+    /// The same of so many ciphertexts and responses in a ring of dimension N.
+    pub fn products(&self, ring_dim: usize, ciphertexts: usize, responses: usize) -> [f64; 2] {
+        let scale = ring_dim as f64 / RING_DIM as f64;
+        let (inputs, responses) = (ciphertexts as f64, responses as f64);
         let client = inputs * self.ring_product_seconds + responses * self.client_response_seconds;
         [scale * client, scale * responses * self.server_response_seconds]
     }

@@ -11,7 +11,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{Model, argmax};
 use jaguar_graph::reference;
-use jaguar_plan::Choices;
+use jaguar_plan::{BackendId, Choices};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 use rayon::prelude::*;
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::notes::{in_one_line, name_skipped};
 use crate::progress::Phases;
-use crate::protocol::Protocol;
+use crate::protocol;
 use jaguar_samples::{self as samples, Axes};
 
 #[derive(clap::Args)]
@@ -49,9 +49,9 @@ pub struct Args {
     /// As for `compile`, for --float.
     #[arg(long, value_delimiter = ',', requires = "float")]
     output_name: Vec<String>,
-    /// The protocol of the private runs.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers in the private runs.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -300,7 +300,7 @@ fn private(
     let network = &bundle.model.network;
     let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(samples::open(path)?.input(network)?.integers);
     let inputs = sample.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let choices = Choices::standard(network, args.protocol.into());
+    let choices = Choices::among(network, &args.backends)?;
     phases.begin(format!("private runs of {} samples", inputs.len()));
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-accuracy-{}", std::process::id()));

@@ -6,29 +6,28 @@ use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::{caveat, describe};
 use jaguar_graph::network::Network;
-use jaguar_linear::cheetah;
+use jaguar_linear::backend::Planned as PlannedLayer;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
-use jaguar_plan::{Choices, Plan, Step};
+use jaguar_plan::{BackendId, Choices, Plan, Step};
 use jaguar_profile::{Between, When, kept};
-use jaguar_rlwe::Estimate;
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
 use crate::notes::{tell, words};
-use crate::protocol::Protocol;
+use crate::protocol;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// The compiled model.
     model: PathBuf,
-    /// The protocol.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
     #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
@@ -83,11 +82,8 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine));
     let choices = match &site {
-        None => Choices::standard(network, args.protocol.into()),
-        Some(site) => {
-            let (protocol, cache) = (args.protocol.into(), cache.as_deref());
-            kept::choose(network, bundle.id(), protocol, site, cache, &mut tell)?
-        }
+        None => Choices::among(network, &args.backends)?,
+        Some(site) => kept::choose(network, bundle.id(), &args.backends, site, cache.as_deref(), &mut tell)?,
     };
     let plan = Plan::new(network, choices)?;
     let prediction = predict(&plan, &Session::default(), site.as_ref());
@@ -106,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
         say!("{}", serde_json::to_string_pretty(&planned)?);
         return Ok(());
     }
-    say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.protocol);
+    say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.names(network));
     say!(
         "{}; activations {} bits, weights {} bits",
         rings(&plan),
@@ -127,11 +123,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     say!("\n{}\n", by_layer(network, &plan, &prediction));
     say!("{}", by_phase(&prediction));
-    if args.protocol == Protocol::Cheetah {
-        say!(
-            "once per session: a key of {}",
-            bytes(plan.cheetah_rings().iter().map(|l| l.key_bytes() as u64).sum())
-        );
+    let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
+    if keys > 0 {
+        say!("once per session: a key of {}", bytes(keys as u64));
     }
     if let Some(caveat) = caveat(network) {
         let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
@@ -163,25 +157,7 @@ fn with_exact_signs(network: &Network) -> Network {
 
 /// The rings of the linear layers and their security.
 fn rings(plan: &Plan) -> String {
-    let bits = |tenths: u32| format!("{:.1} bits of security", f64::from(tenths) / 10.0);
-    if plan.choices.protocol == jaguar_plan::Protocol::Jaguar {
-        let security = match plan.params.estimate() {
-            Estimate::TenthsOfBits(tenths) => bits(tenths),
-            Estimate::Insecure => "insecure".into(),
-        };
-        return format!(
-            "ring N = {}, q = 2^{} ({security})",
-            plan.params.ring_dim(),
-            plan.params.modulus_bits()
-        );
-    }
-    let ring = |layer: &&cheetah::Layer| {
-        let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
-        let count =
-            plan.layers().filter_map(jaguar_plan::Layer::cheetah).filter(|l| l.limbs() == limbs).count();
-        format!("ring N = {n}, q of {limbs} primes ({}) in {count} layers", bits(layer.security_tenths()))
-    };
-    plan.cheetah_rings().iter().map(ring).collect::<Vec<_>>().join("; ")
+    plan.backends.iter().map(|layers| layers.describe()).collect::<Vec<_>>().join("; ")
 }
 
 fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
@@ -191,10 +167,10 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             name: &node.name,
             operation: describe(&node.op),
             shape: node.shape,
-            tiles: layer.map_or(0, |l| l.tiles()),
-            maps_per_ciphertext: layer.map_or(0, |l| l.maps_per_ciphertext()),
-            ciphertexts: layer.map_or(0, |l| l.ciphertexts()),
-            responses: layer.map_or(0, |l| l.responses()),
+            tiles: layer.map_or(0, |l| l.geometry().tiles),
+            maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),
+            ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
+            responses: layer.map_or(0, |l| l.geometry().responses),
             cots: step.cost.cots_from_client + step.cost.cots_from_server,
             noise_ulps: layer.map(|l| l.noise_ulps()),
         }
@@ -233,8 +209,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         let cost = &prediction.nodes[id];
         let none = || "-".to_owned();
         let layer = step.layer.as_ref();
-        let of_layer = |f: &dyn Fn(&jaguar_plan::Layer) -> String| layer.map_or_else(none, f);
-        let choice = if layer.is_some_and(|l| l.jaguar().is_some() && l.maps_per_ciphertext() > 1) {
+        let of_layer = |f: &dyn Fn(&PlannedLayer) -> String| layer.map_or_else(none, f);
+        let choice = if layer
+            .is_some_and(|l| l.geometry().packing_distance.is_some() && l.geometry().maps_per_ciphertext > 1)
+        {
             match plan.choices.packings[id] {
                 Packing::PowerOfTwo => "power of two".into(),
                 Packing::Tight => "tight".into(),
@@ -258,10 +236,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
                 (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
                 (None, None) => step.ring.to_string(),
             },
-            of_layer(&|l| l.tiles().to_string()),
-            of_layer(&|l| l.maps_per_ciphertext().to_string()),
-            of_layer(&|l| l.ciphertexts().to_string()),
-            of_layer(&|l| l.responses().to_string()),
+            of_layer(&|l| l.geometry().tiles.to_string()),
+            of_layer(&|l| l.geometry().maps_per_ciphertext.to_string()),
+            of_layer(&|l| l.geometry().ciphertexts.to_string()),
+            of_layer(&|l| l.geometry().responses.to_string()),
             bytes(cost.hint_bytes),
             bytes(cost.preparation.bytes_up + cost.online.bytes_up),
             bytes(cost.preparation.bytes_down + cost.online.bytes_down),

@@ -112,7 +112,11 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
     if !args.json {
-        say!("model {model} at {}, protocol {}", args.server, connected.plan().choices.protocol);
+        say!(
+            "model {model} at {}, protocol {}",
+            args.server,
+            connected.plan().choices.names(connected.network())
+        );
         if let Some(caveat) = caveat(connected.network()) {
             say!("({caveat})");
         }

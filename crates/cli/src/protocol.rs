@@ -1,21 +1,14 @@
-//! `--protocol`.
+//! `--backends`.
 
-use clap::ValueEnum;
+use jaguar_plan::BackendId;
 
-/// Which protocol is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Protocol {
-    /// Phase sharing over a power-of-two ring.
-    Jaguar,
-    /// The baseline: Cheetah, everything at full width.
-    Cheetah,
-}
+/// What runs linear layers unless something else is asked for.
+pub const DEFAULT: &str = "jaguar";
 
-impl From<Protocol> for jaguar_plan::Protocol {
-    fn from(protocol: Protocol) -> Self {
-        match protocol {
-            Protocol::Jaguar => Self::Jaguar,
-            Protocol::Cheetah => Self::Cheetah,
-        }
-    }
+/// The backend of a name.
+pub fn parse(name: &str) -> Result<BackendId, String> {
+    BackendId::of(name).ok_or_else(|| {
+        let names = BackendId::all().map(BackendId::name).collect::<Vec<_>>();
+        format!("there are {}", names.join(" and "))
+    })
 }

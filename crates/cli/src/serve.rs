@@ -9,14 +9,14 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::report::peak_kib;
 use jaguar_engine::server::Service;
-use jaguar_plan::Choices;
+use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::Listener;
 
 use crate::notes::{in_one_line, tell};
-use crate::protocol::Protocol;
+use crate::protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
 macro_rules! log {
@@ -32,9 +32,9 @@ pub struct Args {
     /// Address and port to listen on.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
-    /// The protocol; clients follow.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it. Clients follow.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// What clients get to know.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     let server = Server::new(Service::new(bundle, choices, reveal)?, listener, limits)
         .with_channel(move |tcp| link::channel(tcp, imitated));
     let (service, address) = (server.service(), server.address()?);
-    let (name, protocol) = (&service.network().name, service.plan().choices.protocol);
+    let (name, protocol) = (&service.network().name, service.plan().choices.names(service.network()));
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
     if !address.ip().is_loopback() {
         eprintln!(
@@ -118,7 +118,7 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
     let Some(machine) = kept::machine(args.calibrate, cache.as_deref(), &mut tell)? else {
-        return Ok(Choices::standard(network, args.protocol.into()));
+        return Ok(Choices::among(network, &args.backends)?);
     };
     let between = match (&args.plan_for, args.link) {
         (Some(between), _) => between.clone(),
@@ -127,5 +127,5 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
         (None, None) => Between::Measured(Imitated::Lan.figures()),
     };
     let (site, cache) = (between.site(&machine), cache.as_deref());
-    Ok(kept::choose_to_serve(network, bundle.id(), args.protocol.into(), &site, cache, &mut tell)?)
+    Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, cache, &mut tell)?)
 }

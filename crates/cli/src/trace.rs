@@ -249,7 +249,7 @@ mod tests {
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
         Report {
             session: jaguar_plan::predict::Session::default(),
-            protocol: jaguar_plan::Protocol::Jaguar.to_string(),
+            protocol: jaguar_plan::BackendId::default().to_string(),
             rows: vec![row(), row(), row()],
             model: Cost::default(),
             client: Cost::default(),

@@ -9,12 +9,12 @@ use jaguar_engine::report::caveat;
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::Choices;
+use jaguar_plan::{BackendId, Choices};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 
 use crate::notes::collect;
-use crate::protocol::Protocol;
+use crate::protocol;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -23,9 +23,9 @@ pub struct Args {
     /// Images, .npy tensors, or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// The protocol.
-    #[arg(long, value_enum, default_value_t = Protocol::Jaguar)]
-    protocol: Protocol,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
+    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let choices = Choices::standard(&bundle.model.network, args.protocol.into());
+    let choices = Choices::among(&bundle.model.network, &args.backends)?;
     let caveat = caveat(&bundle.model.network);
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);

@@ -22,7 +22,7 @@ use jaguar_graph::network::{ImageSpec, Model, Network, Seen};
 use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
-use jaguar_plan::{Choices, Plan, PlanError, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan, PlanError};
 
 pub use preprocessing::{Preprocessing, PreprocessingError};
 pub use signs::{ReducedSigns, SignLayer};
@@ -348,7 +348,7 @@ pub fn compile(
     // 3. Signs.
     let signs =
         if options.reduced_signs { Some(reduce(&mut model, samples, options.bound, tell)?) } else { None };
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar))?;
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, BackendId::default()))?;
     let bundle = Bundle::new(model)?;
     Ok(Compiled { bundle, plan, report, agreement, held_out, signs, warnings })
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::Model;
 use jaguar_graph::signs::{self, Options, Stage};
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan};
 
 use crate::CompileError;
 
@@ -52,7 +52,7 @@ pub(crate) fn reduce(
     stage: &mut dyn FnMut(Stage),
 ) -> Result<ReducedSigns, CompileError> {
     let network = &model.network;
-    let plan = Plan::new(network, Choices::standard(network, Protocol::Jaguar))?;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
     let inputs: Vec<Vec<i64>> =
         samples.iter().map(|x| network.input.quantise(x, network.activation_bits)).collect();
     let options = Options { bound, ..Options::default() };

@@ -3,23 +3,20 @@
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, Node, NodeId, Op};
-use jaguar_linear::jaguar::{ClientPrepared, prepare};
 use jaguar_mpc::Party;
 use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
-use jaguar_plan::{Layer, PROTOCOL_VERSION, Plan, Protocol};
+use jaguar_plan::{PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
-use jaguar_rlwe::{PublicSeed, QuerySecret, Ring};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
 use crate::bundle::ModelId;
-use crate::cheetah;
 use crate::hint::{Hint, Place};
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, MAX_PROBE, Offer, Request, ServerCost};
-use crate::program::{self, Clock, Linear, Prepare, PreparedStep};
+use crate::program::{self, Backends, Clock, HintPath, PreparedStep};
 use crate::report::{NoProgress, Progress, REPORT, Report};
 use crate::timeline::Timeline;
 
@@ -180,7 +177,9 @@ impl Connected {
         progress: &mut dyn Progress,
     ) -> Result<Ready, EngineError> {
         match self.accept(&place, progress) {
-            Ok((backend, party)) => Ok(Ready { connected: self, backend, party, place, timeline: false }),
+            Ok((backends, hint, party)) => {
+                Ok(Ready { connected: self, backends, hint, party, place, timeline: false })
+            }
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
     }
@@ -189,50 +188,30 @@ impl Connected {
         &mut self,
         place: &Place,
         progress: &mut dyn Progress,
-    ) -> Result<(Backend, Party<Cots>), EngineError> {
+    ) -> Result<(Backends, Hint, Party<Cots>), EngineError> {
         let Self { channel, plan, model, .. } = self;
-        let backend = match plan.choices.protocol {
-            Protocol::Jaguar => {
-                let hint = Hint::open(place, *model, plan, os_random(), progress)?;
-                channel.send_message(&Accept {
-                    plan: plan.digest(),
-                    nonce: hint.nonce(),
-                    have_blocks: hint.have() as u32,
-                })?;
-                let ring = Ring::new(plan.params);
-                let public = PublicSeed(model.0);
-                let p1 = public.p1(ring.params());
-                Backend::Jaguar(Box::new(Jaguar { hint, ring, public, p1 }))
-            }
-            Protocol::Cheetah => {
-                let nonce = os_random();
-                channel.send_message(&Accept { plan: plan.digest(), nonce, have_blocks: 0 })?;
-                Backend::Cheetah(cheetah::Client::new(plan, channel)?)
-            }
-        };
+        // Where no backend has a hint, there is nothing to keep.
+        let nowhere = Place::Memory;
+        let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
+        let hint = Hint::open(place, *model, plan, os_random(), progress)?;
+        channel.send_message(&Accept {
+            plan: plan.digest(),
+            nonce: hint.nonce(),
+            have_blocks: hint.have() as u32,
+        })?;
+        let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(model.0));
+        backends.setup(channel)?;
         channel.enter(Phase::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client)?;
-        Ok((backend, Party::new(Role::Client, cots)))
+        Ok((backends, hint, Party::new(Role::Client, cots)))
     }
-}
-
-/// What serves the linear layers of any number of queries.
-enum Backend {
-    Jaguar(Box<Jaguar>),
-    Cheetah(cheetah::Client),
-}
-
-struct Jaguar {
-    hint: Hint,
-    ring: Ring,
-    public: PublicSeed,
-    p1: Vec<u64>,
 }
 
 /// A client with everything that serves more than one query.
 pub struct Ready {
     connected: Connected,
-    backend: Backend,
+    backends: Backends,
+    hint: Hint,
     party: Party<Cots>,
     /// Where the hint was to be kept.
     place: Place,
@@ -242,18 +221,12 @@ pub struct Ready {
 /// A prepared query: everything that needs no input is done. It serves one input.
 pub struct Prepared {
     ready: Ready,
-    steps: Steps,
+    steps: Vec<PreparedStep>,
     result: program::PreparedResult,
     clock: Clock,
     /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
     round_trip: Option<[Duration; 2]>,
     session: Session,
-}
-
-/// What was prepared of every node, under either protocol.
-enum Steps {
-    Jaguar(Vec<PreparedStep<ClientPrepared>>),
-    Cheetah(Vec<PreparedStep<<cheetah::Client as Linear>::Prepared>>),
 }
 
 /// What the client learns.
@@ -284,23 +257,15 @@ impl Ready {
         self
     }
 
-    /// How many bytes of the hint are there, and how many there will be: none under Cheetah's protocol.
+    /// How many bytes of the hint are there, and how many there will be: none where no backend has a hint.
     pub fn hint(&self) -> (u64, u64) {
-        match &self.backend {
-            Backend::Jaguar(jaguar) => {
-                let hint = &jaguar.hint;
-                (hint.bytes(0..hint.have()), hint.bytes(0..hint.blocks().len()))
-            }
-            Backend::Cheetah(_) => (0, 0),
-        }
+        let hint = &self.hint;
+        (hint.bytes(0..hint.have()), hint.bytes(0..hint.blocks().len()))
     }
 
     /// Where another session of this client finds the hint, once it is complete.
     pub fn hint_place(&self) -> Place {
-        match &self.backend {
-            Backend::Jaguar(jaguar) => jaguar.hint.place(&self.place),
-            Backend::Cheetah(_) => Place::Memory,
-        }
+        self.hint.place(&self.place)
     }
 
     /// Fetches all that is missing of the hint now, without a query.
@@ -308,9 +273,10 @@ impl Ready {
     /// # Errors
     /// When the connection or the disk fails, or a block arrives damaged. The session is over then; what came is kept.
     pub fn fetch_hint(mut self, progress: &mut dyn Progress) -> Result<Self, EngineError> {
-        let Self { connected: Connected { channel, .. }, backend, .. } = &mut self;
-        let Backend::Jaguar(jaguar) = backend else { return Ok(self) };
-        let hint = &mut jaguar.hint;
+        if self.hint.blocks().is_empty() {
+            return Ok(self);
+        }
+        let Self { connected: Connected { channel, .. }, hint, .. } = &mut self;
         let mut fetch = || -> Result<(), EngineError> {
             channel.enter(Phase::Client, "hint");
             channel.send_message(&Request::Hint)?;
@@ -361,8 +327,8 @@ impl Ready {
     }
 
     /// Does all of the next query's work that needs no input, and fetches what is missing of the hint on the way. Secrets,
-    /// masks and correlations are fresh. (Under Cheetah's protocol the key is the session's, and the ciphertexts' a halves
-    /// and noise are fresh.)
+    /// masks and correlations are fresh. (Some backends' keys are the session's; then the ciphertexts' a halves and noise are
+    /// fresh.)
     ///
     /// # Errors
     /// When the connection fails. The session is over then.
@@ -383,8 +349,8 @@ impl Ready {
         &mut self,
         clock: &mut Clock,
         progress: &mut dyn Progress,
-    ) -> Result<(Steps, program::PreparedResult, Option<[Duration; 2]>), EngineError> {
-        let Self { connected, backend, party, timeline, .. } = self;
+    ) -> Result<(Vec<PreparedStep>, program::PreparedResult, Option<[Duration; 2]>), EngineError> {
+        let Self { connected, backends, hint, party, timeline, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
         channel.enter(Phase::Preprocessing, "query keys");
         channel.send_message(&Request::Query { timeline: *timeline })?;
@@ -397,25 +363,9 @@ impl Ready {
             round_trip = Some([asked, clock.elapsed()]);
         }
         let program = program::Program { network, plan };
-        Ok(match backend {
-            Backend::Jaguar(jaguar) => {
-                let Jaguar { hint, ring, public, p1 } = &mut **jaguar;
-                let mut secret = QuerySecret::fresh(ring);
-                let p0 = secret.zero_key(ring, p1);
-                channel.send_packed(&p0, ring.params().modulus_bits())?;
-                let mut mask_seed = [0; 32];
-                channel.recv_into(&mut mask_seed)?;
-                let mut linear =
-                    ClientPreparing { hint, ring, public, secret: &mut secret, mask_seed: &mask_seed };
-                let (steps, result) =
-                    program.prepare(channel, party, *reveal, clock, progress, &mut linear)?;
-                (Steps::Jaguar(steps), result, round_trip)
-            }
-            Backend::Cheetah(client) => {
-                let (steps, result) = program.prepare(channel, party, *reveal, clock, progress, client)?;
-                (Steps::Cheetah(steps), result, round_trip)
-            }
-        })
+        backends.begin_query(channel)?;
+        let (steps, result) = program.prepare(channel, party, *reveal, clock, progress, backends, hint)?;
+        Ok((steps, result, round_trip))
     }
 
     /// For tests that break the protocol.
@@ -434,67 +384,19 @@ impl Ready {
     }
 }
 
-fn jaguars(layer: &Layer) -> &jaguar_linear::jaguar::Layer {
-    layer.jaguar().expect("a plan of Jaguar's")
-}
-
-struct ClientPreparing<'a> {
-    hint: &'a mut Hint,
-    ring: &'a Ring,
-    public: &'a PublicSeed,
-    secret: &'a mut QuerySecret,
-    mask_seed: &'a [u8; 32],
-}
-
-impl Prepare for ClientPreparing<'_> {
-    type Prepared = ClientPrepared;
-
-    fn hint(
+impl HintPath for Hint {
+    fn pass(
         &mut self,
         node: NodeId,
         channel: &mut Channel,
         progress: &mut dyn Progress,
     ) -> Result<bool, EngineError> {
-        let blocks = self.hint.of_node(node);
-        self.hint.receive(blocks.end, channel, progress)
+        let blocks = self.of_node(node);
+        self.receive(blocks.end, channel, progress)
     }
 
-    fn prepare(&mut self, node: NodeId, layer: &Layer) -> Result<ClientPrepared, EngineError> {
-        let hint = self.hint.layer(node)?;
-        Ok(prepare(jaguars(layer), self.ring, self.public, &hint, self.secret, self.mask_seed))
-    }
-
-    fn output(prepared: &ClientPrepared) -> Option<&[u64]> {
-        Some(&prepared.output)
-    }
-}
-
-struct ClientLinear;
-
-impl Linear for ClientLinear {
-    type Prepared = ClientPrepared;
-    type Output = Vec<u64>;
-
-    fn pass(
-        &mut self,
-        _node: NodeId,
-        layer: &Layer,
-        prepared: &mut ClientPrepared,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<(), EngineError> {
-        Ok(prepared.send(jaguars(layer), channel, x)?)
-    }
-
-    fn run(
-        &mut self,
-        _node: NodeId,
-        layer: &Layer,
-        prepared: ClientPrepared,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<Vec<u64>, EngineError> {
-        Ok(prepared.run(jaguars(layer), channel, x)?)
+    fn of(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError> {
+        self.layer(node)
     }
 }
 
@@ -555,15 +457,9 @@ impl Prepared {
         let start = Instant::now();
         let input: Vec<u64> = input.iter().map(|&v| v as u64).collect();
         let program = program::Program { network, plan };
-        let steps = std::mem::replace(&mut self.steps, Steps::Jaguar(Vec::new()));
+        let steps = std::mem::take(&mut self.steps);
         let onlookers = program::Onlookers { clock: &mut self.clock, progress, watch };
-        let output = match (steps, &mut self.ready.backend) {
-            (Steps::Jaguar(steps), _) => program.run(channel, steps, input, &mut ClientLinear, onlookers)?,
-            (Steps::Cheetah(steps), Backend::Cheetah(client)) => {
-                program.run(channel, steps, input, client, onlookers)?
-            }
-            (Steps::Cheetah(_), Backend::Jaguar(_)) => unreachable!("prepared by this backend"),
-        };
+        let output = program.run(channel, steps, input, onlookers)?;
         channel.enter(Phase::Online, "result");
         let bits = plan.steps.last().expect("a plan has steps").ring;
         let result = std::mem::replace(&mut self.result, program::PreparedResult::Logits);

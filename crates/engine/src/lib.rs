@@ -29,7 +29,6 @@
 pub mod ahead;
 #[cfg(feature = "client")]
 pub mod answer;
-mod cheetah;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod hint;
@@ -48,6 +47,7 @@ use std::path::Path;
 
 pub use jaguar_bundle as bundle;
 use jaguar_bundle::{BundleError, FileError};
+use jaguar_linear::backend::BackendError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
@@ -103,6 +103,15 @@ pub enum EngineError {
     /// The disk.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl From<BackendError> for EngineError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Wire(error) => Self::Wire(error),
+            other => Self::PeerMisbehaved(other.to_string()),
+        }
+    }
 }
 
 impl EngineError {

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
+use jaguar_linear::backend::{Layers, Online, Output, Party as LinearParty};
 use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Party, Truncate, lead, order};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{DIGIT, Layer, Plan};
+use jaguar_plan::{DIGIT, Plan};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
@@ -29,96 +30,67 @@ pub(crate) struct Onlookers<'a> {
     pub watch: Watch<'a>,
 }
 
-/// A linear layer's part before the input, as one role does it.
-pub(crate) trait Prepare {
-    /// What that role keeps for the online part.
-    type Prepared;
-
-    /// Passes on what the client's hint lacks of this layer, from the server to the client. Says whether that was anything.
-    fn hint(
+/// What the client fetches once of every layer, on its way: how one role passes it on.
+pub(crate) trait HintPath {
+    /// Passes on what the client's hint lacks of a layer, from the server to the client. Says whether that was anything.
+    fn pass(
         &mut self,
         node: NodeId,
         channel: &mut Channel,
         progress: &mut dyn Progress,
     ) -> Result<bool, EngineError>;
 
-    /// Prepares the layer for this query. Nothing passes.
-    fn prepare(&mut self, node: NodeId, layer: &Layer) -> Result<Self::Prepared, EngineError>;
-
-    /// The client's share of the layer's output, where this role is the client and knows it before the input.
-    fn output(_prepared: &Self::Prepared) -> Option<&[u64]> {
-        None
-    }
+    /// All of a layer's hint, at the client; nothing at the server.
+    fn of(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError>;
 }
 
-/// A party's share of a linear layer's output, which may be made as it is wanted: then what follows the layer begins before
-/// all of it is there. When it is made concerns this party alone; no message depends on it.
-pub(crate) trait Output {
-    /// What is made: the first values.
-    fn made(&self) -> &[u64];
-
-    /// Makes at least the first `values` values (all, if there are not so many).
-    fn make(&mut self, values: usize);
-
-    /// Makes the rest.
-    fn finish(self) -> Vec<u64>;
+/// One role's parties in a session: one for each backend of the plan, in the plan's order.
+pub(crate) struct Backends {
+    parties: Vec<Box<dyn LinearParty>>,
+    /// By node: whose it is.
+    of_node: Vec<Option<usize>>,
 }
 
-/// Made at once.
-impl Output for Vec<u64> {
-    fn made(&self) -> &[u64] {
-        self
+impl Backends {
+    /// Makes a party of each backend.
+    pub fn new(plan: &Plan, party: impl FnMut(&std::sync::Arc<dyn Layers>) -> Box<dyn LinearParty>) -> Self {
+        let of_node =
+            (0..plan.steps.len()).map(|id| plan.backends.iter().position(|b| b.layer(id).is_some()));
+        Self { parties: plan.backends.iter().map(party).collect(), of_node: of_node.collect() }
     }
 
-    fn make(&mut self, _values: usize) {}
-
-    fn finish(self) -> Vec<u64> {
-        self
-    }
-}
-
-/// A linear layer's online part, as one role does it.
-pub(crate) trait Linear {
-    /// What that role prepared.
-    type Prepared;
-    /// What that role makes.
-    type Output: Output;
-
-    /// Passes what can be passed already of node `node`'s input, of which this party's share begins with `x`. That may be
-    /// nothing.
-    fn pass(
-        &mut self,
-        _node: NodeId,
-        _layer: &Layer,
-        _prepared: &mut Self::Prepared,
-        _channel: &mut Channel,
-        _x: &[u64],
-    ) -> Result<(), EngineError> {
-        Ok(())
+    /// Once per session: keys.
+    pub fn setup(&mut self, channel: &mut Channel) -> Result<(), EngineError> {
+        self.parties.iter_mut().try_for_each(|party| Ok(party.setup(channel)?))
     }
 
-    /// Passes the rest, and makes this party's share of the output of node `node` from its share of the input, or begins to.
-    fn run(
+    /// Once per query: fresh secrets.
+    pub fn begin_query(&mut self, channel: &mut Channel) -> Result<(), EngineError> {
+        self.parties.iter_mut().try_for_each(|party| Ok(party.begin_query(channel)?))
+    }
+
+    fn prepare(
         &mut self,
         node: NodeId,
-        layer: &Layer,
-        prepared: Self::Prepared,
+        hint: &[u8],
         channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<Self::Output, EngineError>;
+    ) -> Result<Box<dyn Online>, EngineError> {
+        let party = self.of_node[node].expect("a linear layer has a backend");
+        Ok(self.parties[party].prepare(node, hint, channel)?)
+    }
 }
 
 /// What was prepared for one node.
-pub(crate) struct PreparedStep<L> {
-    op: PreparedOp<L>,
+pub(crate) struct PreparedStep {
+    op: PreparedOp,
     truncation: Option<Truncate>,
     extension: Option<Extend>,
 }
 
-enum PreparedOp<L> {
+enum PreparedOp {
     /// Input, sums, moves.
     Local,
-    Linear(L),
+    Linear(Box<dyn Online>),
     Nonlinear(Vec<Block>),
 }
 
@@ -129,7 +101,7 @@ pub(crate) enum PreparedResult {
 }
 
 /// What was prepared for a whole plan.
-pub(crate) type PreparedPlan<L> = (Vec<PreparedStep<L>>, PreparedResult);
+pub(crate) type PreparedPlan = (Vec<PreparedStep>, PreparedResult);
 
 /// Time by node: wall, and waiting for the peer.
 pub(crate) struct Clock {
@@ -143,6 +115,8 @@ pub(crate) struct Clock {
     pub pieces: Vec<(Phase, NodeId, Spent)>,
     /// Correlated OTs by node, both directions.
     pub cots: Vec<u64>,
+    /// When all of the first linear layer's input had been passed.
+    pub first_input: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,6 +142,7 @@ impl Clock {
             online: vec![Spent::default(); nodes],
             pieces: Vec::new(),
             cots: vec![0; nodes],
+            first_input: None,
         }
     }
 
@@ -246,15 +221,17 @@ fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -
 impl Program<'_> {
     /// Prepares every node and the result. What the client lacks of a linear layer's hint travels when its turn comes, so that
     /// the link carries the hint while both parties work on what comes between.
-    pub fn prepare<B: Prepare>(
+    #[allow(clippy::too_many_arguments)]
+    pub fn prepare(
         &self,
         channel: &mut Channel,
         party: &mut Party<Cots>,
         reveal: Reveal,
         clock: &mut Clock,
         progress: &mut dyn Progress,
-        backend: &mut B,
-    ) -> Result<PreparedPlan<B::Prepared>, EngineError> {
+        backends: &mut Backends,
+        hints: &mut dyn HintPath,
+    ) -> Result<PreparedPlan, EngineError> {
         if party.role() == Role::Client {
             // In preparation the client sends nothing but what belongs to its COTs.
             party.promise(self.plan.nonlinear_cost().cots_from_client);
@@ -265,7 +242,7 @@ impl Program<'_> {
             if step.layer.is_some() {
                 channel.enter(Phase::Client, &label(id, &node.name));
                 let (start, waited) = (Instant::now(), channel.waited());
-                let passed = backend.hint(id, channel, progress);
+                let passed = hints.pass(id, channel, progress);
                 if passed.map_err(|e| e.in_layer(&node.name, "hint"))? {
                     clock.add(Phase::Client, id, start, channel.waited() - waited);
                 }
@@ -273,9 +250,9 @@ impl Program<'_> {
             channel.enter(Phase::Preprocessing, &label(id, &node.name));
             let (start, waited) = (Instant::now(), channel.waited());
             let before = party.used();
-            let mut prepare = || -> Result<PreparedStep<B::Prepared>, EngineError> {
+            let mut prepare = || -> Result<PreparedStep, EngineError> {
                 let op = match (&step.layer, &step.nonlinear) {
-                    (Some(layer), _) => PreparedOp::Linear(backend.prepare(id, layer)?),
+                    (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.of(id)?, channel)?),
                     (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
                     (None, None) => PreparedOp::Local,
                 };
@@ -306,7 +283,7 @@ impl Program<'_> {
             }
         };
         // All that the client promised has been drawn: it may send something else.
-        self.correct::<B>(channel, party.role(), &mut steps, clock)?;
+        self.correct(channel, party.role(), &mut steps, clock)?;
         // The peer needs the last of it now; the input may be long in coming.
         channel.flush()?;
         Ok((steps, result))
@@ -314,11 +291,11 @@ impl Program<'_> {
 
     /// What the client can send of nonlinear layers before the input is known, where it knows its share of their operand (the
     /// plan's `early`).
-    fn correct<B: Prepare>(
+    fn correct(
         &self,
         channel: &mut Channel,
         role: Role,
-        steps: &mut [PreparedStep<B::Prepared>],
+        steps: &mut [PreparedStep],
         clock: &mut Clock,
     ) -> Result<(), EngineError> {
         for (id, node) in self.network.nodes.iter().enumerate().filter(|&(id, _)| self.plan.steps[id].early) {
@@ -326,7 +303,7 @@ impl Program<'_> {
             let (start, waited) = (Instant::now(), channel.waited());
             let (before, from_here) = steps.split_at_mut(id);
             let output = |of: NodeId| match &before[of].op {
-                PreparedOp::Linear(linear) => B::output(linear).expect("the client knows it"),
+                PreparedOp::Linear(linear) => linear.early_output().expect("the client knows it"),
                 _ => unreachable!("the plan asks for shares of linear layers only"),
             };
             let operand = node.inputs[0];
@@ -361,12 +338,11 @@ impl Program<'_> {
     /// A linear layer's output may still be in the making when the wave behind it begins ([`Output`]), and so may a sum of such:
     /// a block's first step has made what it takes in, and leaves before the rest is made. Whatever else reads a value has all
     /// of it made before.
-    pub fn run<B: Linear>(
+    pub fn run(
         &self,
         channel: &mut Channel,
-        steps: Vec<PreparedStep<B::Prepared>>,
+        steps: Vec<PreparedStep>,
         input: Vec<u64>,
-        backend: &mut B,
         onlookers: Onlookers<'_>,
     ) -> Result<Vec<u64>, EngineError> {
         let nodes = &self.network.nodes;
@@ -377,7 +353,6 @@ impl Program<'_> {
         let mut walk = Walk {
             program: self,
             channel,
-            backend,
             onlookers,
             steps: steps.into_iter().map(Some).collect(),
             uses: consumers.iter().map(Vec::len).collect(),
@@ -404,30 +379,30 @@ impl Program<'_> {
 }
 
 /// This party's share of a node's value.
-enum Value<O> {
+enum Value {
     Whole(Vec<u64>),
     /// Of a linear layer, in the making.
-    Making(O),
+    Making(Box<dyn Output>),
     /// The first elements of a sum of which some operand is in the making.
     Sum(Vec<u64>),
 }
 
-impl<O: Output> Value<O> {
+impl Value {
     /// The elements that are there.
     fn made(&self) -> &[u64] {
         match self {
             Self::Whole(made) | Self::Sum(made) => made,
-            Self::Making(output) => output.made(),
+            Self::Making(output) => output.values(),
         }
     }
 }
 
 /// A nonlinear layer, or what follows a layer, in a wave.
-struct Job<O> {
+struct Job {
     node: NodeId,
     blocks: Vec<Block>,
     /// What it works on; if none, the value of the node's input.
-    operand: Option<Value<O>>,
+    operand: Option<Value>,
     /// The outputs of the blocks that are through, from the first on.
     made: Vec<u64>,
     truncation: Option<Truncate>,
@@ -435,24 +410,23 @@ struct Job<O> {
 }
 
 /// One role's run.
-struct Walk<'a, 'o, B: Linear> {
+struct Walk<'a, 'o> {
     program: &'a Program<'a>,
     channel: &'a mut Channel,
-    backend: &'a mut B,
     onlookers: Onlookers<'o>,
     /// Until they begin.
-    steps: Vec<Option<PreparedStep<B::Prepared>>>,
+    steps: Vec<Option<PreparedStep>>,
     /// From when their making begins until their last consumer has read them: that is when it begins, or when it is through if it
     /// reads them in pieces.
-    values: Vec<Option<Value<B::Output>>>,
+    values: Vec<Option<Value>>,
     /// Consumers that have not read all of it.
     uses: Vec<usize>,
     consumers: Vec<Vec<NodeId>>,
     input: Option<Vec<u64>>,
-    wave: Vec<Job<B::Output>>,
+    wave: Vec<Job>,
 }
 
-impl<B: Linear> Walk<'_, '_, B> {
+impl Walk<'_, '_> {
     /// Does `work` on a node's account.
     fn on<T>(
         &mut self,
@@ -504,15 +478,17 @@ impl<B: Linear> Walk<'_, '_, B> {
     }
 
     /// A linear layer or a local operation, on inputs that are whole.
-    fn compute(&mut self, id: NodeId, op: PreparedOp<B::Prepared>) -> Result<Value<B::Output>, EngineError> {
+    fn compute(&mut self, id: NodeId, op: PreparedOp) -> Result<Value, EngineError> {
         let Program { network, plan } = *self.program;
         match op {
-            PreparedOp::Linear(linear) => {
+            PreparedOp::Linear(mut linear) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
-                let x = reduce(self.input(id, 0), layer.input_bits());
-                let output = self.backend.run(id, layer, linear, self.channel, &x)?;
-                let all = output.made().len() == plan.steps[id].values;
-                Ok(if all { Value::Whole(output.finish()) } else { Value::Making(output) })
+                let x = reduce(self.input(id, 0), layer.input().bits);
+                linear.feed_all(self.channel, &x)?;
+                self.onlookers.clock.first_input.get_or_insert_with(Instant::now);
+                let output = linear.finish(self.channel, &x)?;
+                let all = output.values().len() == plan.steps[id].values;
+                Ok(if all { Value::Whole(output.into_values()) } else { Value::Making(output) })
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
@@ -526,7 +502,7 @@ impl<B: Linear> Walk<'_, '_, B> {
     }
 
     /// Makes at least the first `count` elements of `value`, which is that of `node`, or what the operation that follows it takes.
-    fn make(&mut self, node: NodeId, value: &mut Value<B::Output>, count: usize) -> Result<(), EngineError> {
+    fn make(&mut self, node: NodeId, value: &mut Value, count: usize) -> Result<(), EngineError> {
         if value.made().len() >= count {
             return Ok(());
         }
@@ -558,11 +534,11 @@ impl<B: Linear> Walk<'_, '_, B> {
     }
 
     /// Makes the rest of `value`, which is that of `node`, or what the operation that follows it takes.
-    fn whole(&mut self, node: NodeId, mut value: Value<B::Output>) -> Result<Vec<u64>, EngineError> {
+    fn whole(&mut self, node: NodeId, mut value: Value) -> Result<Vec<u64>, EngineError> {
         self.make(node, &mut value, self.program.plan.steps[node].values)?;
         Ok(match value {
             Value::Whole(made) => made,
-            Value::Making(output) => output.finish(),
+            Value::Making(output) => output.into_values(),
             Value::Sum(made) => {
                 self.program.network.nodes[node].inputs.iter().try_for_each(|&i| self.complete(i))?;
                 self.release(node);
@@ -585,7 +561,7 @@ impl<B: Linear> Walk<'_, '_, B> {
     fn follow(
         &mut self,
         node: NodeId,
-        made: Value<B::Output>,
+        made: Value,
         truncation: Option<Truncate>,
         extension: Option<Extend>,
     ) -> Result<(), EngineError> {
@@ -625,7 +601,7 @@ impl<B: Linear> Walk<'_, '_, B> {
     }
 
     /// Makes at least the first `count` elements of what a job works on.
-    fn make_operand(&mut self, job: &mut Job<B::Output>, count: usize) -> Result<(), EngineError> {
+    fn make_operand(&mut self, job: &mut Job, count: usize) -> Result<(), EngineError> {
         if let Some(operand) = &mut job.operand {
             return self.make(job.node, operand, count);
         }
@@ -687,10 +663,12 @@ impl<B: Linear> Walk<'_, '_, B> {
     fn pass(&mut self, node: NodeId, made: &[u64]) -> Result<(), EngineError> {
         for i in 0..self.consumers[node].len() {
             let id = self.consumers[node][i];
-            let Some(layer) = self.program.plan.steps[id].layer.as_ref() else { continue };
+            if self.program.plan.steps[id].layer.is_none() {
+                continue;
+            }
             let mut step = self.steps[id].take();
             if let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut step {
-                self.on(id, |walk| walk.backend.pass(id, layer, linear, walk.channel, made))?;
+                self.on(id, |walk| Ok(linear.feed(walk.channel, made)?))?;
             }
             self.steps[id] = step;
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jaguar_graph::network::{Network, Op};
+use jaguar_plan::Plan;
 use jaguar_plan::predict::{Session, Site, Total, predict};
-use jaguar_plan::{Layer, Plan};
 use jaguar_wire::{Phase, Stats, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +143,7 @@ impl Report {
         };
         let wall = |spent: &[Spent]| spent.iter().map(|s| s.wall.as_secs_f64()).sum();
         let mut report = Self {
-            protocol: plan.choices.protocol.to_string(),
+            protocol: plan.choices.names(network),
             rows: Vec::new(),
             model: sum(Phase::Model),
             client: sum(Phase::Client),
@@ -170,8 +170,8 @@ impl Report {
             let row = Row {
                 name: node.name.clone(),
                 operation: describe(&node.op),
-                ciphertexts: step.layer.as_ref().map_or(0, Layer::ciphertexts),
-                responses: step.layer.as_ref().map_or(0, Layer::responses),
+                ciphertexts: step.layer.as_ref().map_or(0, |l| l.geometry().ciphertexts),
+                responses: step.layer.as_ref().map_or(0, |l| l.geometry().responses),
                 cots: clock.cots[id],
                 hint: cost(Phase::Client, &clock.hint, &server.hint),
                 preprocessing: cost(Phase::Preprocessing, &clock.preparing, &server.preparing),

@@ -1,26 +1,23 @@
 //! The server: it holds a model, and answers queries.
 
 use std::iter::{Peekable, Skip};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use std::vec::IntoIter;
 
 use jaguar_graph::network::{Network, NodeId};
-use jaguar_linear::jaguar::{ServerLayer, ServerOutput, ServerPrepared, Upload};
+use jaguar_linear::backend::{Layers, Model};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, Layer, PROTOCOL_VERSION, Plan, Protocol, Step};
-use jaguar_ring::prg::{Prg, os_random};
-use jaguar_ring::product::WideNtt;
-use jaguar_rlwe::{PublicSeed, Ring, ZeroKey};
+use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
 use jaguar_wire::{Channel, Phase, Traffic};
 use zeroize::Zeroizing;
 
 use crate::EngineError;
 use crate::bundle::{Bundle, ModelId};
-use crate::cheetah;
 use crate::hint::{Block, blocks};
 use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_PROBE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Clock, Linear, Onlookers, Output, Prepare, PreparedResult, Program, Watch, work};
+use crate::program::{Backends, Clock, HintPath, Onlookers, PreparedResult, Program, Watch, work};
 use crate::report::{NoProgress, Progress, peak_kib};
 use crate::timeline::ServerTimes;
 
@@ -28,23 +25,9 @@ use crate::timeline::ServerTimes;
 pub struct Service {
     bundle: Bundle,
     plan: Plan,
-    weights: Weights,
+    /// By backend, in the plan's order.
+    models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
-}
-
-/// The weights, as the protocol wants them.
-enum Weights {
-    Jaguar(Box<Jaguar>),
-    /// By node.
-    Cheetah(Vec<Option<jaguar_linear::cheetah::ServerLayer>>),
-}
-
-struct Jaguar {
-    /// By node.
-    layers: Vec<Option<ServerLayer>>,
-    ring: Ring,
-    public: PublicSeed,
-    p1: WideNtt,
 }
 
 /// What one query cost the server.
@@ -59,8 +42,8 @@ pub struct Served {
 }
 
 impl Service {
-    /// Plans the bundle's network as `choices` say and packs its weights. (Under Cheetah's protocol they are transformed,
-    /// which takes memory: up to 4 GiB; the weights of what layers do not fit are transformed in every query.)
+    /// Plans the bundle's network as `choices` say and hands its weights to the backends. (Some transform them, which takes
+    /// memory: up to 4 GiB; the weights of what layers do not fit are transformed in every query.)
     ///
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
@@ -74,37 +57,27 @@ impl Service {
                  values), and the comparison takes {WIDEST}"
             )));
         }
-        let weights = match plan.choices.protocol {
-            Protocol::Jaguar => {
-                let layers = plan.steps.iter().zip(&bundle.model.weights);
-                let pack = |(step, weights): (&Step, &Option<_>)| {
-                    let (layer, weights) = (step.layer.as_ref()?.jaguar()?, weights.as_ref()?);
-                    Some(ServerLayer::new(layer.clone(), weights, network.weight_bits))
-                };
-                let layers = layers.map(pack).collect();
-                let ring = Ring::new(plan.params);
-                let public = PublicSeed(bundle.id().0);
-                let p1 = ring.prepare_wide(&public.p1(&plan.params));
-                Weights::Jaguar(Box::new(Jaguar { layers, ring, public, p1 }))
-            }
-            Protocol::Cheetah => {
-                Weights::Cheetah(cheetah::transform(&plan, &bundle.model, cheetah::WEIGHT_MEMORY))
-            }
-        };
-        Ok(Self { bundle, plan, weights, reveal })
+        let (public, weights) = (bundle.id().0, &bundle.model.weights);
+        let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
+        let models = plan.backends.iter().map(model).collect();
+        Ok(Self { bundle, plan, models, reveal })
     }
 
-    /// Computes the a half of every layer now, also while clients are served; else each is computed when the first client
-    /// without a hint needs it. (Under Cheetah's protocol there is nothing to do.)
+    /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
     pub fn prepare_model(&self, progress: &mut dyn Progress) {
-        let Weights::Jaguar(jaguar) = &self.weights else { return };
-        let total = jaguar.layers.len();
-        for (i, layer) in jaguar.layers.iter().enumerate() {
-            progress.step(Phase::Model, i, total, &self.network().nodes[i].name);
-            if let Some(layer) = layer {
-                layer.prepare_model(&jaguar.public);
+        let total = self.plan.steps.len();
+        for node in 0..total {
+            progress.step(Phase::Model, node, total, &self.network().nodes[node].name);
+            if let Some(model) = self.model_of(node) {
+                model.prepare(node);
             }
         }
+    }
+
+    /// Whose layer a node is.
+    fn model_of(&self, node: NodeId) -> Option<&Arc<dyn Model>> {
+        let of = self.plan.backends.iter().position(|layers| layers.layer(node).is_some());
+        of.map(|backend| &self.models[backend])
     }
 
     /// The network's public part.
@@ -174,17 +147,15 @@ impl Service {
             ));
         }
 
-        // 2. Client: Cheetah's key; base OTs. The first query sends what the client's copy of Jaguar's hint lacks.
-        let mut backend = match &self.weights {
-            Weights::Jaguar(jaguar) => Backend::Jaguar(HintStream {
-                jaguar,
-                key: self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest()),
-                missing: blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable(),
-            }),
-            Weights::Cheetah(layers) => {
-                Backend::Cheetah(Box::new(cheetah::Server::new(layers, &self.plan, channel)?))
-            }
-        };
+        // 2. Client: the backends' keys; base OTs. The first query sends what the client's copy of the hint lacks.
+        let key = self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest());
+        let mut models = self.models.iter();
+        let mut backends = Backends::new(&self.plan, |_| {
+            Arc::clone(models.next().expect("a model for each backend")).party(&key)
+        });
+        backends.setup(channel)?;
+        let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
+        let mut hints = HintStream { service: self, key, missing };
         channel.enter(Phase::Client, "base OTs");
         let mut party = Party::new(Role::Server, Cots::setup(channel, Role::Server)?);
 
@@ -196,10 +167,10 @@ impl Service {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
                     channel.enter(Phase::Client, "hint");
-                    let Backend::Jaguar(hint) = &mut backend else {
-                        return Err(EngineError::PeerMisbehaved("Cheetah's protocol has no hint".into()));
-                    };
-                    hint.send_through(usize::MAX, channel)?;
+                    if self.plan.hint_bytes() == 0 {
+                        return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
+                    }
+                    hints.send_through(usize::MAX, channel)?;
                 }
                 Request::Probe { up, down } => {
                     channel.enter(Phase::Model, "probe");
@@ -214,7 +185,8 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
-                    self.query(channel, &mut party, &mut backend, timeline, observe, watch)?;
+                    let mut material = (&mut backends, &mut hints);
+                    self.query(channel, &mut party, &mut material, timeline, observe, watch)?;
                 }
             }
         }
@@ -224,7 +196,7 @@ impl Service {
         &self,
         channel: &mut Channel,
         party: &mut Party<Cots>,
-        backend: &mut Backend<'_>,
+        (backends, hints): &mut (&mut Backends, &mut HintStream<'_>),
         timeline: bool,
         observe: &mut dyn FnMut(&Served),
         watch: Watch<'_>,
@@ -242,34 +214,14 @@ impl Service {
         // The client's input is all its own: the server's share of it is zero.
         let input = vec![0; network.nodes[0].shape.iter().product()];
 
-        // 1. Before the input. 2. Online.
-        let (preparing, start, output, result) = match backend {
-            Backend::Jaguar(hint) => {
-                let (layers, ring) = (&hint.jaguar.layers, &hint.jaguar.ring);
-                let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
-                let p0 = ZeroKey::new(ring, &p0, &mut Prg::from_os());
-                let mask_seed = os_random();
-                channel.send(&mask_seed)?;
-                let mut linear = ServerPreparing { hint, p0: &p0, mask_seed: &mask_seed };
-                let (steps, result) =
-                    program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, &mut linear)?;
-                let preparing = clock.elapsed();
-                let mut linear = ServerLinear { layers, first: None };
-                let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-                let output = program.run(channel, steps, input, &mut linear, onlookers)?;
-                (preparing, linear.first, output, result)
-            }
-            Backend::Cheetah(linear) => {
-                let linear = &mut **linear;
-                linear.first = None;
-                let (steps, result) =
-                    program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, linear)?;
-                let preparing = clock.elapsed();
-                let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-                let output = program.run(channel, steps, input, linear, onlookers)?;
-                (preparing, linear.first, output, result)
-            }
-        };
+        // 1. Offline.
+        backends.begin_query(channel)?;
+        let (steps, result) =
+            program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, backends, *hints)?;
+        let preparing = clock.elapsed();
+        // 2. Online.
+        let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
+        let output = program.run(channel, steps, input, onlookers)?;
         channel.enter(Phase::Online, "result");
         match result {
             PreparedResult::Logits => {
@@ -290,22 +242,16 @@ impl Service {
         channel.flush()?;
         observe(&Served {
             preparing,
-            online: start.map_or(Duration::ZERO, |s| s.elapsed()),
+            online: clock.first_input.map_or(Duration::ZERO, |s| s.elapsed()),
             traffic: channel.total(),
         });
         Ok(())
     }
 }
 
-/// What serves one session's linear layers.
-enum Backend<'a> {
-    Jaguar(HintStream<'a>),
-    Cheetah(Box<cheetah::Server<'a>>),
-}
-
 /// What one client's copy of the hint lacks, to be sent in order, each block once.
 struct HintStream<'a> {
-    jaguar: &'a Jaguar,
+    service: &'a Service,
     key: Zeroizing<[u8; 32]>,
     missing: Peekable<Skip<IntoIter<Block>>>,
 }
@@ -313,11 +259,10 @@ struct HintStream<'a> {
 impl HintStream<'_> {
     /// Computes and sends what is missing of the nodes up to `node`, without waiting for anything. Says whether there was any.
     fn send_through(&mut self, node: NodeId, channel: &mut Channel) -> Result<bool, EngineError> {
-        let Jaguar { layers, ring, public, p1 } = self.jaguar;
         let mut any = false;
         while let Some(block) = self.missing.next_if(|b| b.node <= node) {
-            let layer = layers[block.node].as_ref().expect("blocks are of linear layers");
-            let bytes = layer.hint(ring, public, p1, &self.key, block.responses);
+            let model = self.service.model_of(block.node).expect("blocks are of linear layers");
+            let bytes = model.hint(block.node, block.responses, &self.key);
             let hash = blake3::hash(&bytes);
             channel.send_ahead(&bytes)?;
             channel.send_ahead(hash.as_bytes())?;
@@ -329,80 +274,17 @@ impl HintStream<'_> {
     }
 }
 
-struct ServerPreparing<'a, 'b> {
-    hint: &'a mut HintStream<'b>,
-    p0: &'a ZeroKey,
-    mask_seed: &'a [u8; 32],
-}
-
-impl Prepare for ServerPreparing<'_, '_> {
-    type Prepared = (ServerPrepared, Upload);
-
-    fn hint(
+impl HintPath for HintStream<'_> {
+    fn pass(
         &mut self,
         node: NodeId,
         channel: &mut Channel,
         _: &mut dyn Progress,
     ) -> Result<bool, EngineError> {
-        self.hint.send_through(node, channel)
+        self.send_through(node, channel)
     }
 
-    fn prepare(&mut self, node: NodeId, _: &Layer) -> Result<Self::Prepared, EngineError> {
-        let Jaguar { layers, ring, .. } = self.hint.jaguar;
-        let server = layers[node].as_ref().expect("the plan's layers have weights");
-        Ok((server.prepare(ring, &self.hint.key, self.p0, self.mask_seed), Upload::default()))
-    }
-}
-
-struct ServerLinear<'a> {
-    /// By node.
-    layers: &'a [Option<ServerLayer>],
-    /// When the first input arrived.
-    first: Option<Instant>,
-}
-
-impl Output for ServerOutput<'_> {
-    fn made(&self) -> &[u64] {
-        self.made()
-    }
-
-    fn make(&mut self, values: usize) {
-        self.make(values);
-    }
-
-    fn finish(self) -> Vec<u64> {
-        self.finish()
-    }
-}
-
-impl<'a> Linear for ServerLinear<'a> {
-    type Prepared = (ServerPrepared, Upload);
-    type Output = ServerOutput<'a>;
-
-    fn pass(
-        &mut self,
-        node: NodeId,
-        _: &Layer,
-        (_, upload): &mut Self::Prepared,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<(), EngineError> {
-        let server = self.layers[node].as_ref().expect("the plan's layers have weights");
-        // It follows the client's last message of a block, which was waited for already.
-        Ok(channel.alongside(|channel| server.receive_ready(upload, channel, x.len()))?)
-    }
-
-    fn run(
-        &mut self,
-        node: NodeId,
-        _: &Layer,
-        (prepared, mut upload): Self::Prepared,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<ServerOutput<'a>, EngineError> {
-        let server = self.layers[node].as_ref().expect("the plan's layers have weights");
-        server.receive_ready(&mut upload, channel, x.len())?;
-        self.first.get_or_insert_with(Instant::now);
-        Ok(server.begin(prepared, upload, x))
+    fn of(&mut self, _: NodeId) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
     }
 }

@@ -12,7 +12,7 @@ use jaguar_graph::network::{
     Window,
 };
 use jaguar_linear::layout::Packing;
-use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan, Protocol};
+use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
@@ -147,7 +147,7 @@ impl Builder {
 
 /// What a plan follows by default.
 fn standard(bundle: &Bundle) -> Choices {
-    Choices::standard(&bundle.model.network, Protocol::Jaguar)
+    Choices::standard(&bundle.model.network, BackendId::JAGUAR)
 }
 
 fn service(bundle: Bundle) -> Service {
@@ -228,7 +228,7 @@ fn signs_of_reduced_precision_agree_with_their_shares() {
     };
     let cache = Scratch::new("verify-reduced");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
-    for protocol in [Protocol::Jaguar, Protocol::Cheetah] {
+    for protocol in [BackendId::JAGUAR, BackendId::CHEETAH] {
         let run = |bundle: Bundle| {
             let choices = Choices::standard(&bundle.model.network, protocol);
             verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap()
@@ -316,7 +316,7 @@ fn what_is_reused_and_what_is_not() {
                     assert_eq!(bytes, (step.cost.up, step.cost.down), "{}", row.name);
                 }
                 if let (Some(layer), false) = (&step.layer, step.extension.is_some()) {
-                    assert_eq!(row.online.bytes_up, layer.upload_bytes() as u64, "{}", row.name);
+                    assert_eq!(row.online.bytes_up, layer.traffic().online.0 as u64, "{}", row.name);
                     assert_eq!((row.online.bytes_down, row.online.rounds), (0, 0), "{}", row.name);
                 }
             }
@@ -675,7 +675,7 @@ fn local_failures_stay_local() {
 }
 
 /// What a client says to a server that offers this network.
-fn greet(b: Builder, protocol: Protocol) -> Result<(), EngineError> {
+fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     let (client_end, mut server_end) = memory_pair();
     let network = b.network;
     network.validate().unwrap();
@@ -694,7 +694,7 @@ fn greet(b: Builder, protocol: Protocol) -> Result<(), EngineError> {
 /// Networks that are sound but would cost their reader minutes or gigabytes, in a few hundred bytes.
 #[test]
 fn small_descriptions_of_endless_work_are_refused_at_once() {
-    let greet = |b: Builder| greet(b, Protocol::Jaguar);
+    let greet = |b: Builder| greet(b, BackendId::JAGUAR);
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
@@ -832,9 +832,9 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
 fn no_fault_makes_a_party_panic_or_wait() {
     let x = input(6, 3 * 17 * 15);
     for (protocol, reveal) in [
-        (Protocol::Jaguar, Reveal::Logits),
-        (Protocol::Jaguar, Reveal::Label),
-        (Protocol::Cheetah, Reveal::Logits),
+        (BackendId::JAGUAR, Reveal::Logits),
+        (BackendId::JAGUAR, Reveal::Label),
+        (BackendId::CHEETAH, Reveal::Logits),
     ] {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, protocol);

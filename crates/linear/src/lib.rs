@@ -2,16 +2,20 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`backend`] | what a backend is: the traits that plans and sessions know |
+//! | [`registry`] | which backends there are |
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
 //! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
+pub mod backend;
 pub mod cheetah;
 pub mod inputs;
 pub mod jaguar;
 pub mod layout;
 pub mod published_insecure;
+pub mod registry;
 
 /// Cuts `values` into pieces of the given lengths.
 pub(crate) fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {

@@ -1,37 +1,19 @@
 //! What a planner is free to choose, and both parties then follow.
 
-use jaguar_graph::network::Network;
+use jaguar_graph::network::{Network, Op};
 use jaguar_linear::layout::Packing;
+use jaguar_linear::registry::BackendId;
 use jaguar_rlwe::Parameters;
 use serde::{Deserialize, Serialize};
 
-use crate::PlanError;
-
-/// Which protocol does the linear layers, and so which shares the others work on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Protocol {
-    /// Phase sharing over a power-of-two ring; nonlinear layers at the activations' width.
-    #[default]
-    Jaguar,
-    /// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width, interactive truncation.
-    Cheetah,
-}
-
-impl std::fmt::Display for Protocol {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Jaguar => "jaguar",
-            Self::Cheetah => "cheetah",
-        })
-    }
-}
+use crate::{Plan, PlanError};
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
 /// [`Choices::check`] accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choices {
-    /// The protocol.
-    pub protocol: Protocol,
+    /// By node: which backend runs it, if it is linear.
+    pub backends: Vec<BackendId>,
     /// N of the linear layers' ring.
     pub ring_dim: u32,
     /// k, where q = 2^k.
@@ -47,14 +29,35 @@ pub const DIGIT: u32 = 4;
 
 impl Choices {
     /// What a plan follows when nobody has measured anything: the default ring, the fewest rounds.
-    pub fn standard(network: &Network, protocol: Protocol) -> Self {
+    pub fn standard(network: &Network, backend: BackendId) -> Self {
         let params = Parameters::DEFAULT;
         Self {
-            protocol,
+            backends: vec![backend; network.nodes.len()],
             ring_dim: params.ring_dim() as u32,
             modulus_bits: params.modulus_bits(),
             packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
+        }
+    }
+
+    /// As [`standard`](Self::standard); each linear layer has the first of the `allowed` backends that can run it.
+    ///
+    /// # Errors
+    /// When none is allowed, or none can run some layer: what the last one says.
+    pub fn among(network: &Network, allowed: &[BackendId]) -> Result<Self, PlanError> {
+        let first = *allowed.first().ok_or_else(|| PlanError::Choices("no backend is allowed".into()))?;
+        let mut choices = Self::standard(network, first);
+        loop {
+            match Plan::new(network, choices.clone()) {
+                Ok(_) => return Ok(choices),
+                Err(error) => {
+                    let PlanError::Layer { node, .. } = &error else { return Err(error) };
+                    let node = *node;
+                    let tried = allowed.iter().position(|&b| b == choices.backends[node]);
+                    let next = tried.and_then(|at| allowed.get(at + 1)).ok_or(error)?;
+                    choices.backends[node] = *next;
+                }
+            }
         }
     }
 
@@ -64,7 +67,11 @@ impl Choices {
     /// When the parameter set is not on record as secure, or a choice is out of range or for another network.
     pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
         let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
-        for (what, count) in [("digits", self.digits.len()), ("packings", self.packings.len())] {
+        for (what, count) in [
+            ("digits", self.digits.len()),
+            ("packings", self.packings.len()),
+            ("backends", self.backends.len()),
+        ] {
             if count != network.nodes.len() {
                 return Err(PlanError::Choices(format!(
                     "{what} for {count} nodes of a network of {}",
@@ -77,6 +84,17 @@ impl Choices {
                 "comparisons in digits of {digit} bits (1 to 4 are possible)"
             )));
         }
+        if let Some(backend) = self.backends.iter().find(|b| !b.backend().is_secure()) {
+            return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
+        }
         Ok(params)
+    }
+
+    /// The names of the backends that run linear layers of `network`, each once.
+    pub fn names(&self, network: &Network) -> String {
+        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| matches!(n.op, Op::Linear(_)));
+        let used: Vec<BackendId> = linear.map(|(_, &backend)| backend).collect();
+        let names = BackendId::all().filter(|b| used.contains(b)).map(BackendId::name);
+        names.collect::<Vec<_>>().join("+")
     }
 }

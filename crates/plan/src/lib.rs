@@ -4,37 +4,29 @@
 //! A plan follows from the public network and the planner's [`Choices`] alone; both parties make it for themselves and compare
 //! their [`Plan::digest`]s before anything secret is sent.
 //!
-//! # Rings
-//!
-//! A linear layer with shift f takes shares mod 2^(n+f) and makes shares mod 2^n; nonlinear layers take shares mod 2^n, and ReLU can
-//! make any larger ring at little cost. So the plan walks backwards and asks what ring each value is needed in. A value
-//! is made in the largest ring that a consumer asks for; the others take its shares modulo their own. Where the maker can
-//! only make 2^n (a linear layer, a max-pool) and a consumer asks for more, an extension follows.
-//!
-//! This holds for Jaguar's protocol; under Cheetah's every value has the same ring (`cheetah.rs`).
+//! Every linear layer has a backend of its own (`jaguar_linear::backend`). In which domains shares live between them, and what
+//! converts them, is in `domains.rs`.
 
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
-use jaguar_linear::layout::Layout;
-use jaguar_linear::{cheetah as cheetah_layer, jaguar as jaguar_layer};
+use jaguar_linear::backend::{LayerError, Layers, Planned};
+pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
-    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PoolParams, PoolShape, Pooling, Range, Relu6Params,
+    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PoolParams, PoolShape, Pooling, Relu6Params,
     ReluParams, TruncateParams,
 };
 use jaguar_rlwe::{ParameterError, Parameters};
 
-mod cheetah;
 mod choices;
-mod layer;
+mod domains;
 pub mod machine;
 pub mod planner;
 pub mod predict;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{Choices, DIGIT, Protocol};
-pub use layer::Layer;
+pub use choices::{Choices, DIGIT};
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]
@@ -46,25 +38,19 @@ pub enum PlanError {
     /// A choice that cannot be followed.
     #[error("a choice that cannot be followed: {0}")]
     Choices(String),
-    /// A linear layer does not fit.
+    /// A linear layer does not fit its backend.
     #[error("layer '{name}': {source}")]
     Layer {
-        /// The node's name.
+        /// The node.
+        node: NodeId,
+        /// Its name.
         name: String,
         /// Why.
-        source: jaguar_layer::LayerError,
-    },
-    /// A linear layer does not fit Cheetah's ring.
-    #[error("layer '{name}': {source}")]
-    CheetahLayer {
-        /// The node's name.
-        name: String,
-        /// Why.
-        source: cheetah_layer::LayerError,
+        source: LayerError,
     },
     /// Products need wider shares than the nonlinear protocols take.
     #[error(
-        "Cheetah keeps products whole: the value of '{name}' takes {bits} bits, and its comparisons at most {}",
+        "its backend keeps products whole: the value of '{name}' takes {bits} bits, and its comparisons at most {}",
         jaguar_mpc::WIDEST
     )]
     Products {
@@ -117,16 +103,15 @@ pub struct Step {
     pub made: u32,
     /// The ring in which its consumers find it, after what follows the operation.
     pub ring: u32,
-    /// The value is the network's times 2^excess: products that are not yet truncated (Cheetah's only).
+    /// The value is the network's times 2^excess: products that are not yet truncated.
     pub excess: u32,
-    /// How a linear layer is laid out.
-    pub layer: Option<Layer>,
+    /// A linear layer, as its backend runs it.
+    pub layer: Option<Planned>,
     /// A nonlinear layer: its protocol, parameters and size.
     pub nonlinear: Option<Arc<dyn Nonlinear>>,
-    /// The truncation that follows the operation (Cheetah's only).
+    /// The truncation that follows the operation, where its backend keeps products whole.
     pub truncation: Option<TruncateParams>,
-    /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes (Jaguar's
-    /// only).
+    /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
     pub extension: Option<ExtendParams>,
     /// The client knows its share of a nonlinear layer's operand before the input, so it can correct early
     /// ([`jaguar_mpc::Block::correct`]): the operand is a linear layer's output, or locally made of nothing else.
@@ -194,7 +179,7 @@ impl Step {
         let extension = extension.as_ref().map_or_else(Cost::default, Nonlinear::cost);
         self.cost = match &self.layer {
             // The server begins a truncation of products along with its response.
-            Some(Layer::Cheetah(_)) => Cost { client_rounds: 0, ..truncation },
+            Some(layer) if layer.traffic().rounds > 0 => Cost { client_rounds: 0, ..truncation } + extension,
             _ => nonlinear.then_server(truncation) + extension,
         };
         Ok(self)
@@ -206,7 +191,7 @@ impl Step {
     /// A linear layer's noise counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
         let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
-        truncated + self.layer.as_ref().map_or(0.0, |layer| layer.error_ulps(SIGMAS))
+        truncated + self.layer.as_ref().map_or(0.0, |l| l.rounding_ulps() + SIGMAS * l.noise_ulps())
     }
 }
 
@@ -219,6 +204,8 @@ pub struct Plan {
     pub params: Parameters,
     /// By node of the network.
     pub steps: Vec<Step>,
+    /// The linear layers by backend.
+    pub backends: Vec<Arc<dyn Layers>>,
     digest: [u8; 32],
     hint_digest: [u8; 32],
 }
@@ -230,13 +217,10 @@ impl Plan {
     /// When the choices are not sound, a layer fits no layout, or a value no ring.
     pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
         let params = choices.check(network)?;
-        let steps = match choices.protocol {
-            Protocol::Jaguar => jaguar_steps(network, params, &choices)?,
-            Protocol::Cheetah => cheetah::steps(network, &choices)?,
-        };
+        let domains::Planning { steps, layers } = domains::plan(network, params, &choices)?;
         let hint_digest = hint_digest(network, &params, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
-        Ok(Self { choices, params, steps, digest, hint_digest })
+        Ok(Self { choices, params, steps, backends: layers, digest, hint_digest })
     }
 
     /// What two parties must have in common before they talk about secrets.
@@ -251,7 +235,7 @@ impl Plan {
     }
 
     /// The linear layers, in order.
-    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+    pub fn layers(&self) -> impl Iterator<Item = &Planned> {
         self.steps.iter().filter_map(|s| s.layer.as_ref())
     }
 
@@ -260,131 +244,31 @@ impl Plan {
         self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost)
     }
 
-    /// The linear layers that have a hint, in order: Jaguar's.
-    pub fn hinted(&self) -> impl Iterator<Item = &jaguar_layer::Layer> {
-        self.layers().filter_map(Layer::jaguar)
-    }
-
-    /// One of Cheetah's layers for each ring that they use, by number of primes: each ring has a key of its own.
-    pub fn cheetah_rings(&self) -> Vec<&cheetah_layer::Layer> {
-        let mut rings: Vec<&cheetah_layer::Layer> = Vec::new();
-        for layer in self.layers().filter_map(Layer::cheetah) {
-            if rings.iter().all(|other| other.limbs() != layer.limbs()) {
-                rings.push(layer);
-            }
-        }
-        rings.sort_by_key(|layer| layer.limbs());
-        rings
-    }
-
     /// Bytes from the client to the server and back in all linear layers, online.
     pub fn linear_bytes(&self) -> (usize, usize) {
-        let both = self.layers().map(|l| (l.upload_bytes(), l.response_bytes()));
+        let both = self.layers().map(|l| l.traffic().online);
         both.fold((0, 0), |(up, down), (u, d)| (up + u, down + d))
     }
 
-    /// Bytes of the whole hint; Cheetah has none.
+    /// Bytes of the whole hint; some backends have none.
     pub fn hint_bytes(&self) -> usize {
-        self.hinted().map(jaguar_layer::Layer::hint_bytes).sum()
+        self.layers().map(|l| l.traffic().hint).sum()
     }
 
-    /// Responses of all linear layers. Jaguar spends a product modulo one prime on each per query, on either side.
+    /// Responses of all linear layers.
     pub fn responses(&self) -> usize {
-        self.layers().map(Layer::responses).sum()
+        self.layers().map(|l| l.geometry().responses).sum()
     }
-}
-
-fn jaguar_steps(network: &Network, params: Parameters, choices: &Choices) -> Result<Vec<Step>, PlanError> {
-    let n = network.activation_bits;
-    let nodes = &network.nodes;
-    let bits = network.value_bits();
-    let free = made_in_any_ring(network);
-    let opened = opened(network);
-
-    // Backwards: in which ring is each value needed?
-    let mut needed = vec![n; nodes.len()];
-    if let Some(last) = nodes.len().checked_sub(1) {
-        needed[last] = bits[last].max(n);
-    }
-    for (id, node) in nodes.iter().enumerate().rev() {
-        let asks = match &node.op {
-            Op::Input => continue,
-            Op::Linear(l) => n + l.shift,
-            Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => n,
-            Op::SumPool { .. } => needed[id].max(bits[id]),
-            Op::Add | Op::Concat | Op::Rearrange(_) => {
-                if free[id] {
-                    needed[id]
-                } else {
-                    n
-                }
-            }
-        };
-        for &input in &node.inputs {
-            needed[input] = needed[input].max(asks);
-        }
-    }
-
-    // Forwards: what is made, and what must be extended?
-    let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
-    for (id, node) in nodes.iter().enumerate() {
-        let ring = needed[id];
-        check_ring(node, ring)?;
-        let made = match &node.op {
-            Op::Input => ring,
-            Op::Linear(_) | Op::MaxPool { .. } => n,
-            Op::Relu { .. } | Op::Relu6 { .. } => ring,
-            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
-                if free[id] {
-                    ring
-                } else {
-                    n
-                }
-            }
-        };
-        let layer = match &node.op {
-            Op::Linear(spec) => {
-                let in_shape = nodes[node.inputs[0]].shape;
-                let layer = Layout::with_packing(params.ring_dim(), spec, in_shape, choices.packings[id])
-                    .map_err(jaguar_layer::LayerError::from)
-                    .and_then(|layout| {
-                        let weight_bits = network.weight_bits + spec.max_exponent;
-                        jaguar_layer::Layer::new(params, layout, id, n, weight_bits, opened[id])
-                    })
-                    .map_err(|source| PlanError::Layer { name: node.name.clone(), source })?;
-                Some(Layer::Jaguar(Box::new(layer)))
-            }
-            _ => None,
-        };
-        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
-            && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b > n)
-        {
-            return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
-        }
-        let nonlinear = nonlinear(network, node, (n, made, 0), u32::from(choices.digits[id]));
-        let extension =
-            (ring > made).then_some(ExtendParams { bits: made, out_bits: ring, range: Range::Signed });
-        let step = Step {
-            made,
-            ring,
-            excess: 0,
-            layer,
-            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
-            nonlinear,
-            truncation: None,
-            extension,
-            values: node.shape.iter().product(),
-            cost: Cost::default(),
-        };
-        steps.push(step.finish(node)?);
-    }
-    Ok(steps)
 }
 
 /// Whether the client knows its share of node `id`'s value before the input: a linear layer's output as it is, or what is
 /// locally made of nothing else.
 fn known_early(network: &Network, steps: &[Step], id: NodeId) -> bool {
-    let linear = |i: NodeId| steps[i].layer.is_some() && steps[i].extension.is_none();
+    let linear = |i: NodeId| {
+        let step = &steps[i];
+        let known = step.layer.as_ref().is_some_and(|layer| layer.output_known_early());
+        known && step.extension.is_none() && step.truncation.is_none()
+    };
     let step = &steps[id];
     let local = step.layer.is_none() && step.nonlinear.is_none() && step.extension.is_none();
     let inputs = &network.nodes[id].inputs;
@@ -399,20 +283,6 @@ fn check_ring(node: &Node, ring: u32) -> Result<(), PlanError> {
         return Err(PlanError::Ring { name: node.name.clone(), bits: ring + gained });
     }
     Ok(())
-}
-
-/// For each node: whether its value can be made in a ring of any width without an extension of its own.
-fn made_in_any_ring(network: &Network) -> Vec<bool> {
-    let mut free: Vec<bool> = Vec::with_capacity(network.nodes.len());
-    for node in &network.nodes {
-        free.push(match &node.op {
-            // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
-            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => true,
-            Op::Linear(_) | Op::MaxPool { .. } => false,
-            Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
-        });
-    }
-    free
 }
 
 /// For each node: whether its value reaches the output without a linear layer in between.
@@ -438,7 +308,8 @@ fn hint_digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 3
     hasher.update(&params.modulus_bits().to_le_bytes());
     hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
     for layer in steps.iter().filter_map(|s| s.layer.as_ref()) {
-        let facts = layer.facts();
+        let facts = layer.absorb();
+        hasher.update(layer.backend().as_bytes());
         hasher.update(&(facts.len() as u64).to_le_bytes());
         for fact in facts {
             hasher.update(&fact.to_le_bytes());

@@ -3,6 +3,8 @@
 //! They are measured by `jaguar_engine::calibrate`, with the code that sessions run; this module only says what they mean.
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
+use jaguar_linear::backend::Constants;
+pub use jaguar_linear::backend::{PerProduct, RingCosts};
 pub use jaguar_mpc::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -59,49 +61,6 @@ pub struct PerCot {
     pub received: f64,
 }
 
-/// The products of small weights with words, by the shape that decides how well they run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PerProduct {
-    /// At least [`WIDE`] positions side by side, one group.
-    pub wide: f64,
-    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the distance
-    /// of a power of two.
-    pub narrow: f64,
-    /// Several groups (depthwise layers).
-    pub grouped: f64,
-}
-
-/// From so many positions a product counts as wide.
-pub const WIDE: usize = 128;
-
-/// What one ring's linear layers take.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RingCosts {
-    /// N.
-    pub ring_dim: usize,
-    /// k.
-    pub modulus_bits: u32,
-    /// Preparation, client: one input ciphertext (e − a·s).
-    pub ciphertext: f64,
-    /// Preparation, client: one response, by the number of coefficients from the first to the last one that is exported;
-    /// ascending, in between by straight lines.
-    pub client_response: Vec<(usize, f64)>,
-    /// Preparation, server: the same.
-    pub server_response: Vec<(usize, f64)>,
-    /// Once per client, server: one response of the hint, the a half being there.
-    pub hint_response: f64,
-    /// Online, client: one word of b.
-    pub client_word: f64,
-    /// Online, server: one word of b.
-    pub server_word: f64,
-    /// Online, server: one output value.
-    pub server_output: f64,
-    /// Online, server: one multiply-add.
-    pub online: PerProduct,
-    /// Once per model, server: one multiply-add.
-    pub a_half: PerProduct,
-}
-
 /// One machine's constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -121,6 +80,12 @@ pub struct Machine {
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
     /// Two processes on this machine.
     pub loopback: Link,
+}
+
+impl Constants for Machine {
+    fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts> {
+        self.ring(ring_dim, modulus_bits)
+    }
 }
 
 impl Machine {
@@ -166,16 +131,6 @@ impl Machine {
     }
 }
 
-/// The value at `x` of the line through `points` (ascending, not empty): constant before the first and after the last.
-pub(crate) fn on_line(points: &[(usize, f64)], x: usize) -> f64 {
-    let at = points.partition_point(|p| p.0 < x);
-    match (at.checked_sub(1).map(|i| points[i]), points.get(at)) {
-        (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) as f64 / (x1 - x0) as f64,
-        (None, Some(&(_, y))) | (Some((_, y)), None) => y,
-        (None, None) => 0.0,
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -211,7 +166,7 @@ pub(crate) mod tests {
     fn straight_lines_between_points() {
         let points = [(10, 1.0), (20, 3.0), (40, 3.5)];
         for (x, y) in [(0, 1.0), (10, 1.0), (15, 2.0), (20, 3.0), (30, 3.25), (40, 3.5), (1000, 3.5)] {
-            assert_eq!(on_line(&points, x), y, "at {x}");
+            assert_eq!(jaguar_linear::backend::on_line(&points, x), y, "at {x}");
         }
     }
 

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use crate::machine::{DIGITS, Machine};
 use crate::predict::{self, Session, Site, step_seconds};
-use crate::{Choices, DIGIT, Plan, PlanError, Protocol, Step};
+use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step};
 
 /// How many queries a hint is thought to serve.
 pub const QUERIES_PER_CLIENT: f64 = 100.0;
@@ -110,19 +110,19 @@ pub struct Explanation {
     pub layers: Vec<Decision>,
 }
 
-/// Chooses for `network`. What a hint is bound to is taken over from `kept` where it still makes a plan.
+/// Chooses for `network`, with the `allowed` backends: a layer has the first one that can run it. What a hint is bound to is taken over from `kept` where it still makes a plan.
 ///
 /// # Errors
 /// When no ring can hold the network.
 pub fn choose(
     network: &Network,
-    protocol: Protocol,
+    allowed: &[BackendId],
     site: &Site<'_>,
     kept: Option<&Choices>,
 ) -> Result<Choices, PlanError> {
-    let mut choices = match kept.filter(|k| k.protocol == protocol) {
+    let mut choices = match kept.filter(|k| k.backends.iter().all(|b| allowed.contains(b))) {
         Some(kept) if Plan::new(network, kept.clone()).is_ok() => kept.clone(),
-        _ => bound_to_hint(network, protocol, site)?,
+        _ => bound_to_hint(network, allowed, site)?,
     };
     let plans = DIGITS
         .iter()
@@ -149,11 +149,8 @@ pub fn choose(
 }
 
 /// Ring and packings.
-fn bound_to_hint(network: &Network, protocol: Protocol, site: &Site<'_>) -> Result<Choices, PlanError> {
-    let standard = Choices::standard(network, protocol);
-    if protocol != Protocol::Jaguar {
-        return Ok(standard);
-    }
+fn bound_to_hint(network: &Network, allowed: &[BackendId], site: &Site<'_>) -> Result<Choices, PlanError> {
+    let standard = Choices::among(network, allowed)?;
     let mut best: Option<(Choices, Option<f64>)> = None;
     let mut first_error = None;
     for (ring_dim, modulus_bits) in RINGS {
@@ -203,27 +200,25 @@ fn has_digits(step: &Step) -> bool {
 
 /// What a linear layer adds to what is minimised.
 fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
-    let layer = step.layer.as_ref()?.jaguar()?;
-    let params = layer.params();
-    let costs = site.machine.ring(params.ring_dim(), params.modulus_bits())?;
-    let work = predict::linear_work(layer, costs);
+    let layer = step.layer.as_ref()?;
+    let work = layer.work(site.machine)?;
     let speedup = site.machine.speedup;
-    let hint = (work.hint / speedup).hypot(layer.hint_bytes() as f64 / site.link.bytes_per_second);
-    Some(step_seconds(step, site)? + hint / QUERIES_PER_CLIENT + work.a_half / speedup / QUERIES_PER_MODEL)
+    let hint = (work.hint / speedup).hypot(layer.traffic().hint as f64 / site.link.bytes_per_second);
+    Some(step_seconds(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
 }
 
 fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
     let layer = step.layer.as_ref();
-    let linear = layer.map_or(0, |l| (l.upload_bytes() + l.response_bytes()) as u64);
+    let linear = layer.map_or(0, |l| (l.traffic().online.0 + l.traffic().online.1) as u64);
     let cost = &step.cost;
     Figures {
         seconds: site.and_then(|s| step_seconds(step, s)),
         weighed: site.and_then(|s| layer_weighed(step, s).or_else(|| step_seconds(step, s))),
         bytes: cost.prepare_up + cost.prepare_down + cost.up + cost.down + linear,
         rounds: cost.client_rounds,
-        hint_bytes: layer.and_then(|l| l.jaguar()).map_or(0, |l| l.hint_bytes() as u64),
-        ciphertexts: layer.map_or(0, |l| l.ciphertexts()),
-        responses: layer.map_or(0, |l| l.responses()),
+        hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
+        ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
+        responses: layer.map_or(0, |l| l.geometry().responses),
         cots: cost.cots_from_client + cost.cots_from_server,
         noise_ulps: layer.map_or(0.0, |l| l.noise_ulps()),
     }
@@ -242,7 +237,7 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
         bytes: p.preparation.bytes_up + p.preparation.bytes_down + p.online.bytes_up + p.online.bytes_down,
         rounds: p.preparation.rounds + p.online.rounds,
         hint_bytes: p.hint_bytes,
-        ciphertexts: plan.layers().map(|l| l.ciphertexts()).sum(),
+        ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),
         cots: from_server + from_client,
         noise_ulps: plan.layers().map(|l| l.noise_ulps()).fold(0.0, f64::max),
@@ -345,14 +340,14 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
             // Where few maps share a ciphertext, or a power of two is what they need, both packings are the same.
             let mut slots = packings
                 .iter()
-                .filter_map(|(_, p)| Some(p.steps[node].layer.as_ref()?.jaguar()?.layout().slot()));
+                .filter_map(|(_, p)| p.steps[node].layer.as_ref()?.geometry().packing_distance);
             let first = slots.next();
             if slots.all(|slot| Some(slot) == first) {
                 continue;
             }
             let options = packings.iter().map(|(packing, p)| {
-                let distance =
-                    p.steps[node].layer.as_ref().and_then(|l| l.jaguar()).map_or(0, |l| l.layout().slot());
+                let layer = p.steps[node].layer.as_ref();
+                let distance = layer.and_then(|l| l.geometry().packing_distance).unwrap_or(0);
                 let what = match packing {
                     Packing::PowerOfTwo => format!("a power of two between maps ({distance})"),
                     Packing::Tight => format!("maps side by side ({distance})"),

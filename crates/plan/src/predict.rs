@@ -18,12 +18,12 @@
 //! - *Transfers* go on while the parties compute, but not always: of computing and transfer, the time is the root of the sum of
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
-use jaguar_linear::jaguar;
+use jaguar_linear::backend::Work;
 use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear, cost};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Kind, Link, Machine, Placement, RingCosts, WIDE, on_line};
-use crate::{DIGIT, Plan, Protocol, Step};
+use crate::machine::{Kind, Link, Machine, Placement};
+use crate::{DIGIT, Plan, Step};
 
 /// Seconds of the two parties, each on its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -116,8 +116,6 @@ pub struct Session {
 
 /// The request for a query, as it is sent: a length and a number.
 const REQUEST_BYTES: u64 = 6;
-/// The seed of the masks.
-const SEED_BYTES: u64 = 32;
 
 /// COTs that a query of `plan` draws: sent by the server, sent by the client.
 pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
@@ -139,19 +137,17 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let result = result_cost(plan, session.label);
     let all = plan.nonlinear_cost() + result;
     let (from_server, from_client) = cots(plan, session);
-    let params = &plan.params;
     let (uploads, responses) = plan.linear_bytes();
     let (uploads, responses) = (uploads as u64, responses as u64);
-    let linear_rounds: u64 = plan.layers().map(|l| l.rounds()).sum();
+    let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
     let logits = match plan.steps.last() {
         Some(last) if !session.label => packed_len(last.values, last.ring),
         _ => 0,
     };
-    // Cheetah's keys belong to the session.
-    let (key_bytes, seed_bytes) = match plan.choices.protocol {
-        Protocol::Jaguar => (packed_len(params.ring_dim(), params.modulus_bits()), SEED_BYTES),
-        Protocol::Cheetah => (0, 0),
-    };
+    // Once per query, and what a layer passes offline.
+    let offline =
+        plan.backends.iter().map(|b| b.query_bytes()).chain(plan.layers().map(|l| l.traffic().offline));
+    let (key_bytes, seed_bytes) = offline.fold((0, 0), |(up, down), (u, d)| (up + u as u64, down + d as u64));
     let mut preparation = Total {
         bytes_up: REQUEST_BYTES
             + key_bytes
@@ -235,63 +231,6 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
     }
 }
 
-/// One linear layer's work in seconds of a single core.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct LinearWork {
-    pub a_half: f64,
-    pub hint: f64,
-    /// On all threads.
-    pub preparation: Seconds,
-    /// On one thread.
-    pub online: Seconds,
-    /// Server, on all threads.
-    pub online_products: f64,
-}
-
-/// Positions are computed a vector at a time.
-const VECTOR: usize = 16;
-
-/// For how many positions a product of `len` costs.
-pub fn positions(len: usize) -> usize {
-    len.next_multiple_of(VECTOR)
-}
-
-pub(crate) fn linear_work(layer: &jaguar::Layer, costs: &RingCosts) -> LinearWork {
-    let layout = layer.layout();
-    let spec = layout.spec();
-    let channels = spec.out_channels as f64;
-    let terms = layout.terms_per_output() as f64;
-    let mut work = LinearWork::default();
-    for tile in layout.tiles() {
-        let len = layout.export_len(tile);
-        work.preparation.client += channels * on_line(&costs.client_response, len);
-        work.preparation.server += channels * on_line(&costs.server_response, len);
-        let rate = if spec.groups > 1 {
-            costs.online.grouped
-        } else if len >= WIDE {
-            costs.online.wide
-        } else {
-            costs.online.narrow
-        };
-        work.online_products += channels * terms * positions(len) as f64 * rate;
-    }
-    let words = layer.upload().0 as f64;
-    work.preparation.client += layout.ciphertexts() as f64 * costs.ciphertext;
-    work.online.client = words * costs.client_word;
-    work.online.server = words * costs.server_word + layout.outputs() as f64 * costs.server_output;
-    let responses = layout.responses() as f64;
-    let rate = if spec.groups > 1 {
-        costs.a_half.grouped
-    } else if layout.transforms() {
-        costs.a_half.narrow
-    } else {
-        costs.a_half.wide
-    };
-    work.a_half = responses * terms * layout.ring_dim() as f64 * rate;
-    work.hint = responses * costs.hint_response;
-    work
-}
-
 /// Both roles' time to make a nonlinear step's material.
 pub(crate) fn preparing(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
@@ -320,31 +259,26 @@ pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> 
     nonlinear.into_iter().chain(truncation).chain(extension)
 }
 
-/// A step's linear work, if the machine's constants cover it (Cheetah's they do not): `Some(None)` where it is not linear.
-fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<LinearWork>> {
+/// A step's linear work, if the machine's constants cover it: `Some(None)` where it is not linear.
+fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
     match &step.layer {
         None => Some(None),
-        Some(layer) => {
-            let layer = layer.jaguar()?;
-            let params = layer.params();
-            let costs = site.machine.ring(params.ring_dim(), params.modulus_bits())?;
-            Some(Some(linear_work(layer, costs)))
-        }
+        Some(layer) => Some(Some(layer.work(site.machine)?)),
     }
 }
 
 /// Work of both roles before the input, on one core.
 pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
-    let linear = step_linear(step, site)?.unwrap_or_default().preparation;
+    let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let cots =
         protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(Seconds::default(), with);
-    Some(linear.client + linear.server + cots.client + cots.server)
+    Some(linear[0] + linear[1] + cots.client + cots.server)
 }
 
 /// Time of a step online, without the link.
 pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default();
-    let linear = linear.online.client + linear.online.server + linear.online_products / site.machine.speedup;
+    let linear = linear.online[0] + linear.online[1] + linear.online_products / site.machine.speedup;
     let nonlinear: f64 =
         protocols(step).map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).1).sum();
     Some(linear + nonlinear)
@@ -352,25 +286,25 @@ pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
 
 /// Each party's time before the input.
 pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> {
-    let linear = step_linear(step, site)?.unwrap_or_default().preparation;
+    let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let speedup = site.machine.speedup;
-    let linear = Seconds { client: linear.client / speedup, server: linear.server / speedup };
+    let linear = Seconds { client: linear[0] / speedup, server: linear[1] / speedup };
     Some(protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(linear, with))
 }
 
 fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
     let mut node = NodeCost {
-        hint_bytes: step.layer.as_ref().and_then(|l| l.jaguar()).map_or(0, |l| l.hint_bytes() as u64),
+        hint_bytes: step.layer.as_ref().map_or(0, |l| l.traffic().hint as u64),
         preparation: NodePhase {
             bytes_up: cost.prepare_up + cost::mean_extension_bytes(cost.cots_from_client),
             bytes_down: cost.prepare_down + cost::mean_extension_bytes(cost.cots_from_server),
             ..NodePhase::default()
         },
         online: NodePhase {
-            bytes_up: cost.up + step.layer.as_ref().map_or(0, |l| l.upload_bytes() as u64),
-            bytes_down: cost.down + step.layer.as_ref().map_or(0, |l| l.response_bytes() as u64),
-            rounds: cost.client_rounds + step.layer.as_ref().map_or(0, |l| l.rounds()),
+            bytes_up: cost.up + step.layer.as_ref().map_or(0, |l| l.traffic().online.0 as u64),
+            bytes_down: cost.down + step.layer.as_ref().map_or(0, |l| l.traffic().online.1 as u64),
+            rounds: cost.client_rounds + step.layer.as_ref().map_or(0, |l| l.traffic().rounds),
             seconds: None,
         },
         ..NodeCost::default()
@@ -378,14 +312,12 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     let Some(site) = site else { return node };
     let Some(linear) = step_linear(step, site) else { return node };
     let speedup = site.machine.speedup;
-    node.a_half_seconds = Some(linear.map_or(0.0, |l| l.a_half / speedup));
+    node.a_half_seconds = Some(linear.map_or(0.0, |l| l.model / speedup));
     node.hint_seconds = Some(linear.map_or(0.0, |l| l.hint / speedup));
     node.preparation.seconds = step_preparation(step, site);
     let linear = linear.unwrap_or_default();
-    let online = Seconds {
-        client: linear.online.client,
-        server: linear.online.server + linear.online_products / speedup,
-    };
+    let online =
+        Seconds { client: linear.online[0], server: linear.online[1] + linear.online_products / speedup };
     node.online.seconds = Some(
         protocols(step)
             .map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).0)
@@ -398,7 +330,7 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
 pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
     let cost = step.cost;
     let before = beside(step_preparation(step, site)?, step_cores(step, site)?, site);
-    let upload = step.layer.as_ref().map_or(0, |l| l.upload_bytes() as u64);
+    let upload = step.layer.as_ref().map_or(0, |l| l.traffic().online.0 as u64);
     let transfer = (cost.up + upload).max(cost.down) as f64 / site.link.bytes_per_second;
     Some(
         before

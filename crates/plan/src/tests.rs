@@ -1,13 +1,13 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
 use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
-use jaguar_linear::layout::Packing;
+use jaguar_linear::layout::{Layout, Packing};
 
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{RINGS, choose, explain};
 use crate::predict::{Session, Site, predict};
-use crate::{Choices, Plan, PlanError, Protocol};
+use crate::{BackendId, Choices, Plan, PlanError};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 fn network() -> Network {
@@ -57,7 +57,7 @@ fn site(machine: &Machine, link: Link, placement: Placement) -> Site<'_> {
 }
 
 fn standard(network: &Network) -> Plan {
-    Plan::new(network, Choices::standard(network, Protocol::Jaguar)).unwrap()
+    Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap()
 }
 
 fn close(a: f64, b: f64) {
@@ -70,7 +70,11 @@ fn a_linear_layer_by_hand() {
     let plan = standard(&network);
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     // 28 rows, 29 apart: 811 coefficients from the first to the last. Three maps, two to a ciphertext.
-    let layer = plan.steps[1].layer.as_ref().unwrap().jaguar().unwrap();
+    let Op::Linear(spec) = &network.nodes[1].op else { panic!("a linear layer") };
+    let layout = Layout::new(plan.params.ring_dim(), spec, network.nodes[0].shape).unwrap();
+    let bits = network.weight_bits + spec.max_exponent;
+    let n = network.activation_bits;
+    let layer = jaguar_linear::jaguar::Layer::new(plan.params, layout, 1, n, bits, false).unwrap();
     let layout = layer.layout();
     assert_eq!(
         (layout.responses(), layout.ciphertexts(), layout.export_len(&layout.tiles()[0])),
@@ -160,12 +164,12 @@ fn digits_follow_the_link() {
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let digits = |link, node: usize| {
         let site = site(&machine, link, Placement::Apart);
-        u32::from(choose(&network, Protocol::Jaguar, &site, None).unwrap().digits[node])
+        u32::from(choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().digits[node])
     };
     let fewest = |node: usize, of: &dyn Fn(&Plan) -> u64| {
         let plan = |digit: u32| {
             let digits = vec![digit as u8; network.nodes.len()];
-            Plan::new(&network, Choices { digits, ..Choices::standard(&network, Protocol::Jaguar) }).unwrap()
+            Plan::new(&network, Choices { digits, ..Choices::standard(&network, BackendId::JAGUAR) }).unwrap()
         };
         let figures = DIGITS.map(|d| (of(&plan(d)), d));
         let least = figures.iter().map(|f| f.0).min().unwrap();
@@ -192,7 +196,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
             ring.a_half.wide = a_half;
         }
         let site = site(&machine, FREE, Placement::Apart);
-        choose(&network, Protocol::Jaguar, &site, None).unwrap().packings[4]
+        choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
     };
     // 16 maps of 196: eight to a ciphertext at the distance of a power of two, ten side by side; two ciphertexts either way.
     assert_eq!(packing(1.0, 1e-11), Packing::PowerOfTwo);
@@ -209,7 +213,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
             ring.a_half.wide = a_half;
         }
         let site = site(&machine, FREE, Placement::Apart);
-        choose(&wider, Protocol::Jaguar, &site, None).unwrap().packings[4]
+        choose(&wider, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
     };
     // Five and four: it pays where ciphertexts are dear, not where they are cheap, nor where the a half is much dearer.
     assert_eq!(of(1.0, 1e-11), Packing::Tight);
@@ -221,7 +225,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
 fn what_hints_are_bound_to_stays() {
     let (network, machine) = (network(), round_figures());
     let here = site(&machine, FREE, Placement::Apart);
-    let first = choose(&network, Protocol::Jaguar, &here, None).unwrap();
+    let first = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
     let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
     // The next calibration differs by a few per cent, up and down.
     for factor in [0.97, 1.03] {
@@ -232,7 +236,8 @@ fn what_hints_are_bound_to_stays() {
                 ring.ciphertext *= factor;
             }
         }
-        let again = choose(&network, Protocol::Jaguar, &site(&other, FREE, Placement::Apart), None).unwrap();
+        let again =
+            choose(&network, &[BackendId::JAGUAR], &site(&other, FREE, Placement::Apart), None).unwrap();
         assert_eq!(digest(&again), digest(&first));
     }
     // What was chosen before is kept even where it is not the best any more; digits follow the link all the same.
@@ -240,16 +245,17 @@ fn what_hints_are_bound_to_stays() {
     let kept = Choices { ring_dim: 4096, packings, ..first.clone() };
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let again =
-        choose(&network, Protocol::Jaguar, &site(&machine, narrow, Placement::Apart), Some(&kept)).unwrap();
+        choose(&network, &[BackendId::JAGUAR], &site(&machine, narrow, Placement::Apart), Some(&kept))
+            .unwrap();
     assert_eq!(digest(&again), digest(&kept));
     assert_ne!(again.digits, first.digits);
     // Unless they make no plan any more, or are another protocol's.
     for broken in [
         Choices { modulus_bits: 60, ..kept.clone() },
         Choices { packings: vec![], ..kept.clone() },
-        Choices { protocol: Protocol::Cheetah, ..kept },
+        Choices { backends: vec![BackendId::CHEETAH; network.nodes.len()], ..kept },
     ] {
-        let again = choose(&network, Protocol::Jaguar, &here, Some(&broken)).unwrap();
+        let again = choose(&network, &[BackendId::JAGUAR], &here, Some(&broken)).unwrap();
         assert_eq!(again, first);
     }
 }
@@ -257,7 +263,7 @@ fn what_hints_are_bound_to_stays() {
 #[test]
 fn choices_for_another_network_are_refused() {
     let network = network();
-    let good = Choices::standard(&network, Protocol::Jaguar);
+    let good = Choices::standard(&network, BackendId::JAGUAR);
     for bad in [
         Choices { packings: vec![], ..good.clone() },
         Choices { packings: vec![Packing::Tight; 100], ..good.clone() },
@@ -278,7 +284,7 @@ fn choices_for_another_network_are_refused() {
 fn an_explanation_names_what_was_not_taken() {
     let (network, machine) = (network(), round_figures());
     let here = site(&machine, FREE, Placement::Apart);
-    let choices = choose(&network, Protocol::Jaguar, &here, None).unwrap();
+    let choices = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
     let plan = Plan::new(&network, choices).unwrap();
     let why = explain(&network, &plan, Some(&here));
     assert_eq!(why.rings.len(), RINGS.len());

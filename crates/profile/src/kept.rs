@@ -11,7 +11,7 @@ use jaguar_bundle::{FileError, ModelId, files};
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
 use jaguar_plan::predict::Site;
-use jaguar_plan::{Choices, PROTOCOL_VERSION, PlanError, Protocol, planner};
+use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, PlanError, planner};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -158,7 +158,7 @@ pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
     Kept::<Link>::read(&link_path(cache?, address)).ok().flatten().filter(Link::is_sound)
 }
 
-/// What a server chose for this model under this protocol before.
+/// What a server chose for this model with these backends before.
 fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
     Kept::<Choices>::read(path).unwrap_or_else(|why| {
         tell(Note::ChoosingAnew(path.to_owned(), why));
@@ -167,20 +167,20 @@ fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
 }
 
 /// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served
-/// this model under this protocol, if the folder `cache` tells.
+/// this model with these backends, if the folder `cache` tells.
 ///
 /// # Errors
 /// When the network cannot be planned.
 pub fn choose(
     network: &Network,
     model: ModelId,
-    protocol: Protocol,
+    allowed: &[BackendId],
     site: &Site<'_>,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
-    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, protocol), tell));
-    planner::choose(network, protocol, site, kept.as_ref())
+    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed), tell));
+    planner::choose(network, allowed, site, kept.as_ref())
 }
 
 /// As [`choose`], for a server: keeps what it chose.
@@ -190,16 +190,16 @@ pub fn choose(
 pub fn choose_to_serve(
     network: &Network,
     model: ModelId,
-    protocol: Protocol,
+    allowed: &[BackendId],
     site: &Site<'_>,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
-    let Some(path) = cache.map(|cache| choices_path(cache, model, protocol)) else {
-        return planner::choose(network, protocol, site, None);
+    let Some(path) = cache.map(|cache| choices_path(cache, model, allowed)) else {
+        return planner::choose(network, allowed, site, None);
     };
     let kept = kept_choices(&path, tell);
-    let choices = planner::choose(network, protocol, site, kept.as_ref())?;
+    let choices = planner::choose(network, allowed, site, kept.as_ref())?;
     if kept.as_ref() != Some(&choices)
         && let Err(e) = Kept::new(choices.clone()).write(&path)
     {
@@ -208,8 +208,9 @@ pub fn choose_to_serve(
     Ok(choices)
 }
 
-fn choices_path(cache: &Path, model: ModelId, protocol: Protocol) -> PathBuf {
-    cache.join("choices").join(format!("{model}-{protocol}.json"))
+fn choices_path(cache: &Path, model: ModelId, allowed: &[BackendId]) -> PathBuf {
+    let names: Vec<&str> = allowed.iter().map(|backend| backend.name()).collect();
+    cache.join("choices").join(format!("{model}-{}.json", names.join("+")))
 }
 
 /// Writes a link to a file of its own.
@@ -333,15 +334,15 @@ mod tests {
     fn each_protocol_keeps_its_choices() {
         let folder = Folder::new("choices");
         let model = ModelId([7; 32]);
-        let choices = |protocol, ring_dim| Choices {
-            protocol,
+        let choices = |backend, ring_dim| Choices {
+            backends: vec![backend],
             ring_dim,
             modulus_bits: 48,
             packings: vec![Packing::Tight],
             digits: vec![3],
         };
-        let kept = [choices(Protocol::Jaguar, 4096), choices(Protocol::Cheetah, 2048)];
-        let path = |choices: &Choices| choices_path(&folder.0, model, choices.protocol);
+        let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
+        let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends);
         for choices in &kept {
             assert_eq!(kept_choices(&path(choices), &mut silent), None);
             Kept::new(choices.clone()).write(&path(choices)).unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
@@ -142,7 +143,11 @@ impl Probe {
         let layer = Layout::new(params.ring_dim(), &spec, in_shape)
             .map_err(LayerError::from)
             .and_then(|layout| Layer::new(params, layout, 0, activation_bits, WEIGHT_BITS, false))
-            .map_err(|source| PlanError::Layer { name: "probe".into(), source })?;
+            .map_err(|e| PlanError::Layer {
+                node: 0,
+                name: "probe".into(),
+                source: BackendLayerError::Refused(e.to_string()),
+            })?;
         let count = out_channels * layer.layout().terms_per_output();
         let mut words = vec![0; count];
         Prg::new([1; 32]).fill_words(&mut words, WEIGHT_BITS - 1);
@@ -212,7 +217,7 @@ impl Probe {
         let layout = self.layer.layout();
         let terms = layout.spec().out_channels as f64 * layout.terms_per_output() as f64;
         let positions: usize =
-            layout.tiles().iter().map(|t| jaguar_plan::predict::positions(layout.export_len(t))).sum();
+            layout.tiles().iter().map(|t| jaguar_linear::backend::positions(layout.export_len(t))).sum();
         (terms * positions as f64, terms * (layout.tiles().len() * layout.ring_dim()) as f64)
     }
 }

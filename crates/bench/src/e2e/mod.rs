@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_engine::report::Predicted;
-use jaguar_plan::Protocol;
+use jaguar_plan::BackendId;
 use jaguar_profile::{Imitated, Note, When, kept};
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
@@ -61,11 +61,11 @@ enum Protocols {
 }
 
 impl Protocols {
-    fn all(self) -> &'static [Protocol] {
+    fn all(self) -> &'static [BackendId] {
         match self {
-            Self::Jaguar => &[Protocol::Jaguar],
-            Self::Cheetah => &[Protocol::Cheetah],
-            Self::Both => &[Protocol::Jaguar, Protocol::Cheetah],
+            Self::Jaguar => &[BackendId::JAGUAR],
+            Self::Cheetah => &[BackendId::CHEETAH],
+            Self::Both => &[BackendId::JAGUAR, BackendId::CHEETAH],
         }
     }
 }

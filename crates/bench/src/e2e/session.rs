@@ -10,7 +10,7 @@ use jaguar_engine::report::{Cost, NoProgress, Predicted, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
-use jaguar_plan::{Choices, Plan, Protocol, planner};
+use jaguar_plan::{BackendId, Choices, Plan, planner};
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -23,7 +23,7 @@ use crate::statistics::median;
 pub struct Session<'a> {
     pub path: &'a Path,
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
-    pub protocols: &'a [Protocol],
+    pub protocols: &'a [BackendId],
     pub link: Option<Imitated>,
     pub repeats: u32,
     /// What the planner knows of this machine; without it the plan is the default.
@@ -42,7 +42,7 @@ impl Session<'_> {
             let bundle = Bundle::read(self.path)?;
             let choices = match &site {
                 None => Choices::standard(&bundle.model.network, protocol),
-                Some(site) => planner::choose(&bundle.model.network, protocol, site, None)?,
+                Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
             };
             Ok(Service::new(bundle, choices, Reveal::Logits)?)
         });
@@ -58,7 +58,7 @@ impl Session<'_> {
             };
             Run {
                 network: network.name.clone(),
-                protocol: plan.choices.protocol.to_string(),
+                protocol: plan.choices.names(network),
                 kernel: Kernel::best().name().into(),
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 preprocessing: limited(preprocessing, least[0]),
@@ -152,8 +152,10 @@ fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
             let multiply_adds = spec.multiply_adds(network.nodes[node.inputs[0]].shape);
             online += peaks.online(multiply_adds.expect("a network's layers fit their inputs"));
         }
-        if let Some(layer) = step.layer.as_ref().and_then(|layer| layer.jaguar()) {
-            before += peaks.preparing(layer.layout()).iter().sum::<f64>();
+        // Products before the input are what hints are for.
+        if let Some(layer) = step.layer.as_ref().filter(|layer| layer.hint_parts().0 > 0) {
+            let g = layer.geometry();
+            before += peaks.products(g.ring_dim, g.ciphertexts, g.responses).iter().sum::<f64>();
         }
         before += peaks.nonlinear_preparing(&step.cost).iter().sum::<f64>();
         online += peaks.nonlinear_online(&step.cost).iter().sum::<f64>();
@@ -265,7 +267,7 @@ mod tests {
     fn both_protocols_stand_side_by_side() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let protocols = &[Protocol::Jaguar, Protocol::Cheetah];
+        let protocols = &[BackendId::JAGUAR, BackendId::CHEETAH];
         let runs =
             Session { path: &path, protocols, link: None, repeats: 1, machine: None }.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
@@ -291,7 +293,7 @@ mod tests {
     fn what_the_kinds_took_is_what_the_phase_took() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let protocols = &[Protocol::Jaguar];
+        let protocols = &[BackendId::JAGUAR];
         let session =
             Session { path: &path, protocols, link: Some(Imitated::Lan), repeats: 2, machine: None };
         let runs = session.measure(&PEAKS, 1);

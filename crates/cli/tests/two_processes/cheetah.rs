@@ -1,10 +1,10 @@
-//! The baseline between two processes: `serve --protocol cheetah`, and clients that follow.
+//! The baseline between two processes: `serve --backends cheetah`, and clients that follow.
 
 use std::path::Path;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::reference;
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan};
 
 use crate::predictions::{Deployment, logits, number, photo};
 use crate::process::{Process, Scratch, jaguar};
@@ -13,7 +13,7 @@ use crate::{WATCHDOG, tiny};
 /// The client is not told the protocol: it follows the offer. Logits, label and cost are those of the plan.
 #[test]
 fn clients_follow_the_servers_protocol() {
-    let it = Deployment::new("cheetah", &["--protocol", "cheetah"]);
+    let it = Deployment::new("cheetah", &["--backends", "cheetah"]);
     let tensor = it.folder.path("tensor.npy");
     let (file, values) = tiny::tensor();
     std::fs::write(&tensor, file).unwrap();
@@ -21,10 +21,10 @@ fn clients_follow_the_servers_protocol() {
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let network = &bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, Protocol::Cheetah)).unwrap();
+    let plan = Plan::new(network, Choices::standard(network, BackendId::CHEETAH)).unwrap();
     let run =
         reference::run(&bundle.model, &network.input.quantise(&values, network.activation_bits)).unwrap();
-    let bound = tiny::worst_error(&bundle.model, Protocol::Cheetah);
+    let bound = tiny::worst_error(&bundle.model, BackendId::CHEETAH);
     let want = run.output();
     let span = want.iter().max().unwrap() - want.iter().min().unwrap();
     assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
@@ -36,8 +36,9 @@ fn clients_follow_the_servers_protocol() {
         let rows = answer["cost"]["rows"].as_array().unwrap();
         for (row, step) in rows.iter().zip(&plan.steps) {
             let layer = step.layer.as_ref();
-            let (up, down) = layer.map_or((0, 0), |l| (l.upload_bytes() as u64, l.response_bytes() as u64));
-            let rounds = layer.map_or(0, jaguar_plan::Layer::rounds) + step.cost.client_rounds;
+            let (up, down) =
+                layer.map_or((0, 0), |l| (l.traffic().online.0 as u64, l.traffic().online.1 as u64));
+            let rounds = layer.map_or(0, |l| l.traffic().rounds) + step.cost.client_rounds;
             assert_eq!(number(row, "online/bytes_up"), up + step.cost.up, "{row}");
             assert_eq!(number(row, "online/bytes_down"), down + step.cost.down, "{row}");
             assert_eq!(number(row, "online/rounds"), rounds, "{row}");
@@ -59,9 +60,9 @@ fn verify_and_plan_know_it() {
     let folder = Scratch::new("cheetah-verify");
     let model = tiny::compile(&folder);
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
-    let checked = run(&["verify", "--protocol", "cheetah", &model, &photo()]);
+    let checked = run(&["verify", "--backends", "cheetah", &model, &photo()]);
     assert!(checked.contains("same class: 1/1"), "{checked}");
-    let shown = run(&["plan", "--protocol", "cheetah", &model, "--calibrate", "off"]);
+    let shown = run(&["plan", "--backends", "cheetah", &model, "--calibrate", "off"]);
     for part in ["protocol cheetah", "N = 4096", "2 primes", "/2^", "once per session: a key of 30.0 KiB"] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }

@@ -7,7 +7,7 @@ use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
 use jaguar_graph::network::{Op, argmax};
 use jaguar_graph::reference;
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan};
 use jaguar_rlwe::Parameters;
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ fn logits_are_the_references() {
     let answers = it.ask("cache", &[&photo, &drawing, &tensor]);
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Protocol::Jaguar));
+    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, BackendId::JAGUAR));
     let pixels = |path: &str| {
         let picture = image::open(path).unwrap().into_rgb8();
         let (width, height) = (picture.width() as usize, picture.height() as usize);
@@ -157,7 +157,8 @@ fn reduced_signs_are_never_silent() {
     let network = &bundle.model.network;
     assert!(network.reduced_signs() > 0 && exact_bundle.model.network.reduced_signs() == 0);
     let cots = |network| {
-        let cost = Plan::new(network, Choices::standard(network, Protocol::Jaguar)).unwrap().nonlinear_cost();
+        let cost =
+            Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap().nonlinear_cost();
         cost.cots_from_client + cost.cots_from_server
     };
     assert!(cots(network) < cots(&exact_bundle.model.network));
@@ -220,8 +221,8 @@ fn the_cost_table_adds_up() {
     // Online: nothing up; down the server's share of the logits. Its report of its own times is no part of the query.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan =
-        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
+    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
+        .unwrap();
     let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
     assert_eq!(rest("online", "bytes_down"), result);
     // And all of it was predicted.
@@ -235,7 +236,7 @@ fn the_cost_table_adds_up() {
     assert_eq!(rest("online", "rounds"), 1);
     // A linear layer sends ciphertexts up and waits for nothing.
     for (row, step) in rows.iter().zip(&plan.steps).filter_map(|(r, s)| Some((r, s.layer.as_ref()?))) {
-        assert_eq!(number(row, "online/bytes_up"), step.upload_bytes() as u64);
+        assert_eq!(number(row, "online/bytes_up"), step.traffic().online.0 as u64);
         assert_eq!([number(row, "online/bytes_down"), number(row, "online/rounds")], [0, 0]);
     }
     // On the link there are frames, keep-alives and greetings beside.
@@ -254,8 +255,8 @@ fn the_cost_table_adds_up() {
 fn the_hint_is_fetched_once() {
     let it = Deployment::new("hint", &[]);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan =
-        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
+    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
+        .unwrap();
     let photo = photo();
     let first = it.ask("cache", &["--ahead", "0", &photo, &photo]);
     let second = it.ask("cache", &[&photo]);
@@ -287,8 +288,8 @@ fn a_hint_is_fetched_alone() {
     let [with, without] =
         ["cache", "other"].map(|cache| number(&it.ask(cache, &[&photo()])[0], "cost/client/bytes_down"));
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan =
-        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Protocol::Jaguar)).unwrap();
+    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
+        .unwrap();
     assert_eq!(without - with, plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64);
 }
 

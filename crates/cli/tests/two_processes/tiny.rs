@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
 use jaguar_graph::network::{Model, Op};
-use jaguar_plan::{Choices, Plan, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan};
 
 use crate::WATCHDOG;
 use crate::process::{Process, Scratch, jaguar, repository};
@@ -185,7 +185,7 @@ pub fn tensor() -> (Vec<u8>, Vec<f32>) {
 /// 1.5 ulp between them, and eight standard deviations of noise), and passes on what its input is off by,
 /// times the largest `Σ|w| / 2^f`; the other layers are exact, but for what they truncate, and stretch nothing,
 /// but sums add up.
-pub fn worst_error(model: &Model, protocol: Protocol) -> f64 {
+pub fn worst_error(model: &Model, protocol: BackendId) -> f64 {
     let plan = Plan::new(&model.network, Choices::standard(&model.network, protocol))
         .expect("the network was compiled");
     let mut errors: Vec<f64> = Vec::new();

@@ -45,12 +45,12 @@ pub struct Block {
 /// The blocks of a plan's hint, in order.
 pub fn blocks(plan: &Plan) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for layer in plan.hinted() {
-        let count = layer.layout().responses();
+    for (node, step) in plan.steps.iter().enumerate() {
+        let (count, each) = step.layer.as_ref().map_or((0, 0), |layer| layer.hint_parts());
         for start in (0..count).step_by(BLOCK) {
             let responses = start..count.min(start + BLOCK);
-            let bytes = responses.len() * layer.hint_response_bytes();
-            blocks.push(Block { node: layer.index(), responses, bytes });
+            let bytes = responses.len() * each;
+            blocks.push(Block { node, responses, bytes });
         }
     }
     blocks

@@ -3,8 +3,9 @@
 use std::thread;
 
 use jaguar_graph::network::{Op, Window};
+use jaguar_linear::cheetah::{Layer, Windows};
 use jaguar_mpc::{Cost, Range};
-use jaguar_plan::{Choices, Layer, Plan, PlanError, Protocol};
+use jaguar_plan::{BackendId, Choices, Plan, PlanError};
 use jaguar_wire::memory_pair;
 
 use super::{Builder, Scratch, everything, greet, input, nothing_repeats, queries, root, session};
@@ -17,7 +18,7 @@ use crate::server::Service;
 use crate::verify::verify;
 
 fn choices(bundle: &Bundle) -> Choices {
-    Choices::standard(&bundle.model.network, Protocol::Cheetah)
+    Choices::standard(&bundle.model.network, BackendId::CHEETAH)
 }
 
 fn service(bundle: Bundle) -> Service {
@@ -98,7 +99,8 @@ fn truncations_wait_for_the_relu_where_they_can() {
     assert_eq!(truncations, expected);
     // n + f everywhere, and no ring changes.
     assert!(plan.steps.iter().all(|s| (s.made, s.ring) == (28, 28) && s.extension.is_none()));
-    assert_eq!((plan.hint_bytes(), plan.hinted().count()), (0, 0));
+    assert_eq!(plan.hint_bytes(), 0);
+    assert!(plan.layers().all(|layer| layer.hint_parts() == (0, 0)));
 }
 
 /// There is no hint to fetch, and asking for it does no harm.
@@ -127,8 +129,13 @@ fn bytes_and_rounds_are_the_formulas() {
     for report in &reports {
         for ((row, step), node) in report.rows.iter().zip(&plan.steps).zip(&network.nodes) {
             let (mut up, mut down, mut rounds) = (0, 0, 0);
-            if let Some(Layer::Cheetah(layer)) = &step.layer {
-                let [in_channels, ..] = network.nodes[node.inputs[0]].shape;
+            if let Op::Linear(spec) = &node.op {
+                let in_shape = network.nodes[node.inputs[0]].shape;
+                let [in_channels, ..] = in_shape;
+                let bits = network.weight_bits + spec.max_exponent;
+                let noise = 2f64.powi(spec.shift as i32 - 10).max(Layer::MAX_NOISE);
+                let layer =
+                    Layer::with_noise(spec, in_shape, l as u32, bits, Windows::FewestBytes, noise).unwrap();
                 let [out_channels, h, w] = node.shape;
                 // d windows of H_w x W_w; C_w and M_w channels a polynomial.
                 let layout = layer.layout();
@@ -160,11 +167,11 @@ fn bytes_and_rounds_are_the_formulas() {
                 "{}",
                 row.name
             );
-            let planned = |of: fn(&Layer) -> u64| step.layer.as_ref().map_or(0, of);
+            let traffic = step.layer.as_ref().map_or_else(Default::default, |layer| layer.traffic());
             let planned = (
-                planned(|l| l.upload_bytes() as u64) + step.cost.up,
-                planned(|l| l.response_bytes() as u64) + step.cost.down,
-                planned(Layer::rounds) + step.cost.client_rounds,
+                traffic.online.0 as u64 + step.cost.up,
+                traffic.online.1 as u64 + step.cost.down,
+                traffic.rounds + step.cost.client_rounds,
             );
             assert_eq!((up, down, rounds), planned, "{}", row.name);
             // Preparation of a linear layer sends nothing.
@@ -188,8 +195,8 @@ fn bytes_and_rounds_are_the_formulas() {
     }
     // The key is the session's.
     assert_eq!(reports[1].client.bytes_up + reports[1].client.bytes_down, 0);
-    let rings = plan.cheetah_rings();
-    assert_eq!(rings.iter().map(|l| l.key_bytes()).collect::<Vec<_>>(), [32 + ciphertext]);
+    let keys: Vec<usize> = plan.backends.iter().map(|layers| layers.session_bytes().0).collect();
+    assert_eq!(keys, [32 + ciphertext]);
     let jaguars = super::service(everything());
     let (without, served) = session(&jaguars, |channel| {
         let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
@@ -227,16 +234,16 @@ fn endless_work_is_refused_at_once() {
     // Small windows of a huge map: tens of gigabytes of ciphertexts.
     let mut windows = Builder::new([1, 1024, 1024]);
     windows.conv(0, 1, 61, 1, 0, 1);
-    let error = greet(windows, Protocol::Cheetah).unwrap_err();
+    let error = greet(windows, BackendId::CHEETAH).unwrap_err();
     assert!(error.to_string().contains("bytes of ciphertexts"), "{error}");
     let mut kernel = Builder::new([1, 200, 200]);
     kernel.conv(0, 1, 65, 1, 0, 1);
-    let error = greet(kernel, Protocol::Cheetah).unwrap_err();
-    assert!(matches!(error, EngineError::Plan(PlanError::CheetahLayer { .. })), "{error}");
+    let error = greet(kernel, BackendId::CHEETAH).unwrap_err();
+    assert!(matches!(error, EngineError::Plan(PlanError::Layer { .. })), "{error}");
     // Products of more bits than are compared.
     let mut wide = Builder::new([1, 4, 4]);
     wide.conv_shifted(0, 1, 1, 1, 0, 1, 25);
-    let error = greet(wide, Protocol::Cheetah).unwrap_err();
+    let error = greet(wide, BackendId::CHEETAH).unwrap_err();
     assert!(matches!(error, EngineError::Plan(PlanError::Products { bits: 41, .. })), "{error}");
     // A limit of the caller's.
     let server = service(everything());
@@ -273,21 +280,4 @@ fn a_client_that_breaks_the_protocol_is_told() {
         drop(ready);
         assert!(serving.join().expect("no panic").is_err());
     });
-}
-
-/// Transformed weights are kept as far as memory goes; a session is the same either way (`jaguar_linear` compares bytes).
-#[test]
-fn weights_are_kept_as_far_as_memory_goes() {
-    let bundle = everything();
-    let plan = Plan::new(&bundle.model.network, choices(&bundle)).unwrap();
-    let sizes: Vec<usize> =
-        plan.layers().map(|l| l.cheetah().expect("a plan of Cheetah's").weight_bytes()).collect();
-    let kept = |memory: usize| -> Vec<usize> {
-        let layers = crate::cheetah::transform(&plan, &bundle.model, memory);
-        layers.iter().flatten().map(|layer| layer.weight_bytes()).collect()
-    };
-    assert_eq!(kept(usize::MAX), sizes);
-    assert!(kept(0).iter().all(|&bytes| bytes == 0));
-    let some = kept(sizes[0]);
-    assert_eq!((some.len(), some[0], some.iter().sum::<usize>()), (sizes.len(), sizes[0], sizes[0]));
 }

@@ -1,15 +1,15 @@
 //! Linear layers whose output is made while what follows them runs.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jaguar_graph::reference;
+use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::Layer;
 use jaguar_wire::Phase;
 
 use super::*;
-use crate::program::{Clock, Linear as LinearPart, Onlookers, Output, Prepare, Program};
+use crate::program::{Backends, Clock, HintPath, Onlookers, Program};
 use crate::report::Progress;
 
 const PLANE: usize = 16 * 16;
@@ -58,12 +58,14 @@ fn whole() -> Window {
 
 /// Stands in for a backend: what a linear layer makes is the reference's, the client sends its share in clear, and all that the
 /// server makes is noted.
-struct Plain<'a> {
+#[derive(Clone)]
+struct Plain {
     role: Role,
-    model: &'a Model,
+    model: Arc<Model>,
+    plan: Arc<Plan>,
     /// What the server has sent, and what it made.
     sent: Option<Transcript>,
-    made: &'a Mutex<Vec<Made>>,
+    made: Arc<Mutex<Vec<Made>>>,
 }
 
 /// A part of a linear layer's output.
@@ -77,117 +79,106 @@ struct Made {
 }
 
 /// Makes channel after channel, no more of them than it is asked for.
-struct Parts<'a> {
+struct Parts {
     node: usize,
     values: Vec<u64>,
     end: usize,
     plane: usize,
     sent: Transcript,
-    log: &'a Mutex<Vec<Made>>,
+    log: Arc<Mutex<Vec<Made>>>,
 }
 
-enum PlainOutput<'a> {
-    Whole(Vec<u64>),
-    Parts(Parts<'a>),
-}
-
-impl Output for PlainOutput<'_> {
-    fn made(&self) -> &[u64] {
-        match self {
-            Self::Whole(values) => values,
-            Self::Parts(parts) => &parts.values[..parts.end],
-        }
+impl Output for Parts {
+    fn values(&self) -> &[u64] {
+        &self.values[..self.end]
     }
 
-    fn make(&mut self, values: usize) {
-        let Self::Parts(parts) = self else { panic!("nothing is left to be made") };
-        assert!(values > parts.end && values <= parts.values.len(), "{values} of {}", parts.values.len());
-        parts.end = values.next_multiple_of(parts.plane);
-        let made = Made { node: parts.node, end: parts.end, sent: parts.sent.lengths().0 };
-        parts.log.lock().unwrap().push(made);
+    fn make(&mut self, count: usize) {
+        assert!(count > self.end && count <= self.values.len(), "{count} of {}", self.values.len());
+        self.end = count.next_multiple_of(self.plane);
+        let made = Made { node: self.node, end: self.end, sent: self.sent.lengths().0 };
+        self.log.lock().unwrap().push(made);
     }
 
-    fn finish(self) -> Vec<u64> {
-        match self {
-            Self::Whole(values) => values,
-            Self::Parts(parts) => {
-                assert_eq!(parts.end, parts.values.len(), "it was asked for");
-                parts.values
-            }
-        }
+    fn into_values(self: Box<Self>) -> Vec<u64> {
+        assert_eq!(self.end, self.values.len(), "it was asked for");
+        self.values
     }
 }
 
-impl Prepare for Plain<'_> {
+impl backend::Party for Plain {
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let mut share = vec![0; self.model.network.nodes[node].shape.iter().product()];
+        let bits = self.plan.steps[node].layer.as_ref().unwrap().output().bits;
+        Prg::derive(&[8; 32], "client", &[node as u64]).fill_words(&mut share, bits);
+        Ok(Box::new(PlainOnline { plain: self.clone(), node, share, theirs: Vec::new() }))
+    }
+}
+
+struct PlainOnline {
+    plain: Plain,
+    node: usize,
     /// The client's share of the output, which the server knows too.
-    type Prepared = Vec<u64>;
+    share: Vec<u64>,
+    /// At the server: the client's share of the input.
+    theirs: Vec<u64>,
+}
 
-    fn hint(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
+impl Online for PlainOnline {
+    fn early_output(&self) -> Option<&[u64]> {
+        Some(&self.share)
+    }
+
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        let bits = self.plain.plan.steps[self.node].layer.as_ref().unwrap().input().bits;
+        match self.plain.role {
+            Role::Client => channel.send_packed(x, bits)?,
+            Role::Server => self.theirs = channel.recv_packed(x.len(), bits)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let Self { plain: Plain { model, plan, sent, made, .. }, node, share, theirs } = *self;
+        let Some(sent) = sent else { return Ok(Box::new(share)) };
+        let layer = plan.steps[node].layer.as_ref().unwrap();
+        let (bits, out_bits) = (layer.input().bits, layer.output().bits);
+        let x: Vec<i64> =
+            x.iter().zip(&theirs).map(|(&a, &b)| jaguar_mpc::reference::open(a, b, bits)).collect();
+        let Model { network, weights, .. } = &*model;
+        let y = reference::apply_op(network, node, weights[node].as_ref(), &[&x]).unwrap();
+        let mask = (1 << out_bits) - 1;
+        let values = y.iter().zip(&share).map(|(&y, c)| (y as u64).wrapping_sub(*c) & mask).collect();
+        let [_, h, w] = network.nodes[node].shape;
+        Ok(Box::new(Parts { node, values, end: 0, plane: h * w, sent, log: made }))
+    }
+}
+
+struct NoHints;
+
+impl HintPath for NoHints {
+    fn pass(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
         Ok(false)
     }
 
-    fn prepare(&mut self, node: usize, layer: &Layer) -> Result<Vec<u64>, EngineError> {
-        let mut share = vec![0; self.model.network.nodes[node].shape.iter().product()];
-        let bits = layer.jaguar().unwrap().output_bits();
-        Prg::derive(&[8; 32], "client", &[node as u64]).fill_words(&mut share, bits);
-        Ok(share)
-    }
-
-    fn output(prepared: &Vec<u64>) -> Option<&[u64]> {
-        Some(prepared)
-    }
-}
-
-impl<'a> LinearPart for Plain<'a> {
-    type Prepared = Vec<u64>;
-    type Output = PlainOutput<'a>;
-
-    fn run(
-        &mut self,
-        node: usize,
-        layer: &Layer,
-        prepared: Vec<u64>,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<PlainOutput<'a>, EngineError> {
-        let (bits, out_bits) = (layer.input_bits(), layer.jaguar().unwrap().output_bits());
-        let Some(sent) = &self.sent else {
-            assert_eq!(self.role, Role::Client);
-            channel.send_packed(x, bits)?;
-            return Ok(PlainOutput::Whole(prepared));
-        };
-        let theirs = channel.recv_packed(x.len(), bits)?;
-        let x: Vec<i64> =
-            x.iter().zip(&theirs).map(|(&a, &b)| jaguar_mpc::reference::open(a, b, bits)).collect();
-        let Model { network, weights, .. } = self.model;
-        let y = reference::apply_op(network, node, weights[node].as_ref(), &[&x]).unwrap();
-        let values = y
-            .iter()
-            .zip(&prepared)
-            .map(|(&y, c)| (y as u64).wrapping_sub(*c) & ((1 << out_bits) - 1))
-            .collect();
-        let [_, h, w] = network.nodes[node].shape;
-        Ok(PlainOutput::Parts(Parts {
-            node,
-            values,
-            end: 0,
-            plane: h * w,
-            sent: sent.clone(),
-            log: self.made,
-        }))
+    fn of(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
     }
 }
 
 /// One party's way through the plan: its share of the output.
-fn walk(backend: &mut Plain<'_>, plan: &Plan, channel: &mut Channel, input: Vec<u64>) -> Vec<u64> {
-    let network = &backend.model.network;
+fn walk(plain: &Plain, channel: &mut Channel, input: Vec<u64>) -> Vec<u64> {
+    let (network, plan) = (&plain.model.network, &*plain.plan);
     let program = Program { network, plan };
-    let mut party = Party::new(backend.role, Cots::setup(channel, backend.role).unwrap());
+    let mut party = Party::new(plain.role, Cots::setup(channel, plain.role).unwrap());
     let mut clock = Clock::new(network.nodes.len());
-    let prepared = program.prepare(channel, &mut party, Reveal::Logits, &mut clock, &mut NoProgress, backend);
+    let mut backends = Backends::new(plan, |_| Box::new(plain.clone()));
+    let (clock_, none) = (&mut clock, &mut NoProgress);
+    let prepared =
+        program.prepare(channel, &mut party, Reveal::Logits, clock_, none, &mut backends, &mut NoHints);
     let watch = &mut |_: usize, _: &[u64]| ();
     let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-    let output = program.run(channel, prepared.unwrap().0, input, backend, onlookers).unwrap();
+    let output = program.run(channel, prepared.unwrap().0, input, onlookers).unwrap();
     channel.flush().unwrap();
     output
 }
@@ -198,21 +189,27 @@ fn walk(backend: &mut Plain<'_>, plan: &Plan, channel: &mut Channel, input: Vec<
 fn a_first_flight_leaves_before_the_last_channel_is_made() {
     let Net { builder, streamed, .. } = net(1);
     let Bundle { model, .. } = builder.bundle();
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, Protocol::Jaguar)).unwrap();
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, BackendId::JAGUAR)).unwrap();
     let x = input(3, 3 * PLANE);
-    let made = Mutex::new(Vec::new());
+    let (model, plan, made) = (Arc::new(model), Arc::new(plan), Arc::default());
+    let plain = |role, sent| Plain {
+        role,
+        model: Arc::clone(&model),
+        plan: Arc::clone(&plan),
+        sent,
+        made: Arc::clone(&made),
+    };
     let (a, b) = memory_transports();
     let (recorder, transcript) = Recorder::hashing(b);
     let (ours, theirs) = thread::scope(|scope| {
         let server = scope.spawn(|| {
-            let mut backend =
-                Plain { role: Role::Server, model: &model, sent: Some(transcript.clone()), made: &made };
-            walk(&mut backend, &plan, &mut Channel::new(recorder), vec![0; x.len()])
+            let server = plain(Role::Server, Some(transcript.clone()));
+            walk(&server, &mut Channel::new(recorder), vec![0; x.len()])
         });
-        let mut backend = Plain { role: Role::Client, model: &model, sent: None, made: &made };
+        let client = plain(Role::Client, None);
         let mask = (1u64 << plan.steps[0].ring) - 1;
         let input = x.iter().map(|&v| v as u64 & mask).collect();
-        let ours = walk(&mut backend, &plan, &mut Channel::new(a), input);
+        let ours = walk(&client, &mut Channel::new(a), input);
         (ours, server.join().unwrap())
     });
 
@@ -226,7 +223,8 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
     }
     assert_eq!(&output, values.last().unwrap());
 
-    let made = made.into_inner().unwrap();
+    let made: &Mutex<Vec<Made>> = &made;
+    let made = made.lock().unwrap();
     for node in streamed {
         let parts: Vec<&Made> = made.iter().filter(|part| part.node == node).collect();
         let [first, last] = parts[..] else { panic!("two blocks, two parts: {parts:?}") };
@@ -277,5 +275,41 @@ fn layers_in_pieces_agree_with_the_reference_and_show_in_the_timeline() {
         assert!(before.contains(&layer), "node {layer} begins before {reader}: {online:?}");
         // The stem is small enough to be made at once.
         assert_eq!(behind.contains(&layer), layer != 1, "node {layer} and {reader}: {online:?}");
+    }
+}
+
+/// Layers alternate between the backends, every other way round in the second run: each within its bound of the reference, and the
+/// plan's bytes are those that pass.
+#[test]
+fn backends_alternate_from_layer_to_layer() {
+    let all: Vec<BackendId> = BackendId::all().collect();
+    for first in 0..all.len() {
+        let cache = Scratch::new(&format!("mixed-{first}"));
+        let mixed = || {
+            let bundle = everything();
+            let network = &bundle.model.network;
+            let mut choices = Choices::standard(network, all[0]);
+            let linear = network.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Linear(_)));
+            for (k, (id, _)) in linear.enumerate() {
+                choices.backends[id] = all[(first + k) % all.len()];
+            }
+            (bundle, choices)
+        };
+        let (bundle, choices) = mixed();
+        let x = input(5, 3 * 17 * 15);
+        let checks = verify(bundle, choices, Reveal::Logits, std::slice::from_ref(&x), &cache.0).unwrap();
+        for layer in &checks[0].layers {
+            assert_eq!(layer.wrong, 0, "{layer:?}");
+        }
+        let (bundle, choices) = mixed();
+        let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
+        assert_eq!(service.plan().backends.len(), all.len());
+        let reports = queries(&service, &cache, &x, 2);
+        let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
+        for (p, measured) in
+            [(&predicted.preparation, &reports[1].preprocessing), (&predicted.online, &reports[1].online)]
+        {
+            assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
+        }
     }
 }

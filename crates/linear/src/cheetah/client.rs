@@ -1,5 +1,7 @@
 //! The client's half: it knows no weight, and of the layer only what `Layer` says.
 
+use std::sync::Arc;
+
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsNtt, RnsPoly, RnsSmall};
 use jaguar_ring::product::{Multiplier, SmallNtt};
@@ -14,12 +16,17 @@ use crate::cut;
 /// The client's secret, for layers of one number of limbs: one for any number of queries. Neither copied,
 /// printed nor stored.
 pub struct Secret {
+    key: Arc<SecretKey>,
+    prg: Prg,
+}
+
+/// The secret itself, as it decrypts.
+pub(super) struct SecretKey {
     rns: Rns,
     multiplier: Multiplier,
     /// s for products modulo q, and for those modulo a power of two.
     s: RnsSmall,
     s_binary: SmallNtt,
-    prg: Prg,
 }
 
 /// What the client keeps of one layer for one query: `e − a·s` for every ciphertext. Used once.
@@ -41,12 +48,19 @@ impl Secret {
         let multiplier = Multiplier::new(rns.n());
         let mut s = Zeroizing::new(vec![0i8; rns.n()]);
         sample::ternary(&mut prg, &mut s);
-        Self { s: rns.prepare_small(&s), s_binary: multiplier.prepare_small(&s), multiplier, rns, prg }
+        let key =
+            SecretKey { s: rns.prepare_small(&s), s_binary: multiplier.prepare_small(&s), multiplier, rns };
+        Self { key: Arc::new(key), prg }
     }
 
     /// The layers that it serves have so many primes.
     pub fn limbs(&self) -> usize {
-        self.rns.limbs()
+        self.key.rns.limbs()
+    }
+
+    /// What decrypts the responses of a query, for as long as it runs.
+    pub(super) fn share(&self) -> Arc<SecretKey> {
+        Arc::clone(&self.key)
     }
 
     fn seed(&mut self) -> [u8; 32] {
@@ -55,17 +69,13 @@ impl Secret {
         seed
     }
 
-    fn check(&self, layer: &Layer) {
-        let found = (self.rns.n(), self.rns.limbs());
-        assert_eq!(found, (layer.rns.n(), layer.limbs()), "a secret for layers of another ring");
-    }
-
     /// Step 1: `p0 = e − p1·s`. Every call makes another.
     pub fn key(&mut self) -> PublicKey {
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
-        let p1 = self.rns.transform(p1(&self.rns, &seed));
-        let p0 = self.encrypt_zero(&p1, &mut Prg::new(*noise));
-        PublicKey { seed, p0: pack_poly(&self.rns, &p0) }
+        let rns = &self.key.rns;
+        let p1 = rns.transform(p1(rns, &seed));
+        let p0 = self.key.encrypt_zero(&p1, &mut Prg::new(*noise));
+        PublicKey { seed, p0: pack_poly(rns, &p0) }
     }
 
     /// Step 2, before the input: encryptions of zero for one query of `layer`, other ones at every call.
@@ -73,14 +83,29 @@ impl Secret {
     /// # Panics
     /// When the secret is one for another number of limbs.
     pub fn prepare(&mut self, layer: &Layer) -> ClientPrepared {
-        self.check(layer);
+        self.key.check(layer);
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let zero = |i: usize| {
             let a = layer.rns.transform(layer.a(&seed, i));
-            self.encrypt_zero(&a, &mut Prg::derive(&noise, "cheetah b noise", &[i as u64]))
+            self.key.encrypt_zero(&a, &mut Prg::derive(&noise, "cheetah b noise", &[i as u64]))
         };
         let zeros = (0..layer.layout.ciphertexts()).into_par_iter().map(zero).collect();
         ClientPrepared { seed, zeros }
+    }
+
+    /// Step 5: the client's output share, `[C, H, W]` modulo 2^l.
+    ///
+    /// # Panics
+    /// When `response` is one to another layer, or the secret is one for another number of limbs.
+    pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
+        self.key.decrypt(layer, response)
+    }
+}
+
+impl SecretKey {
+    fn check(&self, layer: &Layer) {
+        let found = (self.rns.n(), self.rns.limbs());
+        assert_eq!(found, (layer.rns.n(), layer.limbs()), "a secret for layers of another ring");
     }
 
     /// `e − a·s`.
@@ -93,10 +118,7 @@ impl Secret {
         b
     }
 
-    /// Step 5: the client's output share, `[C, H, W]` modulo 2^l.
-    ///
-    /// # Panics
-    /// When `response` is one to another layer, or the secret is one for another number of limbs.
+    /// As [`Secret::decrypt`].
     pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
         self.check(layer);
         let (n, bits) = (layer.rns.n(), layer.a_bits());

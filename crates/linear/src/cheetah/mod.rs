@@ -39,6 +39,7 @@
 //! bytes ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
 
 mod client;
+mod layer;
 mod layout;
 mod server;
 
@@ -50,6 +51,7 @@ use jaguar_wire::{Channel, WireError, pack};
 use crate::layout::Tile;
 
 pub use client::{ClientPrepared, Secret};
+pub use layer::Cheetah;
 pub use layout::{Layout, Windows};
 pub use server::{Key, ServerLayer, ServerPrepared};
 
@@ -253,6 +255,11 @@ impl Layer {
     /// weights.
     pub fn noise_ulps(&self) -> f64 {
         self.noise_ulps
+    }
+
+    /// How many units of the products' last place make one of the network's.
+    fn product_ulps(&self) -> f64 {
+        2f64.powi(self.layout.spec().shift as i32)
     }
 
     /// Bytes of the client's key, once per session and number of limbs.

@@ -15,6 +15,7 @@
 //! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
 
 mod client;
+mod layer;
 mod server;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
+pub use layer::Jaguar;
 pub(crate) use server::gemm_terms;
 pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};
 

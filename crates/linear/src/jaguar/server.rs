@@ -1,7 +1,7 @@
 //! The server's half: it holds the weights, and never a key of the client.
 
-use std::ops::Range;
-use std::sync::OnceLock;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{A_HALF_BITS, Layer};
+use crate::backend::Output;
 use crate::layout::{Layout, Tile};
 
 /// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew, which takes as
@@ -274,7 +275,39 @@ impl ServerLayer {
     ///
     /// # Panics
     /// When `x` has not the layer's input shape, or b is not complete.
-    pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<'_> {
+    pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<&Self> {
+        let planes = self.planes(b, x);
+        ServerOutput {
+            together: self.channels_together(),
+            server: self,
+            planes,
+            values: prepared.masks,
+            channels: 0,
+        }
+    }
+
+    /// As [`begin`](Self::begin), for an output that keeps the layer alive.
+    ///
+    /// # Panics
+    /// As `begin`.
+    pub fn begin_shared(
+        self: Arc<Self>,
+        prepared: ServerPrepared,
+        b: Upload,
+        x: &[u64],
+    ) -> ServerOutput<Arc<Self>> {
+        let planes = self.planes(b, x);
+        ServerOutput {
+            together: self.channels_together(),
+            server: self,
+            planes,
+            values: prepared.masks,
+            channels: 0,
+        }
+    }
+
+    /// b + Δ·x of every tile, in limbs.
+    fn planes(&self, b: Upload, x: &[u64]) -> Vec<LimbPlanes> {
         let layer = &self.layer;
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
@@ -316,13 +349,7 @@ impl ServerLayer {
                 if len > n { row.set_negacyclic(words) } else { row.set(&words[..len]) }
             },
         );
-        ServerOutput {
-            server: self,
-            planes,
-            values: prepared.masks,
-            channels: 0,
-            together: self.channels_together(),
-        }
+        planes
     }
 
     /// The server's output share modulo 2^n, all of it: [`begin`](Self::begin) to the end.
@@ -354,8 +381,8 @@ impl ServerLayer {
 ///
 /// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each coefficient of the rows, that is
 /// the input's values, halos, what lies between maps, and all of it twice where a shift wraps around. (5 MiB for ResNet-50's largest input.)
-pub struct ServerOutput<'a> {
-    server: &'a ServerLayer,
+pub struct ServerOutput<S> {
+    server: S,
     /// By tile. None left when all is made.
     planes: Vec<LimbPlanes>,
     /// `[C, H, W]`: of the channels that are made the shares, of the others B − z0.
@@ -366,7 +393,7 @@ pub struct ServerOutput<'a> {
     pub(super) together: usize,
 }
 
-impl ServerOutput<'_> {
+impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
     /// What is made: the first values, modulo 2^n.
     pub fn made(&self) -> &[u64] {
         let [_, h, w] = self.server.layer.layout.out_shape();
@@ -391,17 +418,18 @@ impl ServerOutput<'_> {
 
     /// R = B − z0 − conv(b) − Δ·bias up to channel `end`.
     fn convolve(&mut self, end: usize) {
-        let ServerLayer { layer, bias, .. } = self.server;
+        let server: &ServerLayer = &self.server;
+        let ServerLayer { layer, bias, .. } = server;
         let layout = &layer.layout;
         let ([channels, h, w], delta) = (layout.out_shape(), layer.delta_bits());
         let made = self.channels..end;
         let values = &mut self.values[made.start * h * w..made.end * h * w];
         for (planes, tile) in self.planes.iter().zip(layout.tiles()) {
             let len = layout.export_len(tile);
-            let sums = self.server.convolve(planes, made.clone(), len);
+            let sums = server.convolve(planes, made.clone(), len);
             values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(made.clone()).for_each(
                 |((plane, sums), d)| {
-                    let exponent = self.server.exponent(d);
+                    let exponent = server.exponent(d);
                     for (from, to, len) in layout.exports(tile) {
                         for (i, &s) in (to..to + len).zip(&sums[from..]) {
                             let bias = match bias {
@@ -419,6 +447,20 @@ impl ServerOutput<'_> {
         if end == channels {
             self.planes = Vec::new();
         }
+    }
+}
+
+impl<S: Deref<Target = ServerLayer> + Send> Output for ServerOutput<S> {
+    fn values(&self) -> &[u64] {
+        self.made()
+    }
+
+    fn make(&mut self, count: usize) {
+        ServerOutput::make(self, count);
+    }
+
+    fn into_values(self: Box<Self>) -> Vec<u64> {
+        (*self).finish()
     }
 }
 

@@ -194,7 +194,7 @@ impl Case {
 }
 
 /// Makes some or all of a server's output in the smallest parts that there are, as `seed` says.
-fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput, seed: u64) {
+fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput<&ServerLayer>, seed: u64) {
     output.together = server.channels_indivisible();
     let [channels, h, w] = server.layer().layout().out_shape();
     let mut prg = Prg::derive(&[3; 32], "parts", &[seed]);

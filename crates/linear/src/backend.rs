@@ -1,0 +1,419 @@
+//! What a linear backend is: a way to compute linear layers on shares, from the plan to the last byte.
+//!
+//! A backend is one folder of this crate and one line of [`crate::registry`]. Nothing outside names it. The traits follow its
+//! life:
+//!
+//! | when | value | what it does |
+//! |---|---|---|
+//! | planning, both roles | [`Backend::plan`] → [`Layers`] | public: where shares live, geometry, bytes, noise |
+//! | once per model, server | [`Layers::model`] → [`Model`] | takes the weights; makes what clients fetch once (the *hint*) |
+//! | once per session | [`Model::party`], [`Layers::client`] → [`Party`] | keys |
+//! | once per query, offline | [`Party::begin_query`], [`Party::prepare`] → [`Online`] | with the channel at hand |
+//! | online | [`Online`] → [`Output`] | is fed the input's share from the first value on, makes its output piece by piece |
+//!
+//! A session may use several backends: every layer has its own, and shares change their domain between them.
+
+use std::fmt::Debug;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use jaguar_graph::network::{Linear, Shape, Weights};
+use jaguar_rlwe::{ParameterError, Parameters};
+use jaguar_wire::{Channel, WireError};
+
+use crate::layout::{LayoutError, Packing};
+
+/// Where shares of a value live, and what they mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// The shares add up modulo 2^bits.
+    pub bits: u32,
+    /// Their sum is the network's value times 2^excess: above zero for products that are not truncated yet.
+    pub excess: u32,
+}
+
+/// One linear layer to be planned.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The layer's node in the network: it separates its randomness from that of other layers.
+    pub node: usize,
+    /// The operation.
+    pub spec: &'a Linear,
+    /// `[C_in, H, W]`.
+    pub in_shape: Shape,
+    /// n: the network's values are below 2^(n-1) in absolute value.
+    pub activation_bits: u32,
+    /// The weights are below 2^(weight_bits-1) in absolute value, exponents included.
+    pub weight_bits: u32,
+    /// Whether the layer's result reaches the client without another linear layer in between.
+    pub opened: bool,
+    /// Bits of shares that can hold every product of the plan: for backends that do not truncate.
+    pub whole_bits: u32,
+    /// How densely inputs are packed, where the backend leaves a choice.
+    pub packing: Packing,
+    /// The ring that was chosen for backends over Z_{2^k}.
+    pub params: Parameters,
+}
+
+/// Why a backend cannot run a layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayerError {
+    /// The layout failed.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The parameter set is not one that may be used.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// Out of what the backend can do; in its own words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why a backend failed in a session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The connection.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The peer sent what cannot be.
+    #[error("{0}")]
+    Peer(String),
+}
+
+/// How a layer lies in ciphertexts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Geometry {
+    /// N.
+    pub ring_dim: usize,
+    /// Into how many windows the map is cut.
+    pub tiles: usize,
+    /// Input channels (or parts of them) that a ciphertext holds.
+    pub maps_per_ciphertext: usize,
+    /// Ciphertexts from the client.
+    pub ciphertexts: usize,
+    /// Ciphertexts of the answer, wherever their halves come from.
+    pub responses: usize,
+    /// Coefficients from one map to the next, where [`Packing`] has a say.
+    pub packing_distance: Option<usize>,
+}
+
+/// Bytes and rounds of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Once per client, from the server.
+    pub hint: usize,
+    /// Per query, offline, from the client and from the server.
+    pub offline: (usize, usize),
+    /// Per query, online, from the client and from the server.
+    pub online: (usize, usize),
+    /// How often the client waits for an answer, online.
+    pub rounds: u64,
+}
+
+/// Seconds of a layer's work on a single core. Zero where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Once per model, server.
+    pub model: f64,
+    /// Once per client, server.
+    pub hint: f64,
+    /// Per query, offline: client and server, on all threads.
+    pub offline: [f64; 2],
+    /// Online: client and server, on one thread.
+    pub online: [f64; 2],
+    /// Online, server, on all threads.
+    pub online_products: f64,
+}
+
+/// What both parties know of one planned layer.
+pub trait Layer: Debug + Send + Sync {
+    /// The operation.
+    fn spec(&self) -> &Linear;
+
+    /// Where its input's shares must live.
+    fn input(&self) -> Domain;
+
+    /// Where its output's shares live.
+    fn output(&self) -> Domain;
+
+    /// How it lies in ciphertexts.
+    fn geometry(&self) -> Geometry;
+
+    /// What passes.
+    fn traffic(&self) -> Traffic;
+
+    /// What it takes on a machine with these constants; `None` where they do not cover it.
+    fn work(&self, machine: &dyn Constants) -> Option<Work>;
+
+    /// Standard deviation of the noise, in units of the network's last place, at worst-case weights.
+    fn noise_ulps(&self) -> f64;
+
+    /// By how much the output may be off besides the noise, in units of the network's last place.
+    fn rounding_ulps(&self) -> f64;
+
+    /// Every figure that both parties must have alike, and that a hint was made for.
+    fn absorb(&self) -> Vec<u64>;
+
+    /// Whether the client knows its share of the output before the input.
+    fn output_known_early(&self) -> bool {
+        false
+    }
+
+    /// How many parts the hint has, and the bytes of each: parts are made and kept one by one.
+    fn hint_parts(&self) -> (usize, usize) {
+        (0, 0)
+    }
+}
+
+/// All layers of one plan that one backend runs: public.
+pub trait Layers: Debug + Send + Sync {
+    /// The backend's name.
+    fn backend(&self) -> &'static str;
+
+    /// The layer of a node, if the backend runs it.
+    fn layer(&self, node: usize) -> Option<&(dyn Layer + 'static)>;
+
+    /// In words, which rings are used, and their estimated security.
+    fn describe(&self) -> String;
+
+    /// Bytes once per session, from the client and from the server.
+    fn session_bytes(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    /// Bytes once per query, offline, from the client and from the server.
+    fn query_bytes(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    /// Takes the weights, by node. `public` is the model's public name, from which public randomness follows. `weight_bits` are
+    /// the significant bits of a weight.
+    ///
+    /// # Panics
+    /// When the weights are not the plan's (`Model::validate` of the graph excludes it).
+    fn model(
+        self: Arc<Self>,
+        public: [u8; 32],
+        weights: &[Option<Weights>],
+        weight_bits: u32,
+    ) -> Arc<dyn Model>;
+
+    /// The client's side of one session.
+    fn client(self: Arc<Self>, public: [u8; 32]) -> Box<dyn Party>;
+}
+
+/// A model's layers at the server, for any number of sessions.
+pub trait Model: Send + Sync {
+    /// Does what is done once per model for the layer of `node` now, instead of when it is first needed.
+    fn prepare(&self, node: usize);
+
+    /// Parts of a layer's hint for the client whose hint key this is. The same call gives the same bytes.
+    fn hint(&self, node: usize, parts: Range<usize>, hint_key: &[u8; 32]) -> Vec<u8>;
+
+    /// The server's side of one session with that client.
+    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party>;
+}
+
+/// One role's part in a session, for all layers of its backend.
+pub trait Party: Send {
+    /// Once per session.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol; the session is spent then. So for all methods.
+    fn setup(&mut self, _channel: &mut Channel) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Once per query, before its layers: fresh secrets.
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn begin_query(&mut self, _channel: &mut Channel) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Prepares one layer for the query, offline. `hint` is all of the layer's hint at the client, and empty at the server.
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn prepare(
+        &mut self,
+        node: usize,
+        hint: &[u8],
+        channel: &mut Channel,
+    ) -> Result<Box<dyn Online>, BackendError>;
+}
+
+/// One role's part of one layer in one query. Used once.
+pub trait Online: Send {
+    /// This party's share of the output, if it is known already.
+    fn early_output(&self) -> Option<&[u64]> {
+        None
+    }
+
+    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or a wider one.
+    ///
+    /// # Errors
+    /// As [`Party::setup`].
+    fn feed(&mut self, _channel: &mut Channel, _x: &[u64]) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Passes the rest of what depends on the input share `x` alone, all of it there, `[C, H, W]` in the input's domain.
+    ///
+    /// # Errors
+    /// As [`Party::setup`].
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError>;
+
+    /// Makes this party's share of the output, or begins to; whatever still has to pass, passes.
+    ///
+    /// # Errors
+    /// As [`Party::setup`].
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError>;
+}
+
+/// A party's share of a layer's output, which may be made as it is wanted: then what follows the layer begins before all of it is
+/// there. When it is made concerns this party alone; no message depends on it.
+pub trait Output: Send {
+    /// The first values, as many as are made.
+    fn values(&self) -> &[u64];
+
+    /// Makes at least the first `count` values (all, if there are not so many).
+    fn make(&mut self, count: usize);
+
+    /// Makes the rest.
+    fn into_values(self: Box<Self>) -> Vec<u64>;
+}
+
+/// Made at once.
+impl Output for Vec<u64> {
+    fn values(&self) -> &[u64] {
+        self
+    }
+
+    fn make(&mut self, _count: usize) {}
+
+    fn into_values(self: Box<Self>) -> Vec<u64> {
+        *self
+    }
+}
+
+/// A backend.
+pub trait Backend: Sync {
+    /// Its name: of letters, digits and hyphens; in options, plans and reports.
+    fn name(&self) -> &'static str;
+
+    /// In a line, what it is.
+    fn about(&self) -> &'static str;
+
+    /// Whether each party's secrets are safe from the other one. A plan refuses a backend that is not, unless it is asked for by
+    /// name in a function that says so.
+    fn is_secure(&self) -> bool {
+        true
+    }
+
+    /// Whether its outputs are whole products: of [`Domain::excess`] f, in shares of [`Request::whole_bits`].
+    fn keeps_products(&self) -> bool;
+
+    /// Plans these layers.
+    ///
+    /// # Errors
+    /// Which layer it cannot run, as an index into `requests`, and why.
+    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)>;
+}
+
+/// A layer of a plan, with its backend's others.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    layers: Arc<dyn Layers>,
+    node: usize,
+}
+
+impl Planned {
+    /// The layer of `node`, if `layers` has it.
+    pub fn new(layers: Arc<dyn Layers>, node: usize) -> Option<Self> {
+        layers.layer(node).is_some().then_some(Self { layers, node })
+    }
+
+    /// The backend's name.
+    pub fn backend(&self) -> &'static str {
+        self.layers.backend()
+    }
+}
+
+impl Deref for Planned {
+    type Target = dyn Layer;
+
+    fn deref(&self) -> &Self::Target {
+        self.layers.layer(self.node).expect("checked when it was made")
+    }
+}
+
+/// A machine's measured constants, as backends look them up.
+pub trait Constants {
+    /// Those of the ring Z_{2^k}[X]/(X^N+1): measured for the same N and the narrowest modulus that is at least as wide.
+    fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts>;
+}
+
+/// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct PerProduct {
+    /// At least [`WIDE`] positions side by side, one group.
+    pub wide: f64,
+    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the distance
+    /// of a power of two.
+    pub narrow: f64,
+    /// Several groups (depthwise layers).
+    pub grouped: f64,
+}
+
+/// What one power-of-two ring's linear layers take, in seconds of one core.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct RingCosts {
+    /// N.
+    pub ring_dim: usize,
+    /// k.
+    pub modulus_bits: u32,
+    /// Offline, client: one input ciphertext (e − a·s).
+    pub ciphertext: f64,
+    /// Offline, client: one response, by the number of coefficients from the first to the last one that is exported;
+    /// ascending, in between by straight lines.
+    pub client_response: Vec<(usize, f64)>,
+    /// Offline, server: the same.
+    pub server_response: Vec<(usize, f64)>,
+    /// Once per client, server: one response of the hint, the a half being there.
+    pub hint_response: f64,
+    /// Online, client: one word of b.
+    pub client_word: f64,
+    /// Online, server: one word of b.
+    pub server_word: f64,
+    /// Online, server: one output value.
+    pub server_output: f64,
+    /// Online, server: one multiply-add.
+    pub online: PerProduct,
+    /// Once per model, server: one multiply-add.
+    pub a_half: PerProduct,
+}
+
+/// From so many positions a product counts as wide.
+pub const WIDE: usize = 128;
+
+/// Positions are computed a vector at a time.
+const VECTOR: usize = 16;
+
+/// For how many positions a product of `len` costs.
+pub fn positions(len: usize) -> usize {
+    len.next_multiple_of(VECTOR)
+}
+
+/// The value at `x` of the line through `points`, constant beyond its ends.
+pub fn on_line(points: &[(usize, f64)], x: usize) -> f64 {
+    let at = points.partition_point(|p| p.0 < x);
+    match (at.checked_sub(1).map(|i| points[i]), points.get(at)) {
+        (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) as f64 / (x1 - x0) as f64,
+        (None, Some(&(_, y))) | (Some((_, y)), None) => y,
+        (None, None) => 0.0,
+    }
+}

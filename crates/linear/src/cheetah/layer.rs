@@ -1,0 +1,350 @@
+//! The backend as values: planning, the model at the server, and both parties of a session.
+//!
+//! 1. *Once per session:* the client makes a secret for each ring that the layers use, and sends a key: an encryption
+//!    of zero, as Cheetah's client does once. Ciphertexts of all queries are under it. (A fresh key per query would hide
+//!    nothing more: its a halves are fresh, and so is the server's u. It would cost 30 KiB a query.)
+//! 2. *Offline:* the client's `e − a·s`, the server's u and e1. Nothing passes.
+//! 3. *Online, layer by layer:* ciphertexts up, responses down. One round.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use jaguar_graph::network::{Linear, Weights};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, Phase};
+
+use super::{
+    ClientPrepared, Key, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
+};
+use crate::backend::{
+    self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
+    Party, Request, Traffic, Work,
+};
+
+/// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width.
+pub struct Cheetah;
+
+/// Memory that transformed weights may take. ResNet-18's take 2.7 GiB, MobileNetV2's 2.1; ResNet-50's would take 20.8.
+const WEIGHT_MEMORY: usize = 4 << 30;
+
+/// Noise may have a standard deviation of 2^-NOISE_GUARD units of the network's last place: eight of them are 2^-7 of what
+/// the truncation rounds by. What is asked of a product that nothing truncates, a tenth of its own last place, is
+/// hundreds of times less, and would take a third prime.
+const NOISE_GUARD: i32 = 10;
+
+impl Backend for Cheetah {
+    fn name(&self) -> &'static str {
+        "cheetah"
+    }
+
+    fn about(&self) -> &'static str {
+        "the baseline: everything at full width, products truncated by a protocol of their own"
+    }
+
+    fn keeps_products(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
+        let mut by_node: Vec<Option<Layer>> = Vec::new();
+        for (i, r) in requests.iter().enumerate() {
+            let noise = 2f64.powi(r.spec.shift as i32 - NOISE_GUARD).max(Layer::MAX_NOISE);
+            let (spec, windows) = (r.spec, Windows::FewestBytes);
+            let layer = Layer::with_noise(spec, r.in_shape, r.whole_bits, r.weight_bits, windows, noise)
+                .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
+            by_node.resize(by_node.len().max(r.node + 1), None);
+            by_node[r.node] = Some(layer);
+        }
+        Ok(Arc::new(CheetahLayers { by_node }))
+    }
+}
+
+/// Public: the layers by node.
+#[derive(Debug)]
+struct CheetahLayers {
+    by_node: Vec<Option<Layer>>,
+}
+
+impl CheetahLayers {
+    fn of(&self, node: usize) -> &Layer {
+        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Layer> {
+        self.by_node.iter().flatten()
+    }
+
+    /// One layer for each ring that they use, by number of primes: each ring has a key of its own.
+    fn rings(&self) -> Vec<&Layer> {
+        let mut rings: Vec<&Layer> = Vec::new();
+        for layer in self.all() {
+            if rings.iter().all(|other| other.limbs() != layer.limbs()) {
+                rings.push(layer);
+            }
+        }
+        rings.sort_by_key(|layer| layer.limbs());
+        rings
+    }
+
+    /// The server's layers: transformed as long as `memory` bytes hold them, the others to be transformed in every query.
+    fn transform(&self, weights: &[Option<Weights>], memory: usize) -> Vec<Option<Arc<ServerLayer>>> {
+        let mut left = memory;
+        let layers = self.by_node.iter().zip(weights);
+        layers
+            .map(|(layer, weights)| {
+                let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
+                Some(Arc::new(match left.checked_sub(layer.weight_bytes()) {
+                    Some(rest) => {
+                        left = rest;
+                        ServerLayer::new(layer.clone(), weights)
+                    }
+                    None => ServerLayer::on_the_way(layer.clone(), weights),
+                }))
+            })
+            .collect()
+    }
+}
+
+impl Layers for CheetahLayers {
+    fn backend(&self) -> &'static str {
+        Cheetah.name()
+    }
+
+    fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
+        self.by_node.get(node)?.as_ref().map(|layer| layer as &(dyn backend::Layer + 'static))
+    }
+
+    fn describe(&self) -> String {
+        let ring = |layer: &&Layer| {
+            let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
+            let count = self.all().filter(|l| l.limbs() == limbs).count();
+            let bits = f64::from(layer.security_tenths()) / 10.0;
+            format!("ring N = {n}, q of {limbs} primes ({bits:.1} bits of security) in {count} layers")
+        };
+        self.rings().iter().map(ring).collect::<Vec<_>>().join("; ")
+    }
+
+    fn session_bytes(&self) -> (usize, usize) {
+        (self.rings().iter().map(|layer| layer.key_bytes()).sum(), 0)
+    }
+
+    fn model(self: Arc<Self>, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+        let servers = self.transform(weights, WEIGHT_MEMORY);
+        Arc::new(CheetahModel { layers: self, servers })
+    }
+
+    fn client(self: Arc<Self>, _: [u8; 32]) -> Box<dyn Party> {
+        Box::new(Client { layers: self, secrets: Vec::new() })
+    }
+}
+
+impl backend::Layer for Layer {
+    fn spec(&self) -> &Linear {
+        self.layout.spec()
+    }
+
+    fn input(&self) -> Domain {
+        Domain { bits: self.share_bits, excess: 0 }
+    }
+
+    fn output(&self) -> Domain {
+        Domain { bits: self.share_bits, excess: self.layout.spec().shift }
+    }
+
+    fn geometry(&self) -> Geometry {
+        let l = &self.layout;
+        Geometry {
+            ring_dim: l.ring_dim(),
+            tiles: l.tiles().len(),
+            maps_per_ciphertext: l.blocks().0,
+            ciphertexts: l.ciphertexts(),
+            responses: l.responses(),
+            packing_distance: None,
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { online: (self.upload_bytes(), self.response_bytes()), rounds: 1, ..Traffic::default() }
+    }
+
+    /// Its constants are not measured.
+    fn work(&self, _: &dyn Constants) -> Option<Work> {
+        None
+    }
+
+    fn noise_ulps(&self) -> f64 {
+        Layer::noise_ulps(self) / self.product_ulps()
+    }
+
+    fn rounding_ulps(&self) -> f64 {
+        1.0 / self.product_ulps()
+    }
+
+    fn absorb(&self) -> Vec<u64> {
+        self.facts()
+    }
+}
+
+/// The server's layers, once per model.
+struct CheetahModel {
+    layers: Arc<CheetahLayers>,
+    /// By node.
+    servers: Vec<Option<Arc<ServerLayer>>>,
+}
+
+impl Model for CheetahModel {
+    /// Done when the weights were taken.
+    fn prepare(&self, _: usize) {}
+
+    fn hint(&self, _: usize, _: Range<usize>, _: &[u8; 32]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+        Box::new(Server { model: self, keys: Vec::new(), prg: Prg::from_os() })
+    }
+}
+
+/// The client's side of a session.
+struct Client {
+    layers: Arc<CheetahLayers>,
+    /// By ring.
+    secrets: Vec<Secret>,
+}
+
+impl Party for Client {
+    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        channel.enter(Phase::Client, "keys");
+        for layer in self.layers.rings() {
+            let mut secret = Secret::fresh(layer);
+            secret.key().send(channel)?;
+            self.secrets.push(secret);
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let layer = self.layers.of(node);
+        let fits = |secret: &&mut Secret| secret.limbs() == layer.limbs();
+        let secret = self.secrets.iter_mut().find(fits).expect("a secret for each of the plan's rings");
+        let prepared = Some(secret.prepare(layer));
+        Ok(Box::new(ClientOnline {
+            layers: Arc::clone(&self.layers),
+            node,
+            secret: secret.share(),
+            prepared,
+        }))
+    }
+}
+
+struct ClientOnline {
+    layers: Arc<CheetahLayers>,
+    node: usize,
+    secret: Arc<super::client::SecretKey>,
+    /// Until the input is there.
+    prepared: Option<ClientPrepared>,
+}
+
+impl Online for ClientOnline {
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        let layer = self.layers.of(self.node);
+        let prepared = self.prepared.take().expect("fed once");
+        Ok(prepared.encrypt(layer, x).send(channel)?)
+    }
+
+    fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let layer = self.layers.of(self.node);
+        let response = Response::receive(layer, channel)?;
+        Ok(Box::new(self.secret.decrypt(layer, &response)))
+    }
+}
+
+/// The server's side of a session.
+struct Server {
+    model: Arc<CheetahModel>,
+    /// By ring: its number of primes, and the client's key.
+    keys: Vec<(usize, Arc<Key>)>,
+    prg: Prg,
+}
+
+impl Party for Server {
+    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        channel.enter(Phase::Client, "keys");
+        for layer in self.model.layers.rings() {
+            let key = PublicKey::receive(layer, channel)?;
+            self.keys.push((layer.limbs(), Arc::new(Key::new(layer, &key))));
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let server = self.model.servers.get(node).and_then(Option::as_ref);
+        let server = Arc::clone(server.expect("the plan's layers have weights"));
+        let limbs = server.layer().limbs();
+        let key = self.keys.iter().find(|(l, _)| *l == limbs);
+        let (_, key) = key.expect("a key for each of the plan's rings");
+        let prepared = server.prepare(&mut self.prg);
+        Ok(Box::new(ServerOnline { key: Arc::clone(key), server, prepared, upload: None }))
+    }
+}
+
+struct ServerOnline {
+    server: Arc<ServerLayer>,
+    key: Arc<Key>,
+    prepared: ServerPrepared,
+    upload: Option<Upload>,
+}
+
+impl Online for ServerOnline {
+    fn feed_all(&mut self, channel: &mut Channel, _: &[u64]) -> Result<(), BackendError> {
+        self.upload = Some(Upload::receive(self.server.layer(), channel)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let Self { server, key, prepared, upload } = *self;
+        let upload = upload.expect("its input was fed");
+        let (response, share) = server.evaluate(prepared, &key, &upload, x);
+        response.send(server.layer(), channel)?;
+        Ok(Box::new(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jaguar_graph::network::Bias;
+
+    /// Weights that memory does not hold are transformed in every query, and give the same shares.
+    #[test]
+    fn weights_without_memory_are_transformed_on_the_way() {
+        let spec = Linear::same(4, 3, 10);
+        let request = |node| Request {
+            node,
+            spec: &spec,
+            in_shape: [4, 8, 8],
+            activation_bits: 16,
+            weight_bits: 12,
+            opened: false,
+            whole_bits: 37,
+            packing: Default::default(),
+            params: jaguar_rlwe::Parameters::DEFAULT,
+        };
+        let by_node = (0..3).map(|node| {
+            let noise = Layer::MAX_NOISE;
+            Layer::with_noise(request(node).spec, [4, 8, 8], 37, 12, Windows::FewestBytes, noise).ok()
+        });
+        let layers = CheetahLayers { by_node: by_node.collect() };
+        let each = layers.of(0).weight_bytes();
+        let weights =
+            Weights { weights: vec![1; 144], exponents: vec![], bias: Bias::PerChannel(vec![0; 4]) };
+        let weights = vec![Some(weights); 3];
+        let kept = |memory: usize| -> Vec<usize> {
+            let servers = layers.transform(&weights, memory);
+            servers.iter().flatten().map(|server| server.weight_bytes()).collect()
+        };
+        assert_eq!(kept(usize::MAX), [each; 3]);
+        assert_eq!(kept(2 * each), [each, each, 0]);
+        assert_eq!(kept(0), [0; 3]);
+    }
+}

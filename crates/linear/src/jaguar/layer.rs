@@ -1,0 +1,341 @@
+//! The backend as values: planning, the model at the server, and both parties of a session.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use jaguar_graph::network::{Linear, Weights};
+use jaguar_ring::prg::{Prg, os_random};
+use jaguar_ring::product::WideNtt;
+use jaguar_rlwe::params::Estimate;
+use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, prepare};
+use crate::backend::{
+    self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
+    Party, Request, RingCosts, Traffic, WIDE, Work, on_line, positions,
+};
+use crate::layout::Layout;
+
+/// The main path: parted halves over Z_{2^k}, phase sharing.
+pub struct Jaguar;
+
+impl Backend for Jaguar {
+    fn name(&self) -> &'static str {
+        "jaguar"
+    }
+
+    fn about(&self) -> &'static str {
+        "phase sharing over a power-of-two ring, truncated; what needs no input is done before it"
+    }
+
+    fn keeps_products(&self) -> bool {
+        false
+    }
+
+    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
+        let params = requests.first().map_or(Parameters::DEFAULT, |r| r.params);
+        let mut by_node: Vec<Option<Layer>> = Vec::new();
+        for (i, r) in requests.iter().enumerate() {
+            let planned = Layout::with_packing(params.ring_dim(), r.spec, r.in_shape, r.packing)
+                .map_err(LayerError::from)
+                .and_then(|layout| {
+                    Layer::new(params, layout, r.node, r.activation_bits, r.weight_bits, r.opened)
+                        .map_err(|e| LayerError::Refused(e.to_string()))
+                });
+            let layer = planned.map_err(|e| (i, e))?;
+            by_node.resize(by_node.len().max(r.node + 1), None);
+            by_node[r.node] = Some(layer);
+        }
+        Ok(Arc::new(JaguarLayers { params, by_node }))
+    }
+}
+
+/// Public: the layers by node.
+#[derive(Debug)]
+struct JaguarLayers {
+    params: Parameters,
+    by_node: Vec<Option<Layer>>,
+}
+
+impl JaguarLayers {
+    fn of(&self, node: usize) -> &Layer {
+        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
+    }
+}
+
+impl Layers for JaguarLayers {
+    fn backend(&self) -> &'static str {
+        Jaguar.name()
+    }
+
+    fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
+        self.by_node.get(node)?.as_ref().map(|layer| layer as &(dyn backend::Layer + 'static))
+    }
+
+    fn describe(&self) -> String {
+        let security = match self.params.estimate() {
+            Estimate::TenthsOfBits(tenths) => format!("{:.1} bits of security", f64::from(tenths) / 10.0),
+            Estimate::Insecure => "insecure".into(),
+        };
+        format!("ring N = {}, q = 2^{} ({security})", self.params.ring_dim(), self.params.modulus_bits())
+    }
+
+    fn query_bytes(&self) -> (usize, usize) {
+        (pack::packed_len(self.params.ring_dim(), self.params.modulus_bits()), 32)
+    }
+
+    fn model(
+        self: Arc<Self>,
+        public: [u8; 32],
+        weights: &[Option<Weights>],
+        weight_bits: u32,
+    ) -> Arc<dyn Model> {
+        let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
+            let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
+            Some(Arc::new(ServerLayer::new(layer.clone(), weights, weight_bits)))
+        });
+        let servers = servers.collect();
+        let ring = Ring::new(self.params);
+        let public = PublicSeed(public);
+        let p1 = ring.prepare_wide(&public.p1(&self.params));
+        Arc::new(JaguarModel { servers, ring, public, p1 })
+    }
+
+    fn client(self: Arc<Self>, public: [u8; 32]) -> Box<dyn Party> {
+        let ring = Ring::new(self.params);
+        let public = PublicSeed(public);
+        let p1 = public.p1(&self.params);
+        Box::new(Client { layers: self, ring, public, p1, query: None })
+    }
+}
+
+impl backend::Layer for Layer {
+    fn spec(&self) -> &Linear {
+        self.layout.spec()
+    }
+
+    fn input(&self) -> Domain {
+        Domain { bits: self.input_bits(), excess: 0 }
+    }
+
+    fn output(&self) -> Domain {
+        Domain { bits: self.output_bits(), excess: 0 }
+    }
+
+    fn geometry(&self) -> Geometry {
+        let l = &self.layout;
+        Geometry {
+            ring_dim: l.ring_dim(),
+            tiles: l.tiles().len(),
+            maps_per_ciphertext: l.slots(),
+            ciphertexts: l.ciphertexts(),
+            responses: l.responses(),
+            packing_distance: Some(l.slot()),
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { hint: self.hint_bytes(), online: (self.upload_bytes(), 0), ..Traffic::default() }
+    }
+
+    fn work(&self, machine: &dyn Constants) -> Option<Work> {
+        let costs = machine.power_of_two(self.params.ring_dim(), self.params.modulus_bits())?;
+        Some(work(self, costs))
+    }
+
+    fn noise_ulps(&self) -> f64 {
+        Layer::noise_ulps(self)
+    }
+
+    fn rounding_ulps(&self) -> f64 {
+        1.0
+    }
+
+    fn absorb(&self) -> Vec<u64> {
+        self.facts()
+    }
+
+    fn output_known_early(&self) -> bool {
+        true
+    }
+
+    fn hint_parts(&self) -> (usize, usize) {
+        (self.layout.responses(), self.hint_response_bytes())
+    }
+}
+
+fn work(layer: &Layer, costs: &RingCosts) -> Work {
+    let layout = &layer.layout;
+    let spec = layout.spec();
+    let channels = spec.out_channels as f64;
+    let terms = layout.terms_per_output() as f64;
+    let mut work = Work::default();
+    for tile in layout.tiles() {
+        let len = layout.export_len(tile);
+        work.offline[0] += channels * on_line(&costs.client_response, len);
+        work.offline[1] += channels * on_line(&costs.server_response, len);
+        let rate = if spec.groups > 1 {
+            costs.online.grouped
+        } else if len >= WIDE {
+            costs.online.wide
+        } else {
+            costs.online.narrow
+        };
+        work.online_products += channels * terms * positions(len) as f64 * rate;
+    }
+    let words = layer.upload().0 as f64;
+    work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;
+    work.online[0] = words * costs.client_word;
+    work.online[1] = words * costs.server_word + layout.outputs() as f64 * costs.server_output;
+    let responses = layout.responses() as f64;
+    let rate = if spec.groups > 1 {
+        costs.a_half.grouped
+    } else if layout.transforms() {
+        costs.a_half.narrow
+    } else {
+        costs.a_half.wide
+    };
+    work.model = responses * terms * layout.ring_dim() as f64 * rate;
+    work.hint = responses * costs.hint_response;
+    work
+}
+
+/// The server's layers, once per model.
+struct JaguarModel {
+    /// By node.
+    servers: Vec<Option<Arc<ServerLayer>>>,
+    ring: Ring,
+    public: PublicSeed,
+    p1: WideNtt,
+}
+
+impl JaguarModel {
+    fn of(&self, node: usize) -> &Arc<ServerLayer> {
+        self.servers.get(node).and_then(Option::as_ref).expect("the plan's layers have weights")
+    }
+}
+
+impl Model for JaguarModel {
+    fn prepare(&self, node: usize) {
+        self.of(node).prepare_model(&self.public);
+    }
+
+    fn hint(&self, node: usize, parts: Range<usize>, hint_key: &[u8; 32]) -> Vec<u8> {
+        self.of(node).hint(&self.ring, &self.public, &self.p1, hint_key, parts)
+    }
+
+    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party> {
+        Box::new(Server { model: self, hint_key: Zeroizing::new(*hint_key), query: None })
+    }
+}
+
+/// The client's side of a session.
+struct Client {
+    layers: Arc<JaguarLayers>,
+    ring: Ring,
+    public: PublicSeed,
+    p1: Vec<u64>,
+    /// The current query's secret, and the seed of the server's masks.
+    query: Option<(QuerySecret, [u8; 32])>,
+}
+
+impl Party for Client {
+    fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        let mut secret = QuerySecret::fresh(&self.ring);
+        let p0 = secret.zero_key(&self.ring, &self.p1);
+        channel.send_packed(&p0, self.ring.params().modulus_bits())?;
+        let mut mask_seed = [0; 32];
+        channel.recv_into(&mut mask_seed)?;
+        self.query = Some((secret, mask_seed));
+        Ok(())
+    }
+
+    fn prepare(
+        &mut self,
+        node: usize,
+        hint: &[u8],
+        _: &mut Channel,
+    ) -> Result<Box<dyn Online>, BackendError> {
+        let (secret, mask_seed) = self.query.as_mut().expect("a query has begun");
+        let layer = self.layers.of(node);
+        let prepared = prepare(layer, &self.ring, &self.public, hint, secret, mask_seed);
+        Ok(Box::new(ClientOnline { layers: Arc::clone(&self.layers), node, prepared }))
+    }
+}
+
+struct ClientOnline {
+    layers: Arc<JaguarLayers>,
+    node: usize,
+    prepared: ClientPrepared,
+}
+
+impl Online for ClientOnline {
+    fn early_output(&self) -> Option<&[u64]> {
+        Some(&self.prepared.output)
+    }
+
+    fn feed(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        Ok(self.prepared.send(self.layers.of(self.node), channel, x)?)
+    }
+
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        self.feed(channel, x)
+    }
+
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let output = self.prepared.run(self.layers.of(self.node), channel, x)?;
+        Ok(Box::new(output))
+    }
+}
+
+/// The server's side of a session.
+struct Server {
+    model: Arc<JaguarModel>,
+    hint_key: Zeroizing<[u8; 32]>,
+    /// The client's key for the current query, and the seed of this party's masks.
+    query: Option<(ZeroKey, [u8; 32])>,
+}
+
+impl Party for Server {
+    fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        let ring = &self.model.ring;
+        let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
+        let p0 = ZeroKey::new(ring, &p0, &mut Prg::from_os());
+        let mask_seed = os_random();
+        channel.send(&mask_seed)?;
+        self.query = Some((p0, mask_seed));
+        Ok(())
+    }
+
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let (p0, mask_seed) = self.query.as_ref().expect("a query has begun");
+        let server = Arc::clone(self.model.of(node));
+        let prepared = server.prepare(&self.model.ring, &self.hint_key, p0, mask_seed);
+        Ok(Box::new(ServerOnline { server, prepared, upload: Upload::default() }))
+    }
+}
+
+struct ServerOnline {
+    server: Arc<ServerLayer>,
+    prepared: ServerPrepared,
+    upload: Upload,
+}
+
+impl Online for ServerOnline {
+    fn feed(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        // It follows the client's last message of a block, which was waited for already.
+        let receive = |channel: &mut Channel| self.server.receive_ready(&mut self.upload, channel, x.len());
+        Ok(channel.alongside(receive)?)
+    }
+
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        Ok(self.server.receive_ready(&mut self.upload, channel, x.len())?)
+    }
+
+    fn finish(self: Box<Self>, _: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let Self { server, prepared, upload } = *self;
+        Ok(Box::new(server.begin_shared(prepared, upload, x)))
+    }
+}
