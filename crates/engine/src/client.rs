@@ -338,7 +338,7 @@ impl Ready {
         let session = Session { used: (received, sent), label };
         let mut clock = Clock::new(self.network().nodes.len());
         match self.prepare_steps(&mut clock, progress) {
-            Ok((steps, result, round_trip)) => {
+            Ok(((steps, result), round_trip)) => {
                 Ok(Prepared { ready: self, steps, result, clock, session, round_trip })
             }
             Err(e) => Err(give_up(&mut self.connected.channel, e)),
@@ -349,7 +349,7 @@ impl Ready {
         &mut self,
         clock: &mut Clock,
         progress: &mut dyn Progress,
-    ) -> Result<(Vec<PreparedStep>, program::PreparedResult, Option<[Duration; 2]>), EngineError> {
+    ) -> Result<(program::PreparedPlan, Option<[Duration; 2]>), EngineError> {
         let Self { connected, backends, hint, party, timeline, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
         channel.enter(Phase::Preprocessing, "query keys");
@@ -364,8 +364,8 @@ impl Ready {
         }
         let program = program::Program { network, plan };
         backends.begin_query(channel)?;
-        let (steps, result) = program.prepare(channel, party, *reveal, clock, progress, backends, hint)?;
-        Ok((steps, result, round_trip))
+        let prepared = program.prepare(channel, party, *reveal, clock, progress, backends, hint)?;
+        Ok((prepared, round_trip))
     }
 
     /// For tests that break the protocol.

@@ -353,7 +353,7 @@ impl Deref for Planned {
 
 /// A machine's measured constants, as backends look them up.
 pub trait Constants {
-    /// Those of the ring Z_{2^k}[X]/(X^N+1): measured for the same N and the narrowest modulus that is at least as wide.
+    /// Those of `Z_(2^k)[X]/(X^N + 1)`: measured for the same N and the narrowest modulus that is at least as wide.
     fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts>;
 }
 

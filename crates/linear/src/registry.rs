@@ -15,7 +15,7 @@ pub fn all() -> &'static [&'static dyn Backend] {
 }
 
 /// A backend's name, known to exist.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BackendId(usize);
 
 impl BackendId {
@@ -42,12 +42,6 @@ impl BackendId {
     /// Its name.
     pub fn name(self) -> &'static str {
         self.backend().name()
-    }
-}
-
-impl Default for BackendId {
-    fn default() -> Self {
-        Self(0)
     }
 }
 
