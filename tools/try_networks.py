@@ -33,15 +33,13 @@ CALIBRATION = 10
 BOUND = 0.02
 
 
-def tensor(path: Path, size: int, raw: bool) -> np.ndarray:
-    """A picture as torchvision prepares it (or, `raw`, as pixels from 0 to 1), `[1, 3, size, size]`."""
+def tensor(path: Path, size: int) -> np.ndarray:
+    """A picture as torchvision prepares it, `[1, 3, size, size]`."""
     from PIL import Image
 
     with Image.open(path) as picture:
         picture = picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture, np.float32) / 255
-    if not raw:
-        pixels = (pixels - MEAN) / STD
+    pixels = (np.asarray(picture, np.float32) / 255 - MEAN) / STD
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
@@ -72,7 +70,7 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
     tensors = []
     for index, picture in enumerate(pictures[:CALIBRATION + count]):
         path = folder / f"{index:02}.npy"
-        np.save(path, tensor(picture, size, model.name.startswith("nsfw")))
+        np.save(path, tensor(picture, size))
         tensors.append(path)
     bundle = folder / "model.jaguar"
     said = run([jaguar, "compile", str(model), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
