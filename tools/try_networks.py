@@ -1,6 +1,6 @@
 """Runs networks privately as a new user would, and compares with onnxruntime. Prints the table of docs/models.md.
 
-    .venv/torch/bin/python tools/try_networks.py [--pictures 3] [FILE.onnx ...]
+    .venv/torch/bin/python tools/try_networks.py [--pictures 2] [FILE.onnx ...]
 
 For each network, by default those of `models/torchvision/`:
 
@@ -106,7 +106,7 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--pictures", type=int, default=3, help="how many to ask about")
+    parser.add_argument("--pictures", type=int, default=2, help="how many to ask about")
     parser.add_argument("--images", type=Path, default=ROOT / "models" / "images")
     parser.add_argument("--jaguar", default=str(ROOT / "target" / "release" / "jaguar"))
     args = parser.parse_args()
