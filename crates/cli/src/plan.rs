@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
-use jaguar_engine::report::{caveat, describe};
+use jaguar_engine::report::caveat;
 use jaguar_graph::network::Network;
 use jaguar_linear::backend::Planned as PlannedLayer;
 use jaguar_linear::layout::Packing;
@@ -146,13 +146,11 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// What the network would be had nobody asked for reduced-precision signs.
 fn with_exact_signs(network: &Network) -> Network {
-    let mut network = network.clone();
-    for node in &mut network.nodes {
-        if let Some(ignored) = node.op.ignored_mut() {
-            *ignored = 0;
-        }
+    let mut exact = network.clone();
+    for ignored in exact.nodes.iter_mut().filter_map(|node| node.op.ignored_mut()) {
+        *ignored = network.guard_bits;
     }
-    network
+    exact
 }
 
 /// The rings of the linear layers and their security.
@@ -165,7 +163,7 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
         let layer = step.layer.as_ref();
         Layer {
             name: &node.name,
-            operation: describe(&node.op),
+            operation: network.describe(&node.op),
             shape: node.shape,
             tiles: layer.map_or(0, |l| l.geometry().tiles),
             maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),

@@ -169,7 +169,7 @@ impl Report {
             };
             let row = Row {
                 name: node.name.clone(),
-                operation: describe(&node.op),
+                operation: network.describe(&node.op),
                 ciphertexts: step.layer.as_ref().map_or(0, |l| l.geometry().ciphertexts),
                 responses: step.layer.as_ref().map_or(0, |l| l.geometry().responses),
                 cots: clock.cots[id],
@@ -207,17 +207,12 @@ impl Predicted {
     }
 }
 
-/// An operation in a few words.
-pub fn describe(op: &Op) -> String {
-    op.describe()
-}
-
 /// What a person must know of a network whose signs are not exact; nothing of others.
 pub fn caveat(network: &Network) -> Option<String> {
     let all = network.nodes.iter().filter(|n| n.op.ignored().is_some()).count();
-    let most = network.nodes.iter().filter_map(|n| n.op.reduced()).max()?;
+    let most = network.nodes.iter().filter_map(|n| network.left_out(&n.op)).max()?;
     let reduced = |pools: bool| {
-        let is = |op: &Op| op.reduced().is_some() && matches!(op, Op::MaxPool { .. }) == pools;
+        let is = |op: &Op| network.left_out(op).is_some() && matches!(op, Op::MaxPool { .. }) == pools;
         network.nodes.iter().any(|n| is(&n.op))
     };
     let zeros = reduced(false).then_some("small positive values may become zero there");

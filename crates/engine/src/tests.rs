@@ -55,6 +55,7 @@ impl Builder {
         let network = Network {
             name: "test".into(),
             activation_bits: 16,
+            guard_bits: 0,
             weight_bits: 12,
             nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
             input: InputSpec {

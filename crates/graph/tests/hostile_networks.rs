@@ -65,6 +65,7 @@ fn sample() -> Network {
     Network {
         name: "sample".into(),
         activation_bits: 16,
+        guard_bits: 0,
         weight_bits: 12,
         nodes,
         input: InputSpec {

@@ -27,6 +27,7 @@ fn network() -> Network {
     Network {
         name: "made up".into(),
         activation_bits: 16,
+        guard_bits: 0,
         weight_bits: 12,
         nodes: nodes
             .into_iter()

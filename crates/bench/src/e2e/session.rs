@@ -240,6 +240,7 @@ mod tests {
         let network = Network {
             name: "resnet18-like".into(),
             activation_bits: 16,
+            guard_bits: 0,
             weight_bits: 12,
             nodes: nodes.collect(),
             input: InputSpec {

@@ -27,8 +27,10 @@ pub const MAX_RANK: usize = 16;
 pub const MAX_POOL_GAIN: u64 = 1 << 16;
 /// The largest bias, in absolute value: leaves room to add any sum of products.
 pub const MAX_BIAS: i64 = 1 << 60;
-/// What [`Network::activation_bits`](crate::network::Network::activation_bits) may be.
+/// What [`Network::activation_bits`](crate::network::Network::activation_bits) may be, guard bits not counted.
 pub const ACTIVATION_BITS: std::ops::RangeInclusive<u32> = 8..=24;
+/// What [`Network::guard_bits`](crate::network::Network::guard_bits) may be.
+pub const GUARD_BITS: std::ops::RangeInclusive<u32> = 0..=12;
 /// What [`Network::weight_bits`](crate::network::Network::weight_bits) may be.
 pub const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The largest [`Linear::max_exponent`](crate::network::Linear::max_exponent).

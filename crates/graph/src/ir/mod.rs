@@ -9,6 +9,7 @@
 //! | `ops/` | one file an operator: shape rule, range of values, limits, plaintext reference, name |
 //! | `specs.rs` | what the client does with an image and with the output |
 //! | [`network`] | the network and the model, and all of the above under one public name |
+//! | `guard.rs` | the same model with guard bits |
 //! | `validate.rs` | the checks that a network passes before it is used |
 //!
 //! Each file uses those above it only.
@@ -16,6 +17,7 @@
 mod convolution;
 pub(crate) mod draws;
 pub(crate) mod error;
+mod guard;
 pub(crate) mod kernel;
 pub(crate) mod limits;
 pub mod network;

@@ -25,6 +25,9 @@ pub struct Network {
     /// n: nonlinear layers take shares mod 2^n; every value that one of them (or a linear layer) makes lies in
     /// `-2^(n-1) .. 2^(n-1)`.
     pub activation_bits: u32,
+    /// g: the lowest g of those bits are *guard bits*. They hold noise that the server adds to what every linear layer
+    /// makes, so that the rounding, which the client knows, is hidden in it; see [`Model::guarded`]. 0: there is none.
+    pub guard_bits: u32,
     /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`, times two to their channel's exponent; at
     /// most 16.
     pub weight_bits: u32,
@@ -63,7 +66,22 @@ pub struct Model {
 impl Network {
     /// How many nodes have signs of reduced precision, and so may err where others do not.
     pub fn reduced_signs(&self) -> usize {
-        self.nodes.iter().filter(|n| n.op.reduced().is_some()).count()
+        self.nodes.iter().filter(|n| self.left_out(&n.op).is_some()).count()
+    }
+
+    /// How many low bits besides the guard bits the signs of an operation leave out; `None` where that makes no
+    /// difference.
+    pub fn left_out(&self, op: &Op) -> Option<u32> {
+        op.ignored().and_then(|ignored| ignored.checked_sub(self.guard_bits)).filter(|&bits| bits > 1)
+    }
+
+    /// An operation in a few words, with what its signs leave out.
+    pub fn describe(&self, op: &Op) -> String {
+        let what = op.describe();
+        match self.left_out(op) {
+            Some(bits) => format!("{what} without {bits} bits"),
+            None => what,
+        }
     }
 
     /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or

@@ -413,6 +413,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
     Network {
         name: graph.name.clone(),
         activation_bits: options.activation_bits,
+        guard_bits: 0,
         weight_bits: options.weight_bits,
         nodes: nodes.collect(),
         input: InputSpec {

@@ -101,11 +101,7 @@ impl Op {
 
     /// The operation in a few words, its sizes included, for people.
     pub fn describe(&self) -> String {
-        let what = self.ask(|operator| operator.describe());
-        match self.reduced() {
-            Some(ignored) => format!("{what} without {ignored} bits"),
-            None => what,
-        }
+        self.ask(|operator| operator.describe())
     }
 
     /// How many low bits the operation's signs (a max-pool's are those of differences) leave out; `None` for

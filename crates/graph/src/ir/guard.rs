@@ -1,0 +1,86 @@
+//! Guard bits: the same model with finer values, so that what the client knows of their rounding can be hidden in noise.
+//!
+//! Shares of a linear layer's output are truncated by each party alone. So a value is rounded up or down by a coin that
+//! the client knows (`docs/threat-model.md`, *Rounding*). With g guard bits that coin is worth 2^-g of what was the last
+//! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
+
+use crate::ir::error::{NetworkError, NodeError};
+use crate::ir::limits::{GUARD_BITS, MAX_BIAS};
+use crate::ir::network::{Bias, Model, Network, Op};
+
+impl Network {
+    /// The network with `guard_bits` in place of its own: every scale, and what is measured in it, moves along. Shifts
+    /// and weight bits stay.
+    ///
+    /// A sign leaves the guard bits out: what they hold is noise. So a value within one unit above zero may become zero.
+    ///
+    /// # Errors
+    /// When there may not be so many, or a clipping bound would fall below one unit.
+    pub fn guarded(&self, guard_bits: u32) -> Result<Network, NetworkError> {
+        if !GUARD_BITS.contains(&guard_bits) {
+            return Err(NetworkError::Bound {
+                what: "guard_bits",
+                found: guard_bits.to_string(),
+                allowed: format!("{} to {}", GUARD_BITS.start(), GUARD_BITS.end()),
+            });
+        }
+        let (old, factor) = (self.guard_bits, scale_factor(self.guard_bits, guard_bits));
+        let mut network = self.clone();
+        network.guard_bits = guard_bits;
+        network.activation_bits = self.activation_bits - old + guard_bits;
+        network.input.scale *= factor;
+        network.output.scale *= factor;
+        for (index, node) in network.nodes.iter_mut().enumerate() {
+            if let Op::Relu6 { log2_six, .. } = &mut node.op {
+                *log2_six = (*log2_six + guard_bits).checked_sub(old).ok_or(NetworkError::Node {
+                    index,
+                    op: "ReLU6",
+                    source: NodeError::Range("log2_six"),
+                })?;
+            }
+            if let Some(ignored) = node.op.ignored_mut() {
+                // One bit is left out of exact signs too.
+                let left_out = ignored.saturating_sub(old);
+                *ignored = guard_bits + if left_out > 1 { left_out } else { 0 };
+            }
+        }
+        Ok(network)
+    }
+}
+
+fn scale_factor(old: u32, new: u32) -> f64 {
+    2f64.powi(new as i32 - old as i32)
+}
+
+impl Model {
+    /// The model with guard bits, from one without: see [`Network::guarded`]. Biases are scaled like the products that
+    /// they are added to.
+    ///
+    /// # Errors
+    /// As [`Network::guarded`]; when the model has guard bits already, or a bias would be too large.
+    pub fn guarded(mut self, guard_bits: u32) -> Result<Model, NetworkError> {
+        if self.network.guard_bits > 0 {
+            return Err(NetworkError::Bound {
+                what: "guard_bits of a compiled model",
+                found: self.network.guard_bits.to_string(),
+                allowed: "0".into(),
+            });
+        }
+        self.network = self.network.guarded(guard_bits)?;
+        for (index, weights) in self.weights.iter_mut().enumerate() {
+            let Some(weights) = weights else { continue };
+            let (Bias::PerChannel(bias) | Bias::PerElement(bias)) = &mut weights.bias;
+            for bias in bias {
+                let scaled = *bias << guard_bits;
+                if scaled >> guard_bits != *bias || scaled.abs() > MAX_BIAS {
+                    let op = self.network.nodes[index].op.name();
+                    return Err(NetworkError::Node { index, op, source: NodeError::Range("bias") });
+                }
+                *bias = scaled;
+            }
+        }
+        let factor = scale_factor(0, guard_bits);
+        self.scales.iter_mut().for_each(|scale| *scale *= factor);
+        Ok(self)
+    }
+}
