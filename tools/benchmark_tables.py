@@ -4,10 +4,11 @@
     tools/benchmark_tables.py [--check] [--figures FOLDER] [PAGE]
 
 A page asks for a table of FOLDER/conv.json, which `jaguar bench conv --json` wrote, by a comment, optionally for some of its columns
-and for the rows that contain a text:
+and for the rows that contain a text, or do not:
 
     <!-- figures: conv groups -->
     <!-- figures: conv groups [group; cases] (dense) -->
+    <!-- figures: conv groups (not depthwise) -->
     <!-- figures: conv plot -->
 
 The last one shows conv.svg, if it is there.
@@ -69,14 +70,16 @@ def markdown(report: dict, name: str, columns: str | None, rows: str | None) -> 
         if unknown:
             raise Missing(f"table '{name}' has no column '{unknown[0]}', only {'; '.join(header)}")
         chosen = [header.index(column) for column in wanted]
-    lines = [row for row in table["rows"] if rows is None or any(rows in text for text in row)]
+    text = (rows or "").removeprefix("not ")
+    without = rows is not None and rows.startswith("not ")
+    lines = [row for row in table["rows"] if any(text in value for value in row) != without]
     if not lines:
-        raise Missing(f"no row of table '{name}' contains '{rows}'")
+        raise Missing(f"no row of table '{name}' {'is without' if without else 'contains'} '{text}'")
     head = "| " + " | ".join(cell(header[i]) for i in chosen) + " |"
     rule = "|" + "|".join("---:" if i >= table["numbers_from"] else "---" for i in chosen) + "|"
     body = ["| " + " | ".join(cell(row[i]) for i in chosen) + " |" for row in lines]
-    text = caption(report["setting"]) + "\n\n" + "\n".join([head, rule, *body]) + "\n"
-    return text + (f"\n{table['notes']}\n" if table["notes"] else "")
+    shown = caption(report["setting"]) + "\n\n" + "\n".join([head, rule, *body]) + "\n"
+    return shown + (f"\n{table['notes']}\n" if table["notes"] else "")
 
 
 def plot(svg: str, address: str) -> str:

@@ -75,6 +75,9 @@ class BenchmarkTables(unittest.TestCase):
         page = self.fill("x both [seconds; name] (split)")
         self.assertIn("| seconds | name |\n|---:|---|\n| 2.0 | c |\n", page)
         self.assertNotIn("a\\|b", page)
+        page = self.fill("x both (not split)")
+        self.assertIn("| a\\|b | dense | 1.0 |\n", page)
+        self.assertNotIn("| c |", page)
 
     def test_a_plot_is_shown_where_it_lies(self):
         self.assertRegex(self.fill("x plot"), r"\n!\[A &lt; B\]\([^/()]+/x\.svg\)\n\n<!-- end")

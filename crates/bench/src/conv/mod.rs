@@ -156,14 +156,9 @@ struct Group {
     published: Option<Ratio>,
     /// The same in the paper, Table 3.
     paper: Ratio,
-    /// The paper's own comparison, but between two machines: OpenCheetah's server over the published form's.
-    published_over_open_cheetah: Option<Ratio>,
     /// The Cheetah backend, both parties, over all of a query of ours, and over its online part.
     ours: Option<Ratio>,
     ours_online: Option<Ratio>,
-    /// OpenCheetah's server over all of a query of ours, for the shapes that it was measured on (another
-    /// machine).
-    ours_over_open_cheetah: Option<Ratio>,
     /// A query of ours over its limit, and its online part over its own.
     distance: Option<Ratio>,
     distance_online: Option<Ratio>,
@@ -180,10 +175,8 @@ fn groups(rows: &[Row]) -> Vec<Group> {
             cases: rows.len(),
             published: ratio(|r| Some(r.cheetah_ms.server / r.published_ms)),
             paper: paper.stated,
-            published_over_open_cheetah: ratio(|r| Some(r.open_cheetah_server_ms? / r.published_ms)),
             ours: ratio(|r| Some(r.cheetah_ms.query() / r.ours_ms.query())),
             ours_online: ratio(|r| Some(r.cheetah_ms.query() / r.ours_ms.online())),
-            ours_over_open_cheetah: ratio(|r| Some(r.open_cheetah_server_ms? / r.ours_ms.query())),
             distance: ratio(|r| Some(r.distance())),
             distance_online: ratio(|r| Some(r.distance_online())),
         }
@@ -232,20 +225,12 @@ fn goals(rows: &[Row], groups: &[Group], scaling: f64) -> Vec<Goal> {
         }));
     }
     let mean = |of: fn(&Row) -> Option<f64>| Ratio::new(rows.iter().filter_map(of)).map(|ratio| ratio.mean);
-    let faster = [
-        (
-            "ours, a query: times faster than the Cheetah backend",
-            10.0,
-            mean(|r| Some(r.cheetah_ms.query() / r.ours_ms.query())),
-            mean(|r| Some(r.cheetah_ms.query() / r.limits_ms.query())),
-        ),
-        (
-            "ours, a query: times faster than OpenCheetah's server",
-            100.0,
-            mean(|r| Some(r.open_cheetah_server_ms? / r.ours_ms.query())),
-            mean(|r| Some(r.open_cheetah_server_ms? / r.limits_ms.query())),
-        ),
-    ];
+    let faster = [(
+        "ours, a query: times faster than the Cheetah backend",
+        10.0,
+        mean(|r| Some(r.cheetah_ms.query() / r.ours_ms.query())),
+        mean(|r| Some(r.cheetah_ms.query() / r.limits_ms.query())),
+    )];
     for (what, target, figure, limit) in faster {
         let goal = |figure| Goal { what: what.into(), target: Target::AtLeast(target), figure, limit };
         goals.extend(figure.map(goal));
@@ -415,10 +400,8 @@ fn comparison(groups: &[Group]) -> Table {
         let ratios = [
             group.published,
             Some(group.paper),
-            group.published_over_open_cheetah,
             group.ours,
             group.ours_online,
-            group.ours_over_open_cheetah,
             group.distance,
             group.distance_online,
         ];
@@ -433,18 +416,15 @@ fn comparison(groups: &[Group]) -> Table {
             "cases",
             "published form",
             "the paper's",
-            "published form / OpenCheetah",
             "ours, a query",
             "ours, online",
-            "ours / OpenCheetah",
             "query / limit",
             "online / limit",
         ],
         numbers_from: 1,
         rows: groups.iter().map(row).collect(),
         notes: "Published form: the servers alone, as in the paper (its own cases, one thread, AVX off). Ours: a query, preparation \
-                and online, both parties, against Cheetah's encryption, server and decryption. OpenCheetah f71d4d4: its server's \
-                convolution, one thread, two Zen 3 cores, another machine than this; for the shapes that have a figure."
+                and online, both parties, against Cheetah's encryption, server and decryption."
             .into(),
     }
 }

@@ -1,0 +1,97 @@
+//! One private inference with the engine as a library: server and client in two threads, over TCP on loopback.
+//!
+//!     cargo run --release -p jaguar-engine --example two_parties
+//!
+//! The two threads share nothing but the server's address. In two programs, on two machines, each half stays as it is.
+//! Real programs read the network from a file (`Bundle::read`) and pictures with the crate `jaguar-samples`.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::thread;
+
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::{self, Limits, Prediction, Reveal};
+use jaguar_engine::hint::Place;
+use jaguar_engine::report::NoProgress;
+use jaguar_engine::server::Service;
+use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::network;
+use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_plan::{BackendId, Choices};
+use jaguar_wire::Channel;
+use jaguar_wire::tcp::{self, Listener, Tcp};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The server's network: a 3x3 convolution, a ReLU, and a fully connected layer. Values are `[C, H, W]`.
+fn network() -> Graph {
+    let node = |name: &str, op, inputs: &[usize], shape| Node {
+        name: name.into(),
+        op,
+        inputs: inputs.into(),
+        shape,
+    };
+    // Secret weights; here any numbers do.
+    let weights = |count: usize| (0..count).map(|i| ((i * 37 % 19) as f32 - 9.0) / 20.0).collect();
+    let conv = network::Linear::same(4, 3, 0);
+    let full = network::Linear { kernel: [8, 8], ..network::Linear::same(3, 1, 0) };
+    let bias = |count| Bias::PerChannel(vec![0.1; count]);
+    let conv = Op::Linear(Linear { spec: conv, weights: weights(4 * 9), bias: bias(4) });
+    let full = Op::Linear(Linear { spec: full, weights: weights(3 * 4 * 8 * 8), bias: bias(3) });
+    let nodes = vec![
+        node("input", Op::Input, &[], [1, 8, 8]),
+        node("conv", conv, &[0], [4, 8, 8]),
+        node("relu", Op::Relu, &[1], [4, 8, 8]),
+        node("full", full, &[2], [3, 1, 1]),
+    ];
+    let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
+    Graph { name: "tiny".into(), nodes, affine, channels_last: false, layout_dims, outputs }
+}
+
+/// A picture of 8 x 8 grey values in 0..1.
+fn picture(seed: usize) -> Vec<f32> {
+    (0..64).map(|i| ((i * i + seed * i) % 17) as f32 / 16.0).collect()
+}
+
+/// The server: quantises its network, and serves one client until that leaves.
+fn serve(listener: &Listener) -> Result<()> {
+    let samples: Vec<Vec<f32>> = (0..10).map(picture).collect();
+    let (model, _) = calibrate(&network(), &samples, &Options::default())?;
+    let choices = Choices::among(&model.network, &[BackendId::JAGUAR])?;
+    let service = Service::new(Bundle::new(model)?, choices, Reveal::Logits)?;
+    let tcp = listener.accept()?.greet(tcp::Options::default())?;
+    service.serve(Channel::new(tcp), &mut |served| {
+        println!("server: answered in {} rounds", served.traffic.rounds)
+    })?;
+    Ok(())
+}
+
+/// The client: gets the public part of the network, works offline, then asks about one picture.
+fn ask(server: SocketAddr, picture: &[f32]) -> Result<Vec<f64>> {
+    let channel = Channel::new(Tcp::connect(server, tcp::Options::default())?);
+    let connected = client::connect(channel, &Limits::default())?;
+    // Base OTs. The hint stays in memory; `Place::Folder` would keep it for the next run.
+    let ready = connected.prepare_client(Place::Memory)?;
+    let prepared = ready.prepare_query(&mut NoProgress)?; // offline: no input yet
+    let network = prepared.network();
+    let (input, output) = (network.input.quantise(picture, network.activation_bits), network.output.clone());
+    let (prediction, report, ready) = prepared.run(&input, &mut NoProgress)?; // online
+    println!("client: {} bytes up, {} down online", report.online.bytes_up, report.online.bytes_down);
+    ready.leave()?; // or ready.prepare_query(...) again, for the next picture
+    match prediction {
+        Prediction::Logits(logits) => Ok(output.logits(&logits)),
+        Prediction::Label(label) => Err(format!("only the label came: {label}").into()),
+    }
+}
+
+fn main() -> Result<()> {
+    let listener = Listener::bind("127.0.0.1:0")?;
+    let address = listener.address()?;
+    let server = thread::spawn(move || serve(&listener));
+    let asked = picture(42);
+    let logits = ask(address, &asked)?;
+    server.join().expect("the server's thread ends")?;
+    let float = network().run(&asked).ok_or("the picture has another size")?;
+    println!("private logits {logits:.2?}\nin the clear   {:.2?}", float[3]);
+    Ok(())
+}
