@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::{BundleError, files};
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x04";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x05";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;
@@ -28,6 +28,13 @@ pub struct Bundle {
 /// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModelId(pub [u8; 32]);
+
+impl ModelId {
+    /// All 32 bytes in hexadecimal digits. (What is shown to people is the first eight bytes.)
+    pub fn in_full(&self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
 
 impl std::fmt::Display for ModelId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,6 +63,17 @@ impl Bundle {
         let key = blake3::derive_key("jaguar model id", &secret);
         let id = ModelId(*blake3::keyed_hash(&key, &bytes).as_bytes());
         Ok(Self { model, secret: Zeroizing::new(secret), id })
+    }
+
+    /// The bundle as it is served with this many guard bits: a model of another public name, under the same secret.
+    /// (Whatever is derived from the secret depends on the name too.)
+    ///
+    /// # Errors
+    /// When the model has guard bits already, or does not bear so many.
+    pub fn guarded(self, guard_bits: u32) -> Result<Self, BundleError> {
+        let model = self.model.guarded(guard_bits);
+        let model = model.map_err(|e| BundleError::Unusable(format!("{guard_bits} guard bits: {e}")))?;
+        Self::with_secret(model, *self.secret)
     }
 
     /// The public name.

@@ -1,11 +1,22 @@
-//! Files that are whole or not there.
+//! Files that are whole or not there, and that nobody else may read.
 
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::FileError;
 
-/// Writes a file beside `path`, then moves it there: a crash or a full disk leaves the old one as it was.
+/// How a file is created that only its owner may read and write (on Unix: mode 0600).
+pub fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Writes a file beside `path`, then moves it there: a crash or a full disk leaves the old one as it was. Only its owner
+/// may read the new one.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -15,7 +26,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let part = path.with_file_name(name);
     let io = |e| FileError::new("writing", path, e);
     let write = || {
-        let mut file = std::fs::File::create(&part)?;
+        let mut file = private().truncate(true).open(&part)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&part, path)

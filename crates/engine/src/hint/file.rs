@@ -1,10 +1,11 @@
 //! A hint in the cache folder.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use jaguar_bundle::files::private;
 use jaguar_plan::Plan;
 
 use super::{Block, HintStore, blocks, intact};
@@ -31,7 +32,7 @@ impl FileStore {
     /// happens.
     fn open(path: PathBuf, patience: Duration, waiting: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
         let io = |e| EngineError::file("opening", &path, e);
-        let begin = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let begin = || private().read(true).truncate(false).open(&path);
         let (file, writable) = match begin() {
             Ok(file) => (file, true),
             // Whoever may not write can still use what is whole.
@@ -160,7 +161,7 @@ pub(super) fn open(
     if !folder.is_dir() {
         std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
     }
-    let path = folder.join(format!("{model}.hint"));
+    let path = folder.join(format!("{}.hint", model.in_full()));
     let mut store = FileStore::open(path, patience, &mut |text| progress.note(text))?;
     let head = [&MAGIC[..], &model.0, &plan.hint_digest()].concat();
     let nonce = match store.nonce(&head)? {
