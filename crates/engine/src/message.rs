@@ -3,7 +3,9 @@
 use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
-use crate::bundle::ModelId;
+use jaguar_bundle::ModelId;
+
+use crate::exec::Reveal;
 use crate::timeline::ServerTimes;
 
 /// Control messages (but the network) are at most this long.
@@ -27,16 +29,6 @@ pub(crate) struct Offer {
     pub model: ModelId,
     pub choices: Choices,
     pub reveal: Reveal,
-}
-
-/// What the client gets to know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reveal {
-    /// All logits.
-    #[default]
-    Logits,
-    /// The position of the largest logit only.
-    Label,
 }
 
 /// The client's answer: its own plan's digest, its name towards this model, and how much of the hint it has.
@@ -67,7 +59,7 @@ pub(crate) enum Request {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerCost {
     pub hint: Vec<u32>,
-    pub preparing: Vec<u32>,
+    pub offline: Vec<u32>,
     pub online: Vec<u32>,
     /// Peak memory of the server's process in KiB, 0 if unknown.
     pub peak_kib: u64,

@@ -17,15 +17,16 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
-use crate::EngineError;
 use crate::ahead::{Ahead, Next};
-use crate::bundle::{Bundle, BundleError};
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
+use crate::error::EngineError;
 use crate::hint::{Hint, Place};
 use crate::message::{MAX_PROBE, Request};
-use crate::report::{NoProgress, Report};
+use crate::progress::NoProgress;
+use crate::report::Report;
 use crate::server::Service;
 use crate::verify::verify;
+use jaguar_bundle::{Bundle, BundleError};
 
 /// A folder that is removed at the end.
 struct Scratch(std::path::PathBuf);
@@ -307,7 +308,7 @@ fn what_is_reused_and_what_is_not() {
     for _connection in 0..2 {
         let reports = queries(&service, &cache, &x, 2);
         fetched.push(reports[0].client.bytes_down);
-        assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client phase");
+        assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client stage");
         // Online bytes are what the plan says.
         for report in &reports {
             for (row, step) in report.rows.iter().zip(&service.plan().steps) {
@@ -491,8 +492,8 @@ fn hint_in(cache: &Scratch) -> std::path::PathBuf {
 /// Hears of the hint only.
 struct HintProgress(Vec<(u64, u64)>);
 
-impl crate::report::Progress for HintProgress {
-    fn step(&mut self, _: jaguar_wire::Phase, _: usize, _: usize, _: &str) {}
+impl crate::progress::Progress for HintProgress {
+    fn step(&mut self, _: jaguar_wire::Stage, _: usize, _: usize, _: &str) {}
     fn hint(&mut self, done: u64, total: u64) {
         self.0.push((done, total));
     }
@@ -619,7 +620,7 @@ fn a_first_query_that_was_cut_off_leaves_its_hint() {
     assert!(noticed > 0);
 }
 
-/// What a client receives in the client phase when its hint is complete.
+/// What a client receives in the client stage when its hint is complete.
 fn setup_bytes(service: &Service, cache: &Scratch) -> u64 {
     let (report, served) = session(service, |channel| {
         let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
@@ -681,7 +682,7 @@ fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     network.validate().unwrap();
     server_end.send_message(&crate::message::Hello { version: PROTOCOL_VERSION }).unwrap();
     let offer = crate::message::Offer {
-        model: crate::bundle::ModelId([1; 32]),
+        model: jaguar_bundle::ModelId([1; 32]),
         choices: Choices::standard(&network, protocol),
         reveal: Reveal::Logits,
     };
@@ -707,10 +708,10 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
         last = relus.add(Op::Relu { ignored: 0 }, &[last], [64, 1024, 1024]);
     }
     assert!(greet(relus).is_err());
-    // A kernel that falls into as many phases as it has taps: fine, and planned at once.
-    let mut phases = Builder::new([1, 1024, 1024]);
-    phases.conv(0, 1, 512, 512, 0, 1);
-    greet(phases).unwrap();
+    // A kernel that falls into as many stages as it has taps: fine, and planned at once.
+    let mut stages = Builder::new([1, 1024, 1024]);
+    stages.conv(0, 1, 512, 512, 0, 1);
+    greet(stages).unwrap();
     // A kernel that nearly fills the ring, over a huge map: gigabytes of tiles. One of millions of taps.
     let mut tiles = Builder::new([1, 2048, 2048]);
     tiles.conv(0, 1, 43, 1, 0, 1);
@@ -969,7 +970,7 @@ fn bytes_are_as_predicted() {
             let of = |up, down| (up, down);
             assert_eq!(
                 of(predicted.preparation.bytes_up, predicted.preparation.bytes_down),
-                of(report.preprocessing.bytes_up, report.preprocessing.bytes_down),
+                of(report.offline.bytes_up, report.offline.bytes_down),
                 "before the input, {digit}"
             );
             assert_eq!(

@@ -20,11 +20,11 @@ use jaguar_plan::{Choices, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
-use crate::EngineError;
-use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
-use crate::report::NoProgress;
+use crate::error::EngineError;
+use crate::progress::NoProgress;
 use crate::server::Service;
+use jaguar_bundle::Bundle;
 
 /// How one layer of a private run compares with the reference.
 #[derive(Clone, Debug, Serialize)]
@@ -74,7 +74,7 @@ pub fn verify(
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
         let server = scope.spawn(|| {
-            service.serve_watched(server_end, &mut |_| (), &mut |node, share| {
+            service.serve_observed(server_end, &mut |_| (), &mut |node, share| {
                 server_shares.lock().expect("no panic holds it").insert(node, share.to_vec());
             })
         });
@@ -85,7 +85,7 @@ pub fn verify(
                 let prepared = ready.prepare_query(&mut NoProgress)?;
                 let mut client_shares = Shares::new();
                 let (prediction, _, next) =
-                    prepared.run_watched(input, &mut NoProgress, &mut |node, share| {
+                    prepared.run_observed(input, &mut NoProgress, &mut |node, share| {
                         client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;
