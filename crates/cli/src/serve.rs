@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::report::peak_kib;
+use jaguar_engine::peak_kib;
 use jaguar_engine::server::Service;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};

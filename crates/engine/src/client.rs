@@ -7,24 +7,27 @@ use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
 use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
+use jaguar_plan::Plan;
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
-use jaguar_plan::{PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 
 use crate::error::EngineError;
-use crate::exec::{
-    Backends, LayerHints, NodeTimes, Observers, Offline, PlannedNetwork, PreparedPlan, PreparedResult,
-    PreparedStep, ShareObserver, prepare, run,
-};
+use crate::exec::backends::Backends;
+use crate::exec::clock::NodeTimes;
+use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, PreparedStep, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::handshake::SharesParameters;
+use crate::handshake::client as handshake;
 use crate::hint::{Hint, Place};
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, MAX_PROBE, Offer, Request, ServerCost};
+use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
 use crate::progress::{NoProgress, Progress};
 use crate::report::{REPORT, Report};
 use crate::timeline::Timeline;
 
-pub use crate::exec::Reveal;
+pub use crate::exec::prepare::Reveal;
 
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +43,9 @@ pub struct Limits {
     /// Bytes of ciphertexts, both ways, of one query.
     pub ciphertext_bytes: u64,
 }
+
+/// A network's public description is at most this long.
+const MAX_NETWORK: usize = 16 << 20;
 
 /// Round trips that are timed to learn how long one takes.
 const ROUND_TRIPS: usize = 8;
@@ -89,13 +95,7 @@ fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
 }
 
 fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
-    channel.enter(Stage::Model, "handshake");
-    channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-    let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
-    if version != PROTOCOL_VERSION {
-        return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
-    }
-    let offer: Offer = channel.recv_message("offer", MAX_MESSAGE)?;
+    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
@@ -133,12 +133,12 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
     }
-    let plan = Plan::new(&network, offer.choices)?;
+    let plan = Plan::new(&network, choices)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let (up, down) = plan.linear_bytes();
     within("bytes of ciphertexts", up as u64 + down as u64, limits.ciphertext_bytes)?;
     within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
-    Ok((network, plan, offer.model, offer.reveal))
+    Ok((network, plan, model, reveal))
 }
 
 impl Connected {
@@ -198,6 +198,7 @@ impl Connected {
         let nowhere = Place::Memory;
         let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
         let hint = Hint::open(place, *model, plan, os_random(), progress)?;
+        handshake::choose_shares(channel)?;
         channel.send_message(&Accept {
             plan: plan.digest(),
             nonce: hint.nonce(),

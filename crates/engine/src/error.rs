@@ -44,6 +44,25 @@ pub enum EngineError {
         /// The peer's.
         theirs: u32,
     },
+    /// The parties have no protocol in common.
+    #[error("the client can do {wanted}; the server offers {offered}")]
+    NoCommonProtocol {
+        /// What the client can do.
+        wanted: String,
+        /// What the server offers.
+        offered: String,
+    },
+    /// What a one-round protocol says.
+    #[error("protocol '{name}': {reason}")]
+    Protocol {
+        /// Its name.
+        name: String,
+        /// In its own words.
+        reason: String,
+    },
+    /// The server keeps no answer under a ticket.
+    #[error("the server has no answer under this ticket: it was received before, or dropped for newer ones")]
+    NoAnswer,
     /// The peer sent something that cannot be right.
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
@@ -79,15 +98,20 @@ impl EngineError {
     /// What the peer is told: never a value, a path, or anything else of this side's.
     pub(crate) fn for_peer(&self) -> String {
         match self {
-            Self::PeerMisbehaved(_) | Self::Version { .. } => self.to_string(),
+            Self::PeerMisbehaved(_) | Self::Version { .. } | Self::NoCommonProtocol { .. } => {
+                self.to_string()
+            }
             Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } => source.for_peer(),
-            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File(_) => {
-                "the other side gave up for reasons of its own".into()
-            }
+            Self::Bundle(_)
+            | Self::Hint(_)
+            | Self::Input(_)
+            | Self::File(_)
+            | Self::Protocol { .. }
+            | Self::NoAnswer => "the other side gave up for reasons of its own".into(),
         }
     }
 

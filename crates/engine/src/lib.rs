@@ -30,18 +30,28 @@ pub mod answer;
 pub mod client;
 mod error;
 mod exec;
+mod handshake;
 pub mod hint;
+mod memory;
 mod message;
+pub mod one_round;
 pub mod progress;
+#[cfg(feature = "client")]
 pub mod report;
 #[cfg(feature = "server")]
 pub mod server;
+mod server_times;
 #[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
+#[cfg(feature = "client")]
 pub mod timeline;
-#[cfg(all(feature = "client", feature = "server", feature = "files"))]
+#[cfg(all(feature = "client", feature = "server"))]
 pub mod verify;
 
 pub use error::EngineError;
-pub use exec::Reveal;
+pub use exec::prepare::Reveal;
 pub use jaguar_bundle as bundle;
+pub use memory::peak_kib;
+
+#[cfg(not(any(feature = "client", feature = "server")))]
+compile_error!("a session has two roles: turn on the feature `client`, `server` or both");

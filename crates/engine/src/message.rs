@@ -1,37 +1,16 @@
 //! The control messages. Everything bulky travels outside them, in lengths that follow from the plan.
 
-use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
-use jaguar_bundle::ModelId;
-
-use crate::exec::Reveal;
-use crate::timeline::ServerTimes;
+use crate::server_times::ServerTimes;
 
 /// Control messages (but the network) are at most this long.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
 
-/// A network's public description is at most this long.
-pub(crate) const MAX_NETWORK: usize = 16 << 20;
-
-/// First words of either side. The version comes first, so that every later one can read it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    pub version: u32,
-}
-
 /// A probe of the link is at most this long in each direction.
 pub(crate) const MAX_PROBE: u32 = 16 << 20;
 
-/// What the server offers. The network follows as a message of its own.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
-    pub model: ModelId,
-    pub choices: Choices,
-    pub reveal: Reveal,
-}
-
-/// The client's answer: its own plan's digest, its name towards this model, and how much of the hint it has.
+/// Behind the client's choice of the interactive protocol: its own plan's digest, its name towards this model, and how much of the hint it has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Accept {
     pub plan: [u8; 32],

@@ -8,7 +8,8 @@ use jaguar_plan::predict::{Session, Site, Total, predict};
 use jaguar_wire::{Stage, Stats, Traffic};
 use serde::{Deserialize, Serialize};
 
-use crate::exec::{NodeTimes, Spent, label};
+use crate::exec::clock::{NodeTimes, Spent, label};
+use crate::memory::peak_kib;
 use crate::message::ServerCost;
 use crate::timeline::Timeline;
 
@@ -205,19 +206,4 @@ pub fn caveat(network: &Network) -> Option<String> {
         network.reduced_signs(),
         effects.join(", and ")
     ))
-}
-
-/// The most memory that this process ever held, in KiB; 0 where the system does not say, and without the feature `files`.
-pub fn peak_kib() -> u64 {
-    #[cfg(feature = "files")]
-    return std::fs::read_to_string("/proc/self/status").ok().and_then(|s| peak_in(&s)).unwrap_or(0);
-    #[cfg(not(feature = "files"))]
-    0
-}
-
-/// The entry of a Linux process's status.
-#[cfg(feature = "files")]
-fn peak_in(status: &str) -> Option<u64> {
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }

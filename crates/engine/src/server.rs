@@ -10,20 +10,23 @@ use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
+use jaguar_plan::{Choices, Plan};
 use jaguar_wire::{Channel, Stage, Traffic};
 use zeroize::Zeroizing;
 
 use crate::error::EngineError;
-use crate::exec::{
-    Backends, LayerHints, NodeTimes, Observers, Offline, PlannedNetwork, PreparedPlan, PreparedResult,
-    Reveal, ShareObserver, busy_micros, prepare, run,
-};
+use crate::exec::backends::Backends;
+use crate::exec::clock::{NodeTimes, Spent};
+use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, Reveal, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_PROBE, Offer, Request, ServerCost};
+use crate::memory::peak_kib;
+use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
+use crate::one_round::server as one_round;
 use crate::progress::{NoProgress, Progress};
-use crate::report::peak_kib;
-use crate::timeline::ServerTimes;
+use crate::server_times::ServerTimes;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {
@@ -32,6 +35,8 @@ pub struct Service {
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
+    /// What is offered beside the interactive protocol.
+    one_round: Option<one_round::Service>,
 }
 
 /// What one query cost the server.
@@ -39,7 +44,7 @@ pub struct Service {
 pub struct Served {
     /// The offline stage, waiting included.
     pub offline: Duration,
-    /// From the first byte of the input to the result.
+    /// From when the first linear layer has its input to the result.
     pub online: Duration,
     /// Bytes and rounds of the query, all its stages.
     pub traffic: Traffic,
@@ -64,7 +69,14 @@ impl Service {
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
         let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
-        Ok(Self { bundle, plan, models, reveal })
+        Ok(Self { bundle, plan, models, reveal, one_round: None })
+    }
+
+    /// Offers one-round protocols too.
+    #[must_use]
+    pub fn with_one_round(mut self, service: one_round::Service) -> Self {
+        self.one_round = Some(service);
+        self
     }
 
     /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
@@ -90,6 +102,7 @@ impl Service {
     }
 
     /// The whole model, for `verify`.
+    #[cfg(feature = "client")]
     pub(crate) fn bundle_model(&self) -> &jaguar_graph::network::Model {
         &self.bundle.model
     }
@@ -131,19 +144,14 @@ impl Service {
         observe: &mut dyn FnMut(&Served),
         shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        // 1. Model.
-        channel.enter(Stage::Model, "handshake");
-        let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
-        channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-        if version != PROTOCOL_VERSION {
-            return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
+        // 1. Model. The interactive protocol is the first that is offered.
+        let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
+        let mut protocols = vec![parameters.protocol()];
+        protocols.extend(self.one_round.iter().flat_map(one_round::Service::protocols));
+        let chosen = handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;
+        if let (Some(index), Some(service)) = (chosen.checked_sub(1), &self.one_round) {
+            return service.serve_chosen(index, channel);
         }
-        channel.send_message(&Offer {
-            model: self.bundle.id(),
-            choices: self.plan.choices.clone(),
-            reveal: self.reveal,
-        })?;
-        channel.send_message(self.network())?;
         let accept: Accept = channel.recv_message("acceptance", MAX_MESSAGE)?;
         if accept.plan != self.plan.digest() {
             return Err(EngineError::PeerMisbehaved(
@@ -251,9 +259,23 @@ impl Service {
             timeline: timeline.then(|| ServerTimes::new(&times, &waits, answered)),
         })?;
         channel.flush()?;
-        observe(&Served { offline, online: times.since_first_input(), traffic: channel.total() });
+        observe(&Served { offline, online: since_first_input(&self.plan, &times), traffic: channel.total() });
         Ok(())
     }
+}
+
+/// This party's work by node, in microseconds.
+fn busy_micros(spent: &[Spent]) -> Vec<u32> {
+    spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
+}
+
+/// Time since the first linear layer had its input: it waits for nothing else. Zero in a network without linear layers.
+fn since_first_input(plan: &Plan, times: &NodeTimes) -> Duration {
+    let linear = |(stage, node, _): &&(Stage, NodeId, Spent)| {
+        *stage == Stage::Online && plan.steps[*node].layer.is_some()
+    };
+    let first = times.pieces.iter().find(linear);
+    first.map_or(Duration::ZERO, |(_, _, piece)| times.elapsed().saturating_sub(piece.start + piece.waited))
 }
 
 /// What one client's copy of the hint lacks, to be sent in order, each block once.

@@ -1,7 +1,9 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
 mod cheetah;
+mod one_round;
 mod stream;
+mod traffic;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 use crate::ahead::{Ahead, Next};
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
 use crate::error::EngineError;
+use crate::handshake::SharesParameters;
 use crate::hint::{Hint, Place};
 use crate::message::{MAX_PROBE, Request};
 use crate::progress::NoProgress;
@@ -377,8 +380,8 @@ fn nothing_repeats(service: &Service, cache: &Scratch) {
 
 /// Looks at what went over a connection after its first `start` bytes each way, which tell what both know.
 fn nothing_in_common(seen: &mut HashSet<Vec<u8>>, transcript: &Transcript, start: (u64, u64)) {
-    // The client's answer to the offer names the plan and itself, in less than 80 bytes.
-    for (bytes, start) in [(transcript.sent(), start.0 + 80), (transcript.received(), start.1)] {
+    // The client's answer to the offer names the protocol, the plan and itself, in less than 112 bytes.
+    for (bytes, start) in [(transcript.sent(), start.0 + 112), (transcript.received(), start.1)] {
         for (i, chunk) in bytes[start as usize..].chunks_exact(16).enumerate() {
             // Runs of one byte are padding, and the report's small numbers.
             let plain = chunk.iter().filter(|&&b| b == chunk[0]).count() > 4;
@@ -680,11 +683,11 @@ fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     let (client_end, mut server_end) = memory_pair();
     let network = b.network;
     network.validate().unwrap();
-    server_end.send_message(&crate::message::Hello { version: PROTOCOL_VERSION }).unwrap();
-    let offer = crate::message::Offer {
+    server_end.send_message(&crate::handshake::Hello { version: PROTOCOL_VERSION }).unwrap();
+    let choices = Choices::standard(&network, protocol);
+    let offer = crate::handshake::Offer {
         model: jaguar_bundle::ModelId([1; 32]),
-        choices: Choices::standard(&network, protocol),
-        reveal: Reveal::Logits,
+        protocols: vec![SharesParameters { choices, reveal: Reveal::Logits }.protocol()],
     };
     server_end.send_message(&offer).unwrap();
     server_end.send_message(&network).unwrap();
@@ -888,8 +891,8 @@ fn no_fault_makes_a_party_panic_or_wait() {
 fn another_version_is_named_on_both_sides() {
     let service = service(everything());
     let (answer, served) = session(&service, |mut channel| {
-        channel.send_message(&crate::message::Hello { version: 77 }).unwrap();
-        channel.recv_message::<crate::message::Hello>("greeting", 100).unwrap().version
+        channel.send_message(&crate::handshake::Hello { version: 77 }).unwrap();
+        channel.recv_message::<crate::handshake::Hello>("greeting", 100).unwrap().version
     });
     assert_eq!(answer, PROTOCOL_VERSION);
     assert!(matches!(served, Err(EngineError::Version { theirs: 77, .. })));

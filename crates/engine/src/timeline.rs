@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use jaguar_graph::network::NodeId;
 use jaguar_wire::{Stage, Wait};
-use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
-use crate::exec::NodeTimes;
+use crate::exec::clock::NodeTimes;
+use crate::server_times::{ServerTimes, Stretches};
 
 /// A stretch of a party's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -90,35 +90,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 * 1e-6
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// What the server says of its times: microseconds from its mark.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ServerTimes {
-    /// When the answer had left.
-    answered: u64,
-    stretches: Stretches,
-}
-
-/// [`PartyTimes`] in microseconds.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Stretches {
-    /// (start, length, waited).
-    work: Vec<(Stage, u32, [u64; 3])>,
-    /// (since the end of the one before, length).
-    waits: Vec<(u64, u64)>,
-}
-
-/// How many pieces of work a timeline holds: bounds the message.
-const MAX_PIECES: usize = 1 << 15;
-
 impl ServerTimes {
-    pub fn new(times: &NodeTimes, waits: &[Wait], answered: Duration) -> Self {
-        Self { answered: micros(answered), stretches: Stretches::of(times, waits) }
-    }
-
     /// Refuses times of another network.
     pub fn check(&self, nodes: usize) -> Result<(), EngineError> {
         if self.stretches.work.iter().all(|(_, node, _)| (*node as usize) < nodes) {
@@ -129,25 +101,7 @@ impl ServerTimes {
 }
 
 impl Stretches {
-    fn of(times: &NodeTimes, waits: &[Wait]) -> Self {
-        let work = times
-            .pieces
-            .iter()
-            .take(MAX_PIECES)
-            .map(|(stage, node, s)| (*stage, *node as u32, [s.start, s.wall, s.waited].map(micros)))
-            .collect();
-        let mut end = times.origin();
-        let waits = waits
-            .iter()
-            .map(|wait| {
-                let since = wait.start.saturating_sub(end);
-                end = wait.start + wait.length;
-                (micros(since), micros(wait.length))
-            })
-            .collect();
-        Self { work, waits }
-    }
-
+    /// On the client's clock, where the server's mark lies at `mark`.
     fn at(&self, mark: f64) -> PartyTimes {
         let work = self.work.iter().map(|&(stage, node, [start, length, waited])| {
             let (start, length) = (mark + seconds(start), seconds(length));

@@ -9,7 +9,6 @@
 //! values, as little below the largest as the protocol promises.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
@@ -22,6 +21,7 @@ use serde::Serialize;
 
 use crate::client::{Limits, Prediction, Reveal, connect};
 use crate::error::EngineError;
+use crate::hint::Place;
 use crate::progress::NoProgress;
 use crate::server::Service;
 use jaguar_bundle::Bundle;
@@ -58,7 +58,7 @@ pub struct Check {
 /// One party's shares of every node's value.
 type Shares = BTreeMap<usize, Vec<u64>>;
 
-/// Runs every input privately and compares. `cache` holds the hint between calls.
+/// Runs every input privately and compares. `hint` says where the hint is kept.
 ///
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
@@ -67,7 +67,7 @@ pub fn verify(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    cache: &Path,
+    hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
     let service = Service::new(bundle, choices, reveal)?;
     let (client_end, server_end) = memory_pair();
@@ -79,7 +79,7 @@ pub fn verify(
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect(client_end, &Limits::default())?.prepare_client(cache)?;
+            let mut ready = connect(client_end, &Limits::default())?.prepare_client(hint)?;
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;

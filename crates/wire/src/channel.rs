@@ -282,7 +282,7 @@ impl Channel {
     /// # Panics
     /// When `message` cannot be serialised, which plain data always can.
     pub fn send_message<T: Serialize>(&mut self, message: &T) -> Result<(), WireError> {
-        let bytes = postcard::to_stdvec(message).expect("plain data serialises");
+        let bytes = encode(message);
         self.send(&u32::try_from(bytes.len()).expect("control messages are small").to_le_bytes())?;
         self.send(&bytes)
     }
@@ -302,8 +302,7 @@ impl Channel {
         if len > max {
             return Err(WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes")));
         }
-        let bytes = self.recv(len)?;
-        postcard::from_bytes(&bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
+        decode(what, &self.recv(len)?)
     }
 
     /// Sends the low `bits` bits of every value, packed without gaps. `bits` in 1..=64.
@@ -328,6 +327,22 @@ impl Channel {
         let _ = self.flush();
         self.transport.abort(reason);
     }
+}
+
+/// A message's bytes, without their length.
+///
+/// # Panics
+/// As [`Channel::send_message`].
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("plain data serialises")
+}
+
+/// Reads a message that came as bytes. `what` names it in the error.
+///
+/// # Errors
+/// When the bytes are no `T`.
+pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
+    postcard::from_bytes(bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
 }
 
 /// How an error names what the session was at: `online: relu 3`.

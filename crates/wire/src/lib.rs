@@ -20,7 +20,7 @@ pub mod pack;
 mod stream;
 pub mod tcp;
 
-pub use channel::{Channel, Stage, Stats, Traffic, Wait};
+pub use channel::{Channel, Stage, Stats, Traffic, Wait, decode, encode};
 pub use clock::{Clock, SystemClock};
 pub use error::WireError;
 pub use framed::Framed;

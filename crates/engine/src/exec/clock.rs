@@ -21,8 +21,6 @@ pub(crate) struct NodeTimes {
     pub pieces: Vec<(Stage, NodeId, Spent)>,
     /// Correlated OTs by node, both directions together.
     pub cots: Vec<u64>,
-    /// When all of the first linear layer's input had passed, on `clock`.
-    pub first_input: Option<Duration>,
 }
 
 /// A stretch of time.
@@ -60,7 +58,6 @@ impl NodeTimes {
             online: vec![Spent::default(); nodes],
             pieces: Vec::new(),
             cots: vec![0; nodes],
-            first_input: None,
         }
     }
 
@@ -91,12 +88,6 @@ impl NodeTimes {
         self.pieces.push((stage, node, piece));
     }
 
-    /// Notes that the first linear layer has its input.
-    pub fn input_has_passed(&mut self) {
-        let now = self.clock.now();
-        self.first_input.get_or_insert(now);
-    }
-
     /// When the query began, on the session's clock.
     pub fn origin(&self) -> Duration {
         self.origin
@@ -106,16 +97,6 @@ impl NodeTimes {
     pub fn elapsed(&self) -> Duration {
         self.clock.now().saturating_sub(self.origin)
     }
-
-    /// Since the first linear layer had its input; zero if there is none.
-    pub fn since_first_input(&self) -> Duration {
-        self.first_input.map_or(Duration::ZERO, |then| self.clock.now().saturating_sub(then))
-    }
-}
-
-/// This party's work by node, in microseconds.
-pub(crate) fn busy_micros(spent: &[Spent]) -> Vec<u32> {
-    spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
 }
 
 /// The label under which a node's traffic is counted.
@@ -135,12 +116,12 @@ impl Account<'_> {
     pub fn timed<T>(
         &mut self,
         node: NodeId,
-        work: impl FnOnce(&mut Channel, &mut NodeTimes) -> Result<T, EngineError>,
+        work: impl FnOnce(&mut Channel) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         let name = &self.network.nodes[node].name;
         self.channel.enter(Stage::Online, &label(node, name));
         let began = self.times.begin(self.channel);
-        let result = work(self.channel, self.times).map_err(|e| e.in_layer(name, "online"))?;
+        let result = work(self.channel).map_err(|e| e.in_layer(name, "online"))?;
         self.times.add(Stage::Online, node, began, self.channel);
         Ok(result)
     }

@@ -8,15 +8,8 @@
 //! | `backends.rs` | this party's side of every linear backend of the plan |
 //! | `clock.rs` | time and traffic by node |
 
-mod backends;
-mod clock;
-mod prepare;
-mod run;
-mod values;
-
-pub(crate) use backends::Backends;
-pub(crate) use clock::{NodeTimes, Spent, busy_micros, label};
-pub use prepare::Reveal;
-pub(crate) use prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, PreparedStep, prepare};
-pub(crate) use run::{Observers, run};
-pub(crate) use values::{PlannedNetwork, ShareObserver};
+pub(crate) mod backends;
+pub(crate) mod clock;
+pub(crate) mod prepare;
+pub(crate) mod run;
+pub(crate) mod values;

@@ -123,12 +123,11 @@ impl Walk<'_> {
     fn compute(&mut self, id: NodeId, op: PreparedOp) -> Result<Value, EngineError> {
         let Self { planned, account, values, input, .. } = self;
         let PlannedNetwork { network, plan } = *planned;
-        account.timed(id, |channel, times| match op {
+        account.timed(id, |channel| match op {
             PreparedOp::Linear(mut linear) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
                 let x = reduce(values.input(id, 0), layer.input().bits);
                 linear.feed_all(channel, &x)?;
-                times.input_has_passed();
                 let output = linear.finish(channel, &x)?;
                 let all = output.values().len() == plan.steps[id].values;
                 Ok(if all { Value::Complete(output.into_values()) } else { Value::Partial(output) })
@@ -154,8 +153,8 @@ impl Walk<'_> {
         extension: Option<Extend>,
     ) -> Result<(), EngineError> {
         if let Some(truncation) = truncation {
-            let products = self.values.into_complete(&mut self.account, node, output)?;
-            let truncated = self.account.timed(node, |channel, _| Ok(truncation.run(channel, &products)?))?;
+            let products = self.values.complete_value(&mut self.account, node, output)?;
+            let truncated = self.account.timed(node, |channel| Ok(truncation.run(channel, &products)?))?;
             output = Value::Complete(truncated);
         }
         match extension {
@@ -190,7 +189,7 @@ impl Walk<'_> {
                 self.make_operand(job, one.inputs().end)?;
             }
             let Self { account, values, .. } = self;
-            account.timed(job.node, |channel, _| {
+            account.timed(job.node, |channel| {
                 if step == 0 {
                     let input = || values.input(job.node, 0);
                     let operand = job.operand.as_ref().map_or_else(input, Value::available);
@@ -214,7 +213,7 @@ impl Walk<'_> {
         for job in jobs {
             match job.operand {
                 // A sum's operands have been read.
-                Some(operand) => drop(self.values.into_complete(&mut self.account, job.node, operand)?),
+                Some(operand) => drop(self.values.complete_value(&mut self.account, job.node, operand)?),
                 None => {
                     let input = self.planned.network.nodes[job.node].inputs[0];
                     self.values.complete(&mut self.account, input)?;
@@ -240,7 +239,7 @@ impl Walk<'_> {
         let Self { planned, account, steps, consumers, .. } = self;
         for &id in consumers[node].iter().filter(|&&id| planned.plan.steps[id].layer.is_some()) {
             if let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut steps[id] {
-                account.timed(id, |channel, _| Ok(linear.feed(channel, output)?))?;
+                account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
             }
         }
         Ok(())

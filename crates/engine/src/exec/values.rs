@@ -128,14 +128,14 @@ impl<'a> Values<'a> {
         }
         match value {
             Value::Complete(_) => Ok(()),
-            Value::Partial(output) => account.timed(node, |_, _| {
+            Value::Partial(output) => account.timed(node, |_| {
                 output.make(count);
                 Ok(())
             }),
             Value::PartialSum(elements) => {
                 let PlannedNetwork { network, plan } = self.planned;
                 network.nodes[node].inputs.iter().try_for_each(|&i| self.make_kept(account, i, count))?;
-                account.timed(node, |_, _| {
+                account.timed(node, |_| {
                     let new = elements.len()..count;
                     let sum = self.planned.local(node, |i| &self.input(node, i)[new.clone()]);
                     elements.extend(reduce(&sum, plan.steps[node].made));
@@ -159,7 +159,7 @@ impl<'a> Values<'a> {
     }
 
     /// Makes all of `value`: of the value of `node`, or of what the operation behind it takes.
-    pub fn into_complete(
+    pub fn complete_value(
         &mut self,
         account: &mut Account<'_>,
         node: NodeId,
@@ -181,7 +181,7 @@ impl<'a> Values<'a> {
     /// Makes all of a node's value, if it is still kept.
     pub fn complete(&mut self, account: &mut Account<'_>, node: NodeId) -> Result<(), EngineError> {
         if let Some(value) = self.values[node].take_if(|value| !value.is_complete()) {
-            let elements = self.into_complete(account, node, value)?;
+            let elements = self.complete_value(account, node, value)?;
             self.keep(node, Value::Complete(elements));
         }
         Ok(())

@@ -9,7 +9,11 @@ use jaguar_ot::{Cots, Role};
 use jaguar_wire::Stage;
 
 use super::*;
-use crate::exec::{Backends, LayerHints, NodeTimes, Observers, Offline, PlannedNetwork, prepare, run};
+use crate::exec::backends::Backends;
+use crate::exec::clock::NodeTimes;
+use crate::exec::prepare::{LayerHints, Offline, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::PlannedNetwork;
 use crate::progress::Progress;
 
 const PLANE: usize = 16 * 16;
