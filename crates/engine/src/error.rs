@@ -31,7 +31,7 @@ pub enum EngineError {
     InLayer {
         /// The node's name.
         layer: String,
-        /// Preparing or running.
+        /// Hint, offline or online.
         stage: &'static str,
         /// What happened.
         source: Box<EngineError>,
@@ -63,6 +63,9 @@ pub enum EngineError {
     /// The server keeps no answer under a ticket.
     #[error("the server has no answer under this ticket: it was received before, or dropped for newer ones")]
     NoAnswer,
+    /// The server computes as many answers as it may.
+    #[error("the server computes as many answers as it may: come back later")]
+    Busy,
     /// The peer sent something that cannot be right.
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
@@ -98,7 +101,7 @@ impl EngineError {
     /// What the peer is told: never a value, a path, or anything else of this side's.
     pub(crate) fn for_peer(&self) -> String {
         match self {
-            Self::PeerMisbehaved(_) | Self::Version { .. } | Self::NoCommonProtocol { .. } => {
+            Self::PeerMisbehaved(_) | Self::Version { .. } | Self::NoCommonProtocol { .. } | Self::Busy => {
                 self.to_string()
             }
             Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),

@@ -15,7 +15,7 @@ use crate::handshake::{self, MAX_PARAMETERS, ONE_ROUND, ProtocolName};
 /// Bytes of each thing that a client sends or gets, at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of the evaluation keys.
+    /// Of the evaluation keys. A session holds them in memory.
     pub keys: u64,
     /// Of an encrypted input.
     pub input: u64,
@@ -214,9 +214,7 @@ impl Offered {
         input: &[u8],
     ) -> Result<(), EngineError> {
         let Some(running) = self.answers.begin(Ticket(os_random())) else {
-            return Err(EngineError::PeerMisbehaved(
-                "too many answers are being computed: come back later".into(),
-            ));
+            return Err(EngineError::Busy);
         };
         let ticket = running.ticket;
         let mut connection = channel.send_message(&ticket).and_then(|()| channel.flush());
