@@ -32,7 +32,7 @@ struct PadsProtectNothing {
 
 impl PadsProtectNothing {
     fn new() -> Self {
-        let keys = (0..KEYS).map(|i| (i * i >> 7) as u8).collect();
+        let keys = (0..KEYS).map(|i| ((i * i) >> 7) as u8).collect();
         Self { keys, pad: 5, pads: 0, version: 1, max_output: 8 }
     }
 
