@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
         ),
     }
     say!("\n{}\n", by_layer(network, &plan, &prediction));
-    say!("{}", by_phase(&prediction));
+    say!("{}", by_stage(&prediction));
     let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
     if keys > 0 {
         say!("once per session: a key of {}", bytes(keys as u64));
@@ -222,8 +222,8 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         } else {
             none()
         };
-        let time = |phase: &NodePhase, of: fn(&Seconds) -> f64| {
-            phase.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
+        let time = |stage: &NodePhase, of: fn(&Seconds) -> f64| {
+            stage.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
         };
         table.add_row([
             node.name.clone(),
@@ -259,8 +259,8 @@ fn seconds(of: Option<f64>) -> String {
     of.map_or_else(|| "-".into(), |s| format!("{s:.2}"))
 }
 
-fn by_phase(p: &Prediction) -> String {
-    let mut table = plain(&["phase", "up", "down", "rounds", "client s", "server s", "seconds"], 1);
+fn by_stage(p: &Prediction) -> String {
+    let mut table = plain(&["stage", "up", "down", "rounds", "client s", "server s", "seconds"], 1);
     let none = || "-".to_owned();
     table.add_row([
         "once per model: a half".into(),

@@ -9,7 +9,6 @@
 //! values, as little below the largest as the protocol promises.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
@@ -20,11 +19,12 @@ use jaguar_plan::{Choices, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
-use crate::EngineError;
-use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
-use crate::report::NoProgress;
+use crate::error::EngineError;
+use crate::hint::Place;
+use crate::progress::NoProgress;
 use crate::server::Service;
+use jaguar_bundle::Bundle;
 
 /// How one layer of a private run compares with the reference.
 #[derive(Clone, Debug, Serialize)]
@@ -58,7 +58,7 @@ pub struct Check {
 /// One party's shares of every node's value.
 type Shares = BTreeMap<usize, Vec<u64>>;
 
-/// Runs every input privately and compares. `cache` holds the hint between calls.
+/// Runs every input privately and compares. `hint` says where the hint is kept.
 ///
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
@@ -67,25 +67,25 @@ pub fn verify(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    cache: &Path,
+    hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
     let service = Service::new(bundle, choices, reveal)?;
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
         let server = scope.spawn(|| {
-            service.serve_watched(server_end, &mut |_| (), &mut |node, share| {
+            service.serve_observed(server_end, &mut |_| (), &mut |node, share| {
                 server_shares.lock().expect("no panic holds it").insert(node, share.to_vec());
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect(client_end, &Limits::default())?.prepare_client(cache)?;
+            let mut ready = connect(client_end, &Limits::default())?.prepare_client(hint)?;
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;
                 let mut client_shares = Shares::new();
                 let (prediction, _, next) =
-                    prepared.run_watched(input, &mut NoProgress, &mut |node, share| {
+                    prepared.run_observed(input, &mut NoProgress, &mut |node, share| {
                         client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use jaguar_mpc::{MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
 use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
-use jaguar_wire::{Channel, Phase, memory_pair};
+use jaguar_wire::{Channel, Stage, memory_pair};
 
 /// Fast correlations that anyone can predict.
 struct StandIn {
@@ -142,7 +142,7 @@ fn party<S: CotSource>(
     chan.take_stats();
 
     let mut party = Party::new(role, Timed { source, time: Duration::ZERO });
-    chan.enter(Phase::Preprocessing, "relu");
+    chan.enter(Stage::Offline, "relu");
     let start = Instant::now();
     let prepared = match o.six {
         None => {
@@ -164,7 +164,7 @@ fn party<S: CotSource>(
     let prepare = start.elapsed() - cots;
     chan.take_stats();
 
-    chan.enter(Phase::Online, "relu");
+    chan.enter(Stage::Online, "relu");
     let start = Instant::now();
     let result = match prepared {
         Prepared::Relu(relu) => relu.run(&mut chan, x)?,

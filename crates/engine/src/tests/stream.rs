@@ -6,11 +6,15 @@ use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
-use jaguar_wire::Phase;
+use jaguar_wire::Stage;
 
 use super::*;
-use crate::program::{Backends, Clock, HintPath, Onlookers, Program};
-use crate::report::Progress;
+use crate::exec::backends::Backends;
+use crate::exec::clock::NodeTimes;
+use crate::exec::prepare::{LayerHints, Offline, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::PlannedNetwork;
+use crate::progress::Progress;
 
 const PLANE: usize = 16 * 16;
 const CHANNELS: usize = 128;
@@ -156,12 +160,12 @@ impl Online for PlainOnline {
 
 struct NoHints;
 
-impl HintPath for NoHints {
-    fn pass(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
+impl LayerHints for NoHints {
+    fn transfer(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
         Ok(false)
     }
 
-    fn of(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
+    fn read(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
         Ok(Vec::new())
     }
 }
@@ -169,16 +173,21 @@ impl HintPath for NoHints {
 /// One party's way through the plan: its share of the output.
 fn walk(plain: &Plain, channel: &mut Channel, input: Vec<u64>) -> Vec<u64> {
     let (network, plan) = (&plain.model.network, &*plain.plan);
-    let program = Program { network, plan };
+    let planned = PlannedNetwork { network, plan };
     let mut party = Party::new(plain.role, Cots::setup(channel, plain.role).unwrap());
-    let mut clock = Clock::new(network.nodes.len());
-    let mut backends = Backends::new(plan, |_| Box::new(plain.clone()));
-    let (clock_, none) = (&mut clock, &mut NoProgress);
-    let prepared =
-        program.prepare(channel, &mut party, Reveal::Logits, clock_, none, &mut backends, &mut NoHints);
-    let watch = &mut |_: usize, _: &[u64]| ();
-    let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-    let output = program.run(channel, prepared.unwrap().0, input, onlookers).unwrap();
+    let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
+    let offline = Offline {
+        channel: &mut *channel,
+        party: &mut party,
+        backends: &mut Backends::new(plan, |_| Box::new(plain.clone())),
+        hints: &mut NoHints,
+        times: &mut times,
+        progress: &mut NoProgress,
+    };
+    let prepared = prepare(planned, Reveal::Logits, offline).unwrap();
+    let shares = &mut |_: usize, _: &[u64]| ();
+    let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
+    let output = run(planned, channel, prepared.steps, input, observers).unwrap();
     channel.flush().unwrap();
     output
 }
@@ -260,7 +269,7 @@ fn layers_in_pieces_agree_with_the_reference_and_show_in_the_timeline() {
     served.unwrap();
     let server = report.timeline.unwrap().server;
     let online: Vec<usize> =
-        server.work.iter().filter(|(phase, ..)| *phase == Phase::Online).map(|&(_, node, _)| node).collect();
+        server.work.iter().filter(|(stage, ..)| *stage == Stage::Online).map(|&(_, node, _)| node).collect();
     let Net { builder, readers, .. } = net(3);
     for reader in readers {
         let begins = online.iter().position(|&node| node == reader).unwrap();
@@ -307,7 +316,7 @@ fn backends_alternate_from_layer_to_layer() {
         let reports = queries(&service, &cache, &x, 2);
         let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
         for (p, measured) in
-            [(&predicted.preparation, &reports[1].preprocessing), (&predicted.online, &reports[1].online)]
+            [(&predicted.preparation, &reports[1].offline), (&predicted.online, &reports[1].online)]
         {
             assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Weights};
 use jaguar_ring::prg::Prg;
-use jaguar_wire::{Channel, Phase};
+use jaguar_wire::{Channel, Stage};
 
 use super::{
     ClientPrepared, Key, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
@@ -214,7 +214,7 @@ struct Client {
 
 impl Party for Client {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
-        channel.enter(Phase::Client, "keys");
+        channel.enter(Stage::Client, "keys");
         for layer in self.layers.rings() {
             let mut secret = Secret::fresh(layer);
             secret.key().send(channel)?;
@@ -269,7 +269,7 @@ struct Server {
 
 impl Party for Server {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
-        channel.enter(Phase::Client, "keys");
+        channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {
             let key = PublicKey::receive(layer, channel)?;
             self.keys.push((layer.limbs(), Arc::new(Key::new(layer, &key))));
