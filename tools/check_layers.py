@@ -16,6 +16,7 @@ PREFIX = "jaguar-"
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
+    "share": set(),
     "semantics": set(),
     "ring": set(),
     "wire": set(),
@@ -23,13 +24,13 @@ ARROWS: dict[str, set[str]] = {
     "samples": {"graph"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
-    "mpc": {"ot", "wire", "semantics"},
-    "linear": {"rlwe", "ring", "wire", "graph"},
-    "plan": {"graph", "linear", "mpc", "rlwe"},
+    "mpc": {"share", "ot", "wire", "semantics"},
+    "linear": {"share", "rlwe", "ring", "wire", "graph"},
+    "plan": {"share", "graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
     "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"graph", "mpc", "plan", "bundle"},
-    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "engine": {"share", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},
     "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},

@@ -24,6 +24,7 @@ use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{Cost, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_rlwe::Parameters;
+use jaguar_share::Modulus;
 
 use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened};
 
@@ -157,7 +158,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         {
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
         }
-        let widths = (takes(id), ring_made, made[id]);
+        let widths = (takes(id), Modulus::power_of_two(ring_made), made[id]);
         let nonlinear = nonlinear(network, node, widths, u32::from(choices.digits[id]));
         let range = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => Range::NonNegative,
@@ -168,7 +169,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             (shift > 0).then_some(TruncateParams { bits: ring_made, out_bits: ring_made, shift, range });
         let extension = (ring > ring_made).then_some(ExtendParams {
             bits: ring_made,
-            out_bits: ring,
+            output: Modulus::power_of_two(ring),
             range: Range::Signed,
         });
         let step = Step {

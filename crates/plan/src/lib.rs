@@ -17,6 +17,7 @@ use jaguar_mpc::{
     ReluParams, TruncateParams,
 };
 use jaguar_rlwe::{ParameterError, Parameters};
+use jaguar_share::Modulus;
 
 mod choices;
 mod domains;
@@ -127,11 +128,11 @@ pub struct Step {
 const EXACTLY_IGNORED: u32 = 1;
 
 /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-/// in a wider ring, mod 2^`out_bits`. `None` where the operation has none.
+/// modulo another `output`. `None` where the operation has none.
 fn nonlinear(
     network: &Network,
     node: &Node,
-    (bits, out_bits, excess): (u32, u32, u32),
+    (bits, output, excess): (u32, Modulus, u32),
     digit: u32,
 ) -> Option<Arc<dyn Nonlinear>> {
     // What the network ignores on purpose it means in its own units.
@@ -139,12 +140,12 @@ fn nonlinear(
     let count = node.shape.iter().product();
     Some(match &node.op {
         Op::Relu { ignored: low } => {
-            let params = ReluParams { out_bits, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
+            let params = ReluParams { output, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
             Arc::new(Elementwise { count, params })
         }
         Op::Relu6 { log2_six, ignored: low } => {
             let exact = Relu6Params::new(bits, *log2_six + excess);
-            let params = Relu6Params { out_bits, digit, ignored: ignored(*low), ..exact };
+            let params = Relu6Params { output, digit, ignored: ignored(*low), ..exact };
             Arc::new(Elementwise { count, params })
         }
         Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
