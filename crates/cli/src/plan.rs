@@ -12,7 +12,7 @@ use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
-use jaguar_plan::{BackendId, Choices, Plan, Step};
+use jaguar_plan::{BackendId, Choices, Domain, Plan, Step};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
@@ -232,9 +232,9 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             format!("{c}x{h}x{w}"),
             of_layer(&|l| l.spec().shift.to_string()),
             match (&step.extension, &step.truncation) {
-                (Some(_), _) => format!("{}>{}", step.made, step.ring),
-                (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
-                (None, None) => step.ring.to_string(),
+                (Some(_), _) => format!("{}>{}", ring(step.computed), ring(step.domain)),
+                (None, Some(truncation)) => format!("{} /2^{}", ring(step.domain), truncation.shift),
+                (None, None) => ring(step.domain),
             },
             of_layer(&|l| l.geometry().tiles.to_string()),
             of_layer(&|l| l.geometry().maps_per_ciphertext.to_string()),
@@ -253,6 +253,11 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         ]);
     }
     trimmed(&table)
+}
+
+/// The bits of a power of two, and an odd modulus as it is.
+fn ring(domain: Domain) -> String {
+    domain.modulus.log2().map_or_else(|| format!("mod {}", domain.modulus), |bits| bits.to_string())
 }
 
 fn seconds(of: Option<f64>) -> String {

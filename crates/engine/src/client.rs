@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
-use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
@@ -455,18 +454,21 @@ impl Prepared {
             return Err(EngineError::Input(format!("input value {v} is outside {}..{bound}", -bound)));
         }
         let start = Instant::now();
-        let input: Vec<u64> = input.iter().map(|&v| v as u64).collect();
+        let modulus = plan.steps[0].computed.modulus;
+        let input: Vec<u64> = input.iter().map(|&v| modulus.from_signed(v)).collect();
         let program = program::Program { network, plan };
         let steps = std::mem::take(&mut self.steps);
         let onlookers = program::Onlookers { clock: &mut self.clock, progress, watch };
         let output = program.run(channel, steps, input, onlookers)?;
         channel.enter(Phase::Online, "result");
-        let bits = plan.steps.last().expect("a plan has steps").ring;
+        let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
         let result = std::mem::replace(&mut self.result, program::PreparedResult::Logits);
         let prediction = match result {
             program::PreparedResult::Logits => {
-                let theirs = channel.recv_packed(output.len(), bits)?;
-                Prediction::Logits(output.iter().zip(&theirs).map(|(a, b)| open(*a, *b, bits)).collect())
+                let theirs = channel.recv_packed(output.len(), modulus.bits())?;
+                Prediction::Logits(
+                    output.iter().zip(&theirs).map(|(a, b)| modulus.open(*a, modulus.reduce(*b))).collect(),
+                )
             }
             program::PreparedResult::Label(argmax) => {
                 let label = argmax.run(channel, &output)?;

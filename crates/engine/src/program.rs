@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::backend::{Layers, Online, Output, Party as LinearParty};
-use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Party, Truncate, lead, order};
+use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate, lead, order};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{DIGIT, Plan};
+use jaguar_plan::{DIGIT, Modulus, Plan};
 use jaguar_wire::{Channel, Phase};
 
 use crate::EngineError;
@@ -82,6 +82,8 @@ impl Backends {
 
 /// What was prepared for one node.
 pub(crate) struct PreparedStep {
+    /// Of a linear layer's input.
+    conversion: Option<Vec<Block>>,
     op: PreparedOp,
     truncation: Option<Truncate>,
     extension: Option<Extend>,
@@ -189,10 +191,9 @@ pub(crate) fn label(node: usize, name: &str) -> String {
     format!("{node:04} {name}")
 }
 
-/// Shares of the whole plan are reduced to the ring in which they are used.
-fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
-    let mask = u64::MAX >> (64 - bits);
-    x.iter().map(|v| v & mask).collect()
+/// Shares are reduced to the ring in which they are used.
+fn reduce(x: &[u64], modulus: Modulus) -> Vec<u64> {
+    x.iter().map(|&v| modulus.reduce(v)).collect()
 }
 
 /// Sums and moves, which each party does on its own shares: what the reference does on plain values, for these operations are
@@ -201,12 +202,12 @@ fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
 fn local<'a>(network: &Network, plan: &Plan, node: NodeId, arg: impl Fn(usize) -> &'a [u64]) -> Vec<u64> {
     let step = &plan.steps[node];
     let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
-        let up = step.excess - plan.steps[from].excess;
+        let up = step.domain.excess - plan.steps[from].domain.excess;
         if up == 0 {
             return arg(i).iter().map(|&v| v as i64).collect();
         }
-        let mask = u64::MAX >> (64 - step.ring);
-        arg(i).iter().map(|&v| (v << up & mask) as i64).collect()
+        let modulus = step.domain.modulus;
+        arg(i).iter().map(|&v| modulus.mul(modulus.reduce(v), modulus.power(up)) as i64).collect()
     };
     let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
     if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
@@ -251,6 +252,10 @@ impl Program<'_> {
             let (start, waited) = (Instant::now(), channel.waited());
             let before = party.used();
             let mut prepare = || -> Result<PreparedStep, EngineError> {
+                let conversion = match &step.conversion {
+                    Some(conversion) => Some(conversion.prepare(party, channel)?),
+                    None => None,
+                };
                 let op = match (&step.layer, &step.nonlinear) {
                     (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.of(id)?, channel)?),
                     (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
@@ -264,7 +269,7 @@ impl Program<'_> {
                     Some(params) => Some(Extend::prepare(party, channel, step.values, params)?),
                     None => None,
                 };
-                Ok(PreparedStep { op, truncation, extension })
+                Ok(PreparedStep { conversion, op, truncation, extension })
             };
             steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
             let after = party.used();
@@ -276,7 +281,7 @@ impl Program<'_> {
             Reveal::Logits => PreparedResult::Logits,
             Reveal::Label => {
                 channel.enter(Phase::Preprocessing, "result");
-                let bits = self.plan.steps.last().expect("planned").ring;
+                let bits = self.plan.steps.last().expect("planned").domain.modulus.bits();
                 let count = last.shape.iter().product();
                 let params = ArgmaxParams { count, bits, digit: DIGIT };
                 PreparedResult::Label(Box::new(Argmax::prepare(party, channel, params)?))
@@ -405,6 +410,8 @@ struct Job {
     operand: Option<Value>,
     /// The outputs of the blocks that are through, from the first on.
     made: Vec<u64>,
+    /// The linear layer that takes them, if they are its converted input.
+    linear: Option<Box<dyn Online>>,
     truncation: Option<Truncate>,
     extension: Option<Extend>,
 }
@@ -451,10 +458,16 @@ impl Walk<'_, '_> {
                 continue;
             }
             self.onlookers.progress.step(Phase::Online, id, nodes.len(), &nodes[id].name);
-            let PreparedStep { op, truncation, extension } = self.steps[id].take().expect("begins once");
-            if let PreparedOp::Nonlinear(blocks) = op {
+            let PreparedStep { conversion, op, truncation, extension } =
+                self.steps[id].take().expect("begins once");
+            let (blocks, linear, op) = match (conversion, op) {
+                (None, PreparedOp::Nonlinear(blocks)) => (Some(blocks), None, PreparedOp::Local),
+                (Some(blocks), PreparedOp::Linear(linear)) => (Some(blocks), Some(linear), PreparedOp::Local),
+                (_, op) => (None, None, op),
+            };
+            if let Some(blocks) = blocks {
                 let (operand, made) = (None, Vec::new());
-                self.wave.push(Job { node: id, blocks, operand, made, truncation, extension });
+                self.wave.push(Job { node: id, blocks, operand, made, linear, truncation, extension });
                 continue;
             }
             let in_the_making = |&i: &NodeId| !matches!(self.values[i], Some(Value::Whole(_)));
@@ -481,14 +494,10 @@ impl Walk<'_, '_> {
     fn compute(&mut self, id: NodeId, op: PreparedOp) -> Result<Value, EngineError> {
         let Program { network, plan } = *self.program;
         match op {
-            PreparedOp::Linear(mut linear) => {
+            PreparedOp::Linear(linear) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
-                let x = reduce(self.input(id, 0), layer.input().bits);
-                linear.feed_all(self.channel, &x)?;
-                self.onlookers.clock.first_input.get_or_insert_with(Instant::now);
-                let output = linear.finish(self.channel, &x)?;
-                let all = output.values().len() == plan.steps[id].values;
-                Ok(if all { Value::Whole(output.into_values()) } else { Value::Making(output) })
+                let x = reduce(self.input(id, 0), layer.input().modulus);
+                self.linear(id, linear, &x)
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
@@ -496,9 +505,18 @@ impl Walk<'_, '_> {
                     Op::Input => self.input.take().expect("one input"),
                     _ => local(network, plan, id, |i| self.input(id, i)),
                 };
-                Ok(Value::Whole(reduce(&value, plan.steps[id].made)))
+                Ok(Value::Whole(reduce(&value, plan.steps[id].computed.modulus)))
             }
         }
+    }
+
+    /// A linear layer, on all of this party's share of its input, in the layer's domain.
+    fn linear(&mut self, id: NodeId, mut linear: Box<dyn Online>, x: &[u64]) -> Result<Value, EngineError> {
+        linear.feed_all(self.channel, x)?;
+        self.onlookers.clock.first_input.get_or_insert_with(Instant::now);
+        let output = linear.finish(self.channel, x)?;
+        let all = output.values().len() == self.program.plan.steps[id].values;
+        Ok(if all { Value::Whole(output.into_values()) } else { Value::Making(output) })
     }
 
     /// Makes at least the first `count` elements of `value`, which is that of `node`, or what the operation that follows it takes.
@@ -518,7 +536,7 @@ impl Walk<'_, '_> {
                 self.on(node, |walk| {
                     let new = made.len()..count;
                     let sum = local(network, plan, node, |i| &walk.input(node, i)[new.clone()]);
-                    made.extend(reduce(&sum, plan.steps[node].made));
+                    made.extend(reduce(&sum, plan.steps[node].computed.modulus));
                     Ok(())
                 })
             }
@@ -578,6 +596,7 @@ impl Walk<'_, '_> {
                 blocks: extension.into_blocks(),
                 operand: Some(made),
                 made: Vec::new(),
+                linear: None,
                 truncation: None,
                 extension: None,
             });
@@ -636,7 +655,7 @@ impl Walk<'_, '_> {
             if step + 1 == steps[b] {
                 // A layer's blocks have equally many steps, so they come through in order.
                 job.made.extend(block.take().expect("until its last step").finish());
-                if job.truncation.is_none() && job.extension.is_none() {
+                if job.linear.is_none() && job.truncation.is_none() && job.extension.is_none() {
                     self.pass(job.node, &job.made)?;
                 }
             }
@@ -654,7 +673,11 @@ impl Walk<'_, '_> {
                     self.release(job.node);
                 }
             }
-            self.follow(job.node, Value::Whole(job.made), job.truncation, job.extension)?;
+            let made = match job.linear {
+                Some(linear) => self.on(job.node, |walk| walk.linear(job.node, linear, &job.made))?,
+                None => Value::Whole(job.made),
+            };
+            self.follow(job.node, made, job.truncation, job.extension)?;
         }
         Ok(())
     }
@@ -667,7 +690,7 @@ impl Walk<'_, '_> {
                 continue;
             }
             let mut step = self.steps[id].take();
-            if let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut step {
+            if let Some(PreparedStep { conversion: None, op: PreparedOp::Linear(linear), .. }) = &mut step {
                 self.on(id, |walk| Ok(linear.feed(walk.channel, made)?))?;
             }
             self.steps[id] = step;

@@ -50,7 +50,7 @@ impl Service {
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
         let plan = Plan::new(network, choices)?;
-        let output_bits = plan.steps.last().map_or(0, |s| s.ring);
+        let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
                 "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
@@ -225,7 +225,10 @@ impl Service {
         channel.enter(Phase::Online, "result");
         match result {
             PreparedResult::Logits => {
-                channel.send_packed(&output, self.plan.steps.last().expect("a plan has steps").ring)?;
+                channel.send_packed(
+                    &output,
+                    self.plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
+                )?;
             }
             PreparedResult::Label(argmax) => {
                 argmax.run(channel, &output)?;

@@ -15,7 +15,6 @@ use std::thread;
 
 use jaguar_graph::network::{Network, Op, Shape, Window};
 use jaguar_graph::reference;
-use jaguar_mpc::reference::open;
 use jaguar_plan::{Choices, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
@@ -114,14 +113,14 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
     for (id, node) in network.nodes.iter().enumerate() {
         let step = &plan.steps[id];
         let value: Vec<i64> =
-            client[&id].iter().zip(&server[&id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
+            client[&id].iter().zip(&server[&id]).map(|(a, b)| step.domain.modulus.open(*a, *b)).collect();
         let bound = step.error_ulps();
         // Inputs, and what comes of them, at one scale: the network's times 2^excess.
-        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
         let inputs: Vec<Vec<i64>> = node
             .inputs
             .iter()
-            .map(|&i| values[i].iter().map(|v| v << (excess - plan.steps[i].excess)).collect())
+            .map(|&i| values[i].iter().map(|v| v << (excess - plan.steps[i].domain.excess)).collect())
             .collect();
         let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
         let ulps = |v: i64, excess: u32| v as f64 / 2f64.powi(excess as i32);
@@ -152,7 +151,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
         };
         let pairs = value.iter().zip(&exact);
         let errors: Vec<f64> =
-            pairs.map(|(&got, &want)| ulps(got, step.excess) - ulps(want, excess)).collect();
+            pairs.map(|(&got, &want)| ulps(got, step.domain.excess) - ulps(want, excess)).collect();
         checks.push(LayerCheck {
             name: node.name.clone(),
             values: value.len(),
@@ -171,7 +170,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
 fn with_excess(network: &Network, plan: &Plan) -> Network {
     let mut scaled = network.clone();
     for node in &mut scaled.nodes {
-        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
         if let Op::Relu6 { log2_six, .. } = &mut node.op {
             *log2_six += excess;
         }

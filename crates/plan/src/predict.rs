@@ -126,7 +126,9 @@ pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
 /// The argmax, if there is one.
 fn result_cost(plan: &Plan, label: bool) -> Cost {
     match plan.steps.last() {
-        Some(last) if label => ArgmaxParams { count: last.values, bits: last.ring, digit: DIGIT }.cost(),
+        Some(last) if label => {
+            ArgmaxParams { count: last.values, bits: last.domain.modulus.bits(), digit: DIGIT }.cost()
+        }
         _ => Cost::default(),
     }
 }
@@ -141,7 +143,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
     let logits = match plan.steps.last() {
-        Some(last) if !session.label => packed_len(last.values, last.ring),
+        Some(last) if !session.label => packed_len(last.values, last.domain.modulus.bits()),
         _ => 0,
     };
     // Once per query, and what a layer passes offline.
@@ -253,10 +255,11 @@ pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> 
         (layer.kind(), layer.digit().unwrap_or(DIGIT), layer.cost())
     }
     let count = step.values;
+    let conversion = step.conversion.as_ref().map(|layer| of(layer));
     let nonlinear = step.nonlinear.as_deref().map(of);
     let truncation = step.truncation.map(|params| of(&Elementwise { count, params }));
     let extension = step.extension.map(|params| of(&Elementwise { count, params }));
-    nonlinear.into_iter().chain(truncation).chain(extension)
+    conversion.into_iter().chain(nonlinear).chain(truncation).chain(extension)
 }
 
 /// A step's linear work, if the machine's constants cover it: `Some(None)` where it is not linear.
