@@ -57,7 +57,8 @@ pub struct Check {
 /// One party's shares of every node's value.
 type Shares = BTreeMap<usize, Vec<u64>>;
 
-/// Runs every input privately and compares. `cache` holds the hint between calls.
+/// Runs every input privately and compares. `cache` holds the hint between calls. Both parties are this process, so the choices may
+/// name backends that protect nothing.
 ///
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
@@ -68,7 +69,8 @@ pub fn verify(
     inputs: &[Vec<i64>],
     cache: &Path,
 ) -> Result<Vec<Check>, EngineError> {
-    let service = Service::new(bundle, choices, reveal)?;
+    let service = Service::allowing_insecure_backends(bundle, choices, reveal)?;
+    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
@@ -78,7 +80,7 @@ pub fn verify(
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect(client_end, &Limits::default())?.prepare_client(cache)?;
+            let mut ready = connect(client_end, &limits)?.prepare_client(cache)?;
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;

@@ -223,6 +223,20 @@ impl Plan {
     /// When the choices are not sound, a layer fits no layout, or a value no ring.
     pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
         let params = choices.check(network)?;
+        Self::with_parameters(network, choices, params)
+    }
+
+    /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. For tests and checks where both parties are
+    /// the same person.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing_insecure_backends(network: &Network, choices: Choices) -> Result<Self, PlanError> {
+        let params = choices.check_allowing_insecure_backends(network)?;
+        Self::with_parameters(network, choices, params)
+    }
+
+    fn with_parameters(network: &Network, choices: Choices, params: Parameters) -> Result<Self, PlanError> {
         let domains::Planning { steps, layers } = domains::plan(network, params, &choices)?;
         let hint_digest = hint_digest(network, &params, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
