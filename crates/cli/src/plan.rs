@@ -241,13 +241,13 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             of_layer(&|l| l.geometry().ciphertexts.to_string()),
             of_layer(&|l| l.geometry().responses.to_string()),
             bytes(cost.hint_bytes),
-            bytes(cost.preparation.bytes_up + cost.online.bytes_up),
-            bytes(cost.preparation.bytes_down + cost.online.bytes_down),
+            bytes(cost.offline.bytes_up + cost.online.bytes_up),
+            bytes(cost.offline.bytes_down + cost.online.bytes_down),
             count(step.cost.cots_from_client + step.cost.cots_from_server),
             count(cost.online.rounds),
             of_layer(&|l| format!("{:.4}", l.noise_ulps())),
-            time(&cost.preparation, |s| s.client),
-            time(&cost.preparation, |s| s.server),
+            time(&cost.offline, |s| s.client),
+            time(&cost.offline, |s| s.server),
             time(&cost.online, |s| s.client),
             time(&cost.online, |s| s.server),
         ]);
@@ -285,7 +285,7 @@ fn by_phase(p: &Prediction) -> String {
         seconds(p.nodes.iter().map(|n| n.hint_seconds).sum::<Option<f64>>()),
         seconds(p.hint_seconds),
     ]);
-    for (name, total) in [("query: before the input", &p.preparation), ("query: online", &p.online)] {
+    for (name, total) in [("query: before the input", &p.offline), ("query: online", &p.online)] {
         table.add_row([
             name.into(),
             bytes(total.bytes_up),

@@ -203,7 +203,7 @@ impl Predicted {
     /// Of the query that `report` is about; seconds only if `site` says where it ran.
     pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
         let p = predict(plan, &report.session, site);
-        Self { preprocessing: p.preparation, online: p.online }
+        Self { preprocessing: p.offline, online: p.online }
     }
 }
 

@@ -192,7 +192,7 @@ fn bytes_and_rounds_are_the_formulas() {
         assert_eq!(report.online.rounds, sum(|r| r.online.rounds) + 1);
         let predicted = jaguar_plan::predict::predict(plan, &report.session, None);
         for (p, measured) in
-            [(&predicted.preparation, &report.preprocessing), (&predicted.online, &report.online)]
+            [(&predicted.offline, &report.preprocessing), (&predicted.online, &report.online)]
         {
             assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
         }

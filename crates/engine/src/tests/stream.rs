@@ -303,7 +303,7 @@ fn alternate(bundle: impl Fn() -> Bundle, of: &[BackendId], first: usize, name: 
     let reports = queries(&service, &cache, &x, 2);
     let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
     for (p, measured) in
-        [(&predicted.preparation, &reports[1].preprocessing), (&predicted.online, &reports[1].online)]
+        [(&predicted.offline, &reports[1].preprocessing), (&predicted.online, &reports[1].online)]
     {
         assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down), "{name}, {first}");
     }

@@ -425,5 +425,5 @@ fn the_wire_format_is_as_recorded() {
             recorded(&Case::new(layer, 16, 12, 3, false))
         },
     );
-    assert_eq!(found, ["", "", ""]);
+    assert_eq!(found, ["0fcc95d3fb26411b", "ec6704f88517b360", "e8757cdd3368c142"]);
 }
