@@ -193,7 +193,10 @@ pub(crate) fn label(node: usize, name: &str) -> String {
 
 /// Shares are reduced to the ring in which they are used.
 fn reduce(x: &[u64], modulus: Modulus) -> Vec<u64> {
-    x.iter().map(|&v| modulus.reduce(v)).collect()
+    match modulus.log2() {
+        Some(bits) => x.iter().map(|v| v & (u64::MAX >> (64 - bits))).collect(),
+        None => x.iter().map(|&v| modulus.reduce(v)).collect(),
+    }
 }
 
 /// Sums and moves, which each party does on its own shares: what the reference does on plain values, for these operations are

@@ -52,7 +52,7 @@ impl Rounding {
     fn quotient(&self, x: u64) -> (u64, u64) {
         debug_assert!(x < self.q);
         // Too small by one at most, since x < 2^64: less than 2q ≤ 2^64 is left, which is known modulo 2^64.
-        let low = (u128::from(x) * u128::from(self.reciprocal) >> 64) as u64;
+        let low = ((u128::from(x) * u128::from(self.reciprocal)) >> 64) as u64;
         let left = (x << self.bits).wrapping_sub(low.wrapping_mul(self.q));
         let (rest, below) = left.overflowing_sub(self.q);
         let carry = u64::from(!below);

@@ -52,7 +52,7 @@ impl Odd {
     #[inline]
     const fn reduce(self, x: u64) -> u64 {
         // Too small by two at most, so less than 3p < 2^64 is left.
-        let quotient = (x as u128 * self.word as u128 >> 64) as u64;
+        let quotient = ((x as u128 * self.word as u128) >> 64) as u64;
         let left = x - quotient * self.p;
         // 3p may reach beyond 2^63: the first time by an unsigned comparison.
         let (less, borrow) = left.overflowing_sub(self.p);
@@ -65,7 +65,7 @@ impl Odd {
         let product = x as u128 * y as u128;
         let high = (product >> (length - 1)) as u64;
         // Too small by two at most, as above.
-        let quotient = (high as u128 * self.product as u128 >> (length + 1)) as u64;
+        let quotient = ((high as u128 * self.product as u128) >> (length + 1)) as u64;
         let left = (product as u64).wrapping_sub(quotient.wrapping_mul(self.p));
         let (less, borrow) = left.overflowing_sub(self.p);
         self.below(less.wrapping_add(self.p & (borrow as u64).wrapping_neg()))
@@ -204,7 +204,7 @@ impl Modulus {
         match self.0 {
             Kind::PowerOfTwo(bits) => (x << (64 - bits)) as i64 >> (64 - bits),
             Kind::Odd(odd) => {
-                let above = (odd.p / 2).wrapping_sub(x) as i64 >> 63;
+                let above = ((odd.p / 2).wrapping_sub(x) as i64) >> 63;
                 x as i64 - (odd.p as i64 & above)
             }
         }

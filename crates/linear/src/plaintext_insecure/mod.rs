@@ -108,7 +108,7 @@ impl Layer {
 
 /// The smallest prime above `least`, which is below 2^61.
 fn prime_above(least: u64) -> Modulus {
-    let mut odd = (least + 1 | 1..).step_by(2);
+    let mut odd = ((least + 1) | 1..).step_by(2);
     let prime = odd.find(|&p| is_prime(p)).expect("there is one below twice as much");
     Modulus::odd(prime).expect("odd, and of at most 62 bits")
 }

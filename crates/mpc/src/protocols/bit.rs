@@ -106,12 +106,22 @@ impl BitMaterial {
 
     /// This party's shares of b, once c is known.
     pub(crate) fn finish(mut self, c: &[Lanes]) -> Vec<u64> {
-        let modulus = self.modulus;
         let one = u64::from(self.role == Role::Server);
+        if let Some(bits) = self.modulus.log2() {
+            let mask = u64::MAX >> (64 - bits);
+            for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
+                for (e, share) in share.iter_mut().enumerate() {
+                    let c = c.bit(e);
+                    // ±β + c, where one party only adds c.
+                    *share = (*share ^ c.wrapping_neg()).wrapping_add(c).wrapping_add(c & one) & mask;
+                }
+            }
+            return std::mem::take(&mut self.share);
+        }
+        let modulus = self.modulus;
         for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
             for (e, share) in share.iter_mut().enumerate() {
                 let c = c.bit(e);
-                // ±β + c, where one party only adds c.
                 let negated = *share ^ ((*share ^ modulus.neg(*share)) & c.wrapping_neg());
                 *share = modulus.add(negated, c & one);
             }

@@ -80,23 +80,110 @@ impl Rings {
         x >> (self.bits - 1) & 1
     }
 
-    /// What the wrap would take away if this bit decided it.
-    fn weighed(&self, bit: u64) -> u64 {
-        self.weight & bit.wrapping_neg()
-    }
-
-    /// The share mod M of share `x` mod 2^n, less what the wrap takes away: `wrap`, this party's share of it.
+    /// The share modulo M of share `x` mod 2^n, less what the wrap takes away: `wrap`, this party's share of it.
     fn without(&self, x: u64, wrap: u64) -> u64 {
-        let x = x & (u64::MAX >> (64 - self.bits));
         match self.output.log2() {
-            Some(_) => self.output.reduce(x.wrapping_sub(wrap << self.bits)),
-            None => self.output.sub(self.output.reduce(x), wrap),
+            Some(_) => PowerOfTwo::new(self).without(x, wrap),
+            None => Odd::new(self).without(x, wrap),
         }
     }
+}
 
-    /// The same, given this party's share of the product of the top bits, weighed.
-    fn extended(&self, x: u64, product: u64) -> u64 {
-        self.without(x, self.wrap.sub(self.weighed(self.top(x)), product))
+/// The arithmetic of the last step, in the ring of the wrap: one type for each kind of M, so that the loops over elements ask for no
+/// kind.
+trait Last: Copy {
+    /// The pad of element `e`.
+    fn pad(self, words: &Words, e: usize) -> u64;
+
+    /// What the wrap would take away if this bit decided it.
+    fn weighed(self, bit: u64) -> u64;
+
+    fn add(self, x: u64, y: u64) -> u64;
+
+    fn sub(self, x: u64, y: u64) -> u64;
+
+    /// What came over the wire, made a residue if it is none.
+    fn received(self, d: u64) -> u64;
+
+    /// As [`Rings::without`].
+    fn without(self, x: u64, wrap: u64) -> u64;
+}
+
+/// M is a power of two: words wrap around, and what is above the ring falls away at the end.
+#[derive(Clone, Copy)]
+struct PowerOfTwo {
+    bits: u32,
+    /// Of n bits, and of M.
+    masks: [u64; 2],
+}
+
+impl PowerOfTwo {
+    fn new(rings: &Rings) -> Self {
+        let masks = [rings.bits, rings.output.bits()].map(|bits| u64::MAX >> (64 - bits));
+        Self { bits: rings.bits, masks }
+    }
+}
+
+impl Last for PowerOfTwo {
+    fn pad(self, words: &Words, e: usize) -> u64 {
+        u64::from(words.low[e])
+    }
+
+    fn weighed(self, bit: u64) -> u64 {
+        bit
+    }
+
+    fn add(self, x: u64, y: u64) -> u64 {
+        x.wrapping_add(y)
+    }
+
+    fn sub(self, x: u64, y: u64) -> u64 {
+        x.wrapping_sub(y)
+    }
+
+    fn received(self, d: u64) -> u64 {
+        d
+    }
+
+    fn without(self, x: u64, wrap: u64) -> u64 {
+        (x & self.masks[0]).wrapping_sub(wrap << self.bits) & self.masks[1]
+    }
+}
+
+/// M is odd: everything is a residue.
+#[derive(Clone, Copy)]
+struct Odd(Rings);
+
+impl Odd {
+    fn new(rings: &Rings) -> Self {
+        Self(*rings)
+    }
+}
+
+impl Last for Odd {
+    fn pad(self, words: &Words, e: usize) -> u64 {
+        u64::from(words.low[e]) | u64::from(words.high[e]) << 32
+    }
+
+    fn weighed(self, bit: u64) -> u64 {
+        self.0.weight & bit.wrapping_neg()
+    }
+
+    fn add(self, x: u64, y: u64) -> u64 {
+        self.0.output.add(x, y)
+    }
+
+    fn sub(self, x: u64, y: u64) -> u64 {
+        self.0.output.sub(x, y)
+    }
+
+    fn received(self, d: u64) -> u64 {
+        self.0.output.reduce(d)
+    }
+
+    fn without(self, x: u64, wrap: u64) -> u64 {
+        let x = x & (u64::MAX >> (64 - self.0.bits));
+        self.0.output.sub(self.0.output.reduce(x), wrap)
     }
 }
 
@@ -127,10 +214,6 @@ impl Words {
             self.low.push(residue as u32);
             self.high.push((residue >> 32) as u32);
         }
-    }
-
-    fn get(&self, e: usize) -> u64 {
-        u64::from(self.low[e]) | self.high.get(e).map_or(0, |&high| u64::from(high) << 32)
     }
 
     /// Of every element the second where `c` is set.
@@ -276,24 +359,38 @@ impl ExtendMaterial {
         chan: &mut Channel,
         x: &[u64],
     ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        match self.rings.output.log2() {
+            Some(_) => self.answer(chan, x, PowerOfTwo::new(&self.rings)),
+            None => self.answer(chan, x, Odd::new(&self.rings)),
+        }
+    }
+
+    fn answer(
+        &self,
+        chan: &mut Channel,
+        x: &[u64],
+        last: impl Last,
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
         let [([zero, one], swaps)] = &prepared[..] else { unreachable!("picked") };
-        let (rings, wrap) = (self.rings, self.rings.wrap);
+        let (rings, wrap_bits) = (self.rings, self.rings.wrap.bits());
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
         let mut block = Vec::with_capacity(PACKED_AT_ONCE);
         for (e, &x) in x.iter().enumerate() {
-            let (zero, one) = (zero.get(e), one.get(e));
+            let (zero, one) = (last.pad(zero, e), last.pad(one, e));
             // The server's choice was corrected by this bit, so the pads change places by it.
             let swap = (zero ^ one) & swaps[e / GROUP].bit(e % GROUP).wrapping_neg();
             let (zero, one) = (zero ^ swap, one ^ swap);
-            block.push(wrap.sub(wrap.add(rings.weighed(rings.top(x)), zero), one));
-            out.push(rings.extended(x, wrap.neg(zero)));
+            // This party's share of what the wrap takes away: its top bit, less −zero of the product.
+            let wrap = last.add(last.weighed(rings.top(x)), zero);
+            block.push(last.sub(wrap, one));
+            out.push(last.without(x, wrap));
             if block.len() == PACKED_AT_ONCE {
-                chan.send_packed(&block, wrap.bits())?;
+                chan.send_packed(&block, wrap_bits)?;
                 block.clear();
             }
         }
-        chan.send_packed(&block, wrap.bits())?;
+        chan.send_packed(&block, wrap_bits)?;
         Ok(out)
     }
 
@@ -303,17 +400,29 @@ impl ExtendMaterial {
         chan: &mut Channel,
         x: &[u64],
     ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        match self.rings.output.log2() {
+            Some(_) => self.take_answer(chan, x, PowerOfTwo::new(&self.rings)),
+            None => self.take_answer(chan, x, Odd::new(&self.rings)),
+        }
+    }
+
+    fn take_answer(
+        &self,
+        chan: &mut Channel,
+        x: &[u64],
+        last: impl Last,
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
         let [(pads, _)] = &prepared[..] else { unreachable!("picked") };
-        let (rings, wrap) = (self.rings, self.rings.wrap);
+        let rings = self.rings;
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-        for x in x.chunks(PACKED_AT_ONCE) {
-            let d = chan.recv_packed(x.len(), wrap.bits())?;
-            for (&x, d) in x.iter().zip(d) {
-                // (What a peer sends may be no residue.)
-                let d = wrap.reduce(d) & rings.top(x).wrapping_neg();
-                let product = wrap.add(pads.get(out.len()), d);
-                out.push(rings.extended(x, product));
+        for (b, x) in x.chunks(PACKED_AT_ONCE).enumerate() {
+            let d = chan.recv_packed(x.len(), rings.wrap.bits())?;
+            for (i, (&x, d)) in x.iter().zip(d).enumerate() {
+                let top = rings.top(x);
+                let product =
+                    last.add(last.pad(pads, b * PACKED_AT_ONCE + i), last.received(d) & top.wrapping_neg());
+                out.push(last.without(x, last.sub(last.weighed(top), product)));
             }
         }
         Ok(out)
