@@ -12,7 +12,7 @@ use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
-use jaguar_plan::{BackendId, Choices, Plan, Step};
+use jaguar_plan::{BackendId, Choices, Domain, Plan, Step};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
@@ -232,27 +232,32 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             format!("{c}x{h}x{w}"),
             of_layer(&|l| l.spec().shift.to_string()),
             match (&step.extension, &step.truncation) {
-                (Some(_), _) => format!("{}>{}", step.made, step.ring),
-                (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
-                (None, None) => step.ring.to_string(),
+                (Some(_), _) => format!("{}>{}", ring(step.computed), ring(step.domain)),
+                (None, Some(truncation)) => format!("{} /2^{}", ring(step.domain), truncation.shift),
+                (None, None) => ring(step.domain),
             },
             of_layer(&|l| l.geometry().tiles.to_string()),
             of_layer(&|l| l.geometry().maps_per_ciphertext.to_string()),
             of_layer(&|l| l.geometry().ciphertexts.to_string()),
             of_layer(&|l| l.geometry().responses.to_string()),
             bytes(cost.hint_bytes),
-            bytes(cost.preparation.bytes_up + cost.online.bytes_up),
-            bytes(cost.preparation.bytes_down + cost.online.bytes_down),
+            bytes(cost.offline.bytes_up + cost.online.bytes_up),
+            bytes(cost.offline.bytes_down + cost.online.bytes_down),
             count(step.cost.cots_from_client + step.cost.cots_from_server),
             count(cost.online.rounds),
             of_layer(&|l| format!("{:.4}", l.noise_ulps())),
-            time(&cost.preparation, |s| s.client),
-            time(&cost.preparation, |s| s.server),
+            time(&cost.offline, |s| s.client),
+            time(&cost.offline, |s| s.server),
             time(&cost.online, |s| s.client),
             time(&cost.online, |s| s.server),
         ]);
     }
     trimmed(&table)
+}
+
+/// The bits of a power of two, and an odd modulus as it is.
+fn ring(domain: Domain) -> String {
+    domain.modulus.log2().map_or_else(|| format!("mod {}", domain.modulus), |bits| bits.to_string())
 }
 
 fn seconds(of: Option<f64>) -> String {
@@ -280,7 +285,7 @@ fn by_stage(p: &Prediction) -> String {
         seconds(p.nodes.iter().map(|n| n.hint_seconds).sum::<Option<f64>>()),
         seconds(p.hint_seconds),
     ]);
-    for (name, total) in [("query: before the input", &p.preparation), ("query: online", &p.online)] {
+    for (name, total) in [("query: before the input", &p.offline), ("query: online", &p.online)] {
         table.add_row([
             name.into(),
             bytes(total.bytes_up),

@@ -181,7 +181,7 @@ impl Predicted {
     /// Of the query that `report` is about; seconds only if `site` says where it ran.
     pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
         let p = predict(plan, &report.session, site);
-        Self { offline: p.preparation, online: p.online }
+        Self { offline: p.offline, online: p.online }
     }
 }
 

@@ -57,9 +57,27 @@ impl Service {
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
+        let plan = Plan::new(&bundle.model.network, choices)?;
+        Self::with_plan(bundle, plan, reveal)
+    }
+
+    /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
+    /// limits refuses it.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing_insecure_backends(
+        bundle: Bundle,
+        choices: Choices,
+        reveal: Reveal,
+    ) -> Result<Self, EngineError> {
+        let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices)?;
+        Self::with_plan(bundle, plan, reveal)
+    }
+
+    fn with_plan(bundle: Bundle, plan: Plan, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
-        let plan = Plan::new(network, choices)?;
-        let output_bits = plan.steps.last().map_or(0, |s| s.ring);
+        let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
                 "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
@@ -244,7 +262,10 @@ impl Service {
         channel.enter(Stage::Online, "result");
         match result {
             PreparedResult::Logits => {
-                channel.send_packed(&output, self.plan.steps.last().expect("a plan has steps").ring)?;
+                channel.send_packed(
+                    &output,
+                    self.plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
+                )?;
             }
             PreparedResult::Label(argmax) => {
                 argmax.run(channel, &output)?;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use jaguar_mpc::{MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
+use jaguar_mpc::{Modulus, MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
 use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
 use jaguar_wire::{Channel, Stage, memory_pair};
 
@@ -146,12 +146,17 @@ fn party<S: CotSource>(
     let start = Instant::now();
     let prepared = match o.six {
         None => {
-            let params = ReluParams { bits: o.bits, out_bits: o.out, digit: o.digit, ignored: o.ignored };
+            let params = ReluParams {
+                bits: o.bits,
+                output: Modulus::power_of_two(o.out),
+                digit: o.digit,
+                ignored: o.ignored,
+            };
             Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, params)?)
         }
         Some(log2_six) => {
             let params = Relu6Params {
-                out_bits: o.out,
+                output: Modulus::power_of_two(o.out),
                 digit: o.digit,
                 ignored: o.ignored,
                 ..Relu6Params::new(o.bits, log2_six)

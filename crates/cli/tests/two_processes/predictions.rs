@@ -223,7 +223,8 @@ fn the_cost_table_adds_up() {
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
         .unwrap();
-    let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
+    let result =
+        (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().domain.modulus.bits())).div_ceil(8);
     assert_eq!(rest("online", "bytes_down"), result);
     // And all of it was predicted.
     for stage in ["offline", "online"] {

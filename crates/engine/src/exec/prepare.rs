@@ -2,7 +2,7 @@
 
 use jaguar_graph::network::NodeId;
 use jaguar_linear::backend::Online;
-use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Party, Truncate};
+use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::DIGIT;
 use jaguar_wire::{Channel, Stage};
@@ -40,6 +40,8 @@ pub(crate) trait LayerHints {
 
 /// What was prepared for one node.
 pub(crate) struct PreparedStep {
+    /// Of a linear layer's input, into the layer's domain.
+    pub(super) conversion: Option<Vec<Block>>,
     pub(super) op: PreparedOp,
     pub(super) truncation: Option<Truncate>,
     pub(super) extension: Option<Extend>,
@@ -99,7 +101,7 @@ pub(crate) fn prepare(
         Reveal::Label => {
             offline.channel.enter(Stage::Offline, "result");
             let count = network.nodes.last().expect("a valid network has nodes").shape.iter().product();
-            let bits = plan.steps.last().expect("planned").ring;
+            let bits = plan.steps.last().expect("planned").domain.modulus.bits();
             let params = ArgmaxParams { count, bits, digit: DIGIT };
             PreparedResult::Label(Box::new(Argmax::prepare(offline.party, offline.channel, params)?))
         }
@@ -127,7 +129,7 @@ impl Offline<'_> {
         Ok(())
     }
 
-    /// Prepares the operation of `node`, and the truncation and the extension behind it.
+    /// Prepares the operation of `node`, with the conversions before and behind it.
     fn prepare_step(&mut self, planned: PlannedNetwork<'_>, id: NodeId) -> Result<PreparedStep, EngineError> {
         let Self { channel, party, backends, hints, times, .. } = self;
         let party: &mut Party<Cots> = party;
@@ -136,6 +138,10 @@ impl Offline<'_> {
         let began = times.begin(channel);
         let before = party.used();
         let mut prepare = || -> Result<PreparedStep, EngineError> {
+            let conversion = match &step.conversion {
+                Some(conversion) => Some(conversion.prepare(party, channel)?),
+                None => None,
+            };
             let op = match (&step.layer, &step.nonlinear) {
                 (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.read(id)?, channel)?),
                 (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
@@ -149,7 +155,7 @@ impl Offline<'_> {
                 Some(params) => Some(Extend::prepare(party, channel, step.values, params)?),
                 None => None,
             };
-            Ok(PreparedStep { op, truncation, extension })
+            Ok(PreparedStep { conversion, op, truncation, extension })
         };
         let prepared = prepare().map_err(|e| e.in_layer(name, "offline"))?;
         let after = party.used();

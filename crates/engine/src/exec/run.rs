@@ -9,6 +9,7 @@
 //! computed what it takes in, and leaves before the rest is computed. Whatever else reads a value has all of it computed before.
 
 use jaguar_graph::network::{NodeId, Op};
+use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Truncate, lead, order};
 use jaguar_wire::{Channel, Stage};
 
@@ -70,6 +71,8 @@ struct Job {
     operand: Option<Value>,
     /// The outputs of the blocks that are through, from the first on.
     output: Vec<u64>,
+    /// The linear layer that takes them, if they are its converted input.
+    linear: Option<Box<dyn Online>>,
     truncation: Option<Truncate>,
     extension: Option<Extend>,
 }
@@ -99,10 +102,16 @@ impl Walk<'_> {
                 continue;
             }
             self.progress.step(Stage::Online, id, nodes.len(), &nodes[id].name);
-            let PreparedStep { op, truncation, extension } = self.steps[id].take().expect("begins once");
-            if let PreparedOp::Nonlinear(blocks) = op {
+            let PreparedStep { conversion, op, truncation, extension } =
+                self.steps[id].take().expect("begins once");
+            let (blocks, linear, op) = match (conversion, op) {
+                (None, PreparedOp::Nonlinear(blocks)) => (Some(blocks), None, PreparedOp::Local),
+                (Some(blocks), PreparedOp::Linear(linear)) => (Some(blocks), Some(linear), PreparedOp::Local),
+                (_, op) => (None, None, op),
+            };
+            if let Some(blocks) = blocks {
                 let (operand, output) = (None, Vec::new());
-                self.wave.push(Job { node: id, blocks, operand, output, truncation, extension });
+                self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });
                 continue;
             }
             let incomplete = |&i: &NodeId| !self.values.of(i).is_some_and(Value::is_complete);
@@ -124,13 +133,10 @@ impl Walk<'_> {
         let Self { planned, account, values, input, .. } = self;
         let PlannedNetwork { network, plan } = *planned;
         account.timed(id, |channel| match op {
-            PreparedOp::Linear(mut linear) => {
+            PreparedOp::Linear(online) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
-                let x = reduce(values.input(id, 0), layer.input().bits);
-                linear.feed_all(channel, &x)?;
-                let output = linear.finish(channel, &x)?;
-                let all = output.values().len() == plan.steps[id].values;
-                Ok(if all { Value::Complete(output.into_values()) } else { Value::Partial(output) })
+                let x = reduce(values.input(id, 0), layer.input().modulus);
+                linear(plan.steps[id].values, online, channel, &x)
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
@@ -138,7 +144,7 @@ impl Walk<'_> {
                     Op::Input => input.take().expect("one input"),
                     _ => planned.local(id, |i| values.input(id, i)),
                 };
-                Ok(Value::Complete(reduce(&value, plan.steps[id].made)))
+                Ok(Value::Complete(reduce(&value, plan.steps[id].computed.modulus)))
             }
         })
     }
@@ -163,6 +169,7 @@ impl Walk<'_> {
                 blocks: extension.into_blocks(),
                 operand: Some(output),
                 output: Vec::new(),
+                linear: None,
                 truncation: None,
                 extension: None,
             }),
@@ -201,7 +208,7 @@ impl Walk<'_> {
             if step + 1 == steps[b] {
                 // A layer's blocks have equally many steps, so they come through in order.
                 job.output.extend(block.take().expect("until its last step").finish());
-                if job.truncation.is_none() && job.extension.is_none() {
+                if job.linear.is_none() && job.truncation.is_none() && job.extension.is_none() {
                     self.feed_linear_consumers(job.node, &job.output)?;
                 }
             }
@@ -220,7 +227,14 @@ impl Walk<'_> {
                     self.values.release_inputs(job.node);
                 }
             }
-            self.convert_and_keep(job.node, Value::Complete(job.output), job.truncation, job.extension)?;
+            let output = match job.linear {
+                Some(online) => {
+                    let values = self.planned.plan.steps[job.node].values;
+                    self.account.timed(job.node, |channel| linear(values, online, channel, &job.output))?
+                }
+                None => Value::Complete(job.output),
+            };
+            self.convert_and_keep(job.node, output, job.truncation, job.extension)?;
         }
         Ok(())
     }
@@ -238,10 +252,25 @@ impl Walk<'_> {
     fn feed_linear_consumers(&mut self, node: NodeId, output: &[u64]) -> Result<(), EngineError> {
         let Self { planned, account, steps, consumers, .. } = self;
         for &id in consumers[node].iter().filter(|&&id| planned.plan.steps[id].layer.is_some()) {
-            if let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut steps[id] {
+            if let Some(PreparedStep { conversion: None, op: PreparedOp::Linear(linear), .. }) =
+                &mut steps[id]
+            {
                 account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
             }
         }
         Ok(())
     }
+}
+
+/// A linear layer with `values` outputs, on all of this party's share of its input, in the layer's domain.
+fn linear(
+    values: usize,
+    mut online: Box<dyn Online>,
+    channel: &mut Channel,
+    x: &[u64],
+) -> Result<Value, EngineError> {
+    online.feed_all(channel, x)?;
+    let output = online.finish(channel, x)?;
+    let all = output.values().len() == values;
+    Ok(if all { Value::Complete(output.into_values()) } else { Value::Partial(output) })
 }

@@ -6,7 +6,7 @@
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
-use jaguar_plan::Plan;
+use jaguar_plan::{Modulus, Plan};
 
 use super::clock::Account;
 use crate::error::EngineError;
@@ -29,12 +29,12 @@ impl PlannedNetwork<'_> {
         let Self { network, plan } = *self;
         let step = &plan.steps[node];
         let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
-            let up = step.excess - plan.steps[from].excess;
+            let up = step.domain.excess - plan.steps[from].domain.excess;
             if up == 0 {
                 return input(i).iter().map(|&v| v as i64).collect();
             }
-            let mask = u64::MAX >> (64 - step.ring);
-            input(i).iter().map(|&v| (v << up & mask) as i64).collect()
+            let modulus = step.domain.modulus;
+            input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), modulus.power(up)) as i64).collect()
         };
         let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
         if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
@@ -47,10 +47,12 @@ impl PlannedNetwork<'_> {
     }
 }
 
-/// Shares of a wider ring, modulo 2^`bits`.
-pub(super) fn reduce(x: &[u64], bits: u32) -> Vec<u64> {
-    let mask = u64::MAX >> (64 - bits);
-    x.iter().map(|v| v & mask).collect()
+/// Shares of a wider ring, or sums of shares, modulo `modulus`.
+pub(super) fn reduce(x: &[u64], modulus: Modulus) -> Vec<u64> {
+    match modulus.log2() {
+        Some(bits) => x.iter().map(|v| v & (u64::MAX >> (64 - bits))).collect(),
+        None => x.iter().map(|&v| modulus.reduce(v)).collect(),
+    }
 }
 
 /// This party's share of a node's value.
@@ -138,7 +140,7 @@ impl<'a> Values<'a> {
                 account.timed(node, |_| {
                     let new = elements.len()..count;
                     let sum = self.planned.local(node, |i| &self.input(node, i)[new.clone()]);
-                    elements.extend(reduce(&sum, plan.steps[node].made));
+                    elements.extend(reduce(&sum, plan.steps[node].computed.modulus));
                     Ok(())
                 })
             }

@@ -77,7 +77,7 @@ fn truncations_wait_for_the_relu_where_they_can() {
     let bundle = deferred();
     let plan = Plan::new(&bundle.model.network, choices(&bundle)).unwrap();
     let truncations: Vec<_> =
-        plan.steps.iter().map(|s| (s.excess, s.truncation.map(|t| (t.shift, t.range)))).collect();
+        plan.steps.iter().map(|s| (s.domain.excess, s.truncation.map(|t| (t.shift, t.range)))).collect();
     let (later, early) = (Some((12, Range::NonNegative)), Some((12, Range::Signed)));
     let expected = [
         (0, None), // input
@@ -98,7 +98,11 @@ fn truncations_wait_for_the_relu_where_they_can() {
     // `narrow` is truncated for the linear layer behind it; the sum of it and of whole products waits.
     assert_eq!(truncations, expected);
     // n + f everywhere, and no ring changes.
-    assert!(plan.steps.iter().all(|s| (s.made, s.ring) == (28, 28) && s.extension.is_none()));
+    assert!(
+        plan.steps
+            .iter()
+            .all(|s| [s.computed, s.domain].map(|d| d.modulus.bits()) == [28, 28] && s.extension.is_none())
+    );
     assert_eq!(plan.hint_bytes(), 0);
     assert!(plan.layers().all(|layer| layer.hint_parts() == (0, 0)));
 }
@@ -187,8 +191,7 @@ fn bytes_and_rounds_are_the_formulas() {
         assert_eq!(report.online.bytes_down - sum(|r| r.online.bytes_down), packed(10, l));
         assert_eq!(report.online.rounds, sum(|r| r.online.rounds) + 1);
         let predicted = jaguar_plan::predict::predict(plan, &report.session, None);
-        for (p, measured) in [(&predicted.preparation, &report.offline), (&predicted.online, &report.online)]
-        {
+        for (p, measured) in [(&predicted.offline, &report.offline), (&predicted.online, &report.online)] {
             assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
         }
     }

@@ -50,7 +50,7 @@ impl Backend for Cheetah {
         for (i, r) in requests.iter().enumerate() {
             let noise = 2f64.powi(r.spec.shift as i32 - NOISE_GUARD).max(Layer::MAX_NOISE);
             let (spec, windows) = (r.spec, Windows::FewestBytes);
-            let layer = Layer::with_noise(spec, r.in_shape, r.whole_bits, r.weight_bits, windows, noise)
+            let layer = Layer::with_noise(spec, r.in_shape, r.product_bits, r.weight_bits, windows, noise)
                 .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
@@ -144,11 +144,11 @@ impl backend::Layer for Layer {
     }
 
     fn input(&self) -> Domain {
-        Domain { bits: self.share_bits, excess: 0 }
+        Domain::power_of_two(self.share_bits)
     }
 
     fn output(&self) -> Domain {
-        Domain { bits: self.share_bits, excess: self.layout.spec().shift }
+        Domain::power_of_two(self.share_bits).with_excess(self.layout.spec().shift)
     }
 
     fn geometry(&self) -> Geometry {
@@ -181,7 +181,7 @@ impl backend::Layer for Layer {
     }
 
     fn absorb(&self) -> Vec<u64> {
-        self.facts()
+        self.public_figures()
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
             activation_bits: 16,
             weight_bits: 12,
             opened: false,
-            whole_bits: 37,
+            product_bits: 37,
             packing: Default::default(),
             params: jaguar_rlwe::Parameters::DEFAULT,
         };
