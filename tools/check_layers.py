@@ -1,4 +1,5 @@
-"""Checks that the crates depend on each other only downwards, along the arrows of the crate map.
+"""Checks that the crates depend on each other only downwards, along the arrows of the crate map, and that nothing outside a linear
+backend's folder and the registry names a backend.
 
     python3 tools/check_layers.py
 
@@ -7,6 +8,7 @@ Prints every violation and exits with 1 if there is one. Needs Python 3.11 and n
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -16,6 +18,7 @@ PREFIX = "jaguar-"
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
+    "share": set(),
     "semantics": set(),
     "ring": set(),
     "wire": set(),
@@ -23,13 +26,13 @@ ARROWS: dict[str, set[str]] = {
     "samples": {"graph"},
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
-    "mpc": {"ot", "wire", "semantics"},
-    "linear": {"rlwe", "ring", "wire", "graph"},
-    "plan": {"graph", "linear", "mpc", "rlwe"},
+    "mpc": {"share", "ot", "wire", "semantics"},
+    "linear": {"share", "rlwe", "ring", "wire", "graph"},
+    "plan": {"share", "graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
     "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"graph", "mpc", "plan", "bundle"},
-    "engine": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
+    "engine": {"share", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},
     "bench": {"terminal", "ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
@@ -75,13 +78,61 @@ def violations(crates: Path) -> list[str]:
     return found
 
 
+# Where backends may be named besides their folders, the registry, tests and documentation, and why.
+MAY_NAME_BACKENDS = {
+    "bench": "compares the backends by name, piece by piece",
+    "cli/src/protocol.rs": "the command's option",
+    "profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
+    "linear/src/lib.rs": "lists its modules",
+    "linear/src/registry.rs": "is the registry",
+    "linear/src/published_insecure.rs": "is a backend's attack, for reproduction: neither planned nor registered",
+}
+
+
+def backend_names(crates: Path) -> list[str]:
+    """Folders that hold a linear backend."""
+    return sorted(path.parent.name for path in (crates / "linear" / "src").glob("*/layer.rs"))
+
+
+def named_backends(crates: Path) -> list[str]:
+    """Lines outside a backend's folder that name it: by its module, its constant or its name in options.
+
+    A backend called as the project is found by the first two only.
+    """
+    found = []
+    folders = backend_names(crates)
+    words = "|".join(folders)
+    in_options = "|".join(re.escape(folder.split("_")[0]) for folder in folders if folder != PREFIX.rstrip("-"))
+    patterns = [
+        re.compile(rf"\blinear::({words})\b"),
+        re.compile(rf"\blinear::\{{[^;]*\b({words})\b"),
+        re.compile(rf"\b(crate|super)::({words})\b"),
+        re.compile(r"\bBackendId::[A-Z][A-Z_]+\b"),
+        re.compile(rf'"({in_options})(-[a-z-]+)?"'),
+    ]
+    for path in sorted(crates.glob("*/src/**/*.rs")):
+        inside = path.relative_to(crates)
+        parts = inside.parts
+        exempt = any(inside.as_posix() == place or parts[0] == place for place in MAY_NAME_BACKENDS)
+        own_folder = parts[:2] == ("linear", "src") and parts[2] in folders
+        if exempt or own_folder or "tests" in parts or path.name == "tests.rs":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if line.startswith("#[cfg(test)]"):
+                break
+            code = line.split("//")[0]
+            if any(pattern.search(code) for pattern in patterns):
+                found.append(f"{path}:{number}: names a backend: {line.strip()}")
+    return found
+
+
 def main() -> int:
     crates = Path(__file__).resolve().parent.parent / "crates"
-    found = violations(crates)
+    found = violations(crates) + named_backends(crates)
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(f"layers: {len(list(crates.glob('*/Cargo.toml')))} crates, every arrow points downwards")
+        print(f"layers: {len(list(crates.glob('*/Cargo.toml')))} crates, every arrow points downwards; {len(backend_names(crates))} backends, named nowhere else")
     return 1 if found else 0
 
 

@@ -99,7 +99,7 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
         errors.append(logit_error(got, want))
         same += int(got.argmax() == want.argmax())
     total = answers[-1]["cost"]
-    sent = sum(total[phase][way] for phase in ("preprocessing", "online") for way in ("bytes_up", "bytes_down"))
+    sent = sum(total[stage][way] for stage in ("offline", "online") for way in ("bytes_up", "bytes_down"))
     return {"bits": bits, "error": max(errors), "same": same, "of": len(asked), "mib": sent / 2**20}
 
 

@@ -5,12 +5,12 @@ use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 
 /// The cost of a query in a line.
 pub fn line(report: &Report) -> String {
-    let (on, pre) = (&report.online, &report.preprocessing);
+    let (on, pre) = (&report.online, &report.offline);
     let hint: u64 = report.rows.iter().map(|r| r.hint.bytes_down).sum();
     let once = if hint > 0 { format!("; the hint, once: {}", bytes(hint)) } else { String::new() };
     format!(
         "{:.2} s before the input, {:.2} s with it; {} up, {} down, {} rounds{once}",
-        report.preprocessing_seconds,
+        report.offline_seconds,
         report.online_seconds,
         bytes(pre.bytes_up + on.bytes_up),
         bytes(pre.bytes_down + on.bytes_down),
@@ -18,7 +18,7 @@ pub fn line(report: &Report) -> String {
     )
 }
 
-/// The cost of a query by layer and by phase, and what was predicted, as text.
+/// The cost of a query by layer and by stage, and what was predicted, as text.
 pub fn tables(report: &Report, predicted: &Predicted) -> String {
     let mut table = plain(
         &[
@@ -37,7 +37,7 @@ pub fn tables(report: &Report, predicted: &Predicted) -> String {
         2,
     );
     for row in &report.rows {
-        let (on, pre) = (&row.online, &row.preprocessing);
+        let (on, pre) = (&row.online, &row.offline);
         if on.bytes_up + on.bytes_down + pre.bytes_up + pre.bytes_down == 0 && row.ciphertexts == 0 {
             continue; // done by each party alone
         }
@@ -66,13 +66,13 @@ pub fn tables(report: &Report, predicted: &Predicted) -> String {
         count(on.rounds),
         millis(on.client_seconds),
         millis(on.server_seconds),
-        millis(report.preprocessing.client_seconds),
-        millis(report.preprocessing.server_seconds),
+        millis(report.offline.client_seconds),
+        millis(report.offline.server_seconds),
     ]);
-    let mut phases =
-        plain(&["phase", "up", "down", "rounds", "seconds", "predicted up", "down", "rounds", "seconds"], 1);
+    let mut stages =
+        plain(&["stage", "up", "down", "rounds", "seconds", "predicted up", "down", "rounds", "seconds"], 1);
     let seconds = |s: Option<f64>| s.map_or_else(|| "-".into(), |s| format!("{s:.2}"));
-    let (before, online) = (&predicted.preprocessing, &predicted.online);
+    let (before, online) = (&predicted.offline, &predicted.online);
     for (name, cost, time, predicted) in [
         ("model (once per connection)", &report.model, None, None),
         (
@@ -81,12 +81,7 @@ pub fn tables(report: &Report, predicted: &Predicted) -> String {
             (report.hint_seconds > 0.0).then_some(report.hint_seconds),
             None,
         ),
-        (
-            "preprocessing (before the input)",
-            &report.preprocessing,
-            Some(report.preprocessing_seconds),
-            Some(before),
-        ),
+        ("offline (before the input)", &report.offline, Some(report.offline_seconds), Some(before)),
         ("online", &report.online, Some(report.online_seconds), Some(online)),
     ] {
         let mut row = vec![
@@ -99,7 +94,7 @@ pub fn tables(report: &Report, predicted: &Predicted) -> String {
         if let Some(p) = predicted {
             row.extend([bytes(p.bytes_up), bytes(p.bytes_down), count(p.rounds), seconds(p.seconds)]);
         }
-        phases.add_row(row);
+        stages.add_row(row);
     }
-    format!("{}\n\n{}", trimmed(&table), trimmed(&phases))
+    format!("{}\n\n{}", trimmed(&table), trimmed(&stages))
 }

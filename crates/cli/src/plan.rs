@@ -12,7 +12,7 @@ use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
-use jaguar_plan::{BackendId, Choices, Plan, Step};
+use jaguar_plan::{BackendId, Choices, Domain, Plan, Step};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
         ),
     }
     say!("\n{}\n", by_layer(network, &plan, &prediction));
-    say!("{}", by_phase(&prediction));
+    say!("{}", by_stage(&prediction));
     let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
     if keys > 0 {
         say!("once per session: a key of {}", bytes(keys as u64));
@@ -220,8 +220,8 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         } else {
             none()
         };
-        let time = |phase: &NodePhase, of: fn(&Seconds) -> f64| {
-            phase.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
+        let time = |stage: &NodePhase, of: fn(&Seconds) -> f64| {
+            stage.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
         };
         table.add_row([
             node.name.clone(),
@@ -230,22 +230,22 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             format!("{c}x{h}x{w}"),
             of_layer(&|l| l.spec().shift.to_string()),
             match (&step.extension, &step.truncation) {
-                (Some(_), _) => format!("{}>{}", step.made, step.ring),
-                (None, Some(truncation)) => format!("{} /2^{}", step.ring, truncation.shift),
-                (None, None) => step.ring.to_string(),
+                (Some(_), _) => format!("{}>{}", ring(step.computed), ring(step.domain)),
+                (None, Some(truncation)) => format!("{} /2^{}", ring(step.domain), truncation.shift),
+                (None, None) => ring(step.domain),
             },
             of_layer(&|l| l.geometry().tiles.to_string()),
             of_layer(&|l| l.geometry().maps_per_ciphertext.to_string()),
             of_layer(&|l| l.geometry().ciphertexts.to_string()),
             of_layer(&|l| l.geometry().responses.to_string()),
             bytes(cost.hint_bytes),
-            bytes(cost.preparation.bytes_up + cost.online.bytes_up),
-            bytes(cost.preparation.bytes_down + cost.online.bytes_down),
+            bytes(cost.offline.bytes_up + cost.online.bytes_up),
+            bytes(cost.offline.bytes_down + cost.online.bytes_down),
             count(step.cost.cots_from_client + step.cost.cots_from_server),
             count(cost.online.rounds),
             of_layer(&|l| format!("{:.4}", l.noise_ulps())),
-            time(&cost.preparation, |s| s.client),
-            time(&cost.preparation, |s| s.server),
+            time(&cost.offline, |s| s.client),
+            time(&cost.offline, |s| s.server),
             time(&cost.online, |s| s.client),
             time(&cost.online, |s| s.server),
         ]);
@@ -253,12 +253,17 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
     trimmed(&table)
 }
 
+/// The bits of a power of two, and an odd modulus as it is.
+fn ring(domain: Domain) -> String {
+    domain.modulus.log2().map_or_else(|| format!("mod {}", domain.modulus), |bits| bits.to_string())
+}
+
 fn seconds(of: Option<f64>) -> String {
     of.map_or_else(|| "-".into(), |s| format!("{s:.2}"))
 }
 
-fn by_phase(p: &Prediction) -> String {
-    let mut table = plain(&["phase", "up", "down", "rounds", "client s", "server s", "seconds"], 1);
+fn by_stage(p: &Prediction) -> String {
+    let mut table = plain(&["stage", "up", "down", "rounds", "client s", "server s", "seconds"], 1);
     let none = || "-".to_owned();
     table.add_row([
         "once per model: a half".into(),
@@ -278,7 +283,7 @@ fn by_phase(p: &Prediction) -> String {
         seconds(p.nodes.iter().map(|n| n.hint_seconds).sum::<Option<f64>>()),
         seconds(p.hint_seconds),
     ]);
-    for (name, total) in [("query: before the input", &p.preparation), ("query: online", &p.online)] {
+    for (name, total) in [("query: before the input", &p.offline), ("query: online", &p.online)] {
         table.add_row([
             name.into(),
             bytes(total.bytes_up),

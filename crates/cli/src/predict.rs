@@ -9,7 +9,8 @@ use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
-use jaguar_engine::report::{NoProgress, Predicted, Progress, Report, caveat};
+use jaguar_engine::progress::{NoProgress, Progress};
+use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_graph::network::Network;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
@@ -41,7 +42,7 @@ pub struct Args {
     /// How many classes to show.
     #[arg(long, default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
     top: usize,
-    /// Print what each layer and each phase cost, beside what was predicted.
+    /// Print what each layer and each stage cost, beside what was predicted.
     #[arg(long)]
     costs: bool,
     /// One line of JSON per input instead of text: all logits, the whole cost table, and warnings; for an input that

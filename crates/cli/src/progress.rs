@@ -7,12 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use jaguar_engine::report::Progress;
+use jaguar_engine::progress::Progress;
 use jaguar_graph::signs::Stage;
 use jaguar_terminal::table::bytes;
-use jaguar_wire::Phase;
+use jaguar_wire::Stage as SessionStage;
 
-/// Shows the phase, the layer, and how far it is; and how much of the hint is there while it comes.
+/// Shows the stage, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {
     bar: Option<(ProgressBar, Kind)>,
     /// The layer that is being prepared.
@@ -24,7 +24,7 @@ pub struct Bars {
 #[derive(PartialEq, Eq, Clone, Copy)]
 enum Kind {
     Hint,
-    Layers(Phase),
+    Layers(SessionStage),
 }
 
 impl Bars {
@@ -61,8 +61,8 @@ impl Bars {
             self.finish();
             let (title, count) = match kind {
                 Kind::Hint => ("fetching the hint (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
-                Kind::Layers(Phase::Preprocessing) => ("preparing ", "{pos}/{len} {msg}"),
-                Kind::Layers(Phase::Online) => ("predicting", "{pos}/{len} {msg}"),
+                Kind::Layers(SessionStage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
+                Kind::Layers(SessionStage::Online) => ("predicting", "{pos}/{len} {msg}"),
                 Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
             };
             self.bar = Some((bar(title, count, total), kind));
@@ -189,8 +189,8 @@ impl Search {
 }
 
 impl Progress for Bars {
-    fn step(&mut self, phase: Phase, index: usize, total: usize, name: &str) {
-        if let Some(bar) = self.bar(Kind::Layers(phase), total as u64) {
+    fn step(&mut self, stage: SessionStage, index: usize, total: usize, name: &str) {
+        if let Some(bar) = self.bar(Kind::Layers(stage), total as u64) {
             bar.set_position(index as u64 + 1);
             bar.set_message(name.to_owned());
         }
@@ -203,7 +203,7 @@ impl Progress for Bars {
     fn hint(&mut self, done: u64, total: u64) {
         match &self.bar {
             // The hint comes layer by layer while the layers are prepared.
-            Some((bar, Kind::Layers(Phase::Preprocessing))) => {
+            Some((bar, Kind::Layers(SessionStage::Offline))) => {
                 let hint = format!("{}, hint {} of {}", self.layer, bytes(done), bytes(total));
                 bar.set_message(hint);
             }

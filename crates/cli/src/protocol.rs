@@ -5,10 +5,11 @@ use jaguar_plan::BackendId;
 /// What runs linear layers unless something else is asked for.
 pub const DEFAULT: &str = "jaguar";
 
-/// The backend of a name.
+/// The backend of a name; none that protects nothing.
 pub fn parse(name: &str) -> Result<BackendId, String> {
-    BackendId::of(name).ok_or_else(|| {
-        let names = BackendId::all().map(BackendId::name).collect::<Vec<_>>();
+    let is_secure = |id: &BackendId| id.backend().is_secure();
+    BackendId::of(name).filter(is_secure).ok_or_else(|| {
+        let names = BackendId::all().filter(is_secure).map(BackendId::name).collect::<Vec<_>>();
         format!("there are {}", names.join(" and "))
     })
 }

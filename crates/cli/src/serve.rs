@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::report::peak_kib;
+use jaguar_engine::peak_kib;
 use jaguar_engine::server::Service;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
@@ -98,7 +98,7 @@ fn log(event: Event<'_>) {
         Event::Connected(peer) => log!("{peer}: connected"),
         Event::Answered(peer, served) => log!(
             "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
-            served.preparing.as_secs_f64(),
+            served.offline.as_secs_f64(),
             served.online.as_secs_f64(),
             bytes(served.traffic.received),
             bytes(served.traffic.sent),

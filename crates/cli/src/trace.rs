@@ -1,18 +1,18 @@
 //! Timelines of both parties in the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev): *Trace Event Format*,
 //! Google 2016, "complete", "counter" and "metadata" events, times in microseconds.
 //!
-//! A process for each party, a thread for each connection, and on it spans that nest: query, phase, layer (or the part of the hint
+//! A process for each party, a thread for each connection, and on it spans that nest: query, stage, layer (or the part of the hint
 //! that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
 //! `jaguar_engine::timeline` estimates; how far they may be off is in `otherData`.
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jaguar_engine::report::{Cost, Report, Row};
 use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
-use jaguar_wire::Phase;
+use jaguar_wire::{Clock, Stage, SystemClock};
 use serde_json::{Value, json};
 
 /// The parties' process numbers.
@@ -21,7 +21,7 @@ const SERVER: u32 = 2;
 
 /// What was collected so far.
 pub struct Trace {
-    origin: Instant,
+    origin: Duration,
     events: Vec<Value>,
     /// When how many bytes had gone up and down beyond those before.
     bytes: Vec<(u64, [u64; 2])>,
@@ -36,10 +36,10 @@ struct Stretch {
     end: u64,
 }
 
-/// One layer's stretch in one phase.
+/// One layer's stretch in one stage.
 struct Leaf<'a> {
     name: String,
-    phase: &'static str,
+    stage: &'static str,
     row: &'a Row,
     cost: Cost,
     cots: u64,
@@ -51,7 +51,7 @@ impl Trace {
     /// All times will count from now.
     pub fn new() -> Self {
         Self {
-            origin: Instant::now(),
+            origin: SystemClock.now(),
             events: Vec::new(),
             bytes: Vec::new(),
             clocks: Vec::new(),
@@ -62,7 +62,7 @@ impl Trace {
     /// Adds the query that `input` was asked in over connection number `connection` (from 0), if its times were asked for.
     pub fn add(&mut self, connection: usize, input: &str, report: &Report) {
         let Some(timeline) = &report.timeline else { return };
-        let began = timeline.origin.saturating_duration_since(self.origin).as_secs_f64();
+        let began = timeline.origin.saturating_sub(self.origin).as_secs_f64();
         self.connections = self.connections.max(connection + 1);
         for (process, times) in [(CLIENT, &timeline.client), (SERVER, &timeline.server)] {
             let leaves = leaves(report, times, began);
@@ -112,9 +112,9 @@ impl Trace {
         };
         emit("query", "query", query, json!({ "input": input }));
         for (name, online) in [("before the input", false), ("with the input", true)] {
-            if let Some(phase) = around(&mut leaves.iter().filter(|l| (l.phase == "online") == online)) {
-                emit(name, "phase", phase, json!({}));
-                edges.extend([phase.start, phase.end]);
+            if let Some(stage) = around(&mut leaves.iter().filter(|l| (l.stage == "online") == online)) {
+                emit(name, "stage", stage, json!({}));
+                edges.extend([stage.start, stage.end]);
             }
         }
         for leaf in leaves {
@@ -129,7 +129,7 @@ impl Trace {
                 "rounds": leaf.cost.rounds,
                 "correlated_ots": leaf.cots,
             });
-            emit(&leaf.name, leaf.phase, leaf.time, args);
+            emit(&leaf.name, leaf.stage, leaf.time, args);
             edges.extend([leaf.time.start, leaf.time.end]);
         }
         // Each wait lies in one leaf, or beside all; where the borders were rounded, a sliver may reach over.
@@ -199,35 +199,34 @@ fn leaves<'a>(report: &'a Report, times: &PartyTimes, began: f64) -> Vec<Leaf<'a
     let mut end = 0;
     let mut leaves = Vec::new();
     let mut counted = HashSet::new();
-    let online = |w: &&(Phase, usize, Span)| w.0 == Phase::Online;
+    let online = |w: &&(Stage, usize, Span)| w.0 == Stage::Online;
     let before = times.work.iter().filter(|w| !online(w));
-    for &(phase, node, ref span) in before.chain(times.work.iter().filter(online)) {
+    for &(stage, node, ref span) in before.chain(times.work.iter().filter(online)) {
         let Some(row) = report.rows.get(node) else { continue };
-        let (phase, cost) = match phase {
-            Phase::Online => ("online", row.online),
-            Phase::Preprocessing => ("preprocessing", row.preprocessing),
-            Phase::Client | Phase::Model => ("hint", row.hint),
+        let (stage, cost) = match stage {
+            Stage::Online => ("online", row.online),
+            Stage::Offline => ("offline", row.offline),
+            Stage::Client | Stage::Model => ("hint", row.hint),
         };
         // Of a node's pieces the first tells what all of them cost.
-        let first = counted.insert((phase, node));
+        let first = counted.insert((stage, node));
         let cost = if first { cost } else { Cost::default() };
-        let cots = if first && phase == "preprocessing" { row.cots } else { 0 };
+        let cots = if first && stage == "offline" { row.cots } else { 0 };
         let time = stretch(span, began, end);
         end = time.end;
-        let name = if phase == "hint" { format!("hint of {}", row.name) } else { row.name.clone() };
-        leaves.push(Leaf { name, phase, row, cost, cots, waited: span.waited, time });
+        let name = if stage == "hint" { format!("hint of {}", row.name) } else { row.name.clone() };
+        leaves.push(Leaf { name, stage, row, cost, cots, waited: span.waited, time });
     }
     leaves
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
 
-    /// A report of three layers, at whose server the times are `spans` for each phase of each layer.
-    fn report(origin: Instant, spans: &[Span]) -> Report {
+    /// A report of three layers, at whose server the times are `spans` for each stage of each layer.
+    fn report(origin: Duration, spans: &[Span]) -> Report {
         let row = || Row {
             name: "layer".into(),
             operation: "conv".into(),
@@ -235,15 +234,15 @@ mod tests {
             responses: 1,
             cots: 7,
             hint: Cost::default(),
-            preprocessing: Cost::default(),
+            offline: Cost::default(),
             online: Cost { bytes_up: 10, ..Cost::default() },
         };
         let times = |spans: &[Span]| {
             let mut waits = spans.to_vec();
             waits.sort_by(|a, b| a.start.total_cmp(&b.start));
-            let phases = [Phase::Client, Phase::Preprocessing, Phase::Online].repeat(3);
-            let work = phases.into_iter().zip(spans).enumerate();
-            PartyTimes { work: work.map(|(i, (phase, span))| (phase, i % 3, *span)).collect(), waits }
+            let stages = [Stage::Client, Stage::Offline, Stage::Online].repeat(3);
+            let work = stages.into_iter().zip(spans).enumerate();
+            PartyTimes { work: work.map(|(i, (stage, span))| (stage, i % 3, *span)).collect(), waits }
         };
         let timeline =
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
@@ -253,10 +252,10 @@ mod tests {
             rows: vec![row(), row(), row()],
             model: Cost::default(),
             client: Cost::default(),
-            preprocessing: Cost::default(),
+            offline: Cost::default(),
             online: Cost::default(),
             hint_seconds: 0.0,
-            preprocessing_seconds: 0.0,
+            offline_seconds: 0.0,
             online_seconds: 0.0,
             client_peak_kib: 0,
             server_peak_kib: 0,
@@ -306,7 +305,7 @@ mod tests {
     #[test]
     fn spans_nest_whatever_a_server_claims() {
         let span = |start: f64, length: f64| Span { start, length, waited: length / 2.0 };
-        // In order: two parties, each with a query, two phases, nine layers' parts and a wait in each.
+        // In order: two parties, each with a query, two stages, nine layers' parts and a wait in each.
         let orderly: Vec<Span> = (0..9).map(|i| span(f64::from(i), 0.75)).collect();
         assert!(nested(&orderly) >= 2 * (1 + 2 + 9 + 9));
         // Backwards, all at once, before the beginning, and beyond every number.

@@ -266,8 +266,8 @@ fn run(case: &Case) {
         all[all.len() / 2]
     };
     let last = answers.last().expect("at least one input");
-    let bytes = |phase: &str| {
-        number(last, &format!("cost/{phase}/bytes_up")) + number(last, &format!("cost/{phase}/bytes_down"))
+    let bytes = |stage: &str| {
+        number(last, &format!("cost/{stage}/bytes_up")) + number(last, &format!("cost/{stage}/bytes_down"))
     };
     let bundle = Bundle::read(Path::new(&model)).expect("the model that was served");
     let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
@@ -281,11 +281,11 @@ fn run(case: &Case) {
         "reference_equals_float": reference_float,
         "right": truth,
         "hint_bytes": plan.hint_bytes(),
-        "preprocessing_seconds": median("/cost/preprocessing_seconds"),
+        "offline_seconds": median("/cost/offline_seconds"),
         "online_seconds": median("/cost/online_seconds"),
-        "preprocessing_bytes": bytes("preprocessing"),
+        "offline_bytes": bytes("offline"),
         "online_bytes": bytes("online"),
-        "preprocessing_rounds": number(last, "cost/preprocessing/rounds"),
+        "offline_rounds": number(last, "cost/offline/rounds"),
         "online_rounds": number(last, "cost/online/rounds"),
         "client_peak_kib": number(last, "cost/client_peak_kib"),
         "server_peak_kib": number(last, "cost/server_peak_kib"),
@@ -371,11 +371,11 @@ fn record(name: &str, result: Value) {
         n("private_equals_float"),
         n("reference_equals_float"),
         mib(n("hint_bytes")),
-        result["preprocessing_seconds"].as_f64().unwrap_or_default(),
+        result["offline_seconds"].as_f64().unwrap_or_default(),
         result["online_seconds"].as_f64().unwrap_or_default(),
-        mib(n("preprocessing_bytes")),
+        mib(n("offline_bytes")),
         mib(n("online_bytes")),
-        n("preprocessing_rounds"),
+        n("offline_rounds"),
         n("online_rounds"),
         n("client_peak_kib") as f64 / 1024.0,
         n("server_peak_kib") as f64 / 1024.0,

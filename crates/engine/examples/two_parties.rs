@@ -12,7 +12,7 @@ use std::thread;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
-use jaguar_engine::report::NoProgress;
+use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;

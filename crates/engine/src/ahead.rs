@@ -8,9 +8,9 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use crate::EngineError;
 use crate::client::{Prepared, Ready};
-use crate::report::NoProgress;
+use crate::error::EngineError;
+use crate::progress::NoProgress;
 
 /// A prepared query.
 pub struct Next {
@@ -27,13 +27,13 @@ enum Outcome {
     Failed(EngineError),
 }
 
-/// Brings a thread's outcome home, whatever happens in it.
-struct Errand {
-    home: Sender<Outcome>,
+/// Reports a thread's outcome, also when the thread panics.
+struct Reporter {
+    to: Sender<Outcome>,
     outcome: Option<Outcome>,
 }
 
-impl Errand {
+impl Reporter {
     fn run(mut self, session: usize, open: impl FnOnce() -> Result<Ready, EngineError>) {
         self.outcome = Some(match open() {
             Err(e) => Outcome::NotOpened(e),
@@ -45,13 +45,13 @@ impl Errand {
     }
 }
 
-impl Drop for Errand {
+impl Drop for Reporter {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| {
             Outcome::Failed(EngineError::Input("preparing a query in the background broke off".into()))
         });
         // Nobody may want it any more.
-        let _ = self.home.send(outcome);
+        let _ = self.to.send(outcome);
     }
 }
 
@@ -100,8 +100,8 @@ impl Ahead {
     fn begin(&mut self, session: usize, open: impl FnOnce() -> Result<Ready, EngineError> + Send + 'static) {
         self.left -= 1;
         self.underway += 1;
-        let errand = Errand { home: self.outcomes.0.clone(), outcome: None };
-        thread::spawn(move || errand.run(session, open));
+        let reporter = Reporter { to: self.outcomes.0.clone(), outcome: None };
+        thread::spawn(move || reporter.run(session, open));
     }
 
     /// The query that is ready first, waiting for it if need be; none when all that were announced have been taken, or no session

@@ -1,26 +1,32 @@
 //! The client: it holds an image, and gets a prediction.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use jaguar_bundle::ModelId;
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
-use jaguar_mpc::reference::open;
 use jaguar_ot::{Cots, Role};
+use jaguar_plan::Plan;
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
-use jaguar_plan::{PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::os_random;
-use jaguar_wire::{Channel, Phase};
+use jaguar_wire::{Channel, Stage};
 
-use crate::EngineError;
-use crate::bundle::ModelId;
+use crate::error::EngineError;
+use crate::exec::backends::Backends;
+use crate::exec::clock::NodeTimes;
+use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, PreparedStep, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::handshake::SharesParameters;
+use crate::handshake::client as handshake;
 use crate::hint::{Hint, Place};
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_NETWORK, MAX_PROBE, Offer, Request, ServerCost};
-use crate::program::{self, Backends, Clock, HintPath, PreparedStep};
-use crate::report::{NoProgress, Progress, REPORT, Report};
+use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
+use crate::progress::{NoProgress, Progress};
+use crate::report::{REPORT, Report};
 use crate::timeline::Timeline;
 
-pub use crate::message::Reveal;
+pub use crate::exec::prepare::Reveal;
 
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +41,12 @@ pub struct Limits {
     pub prepared_bytes: u64,
     /// Bytes of ciphertexts, both ways, of one query.
     pub ciphertext_bytes: u64,
+    /// **Insecure**: whether the server may choose backends that protect nothing. For tests.
+    pub allow_insecure_backends: bool,
 }
+
+/// A network's public description is at most this long.
+const MAX_NETWORK: usize = 16 << 20;
 
 /// Round trips that are timed to learn how long one takes.
 const ROUND_TRIPS: usize = 8;
@@ -54,6 +65,7 @@ impl Default for Limits {
             multiply_adds: 1 << 37,
             prepared_bytes: 2 << 30,
             ciphertext_bytes: 2 << 30,
+            allow_insecure_backends: false,
         }
     }
 }
@@ -85,13 +97,7 @@ fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
 }
 
 fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
-    channel.enter(Phase::Model, "handshake");
-    channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-    let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
-    if version != PROTOCOL_VERSION {
-        return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
-    }
-    let offer: Offer = channel.recv_message("offer", MAX_MESSAGE)?;
+    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
@@ -129,12 +135,15 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
     }
-    let plan = Plan::new(&network, offer.choices)?;
+    let plan = match limits.allow_insecure_backends {
+        true => Plan::allowing_insecure_backends(&network, choices)?,
+        false => Plan::new(&network, choices)?,
+    };
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let (up, down) = plan.linear_bytes();
     within("bytes of ciphertexts", up as u64 + down as u64, limits.ciphertext_bytes)?;
     within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
-    Ok((network, plan, offer.model, offer.reveal))
+    Ok((network, plan, model, reveal))
 }
 
 impl Connected {
@@ -194,6 +203,7 @@ impl Connected {
         let nowhere = Place::Memory;
         let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
         let hint = Hint::open(place, *model, plan, os_random(), progress)?;
+        handshake::choose_shares(channel)?;
         channel.send_message(&Accept {
             plan: plan.digest(),
             nonce: hint.nonce(),
@@ -201,7 +211,7 @@ impl Connected {
         })?;
         let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(model.0));
         backends.setup(channel)?;
-        channel.enter(Phase::Client, "base OTs");
+        channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client)?;
         Ok((backends, hint, Party::new(Role::Client, cots)))
     }
@@ -222,8 +232,8 @@ pub struct Ready {
 pub struct Prepared {
     ready: Ready,
     steps: Vec<PreparedStep>,
-    result: program::PreparedResult,
-    clock: Clock,
+    result: PreparedResult,
+    times: NodeTimes,
     /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
     round_trip: Option<[Duration; 2]>,
     session: Session,
@@ -278,7 +288,7 @@ impl Ready {
         }
         let Self { connected: Connected { channel, .. }, hint, .. } = &mut self;
         let mut fetch = || -> Result<(), EngineError> {
-            channel.enter(Phase::Client, "hint");
+            channel.enter(Stage::Client, "hint");
             channel.send_message(&Request::Hint)?;
             hint.receive(hint.blocks().len(), channel, progress)?;
             Ok(())
@@ -296,13 +306,14 @@ impl Ready {
     pub fn measure_link(mut self) -> Result<(Link, Self), EngineError> {
         let channel = &mut self.connected.channel;
         let mut probe = |up: u32, down: u32| -> Result<f64, EngineError> {
-            channel.enter(Phase::Model, "probe");
+            channel.enter(Stage::Model, "probe");
             let bytes = vec![0; up as usize];
-            let start = Instant::now();
+            let clock = std::sync::Arc::clone(channel.clock());
+            let start = clock.now();
             channel.send_message(&Request::Probe { up, down })?;
             channel.send(&bytes)?;
             channel.recv(down as usize)?;
-            Ok(start.elapsed().as_secs_f64())
+            Ok(clock.now().saturating_sub(start).as_secs_f64())
         };
         let mut measure = || -> Result<Link, EngineError> {
             let mut round_trip = f64::INFINITY;
@@ -336,10 +347,10 @@ impl Ready {
         let (sent, received) = self.party.used();
         let label = self.connected.reveal == Reveal::Label;
         let session = Session { used: (received, sent), label };
-        let mut clock = Clock::new(self.network().nodes.len());
-        match self.prepare_steps(&mut clock, progress) {
-            Ok(((steps, result), round_trip)) => {
-                Ok(Prepared { ready: self, steps, result, clock, session, round_trip })
+        let mut times = NodeTimes::new(self.connected.channel.clock(), self.network().nodes.len());
+        match self.prepare_steps(&mut times, progress) {
+            Ok((PreparedPlan { steps, result }, round_trip)) => {
+                Ok(Prepared { ready: self, steps, result, times, session, round_trip })
             }
             Err(e) => Err(give_up(&mut self.connected.channel, e)),
         }
@@ -347,24 +358,24 @@ impl Ready {
 
     fn prepare_steps(
         &mut self,
-        clock: &mut Clock,
+        times: &mut NodeTimes,
         progress: &mut dyn Progress,
-    ) -> Result<(program::PreparedPlan, Option<[Duration; 2]>), EngineError> {
+    ) -> Result<(PreparedPlan, Option<[Duration; 2]>), EngineError> {
         let Self { connected, backends, hint, party, timeline, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
-        channel.enter(Phase::Preprocessing, "query keys");
+        channel.enter(Stage::Offline, "query keys");
         channel.send_message(&Request::Query { timeline: *timeline })?;
         let mut round_trip = None;
         if *timeline {
             channel.log_waits();
             channel.flush()?;
-            let asked = clock.elapsed();
+            let asked = times.elapsed();
             channel.recv_into(&mut [0])?;
-            round_trip = Some([asked, clock.elapsed()]);
+            round_trip = Some([asked, times.elapsed()]);
         }
-        let program = program::Program { network, plan };
         backends.begin_query(channel)?;
-        let prepared = program.prepare(channel, party, *reveal, clock, progress, backends, hint)?;
+        let offline = Offline { channel, party, backends, hints: hint, times, progress };
+        let prepared = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
         Ok((prepared, round_trip))
     }
 
@@ -384,8 +395,8 @@ impl Ready {
     }
 }
 
-impl HintPath for Hint {
-    fn pass(
+impl LayerHints for Hint {
+    fn transfer(
         &mut self,
         node: NodeId,
         channel: &mut Channel,
@@ -395,7 +406,7 @@ impl HintPath for Hint {
         self.receive(blocks.end, channel, progress)
     }
 
-    fn of(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError> {
+    fn read(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError> {
         self.layer(node)
     }
 }
@@ -420,16 +431,16 @@ impl Prepared {
         input: &[i64],
         progress: &mut dyn Progress,
     ) -> Result<(Prediction, Report, Ready), EngineError> {
-        self.run_watched(input, progress, &mut |_, _| ())
+        self.run_observed(input, progress, &mut |_, _| ())
     }
 
-    pub(crate) fn run_watched(
+    pub(crate) fn run_observed(
         mut self,
         input: &[i64],
         progress: &mut dyn Progress,
-        watch: program::Watch<'_>,
+        shares: ShareObserver<'_>,
     ) -> Result<(Prediction, Report, Ready), EngineError> {
-        match self.run_steps(input, progress, watch) {
+        match self.run_steps(input, progress, shares) {
             Ok((prediction, report)) => Ok((prediction, report, self.ready)),
             Err(e) => Err(give_up(&mut self.ready.connected.channel, e)),
         }
@@ -439,7 +450,7 @@ impl Prepared {
         &mut self,
         input: &[i64],
         progress: &mut dyn Progress,
-        watch: program::Watch<'_>,
+        shares: ShareObserver<'_>,
     ) -> Result<(Prediction, Report), EngineError> {
         let Connected { channel, network, plan, .. } = &mut self.ready.connected;
         let want: usize = network.nodes[0].shape.iter().product();
@@ -454,38 +465,40 @@ impl Prepared {
         if let Some(v) = input.iter().find(|v| !(-bound..bound).contains(*v)) {
             return Err(EngineError::Input(format!("input value {v} is outside {}..{bound}", -bound)));
         }
-        let start = Instant::now();
-        let input: Vec<u64> = input.iter().map(|&v| v as u64).collect();
-        let program = program::Program { network, plan };
+        let start = self.times.elapsed();
+        let modulus = plan.steps[0].computed.modulus;
+        let input: Vec<u64> = input.iter().map(|&v| modulus.from_signed(v)).collect();
         let steps = std::mem::take(&mut self.steps);
-        let onlookers = program::Onlookers { clock: &mut self.clock, progress, watch };
-        let output = program.run(channel, steps, input, onlookers)?;
-        channel.enter(Phase::Online, "result");
-        let bits = plan.steps.last().expect("a plan has steps").ring;
-        let result = std::mem::replace(&mut self.result, program::PreparedResult::Logits);
+        let observers = Observers { times: &mut self.times, progress, shares };
+        let output = run(PlannedNetwork { network, plan }, channel, steps, input, observers)?;
+        channel.enter(Stage::Online, "result");
+        let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
+        let result = std::mem::replace(&mut self.result, PreparedResult::Logits);
         let prediction = match result {
-            program::PreparedResult::Logits => {
-                let theirs = channel.recv_packed(output.len(), bits)?;
-                Prediction::Logits(output.iter().zip(&theirs).map(|(a, b)| open(*a, *b, bits)).collect())
+            PreparedResult::Logits => {
+                let theirs = channel.recv_packed(output.len(), modulus.bits())?;
+                Prediction::Logits(
+                    output.iter().zip(&theirs).map(|(a, b)| modulus.open(*a, modulus.reduce(*b))).collect(),
+                )
             }
-            program::PreparedResult::Label(argmax) => {
+            PreparedResult::Label(argmax) => {
                 let label = argmax.run(channel, &output)?;
                 Prediction::Label(label.ok_or_else(|| EngineError::PeerMisbehaved("no label came".into()))?)
             }
         };
-        let online = start.elapsed();
-        channel.enter(Phase::Online, REPORT);
+        let online = self.times.elapsed().saturating_sub(start);
+        channel.enter(Stage::Online, REPORT);
         let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
         let nodes = network.nodes.len();
-        if [&server.hint, &server.preparing, &server.online].iter().any(|v| v.len() != nodes) {
+        if [&server.hint, &server.offline, &server.online].iter().any(|v| v.len() != nodes) {
             return Err(EngineError::PeerMisbehaved("a cost report for another network".into()));
         }
         let stats = channel.take_stats();
         let waits = channel.take_waits();
-        let mut report = Report::new(network, plan, &stats, &self.clock, &server, online, self.session);
+        let mut report = Report::new(network, plan, &stats, &self.times, &server, online, self.session);
         if let (Some(round_trip), Some(times)) = (self.round_trip, &server.timeline) {
             times.check(nodes)?;
-            report.timeline = Some(Timeline::new(&self.clock, &waits, round_trip, times));
+            report.timeline = Some(Timeline::new(&self.times, &waits, round_trip, times));
         }
         Ok((prediction, report))
     }

@@ -1,45 +1,16 @@
 //! The control messages. Everything bulky travels outside them, in lengths that follow from the plan.
 
-use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
-use crate::bundle::ModelId;
-use crate::timeline::ServerTimes;
+use crate::server_times::ServerTimes;
 
 /// Control messages (but the network) are at most this long.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
 
-/// A network's public description is at most this long.
-pub(crate) const MAX_NETWORK: usize = 16 << 20;
-
-/// First words of either side. The version comes first, so that every later one can read it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    pub version: u32,
-}
-
 /// A probe of the link is at most this long in each direction.
 pub(crate) const MAX_PROBE: u32 = 16 << 20;
 
-/// What the server offers. The network follows as a message of its own.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
-    pub model: ModelId,
-    pub choices: Choices,
-    pub reveal: Reveal,
-}
-
-/// What the client gets to know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reveal {
-    /// All logits.
-    #[default]
-    Logits,
-    /// The position of the largest logit only.
-    Label,
-}
-
-/// The client's answer: its own plan's digest, its name towards this model, and how much of the hint it has.
+/// Behind the client's choice of the interactive protocol: its own plan's digest, its name towards this model, and how much of the hint it has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Accept {
     pub plan: [u8; 32],
@@ -67,7 +38,7 @@ pub(crate) enum Request {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerCost {
     pub hint: Vec<u32>,
-    pub preparing: Vec<u32>,
+    pub offline: Vec<u32>,
     pub online: Vec<u32>,
     /// Peak memory of the server's process in KiB, 0 if unknown.
     pub peak_kib: u64,

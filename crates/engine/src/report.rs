@@ -5,40 +5,18 @@ use std::time::Duration;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::Plan;
 use jaguar_plan::predict::{Session, Site, Total, predict};
-use jaguar_wire::{Phase, Stats, Traffic};
+use jaguar_wire::{Stage, Stats, Traffic};
 use serde::{Deserialize, Serialize};
 
+use crate::exec::clock::{NodeTimes, Spent, label};
+use crate::memory::peak_kib;
 use crate::message::ServerCost;
-use crate::program::{Clock, Spent, label};
 use crate::timeline::Timeline;
 
 /// The label of the server's report.
 pub(crate) const REPORT: &str = "report";
 
-/// Hears how far a session has come. All methods are called often and should return at once.
-pub trait Progress {
-    /// A node's turn: `index` of `total` in `phase`.
-    fn step(&mut self, phase: Phase, index: usize, total: usize, name: &str);
-
-    /// Bytes of the hint that are there.
-    fn hint(&mut self, done: u64, total: u64);
-
-    /// Something that a person may like to know.
-    fn note(&mut self, _text: &str) {}
-
-    /// Something that a person should know.
-    fn warning(&mut self, _text: &str) {}
-}
-
-/// Hears nothing.
-pub struct NoProgress;
-
-impl Progress for NoProgress {
-    fn step(&mut self, _: Phase, _: usize, _: usize, _: &str) {}
-    fn hint(&mut self, _: u64, _: u64) {}
-}
-
-/// One phase's cost of one node, or of all.
+/// One stage's cost of one node, or of all.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Cost {
     /// Bytes from the client to the server.
@@ -79,14 +57,14 @@ pub struct Row {
     pub operation: String,
     /// Input ciphertexts (b halves), of linear layers.
     pub ciphertexts: usize,
-    /// Responses: products modulo one prime, on either side, in preprocessing.
+    /// Responses: products modulo one prime, on either side, in offline.
     pub responses: usize,
     /// Correlated OTs, both directions.
     pub cots: u64,
     /// What the client's hint lacked.
     pub hint: Cost,
     /// Before the input.
-    pub preprocessing: Cost,
+    pub offline: Cost,
     /// With the input.
     pub online: Cost,
 }
@@ -103,13 +81,13 @@ pub struct Report {
     /// Hint and base OTs, as far as they were needed.
     pub client: Cost,
     /// Sum over the nodes, and the query's keys.
-    pub preprocessing: Cost,
+    pub offline: Cost,
     /// Sum over the nodes, and the result.
     pub online: Cost,
     /// Wall seconds of fetching what the hint lacked, while the client had nothing else to do.
     pub hint_seconds: f64,
-    /// Wall seconds of preprocessing, waiting included.
-    pub preprocessing_seconds: f64,
+    /// Wall seconds of offline, waiting included.
+    pub offline_seconds: f64,
     /// Wall seconds from the input to the result.
     pub online_seconds: f64,
     /// How the connection stood before: what a prediction of the bytes needs to know.
@@ -129,15 +107,15 @@ impl Report {
         network: &Network,
         plan: &Plan,
         stats: &Stats,
-        clock: &Clock,
+        times: &NodeTimes,
         server: &ServerCost,
         online: Duration,
         session: Session,
     ) -> Self {
-        let sum = |phase: Phase| {
+        let sum = |stage: Stage| {
             let mut all = Traffic::default();
             // The server's word about its own times is no part of the query.
-            let counts = |(p, label): &(Phase, String)| *p == phase && label != REPORT;
+            let counts = |(p, label): &(Stage, String)| *p == stage && label != REPORT;
             stats.iter().filter(|(key, _)| counts(key)).for_each(|(_, t)| all.add(t));
             Cost::of_traffic(&all)
         };
@@ -145,12 +123,12 @@ impl Report {
         let mut report = Self {
             protocol: plan.choices.names(network),
             rows: Vec::new(),
-            model: sum(Phase::Model),
-            client: sum(Phase::Client),
-            preprocessing: sum(Phase::Preprocessing),
-            online: sum(Phase::Online),
-            hint_seconds: wall(&clock.hint),
-            preprocessing_seconds: wall(&clock.preparing),
+            model: sum(Stage::Model),
+            client: sum(Stage::Client),
+            offline: sum(Stage::Offline),
+            online: sum(Stage::Online),
+            hint_seconds: wall(&times.hint),
+            offline_seconds: wall(&times.offline),
             online_seconds: online.as_secs_f64(),
             session,
             client_peak_kib: peak_kib(),
@@ -158,8 +136,8 @@ impl Report {
             timeline: None,
         };
         for (id, (node, step)) in network.nodes.iter().zip(&plan.steps).enumerate() {
-            let cost = |phase: Phase, ours: &[Spent], theirs: &[u32]| {
-                let traffic = stats.get(&(phase, label(id, &node.name))).copied().unwrap_or_default();
+            let cost = |stage: Stage, ours: &[Spent], theirs: &[u32]| {
+                let traffic = stats.get(&(stage, label(id, &node.name))).copied().unwrap_or_default();
                 Cost {
                     wall_seconds: ours[id].wall.as_secs_f64(),
                     client_seconds: ours[id].busy().as_secs_f64(),
@@ -172,14 +150,14 @@ impl Report {
                 operation: network.describe(&node.op),
                 ciphertexts: step.layer.as_ref().map_or(0, |l| l.geometry().ciphertexts),
                 responses: step.layer.as_ref().map_or(0, |l| l.geometry().responses),
-                cots: clock.cots[id],
-                hint: cost(Phase::Client, &clock.hint, &server.hint),
-                preprocessing: cost(Phase::Preprocessing, &clock.preparing, &server.preparing),
-                online: cost(Phase::Online, &clock.online, &server.online),
+                cots: times.cots[id],
+                hint: cost(Stage::Client, &times.hint, &server.hint),
+                offline: cost(Stage::Offline, &times.offline, &server.offline),
+                online: cost(Stage::Online, &times.online, &server.online),
             };
             for (total, part) in [
                 (&mut report.client, row.hint),
-                (&mut report.preprocessing, row.preprocessing),
+                (&mut report.offline, row.offline),
                 (&mut report.online, row.online),
             ] {
                 total.add(&Cost { bytes_up: 0, bytes_down: 0, rounds: 0, ..part });
@@ -194,7 +172,7 @@ impl Report {
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Predicted {
     /// Before the input.
-    pub preprocessing: Total,
+    pub offline: Total,
     /// With the input.
     pub online: Total,
 }
@@ -203,7 +181,7 @@ impl Predicted {
     /// Of the query that `report` is about; seconds only if `site` says where it ran.
     pub fn new(plan: &Plan, report: &Report, site: Option<&Site<'_>>) -> Self {
         let p = predict(plan, &report.session, site);
-        Self { preprocessing: p.preparation, online: p.online }
+        Self { offline: p.offline, online: p.online }
     }
 }
 
@@ -223,15 +201,4 @@ pub fn caveat(network: &Network) -> Option<String> {
         network.reduced_signs(),
         effects.join(", and ")
     ))
-}
-
-/// The most memory that this process ever held, in KiB (0 where the system does not say).
-pub fn peak_kib() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|s| {
-            let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
-            line.split_whitespace().nth(1)?.parse().ok()
-        })
-        .unwrap_or(0)
 }

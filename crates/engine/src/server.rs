@@ -5,21 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec::IntoIter;
 
+use jaguar_bundle::{Bundle, ModelId};
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
-use jaguar_wire::{Channel, Phase, Traffic};
+use jaguar_plan::{Choices, Plan};
+use jaguar_wire::{Channel, Stage, Traffic};
 use zeroize::Zeroizing;
 
-use crate::EngineError;
-use crate::bundle::{Bundle, ModelId};
+use crate::error::EngineError;
+use crate::exec::backends::Backends;
+use crate::exec::clock::{NodeTimes, Spent};
+use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, Reveal, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
-use crate::message::{Accept, Hello, MAX_MESSAGE, MAX_PROBE, Offer, Request, Reveal, ServerCost};
-use crate::program::{Backends, Clock, HintPath, Onlookers, PreparedResult, Program, Watch, work};
-use crate::report::{NoProgress, Progress, peak_kib};
-use crate::timeline::ServerTimes;
+use crate::memory::peak_kib;
+use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
+use crate::one_round::server as one_round;
+use crate::progress::{NoProgress, Progress};
+use crate::server_times::ServerTimes;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {
@@ -28,16 +35,18 @@ pub struct Service {
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
+    /// What is offered beside the interactive protocol.
+    one_round: Option<one_round::Service>,
 }
 
 /// What one query cost the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// Preparing, waiting included.
-    pub preparing: Duration,
-    /// From the first byte of the input to the result.
+    /// The offline stage, waiting included.
+    pub offline: Duration,
+    /// From when the first linear layer has its input to the result.
     pub online: Duration,
-    /// Bytes and rounds of the query, all phases.
+    /// Bytes and rounds of the query, all its stages.
     pub traffic: Traffic,
 }
 
@@ -48,9 +57,27 @@ impl Service {
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
+        let plan = Plan::new(&bundle.model.network, choices)?;
+        Self::with_plan(bundle, plan, reveal)
+    }
+
+    /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
+    /// limits refuses it.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing_insecure_backends(
+        bundle: Bundle,
+        choices: Choices,
+        reveal: Reveal,
+    ) -> Result<Self, EngineError> {
+        let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices)?;
+        Self::with_plan(bundle, plan, reveal)
+    }
+
+    fn with_plan(bundle: Bundle, plan: Plan, reveal: Reveal) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
-        let plan = Plan::new(network, choices)?;
-        let output_bits = plan.steps.last().map_or(0, |s| s.ring);
+        let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
                 "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
@@ -60,14 +87,21 @@ impl Service {
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
         let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
-        Ok(Self { bundle, plan, models, reveal })
+        Ok(Self { bundle, plan, models, reveal, one_round: None })
+    }
+
+    /// Offers one-round protocols too.
+    #[must_use]
+    pub fn with_one_round(mut self, service: one_round::Service) -> Self {
+        self.one_round = Some(service);
+        self
     }
 
     /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
     pub fn prepare_model(&self, progress: &mut dyn Progress) {
         let total = self.plan.steps.len();
         for node in 0..total {
-            progress.step(Phase::Model, node, total, &self.network().nodes[node].name);
+            progress.step(Stage::Model, node, total, &self.network().nodes[node].name);
             if let Some(model) = self.model_of(node) {
                 model.prepare(node);
             }
@@ -86,6 +120,7 @@ impl Service {
     }
 
     /// The whole model, for `verify`.
+    #[cfg(feature = "client")]
     pub(crate) fn bundle_model(&self) -> &jaguar_graph::network::Model {
         &self.bundle.model
     }
@@ -105,16 +140,16 @@ impl Service {
     /// # Errors
     /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
     pub fn serve(&self, channel: Channel, observe: &mut dyn FnMut(&Served)) -> Result<(), EngineError> {
-        self.serve_watched(channel, observe, &mut |_, _| ())
+        self.serve_observed(channel, observe, &mut |_, _| ())
     }
 
-    pub(crate) fn serve_watched(
+    pub(crate) fn serve_observed(
         &self,
         mut channel: Channel,
         observe: &mut dyn FnMut(&Served),
-        watch: Watch<'_>,
+        shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        let result = self.converse(&mut channel, observe, watch);
+        let result = self.converse(&mut channel, observe, shares);
         if let Err(e) = &result {
             channel.abort(&e.for_peer());
         }
@@ -125,21 +160,16 @@ impl Service {
         &self,
         channel: &mut Channel,
         observe: &mut dyn FnMut(&Served),
-        watch: Watch<'_>,
+        shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        // 1. Model.
-        channel.enter(Phase::Model, "handshake");
-        let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
-        channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-        if version != PROTOCOL_VERSION {
-            return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
+        // 1. Model. The interactive protocol is the first that is offered.
+        let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
+        let mut protocols = vec![parameters.protocol()];
+        protocols.extend(self.one_round.iter().flat_map(one_round::Service::protocols));
+        let chosen = handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;
+        if let (Some(index), Some(service)) = (chosen.checked_sub(1), &self.one_round) {
+            return service.serve_chosen(index, channel);
         }
-        channel.send_message(&Offer {
-            model: self.bundle.id(),
-            choices: self.plan.choices.clone(),
-            reveal: self.reveal,
-        })?;
-        channel.send_message(self.network())?;
         let accept: Accept = channel.recv_message("acceptance", MAX_MESSAGE)?;
         if accept.plan != self.plan.digest() {
             return Err(EngineError::PeerMisbehaved(
@@ -156,24 +186,24 @@ impl Service {
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
         let mut hints = HintStream { service: self, key, missing };
-        channel.enter(Phase::Client, "base OTs");
+        channel.enter(Stage::Client, "base OTs");
         let mut party = Party::new(Role::Server, Cots::setup(channel, Role::Server)?);
 
         // 3. Queries.
         loop {
-            channel.enter(Phase::Preprocessing, "query keys");
+            channel.enter(Stage::Offline, "query keys");
             channel.take_stats();
             match channel.recv_message("request", MAX_MESSAGE)? {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
-                    channel.enter(Phase::Client, "hint");
+                    channel.enter(Stage::Client, "hint");
                     if self.plan.hint_bytes() == 0 {
                         return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
                     }
                     hints.send_through(usize::MAX, channel)?;
                 }
                 Request::Probe { up, down } => {
-                    channel.enter(Phase::Model, "probe");
+                    channel.enter(Stage::Model, "probe");
                     if up.max(down) > MAX_PROBE {
                         return Err(EngineError::PeerMisbehaved(format!(
                             "a probe of {} bytes (at most {MAX_PROBE})",
@@ -186,7 +216,7 @@ impl Service {
                 }
                 Request::Query { timeline } => {
                     let mut material = (&mut backends, &mut hints);
-                    self.query(channel, &mut party, &mut material, timeline, observe, watch)?;
+                    self.query(channel, &mut party, &mut material, timeline, observe, shares)?;
                 }
             }
         }
@@ -199,33 +229,43 @@ impl Service {
         (backends, hints): &mut (&mut Backends, &mut HintStream<'_>),
         timeline: bool,
         observe: &mut dyn FnMut(&Served),
-        watch: Watch<'_>,
+        shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
         let network = self.network();
-        let program = Program { network, plan: &self.plan };
-        let mut clock = Clock::new(network.nodes.len());
+        let planned = PlannedNetwork { network, plan: &self.plan };
+        let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         if timeline {
             // The client learns from this when the clock was started.
             channel.log_waits();
             channel.send(&[0])?;
             channel.flush()?;
         }
-        let answered = clock.elapsed();
+        let answered = times.elapsed();
         // The client's input is all its own: the server's share of it is zero.
         let input = vec![0; network.nodes[0].shape.iter().product()];
 
         // 1. Offline.
         backends.begin_query(channel)?;
-        let (steps, result) =
-            program.prepare(channel, party, self.reveal, &mut clock, &mut NoProgress, backends, *hints)?;
-        let preparing = clock.elapsed();
+        let context = Offline {
+            channel: &mut *channel,
+            party,
+            backends,
+            hints: *hints,
+            times: &mut times,
+            progress: &mut NoProgress,
+        };
+        let PreparedPlan { steps, result } = prepare(planned, self.reveal, context)?;
+        let offline = times.elapsed();
         // 2. Online.
-        let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-        let output = program.run(channel, steps, input, onlookers)?;
-        channel.enter(Phase::Online, "result");
+        let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
+        let output = run(planned, channel, steps, input, observers)?;
+        channel.enter(Stage::Online, "result");
         match result {
             PreparedResult::Logits => {
-                channel.send_packed(&output, self.plan.steps.last().expect("a plan has steps").ring)?;
+                channel.send_packed(
+                    &output,
+                    self.plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
+                )?;
             }
             PreparedResult::Label(argmax) => {
                 argmax.run(channel, &output)?;
@@ -233,20 +273,30 @@ impl Service {
         }
         let waits = channel.take_waits();
         channel.send_message(&ServerCost {
-            hint: work(&clock.hint),
-            preparing: work(&clock.preparing),
-            online: work(&clock.online),
+            hint: busy_micros(&times.hint),
+            offline: busy_micros(&times.offline),
+            online: busy_micros(&times.online),
             peak_kib: peak_kib(),
-            timeline: timeline.then(|| ServerTimes::new(&clock, &waits, answered)),
+            timeline: timeline.then(|| ServerTimes::new(&times, &waits, answered)),
         })?;
         channel.flush()?;
-        observe(&Served {
-            preparing,
-            online: clock.first_input.map_or(Duration::ZERO, |s| s.elapsed()),
-            traffic: channel.total(),
-        });
+        observe(&Served { offline, online: since_first_input(&self.plan, &times), traffic: channel.total() });
         Ok(())
     }
+}
+
+/// This party's work by node, in microseconds.
+fn busy_micros(spent: &[Spent]) -> Vec<u32> {
+    spent.iter().map(|s| u32::try_from(s.busy().as_micros()).unwrap_or(u32::MAX)).collect()
+}
+
+/// Time since the first linear layer had its input: it waits for nothing else. Zero in a network without linear layers.
+fn since_first_input(plan: &Plan, times: &NodeTimes) -> Duration {
+    let linear = |(stage, node, _): &&(Stage, NodeId, Spent)| {
+        *stage == Stage::Online && plan.steps[*node].layer.is_some()
+    };
+    let first = times.pieces.iter().find(linear);
+    first.map_or(Duration::ZERO, |(_, _, piece)| times.elapsed().saturating_sub(piece.start + piece.waited))
 }
 
 /// What one client's copy of the hint lacks, to be sent in order, each block once.
@@ -274,8 +324,8 @@ impl HintStream<'_> {
     }
 }
 
-impl HintPath for HintStream<'_> {
-    fn pass(
+impl LayerHints for HintStream<'_> {
+    fn transfer(
         &mut self,
         node: NodeId,
         channel: &mut Channel,
@@ -284,7 +334,7 @@ impl HintPath for HintStream<'_> {
         self.send_through(node, channel)
     }
 
-    fn of(&mut self, _: NodeId) -> Result<Vec<u8>, EngineError> {
+    fn read(&mut self, _: NodeId) -> Result<Vec<u8>, EngineError> {
         Ok(Vec::new())
     }
 }

@@ -1,7 +1,11 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
 mod cheetah;
+mod hints;
+mod hostile;
+mod one_round;
 mod stream;
+mod traffic;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,15 +21,17 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
-use crate::EngineError;
 use crate::ahead::{Ahead, Next};
-use crate::bundle::{Bundle, BundleError};
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
+use crate::error::EngineError;
+use crate::handshake::SharesParameters;
 use crate::hint::{Hint, Place};
 use crate::message::{MAX_PROBE, Request};
-use crate::report::{NoProgress, Report};
+use crate::progress::NoProgress;
+use crate::report::Report;
 use crate::server::Service;
 use crate::verify::verify;
+use jaguar_bundle::{Bundle, BundleError};
 
 /// A folder that is removed at the end.
 struct Scratch(std::path::PathBuf);
@@ -280,8 +286,10 @@ fn session<T>(service: &Service, client: impl FnOnce(Channel) -> T) -> (T, Resul
 
 /// One connection that asks about `x` so many times; what it reports of each query.
 fn queries(service: &Service, cache: &Scratch, x: &[i64], count: usize) -> Vec<Report> {
+    // Whatever the service was made with.
+    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     let (reports, served) = session(service, |channel| {
-        let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let mut ready = connect(channel, &limits).unwrap().prepare_client(&cache.0).unwrap();
         let mut reports = Vec::new();
         for _ in 0..count {
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
@@ -308,7 +316,7 @@ fn what_is_reused_and_what_is_not() {
     for _connection in 0..2 {
         let reports = queries(&service, &cache, &x, 2);
         fetched.push(reports[0].client.bytes_down);
-        assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client phase");
+        assert_eq!(reports[1].client.bytes_down, 0, "the second query needs nothing of the client stage");
         // Online bytes are what the plan says.
         for report in &reports {
             for (row, step) in report.rows.iter().zip(&service.plan().steps) {
@@ -326,7 +334,7 @@ fn what_is_reused_and_what_is_not() {
     assert_eq!(fetched[0] - fetched[1], hint, "the second connection needs no hint");
 }
 
-/// Of the network with every operation, the first pool and five activations work on what the client knows in preparation, and
+/// Of the network with every operation, the first pool and five activations work on what the client knows offline, and
 /// the last but one activation does not wait for the one beside it.
 #[test]
 fn corrections_go_early_and_branches_share_their_rounds() {
@@ -377,8 +385,8 @@ fn nothing_repeats(service: &Service, cache: &Scratch) {
 
 /// Looks at what went over a connection after its first `start` bytes each way, which tell what both know.
 fn nothing_in_common(seen: &mut HashSet<Vec<u8>>, transcript: &Transcript, start: (u64, u64)) {
-    // The client's answer to the offer names the plan and itself, in less than 80 bytes.
-    for (bytes, start) in [(transcript.sent(), start.0 + 80), (transcript.received(), start.1)] {
+    // The client's answer to the offer names the protocol, the plan and itself, in less than 112 bytes.
+    for (bytes, start) in [(transcript.sent(), start.0 + 112), (transcript.received(), start.1)] {
         for (i, chunk) in bytes[start as usize..].chunks_exact(16).enumerate() {
             // Runs of one byte are padding, and the report's small numbers.
             let plain = chunk.iter().filter(|&&b| b == chunk[0]).count() > 4;
@@ -484,207 +492,16 @@ fn preparing_ahead_survives_its_sessions() {
     assert!(Ahead::new(3).take().unwrap().is_none());
 }
 
-/// The hint of the only model in `cache`.
-fn hint_in(cache: &Scratch) -> std::path::PathBuf {
-    std::fs::read_dir(cache.0.join("hints")).unwrap().next().unwrap().unwrap().path()
-}
-
-/// Hears of the hint only.
-struct HintProgress(Vec<(u64, u64)>);
-
-impl crate::report::Progress for HintProgress {
-    fn step(&mut self, _: jaguar_wire::Phase, _: usize, _: usize, _: &str) {}
-    fn hint(&mut self, done: u64, total: u64) {
-        self.0.push((done, total));
-    }
-}
-
-/// A download that was cut off goes on where it ended, whether a query takes the hint on its way or it is fetched alone.
-#[test]
-fn the_hint_is_resumed() {
-    let cache = Scratch::new("resume");
-    let service = service(everything());
-    let x = input(6, 3 * 17 * 15);
-    let fetch = |with_query: bool| {
-        let mut progress = HintProgress(Vec::new());
-        let (there, served) = session(&service, |channel| {
-            let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
-            let there = ready.hint();
-            if with_query {
-                ready = ready.prepare_query(&mut progress).unwrap().run(&x, &mut NoProgress).unwrap().2;
-            } else {
-                ready = ready.fetch_hint(&mut progress).unwrap();
-            }
-            assert_eq!(ready.hint(), (there.1, there.1));
-            // Nothing is missing now: asking again brings nothing.
-            let steps = progress.0.len();
-            ready.fetch_hint(&mut progress).unwrap().leave().unwrap();
-            assert_eq!(progress.0.len(), steps);
-            there
-        });
-        served.unwrap();
-        (there, progress.0)
-    };
-    let ((done, total), heard) = fetch(true);
-    assert_eq!((done, total), (0, service.plan().hint_bytes() as u64));
-    assert_eq!(heard.len(), crate::hint::blocks(service.plan()).len());
-    assert!(heard.is_sorted() && heard.last() == Some(&(total, total)));
-    let file = hint_in(&cache);
-    let whole = std::fs::read(&file).unwrap();
-    // Cut in the middle of a block, and then with a damaged byte: what is sound stays.
-    let mut damaged = whole.clone();
-    let middle = whole.len() / 2;
-    damaged[middle] ^= 1;
-    for (broken, with_query) in [
-        (&whole[..middle], true),
-        (&whole[..middle], false),
-        (&damaged, true),
-        (&damaged, false),
-        (&[], false),
-    ] {
-        std::fs::write(&file, broken).unwrap();
-        let ((done, total), heard) = fetch(with_query);
-        assert_eq!(done > 0, !broken.is_empty(), "resumed at {done} of {total}");
-        assert!(done < total && heard[0].0 > done);
-        let again = std::fs::read(&file).unwrap();
-        if !broken.is_empty() {
-            assert_eq!(again, whole, "the same bytes whenever they are fetched");
-        }
-    }
-}
-
-/// A connection that ends, or carries a flipped bit, in the middle of a first query's hint: what came before it is kept, the
-/// next query takes the rest, and gets the right answer.
-#[test]
-fn a_first_query_that_was_cut_off_leaves_its_hint() {
-    let x = input(6, 3 * 17 * 15);
-    let service = service(everything());
-    let blocks = crate::hint::blocks(service.plan());
-    let total: u64 = blocks.iter().map(|b| b.bytes as u64).sum();
-    // How many bytes the client receives before and with the hint.
-    let attempt = |cache: &Scratch, fault: Fault| {
-        let (a, b) = memory_transports();
-        let (recorder, transcript) = Recorder::hashing(a);
-        thread::scope(|scope| {
-            let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
-            let mut before = 0;
-            let result = connect(Channel::new(Faulty::new(recorder, fault)), &Limits::default())
-                .and_then(|connected| connected.prepare_client(&cache.0))
-                .and_then(|ready| {
-                    before = transcript.lengths().1;
-                    ready.prepare_query(&mut NoProgress)
-                });
-            let after = transcript.lengths().1;
-            let result = result.and_then(|prepared| {
-                let (prediction, report, ready) = prepared.run(&x, &mut NoProgress)?;
-                ready.leave()?;
-                Ok((prediction, report))
-            });
-            let _ = server.join().unwrap();
-            (before, after, result)
-        })
-    };
-    let clean = Scratch::new("cut-clean");
-    let (before, after, sound) = attempt(&clean, Fault::Silence(u64::MAX));
-    let (Prediction::Logits(sound), _) = sound.unwrap() else { panic!("logits were asked for") };
-    assert!(after - before > total);
-    let whole = std::fs::read(hint_in(&clean)).unwrap();
-    let (mut kept, mut noticed) = (Vec::new(), 0);
-    for twelfth in 0..12 {
-        let cache = Scratch::new(&format!("cut-{twelfth}"));
-        let byte = before + (after - before) * twelfth / 12 + 100;
-        let fault =
-            if twelfth % 2 == 0 { Fault::CutReceived(byte) } else { Fault::FlipReceived { byte, bit: 3 } };
-        let error = attempt(&cache, fault).2.map(|_| ());
-        if twelfth % 2 == 0 {
-            assert!(error.is_err(), "cut at byte {byte} of {after}");
-        } else if let Err(error) = error {
-            // A bit of the hint is noticed at once; elsewhere it may only spoil the result.
-            assert!(error.to_string().contains("arrived damaged"), "{error}");
-            noticed += 1;
-        }
-        let file = hint_in(&cache);
-        let held = std::fs::read(&file).unwrap();
-        if twelfth % 2 == 0 {
-            kept.push(held.len());
-        }
-        let (_, _, answer) = attempt(&cache, Fault::Silence(u64::MAX));
-        let (Prediction::Logits(logits), report) = answer.unwrap() else { panic!("logits were asked for") };
-        assert!(logits.iter().zip(&sound).all(|(a, b)| (a - b).abs() < 64), "{logits:?} {sound:?}");
-        // Only what was missing came, and every block that was there stayed.
-        let missing: u64 = (whole.len() - held.len()) as u64;
-        assert_eq!(report.client.bytes_down - setup_bytes(&service, &clean), missing);
-        assert_eq!(std::fs::read(&file).unwrap()[..held.len()], held);
-    }
-    assert!(kept.is_sorted() && kept[0] < kept[5], "{kept:?}");
-    assert!(noticed > 0);
-}
-
-/// What a client receives in the client phase when its hint is complete.
-fn setup_bytes(service: &Service, cache: &Scratch) -> u64 {
-    let (report, served) = session(service, |channel| {
-        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
-        let prepared = ready.prepare_query(&mut NoProgress).unwrap();
-        let (_, report, ready) = prepared.run(&[0; 3 * 17 * 15], &mut NoProgress).unwrap();
-        ready.leave().unwrap();
-        report
-    });
-    served.unwrap();
-    report.client.bytes_down
-}
-
-/// Any number of processes may use a complete hint; while one fetches, the others are told.
-#[test]
-fn the_hint_file_is_shared_when_complete() {
-    let cache = Scratch::new("share");
-    let service = service(everything());
-    let place = Place::from(&cache.0);
-    let open = || Hint::open(&place, service.model(), service.plan(), [1; 32], &mut NoProgress);
-    let fetching = open().unwrap();
-    let Err(error) = open() else { panic!("two processes fetch into one file") };
-    assert!(error.to_string().contains("being fetched"), "{error}");
-    drop(fetching);
-    let (_, served) = session(&service, |channel| {
-        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
-        assert!(open().is_err());
-        let ready = ready.fetch_hint(&mut NoProgress).unwrap();
-        let mut other = open().unwrap();
-        assert_eq!(other.have(), other.blocks().len());
-        assert_eq!(other.nonce(), open().unwrap().nonce());
-        let first = other.blocks()[0].node;
-        assert!(!other.layer(first).unwrap().is_empty());
-        ready.leave().unwrap();
-    });
-    served.unwrap();
-}
-
-/// What this side tells its peer when it gives up holds no path and no value.
-#[test]
-fn local_failures_stay_local() {
-    let path = std::path::Path::new("/home/someone/.cache/jaguar");
-    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-    for error in [
-        EngineError::file("writing", path, full),
-        EngineError::Hint(format!("{} is damaged", path.display())),
-        EngineError::Input("input value 12345 is outside".into()),
-        EngineError::Bundle(BundleError::Unusable(format!("{}: damaged", path.display())))
-            .in_layer("conv", "online"),
-    ] {
-        let told = error.for_peer();
-        assert!(!told.contains("someone") && !told.contains("12345"), "{told}");
-    }
-}
-
 /// What a client says to a server that offers this network.
 fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     let (client_end, mut server_end) = memory_pair();
     let network = b.network;
     network.validate().unwrap();
-    server_end.send_message(&crate::message::Hello { version: PROTOCOL_VERSION }).unwrap();
-    let offer = crate::message::Offer {
-        model: crate::bundle::ModelId([1; 32]),
-        choices: Choices::standard(&network, protocol),
-        reveal: Reveal::Logits,
+    server_end.send_message(&crate::handshake::Hello { version: PROTOCOL_VERSION }).unwrap();
+    let choices = Choices::standard(&network, protocol);
+    let offer = crate::handshake::Offer {
+        model: jaguar_bundle::ModelId([1; 32]),
+        protocols: vec![SharesParameters { choices, reveal: Reveal::Logits }.protocol()],
     };
     server_end.send_message(&offer).unwrap();
     server_end.send_message(&network).unwrap();
@@ -692,259 +509,10 @@ fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     connect(client_end, &Limits::default()).map(|_| ())
 }
 
-/// Networks that are sound but would cost their reader minutes or gigabytes, in a few hundred bytes.
-#[test]
-fn small_descriptions_of_endless_work_are_refused_at_once() {
-    let greet = |b: Builder| greet(b, BackendId::JAGUAR);
-    // A max-pool with a schedule of gigabytes.
-    let mut pool = Builder::new([16, 1024, 1024]);
-    let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
-    pool.add(Op::MaxPool { window, ignored: 0 }, &[0], [16, 1024, 1024]);
-    assert!(matches!(greet(pool), Err(EngineError::PeerMisbehaved(_))));
-    // ReLUs with gigabytes of prepared material.
-    let mut relus = Builder::new([64, 1024, 1024]);
-    let mut last = 0;
-    for _ in 0..3 {
-        last = relus.add(Op::Relu { ignored: 0 }, &[last], [64, 1024, 1024]);
-    }
-    assert!(greet(relus).is_err());
-    // A kernel that falls into as many phases as it has taps: fine, and planned at once.
-    let mut phases = Builder::new([1, 1024, 1024]);
-    phases.conv(0, 1, 512, 512, 0, 1);
-    greet(phases).unwrap();
-    // A kernel that nearly fills the ring, over a huge map: gigabytes of tiles. One of millions of taps.
-    let mut tiles = Builder::new([1, 2048, 2048]);
-    tiles.conv(0, 1, 43, 1, 0, 1);
-    let mut taps = Builder::new([1, 8192, 4096]);
-    taps.conv(0, 1, 4096, 4096, 0, 1);
-    for (network, what) in [(tiles, "tiles in one layer"), (taps, "taps in one layer")] {
-        let error = greet(network).unwrap_err();
-        assert!(error.to_string().contains(what), "{error}");
-    }
-    // A nonlinear layer behind a sum that has outgrown its ring.
-    let mut wide = Builder::new([3, 8, 8]);
-    let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
-    let sum = wide.add(Op::SumPool { window, count_real_places: None }, &[0], [3, 2, 2]);
-    wide.add(Op::Relu { ignored: 0 }, &[sum], [3, 2, 2]);
-    assert!(matches!(greet(wide), Err(EngineError::Plan(_))));
-}
-
-/// Another layout of the same model names other zero-encryptions: their difference would cancel.
-#[test]
-fn hint_keys_follow_the_layout() {
-    let bundle = everything();
-    let network = &bundle.model.network;
-    let plans = [(2048, 48), (2048, 47), (4096, 48)].map(|(ring_dim, modulus_bits)| {
-        let choices = Choices { ring_dim, modulus_bits, ..standard(&bundle) };
-        Plan::new(network, choices).unwrap().hint_digest()
-    });
-    let keys: HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
-    assert_eq!(keys.len(), 3);
-    assert_ne!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[8; 32], &plans[0]));
-    assert_eq!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[7; 32], &plans[0]));
-}
-
-/// A server may not make its client plan for ever, or print what a terminal would obey.
-#[test]
-fn a_network_beyond_the_limits_is_refused() {
-    let mut bundle = everything();
-    let server = service(everything());
-    for (limits, what) in [
-        (Limits { values: 100, ..Limits::default() }, "values"),
-        (Limits { multiply_adds: 100, ..Limits::default() }, "multiplications"),
-        (Limits { prepared_bytes: 100, ..Limits::default() }, "prepared"),
-        (Limits { hint_bytes: 100, ..Limits::default() }, "hint"),
-    ] {
-        let (result, _) = session(&server, |channel| connect(channel, &limits).map(|_| ()));
-        assert!(result.unwrap_err().to_string().contains(what));
-    }
-    bundle.model.network.nodes[1].name = "\u{1b}[2J".into();
-    let renamed = service(bundle);
-    let (result, _) = session(&renamed, |channel| connect(channel, &Limits::default()).map(|_| ()));
-    assert!(result.unwrap_err().to_string().contains("control"));
-}
-
-#[test]
-fn an_input_that_does_not_fit_is_named() {
-    let cache = Scratch::new("input");
-    let service = service(everything());
-    for (bad, what) in [(vec![0; 5], "5 values"), (vec![1 << 20; 3 * 17 * 15], "1048576")] {
-        let (error, served) = session(&service, |channel| {
-            let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
-            ready.prepare_query(&mut NoProgress).unwrap().run(&bad, &mut NoProgress).map(|_| ()).unwrap_err()
-        });
-        assert!(error.to_string().contains(what), "{error}");
-        // The server hears that the client gave up, and nothing of the input.
-        let heard = served.unwrap_err();
-        assert!(matches!(root(&heard), EngineError::Wire(WireError::PeerAborted(_))));
-        assert!(!heard.to_string().contains("1048576"), "{heard}");
-    }
-}
-
 fn root(error: &EngineError) -> &EngineError {
     match error {
         EngineError::InLayer { source, .. } => root(source),
         other => other,
-    }
-}
-
-#[test]
-fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
-    let service = service(everything());
-    let mut prg = Prg::new([8; 32]);
-    // Garbage, lengths that lie, another version, silence and departure.
-    let mut openings: Vec<Vec<u8>> = vec![
-        vec![],
-        vec![0xff; 64],
-        [4u32.to_le_bytes().to_vec(), vec![PROTOCOL_VERSION as u8]].concat(),
-        u32::MAX.to_le_bytes().to_vec(),
-        [1u32.to_le_bytes().to_vec(), vec![99]].concat(),
-    ];
-    for _ in 0..20 {
-        let mut garbage = vec![0; 300];
-        prg.fill(&mut garbage);
-        // A sound greeting, then noise: deeper states see garbage too.
-        openings.push([1u32.to_le_bytes().to_vec(), vec![PROTOCOL_VERSION as u8], garbage].concat());
-    }
-    for opening in openings {
-        let (_, served) = session(&service, |mut channel| {
-            channel.send(&opening).and_then(|()| channel.flush()).unwrap();
-        });
-        assert!(served.is_err(), "{opening:?}");
-    }
-    // The other way round: a server that sends garbage.
-    for seed in 0..20u8 {
-        let (client_end, mut server_end) = memory_pair();
-        let mut garbage = vec![0; 400];
-        Prg::new([seed; 32]).fill(&mut garbage);
-        if seed % 2 == 0 {
-            garbage[..5].copy_from_slice(&[1, 0, 0, 0, PROTOCOL_VERSION as u8]);
-        }
-        server_end.send(&garbage).and_then(|()| server_end.flush()).unwrap();
-        drop(server_end);
-        assert!(connect(client_end, &Limits::default()).is_err());
-    }
-}
-
-/// Connections that end, and bits that flip, anywhere from the acceptance to the result, on the way to either party: an error or a
-/// wrong answer at both of them, never a panic, and nobody waits for ever. (Flips in the lengths of control messages are left out: who
-/// is promised more than comes has to wait.)
-#[test]
-fn no_fault_makes_a_party_panic_or_wait() {
-    let x = input(6, 3 * 17 * 15);
-    for (protocol, reveal) in [
-        (BackendId::JAGUAR, Reveal::Logits),
-        (BackendId::JAGUAR, Reveal::Label),
-        (BackendId::CHEETAH, Reveal::Logits),
-    ] {
-        let bundle = everything();
-        let choices = Choices::standard(&bundle.model.network, protocol);
-        let service = Service::new(bundle, choices, reveal).unwrap();
-        let complete = Scratch::new(&format!("faults-{protocol}-{reveal:?}"));
-        // What had passed, sent and received, when the query was asked for, and at the result.
-        let attempt = |cache: &Scratch, fault: Fault| {
-            let (a, b) = memory_transports();
-            let (recorder, transcript) = Recorder::hashing(a);
-            thread::scope(|scope| {
-                let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
-                let mut start = (0, 0);
-                let result = connect(Channel::new(Faulty::new(recorder, fault)), &Limits::default())
-                    .and_then(|connected| connected.prepare_client(&cache.0))
-                    .and_then(|ready| {
-                        start = transcript.lengths();
-                        ready.with_timeline().prepare_query(&mut NoProgress)?.run(&x, &mut NoProgress)
-                    });
-                let end = transcript.lengths();
-                let ended = result.map(|(_, _, ready)| ready.leave());
-                let served = server.join().expect("the server does not panic");
-                (start, end, ended.is_ok(), served.is_ok())
-            })
-        };
-        // Without a hint, and with one.
-        let sound = [(); 2].map(|()| {
-            let (start, end, ended, served) = attempt(&complete, Fault::Silence(u64::MAX));
-            assert!(ended && served);
-            (start, end)
-        });
-        for i in 0..10u64 {
-            let (start, end) = sound[(i % 2) as usize];
-            let between = |from: u64, to: u64| from + (to - from) * (2 * i + 1) / 20;
-            let (sent, received) = (between(start.0 + 32, end.0), between(start.1, end.1 - 4096));
-            for (fault, cut) in [
-                (Fault::CutSent(sent), true),
-                (Fault::CutReceived(received), true),
-                (Fault::FlipSent { byte: sent, bit: (i % 8) as u8 }, false),
-                (Fault::FlipReceived { byte: received, bit: (i % 8) as u8 }, false),
-            ] {
-                let fresh = (i % 2 == 0).then(|| Scratch::new(&format!("fault-{protocol}-{reveal:?}-{i}")));
-                let (_, _, ended, served) = attempt(fresh.as_ref().unwrap_or(&complete), fault);
-                assert!(!cut || !ended || !served, "{fault:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn another_version_is_named_on_both_sides() {
-    let service = service(everything());
-    let (answer, served) = session(&service, |mut channel| {
-        channel.send_message(&crate::message::Hello { version: 77 }).unwrap();
-        channel.recv_message::<crate::message::Hello>("greeting", 100).unwrap().version
-    });
-    assert_eq!(answer, PROTOCOL_VERSION);
-    assert!(matches!(served, Err(EngineError::Version { theirs: 77, .. })));
-}
-
-#[test]
-fn bundles_are_checked() {
-    let folder = Scratch::new("bundle");
-    let path = folder.0.join("model.jaguar");
-    let bundle = everything();
-    bundle.write(&path).unwrap();
-    assert_eq!(Bundle::read(&path).unwrap().id(), bundle.id());
-    let whole = std::fs::read(&path).unwrap();
-    for (broken, what) in [
-        (&whole[..20], "cut off"),
-        (&whole[..whole.len() - 1], "damaged"),
-        (&b"\x08\x08 an ONNX file"[..], "compile"),
-        (&b""[..], "too short"),
-    ] {
-        std::fs::write(&path, broken).unwrap();
-        let Err(error) = Bundle::read(&path) else { panic!("{what}: accepted") };
-        assert!(error.to_string().contains(what), "{error}");
-    }
-    assert!(Bundle::read(&folder.0.join("nothing")).is_err());
-    // Another secret, another name: the name tells nothing of the model.
-    assert_ne!(everything().id(), bundle.id());
-}
-
-/// Other digits change what passes online, and leave a client's hint as it is.
-#[test]
-fn the_digits_of_comparisons_do_not_concern_the_hint() {
-    let bundle = everything();
-    let plan = |digit| {
-        let standard = standard(&bundle);
-        let digits = vec![digit; standard.digits.len()];
-        Plan::new(&bundle.model.network, Choices { digits, ..standard }).unwrap()
-    };
-    let (three, four) = (plan(3), plan(4));
-    assert_eq!(three.hint_digest(), four.hint_digest());
-    assert_ne!(three.digest(), four.digest());
-    let (three, four) = (three.nonlinear_cost(), four.nonlinear_cost());
-    assert!(three.up + three.down < four.up + four.down && three.client_rounds > four.client_rounds);
-}
-
-#[test]
-fn unsound_choices_are_refused() {
-    let good = standard(&everything());
-    let cases = [
-        (Choices { modulus_bits: 54, ..good.clone() }, "54"),
-        (Choices { digits: vec![4; 3], ..good.clone() }, "3 nodes"),
-        (Choices { digits: vec![5; good.digits.len()], ..good }, "5 bits"),
-    ];
-    for (choices, named) in cases {
-        let error = Service::new(everything(), choices, Reveal::Logits).err().expect("refused");
-        assert!(error.to_string().contains(named), "{error}");
     }
 }
 
@@ -969,8 +537,8 @@ fn bytes_are_as_predicted() {
             let predicted = predict(service.plan(), &report.session, None);
             let of = |up, down| (up, down);
             assert_eq!(
-                of(predicted.preparation.bytes_up, predicted.preparation.bytes_down),
-                of(report.preprocessing.bytes_up, report.preprocessing.bytes_down),
+                of(predicted.offline.bytes_up, predicted.offline.bytes_down),
+                of(report.offline.bytes_up, report.offline.bytes_down),
                 "before the input, {digit}"
             );
             assert_eq!(

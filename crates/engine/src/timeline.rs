@@ -8,14 +8,14 @@
 //! t0 + ((t3 − t0) − t2) / 2      give or take ((t3 − t0) − t2) / 2
 //! ```
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jaguar_graph::network::NodeId;
-use jaguar_wire::{Phase, Wait};
-use serde::{Deserialize, Serialize};
+use jaguar_wire::{Stage, Wait};
 
-use crate::EngineError;
-use crate::program::Clock;
+use crate::error::EngineError;
+use crate::exec::clock::NodeTimes;
+use crate::server_times::{ServerTimes, Stretches};
 
 /// A stretch of a party's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,9 +31,9 @@ pub struct Span {
 /// What one party did when.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartyTimes {
-    /// In order: the phase ([`Phase::Client`]: what the client's hint lacked), the node, and when. A node's work may come in
+    /// In order: the stage ([`Stage::Client`]: what the client's hint lacked), the node, and when. A node's work may come in
     /// pieces.
-    pub work: Vec<(Phase, NodeId, Span)>,
+    pub work: Vec<(Stage, NodeId, Span)>,
     /// When it waited for its peer, in order, very short waits left out.
     pub waits: Vec<Span>,
 }
@@ -41,8 +41,8 @@ pub struct PartyTimes {
 /// When both parties did what in one query.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// When the query began: all spans count from here.
-    pub origin: Instant,
+    /// When the query began, on the clock of the session's channel: all spans count from here.
+    pub origin: Duration,
     /// Seconds until the client had the server's report, its last message.
     pub length: f64,
     /// The client's.
@@ -61,17 +61,17 @@ impl Timeline {
 
     /// `round_trip`: when the client asked and when it had the answer, since the clock's origin.
     pub(crate) fn new(
-        clock: &Clock,
+        times: &NodeTimes,
         waits: &[Wait],
         round_trip: [Duration; 2],
         server: &ServerTimes,
     ) -> Self {
         let [asked, answered] = round_trip.map(|t| t.as_secs_f64());
         let (mark, round_trip) = place_mark(asked, answered, seconds(server.answered));
-        let own = Stretches::of(clock, waits);
+        let own = Stretches::of(times, waits);
         Self {
-            origin: clock.origin(),
-            length: clock.elapsed().as_secs_f64(),
+            origin: times.origin(),
+            length: times.elapsed().as_secs_f64(),
             client: own.at(0.0),
             server: server.stretches.at(mark),
             round_trip,
@@ -90,35 +90,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 * 1e-6
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// What the server says of its times: microseconds from its mark.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ServerTimes {
-    /// When the answer had left.
-    answered: u64,
-    stretches: Stretches,
-}
-
-/// [`PartyTimes`] in microseconds.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Stretches {
-    /// (start, length, waited).
-    work: Vec<(Phase, u32, [u64; 3])>,
-    /// (since the end of the one before, length).
-    waits: Vec<(u64, u64)>,
-}
-
-/// How many pieces of work a timeline holds: bounds the message.
-const MAX_PIECES: usize = 1 << 15;
-
 impl ServerTimes {
-    pub fn new(clock: &Clock, waits: &[Wait], answered: Duration) -> Self {
-        Self { answered: micros(answered), stretches: Stretches::of(clock, waits) }
-    }
-
     /// Refuses times of another network.
     pub fn check(&self, nodes: usize) -> Result<(), EngineError> {
         if self.stretches.work.iter().all(|(_, node, _)| (*node as usize) < nodes) {
@@ -129,29 +101,11 @@ impl ServerTimes {
 }
 
 impl Stretches {
-    fn of(clock: &Clock, waits: &[Wait]) -> Self {
-        let work = clock
-            .pieces
-            .iter()
-            .take(MAX_PIECES)
-            .map(|(phase, node, s)| (*phase, *node as u32, [s.start, s.wall, s.waited].map(micros)))
-            .collect();
-        let mut end = clock.origin();
-        let waits = waits
-            .iter()
-            .map(|wait| {
-                let since = wait.start.saturating_duration_since(end);
-                end = wait.start + wait.length;
-                (micros(since), micros(wait.length))
-            })
-            .collect();
-        Self { work, waits }
-    }
-
+    /// On the client's clock, where the server's mark lies at `mark`.
     fn at(&self, mark: f64) -> PartyTimes {
-        let work = self.work.iter().map(|&(phase, node, [start, length, waited])| {
+        let work = self.work.iter().map(|&(stage, node, [start, length, waited])| {
             let (start, length) = (mark + seconds(start), seconds(length));
-            (phase, node as usize, Span { start, length, waited: seconds(waited).min(length) })
+            (stage, node as usize, Span { start, length, waited: seconds(waited).min(length) })
         });
         let work = work.collect();
         let mut end = mark;
@@ -171,6 +125,9 @@ impl Stretches {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use jaguar_wire::{Clock, SystemClock};
     use proptest::prelude::*;
 
     use super::*;
@@ -202,11 +159,12 @@ mod tests {
         ) {
             let server = ServerTimes {
                 answered,
-                stretches: Stretches { work: vec![(Phase::Online, 0, stretch); 3], waits },
+                stretches: Stretches { work: vec![(Stage::Online, 0, stretch); 3], waits },
             };
-            let clock = Clock::new(1);
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            let times = NodeTimes::new(&clock, 1);
             let ms = Duration::from_millis;
-            let timeline = Timeline::new(&clock, &[], [ms(10), ms(30)], &server);
+            let timeline = Timeline::new(&times, &[], [ms(10), ms(30)], &server);
             prop_assert!((0.0..=f64::MAX).contains(&timeline.round_trip));
             let PartyTimes { work, waits } = timeline.server;
             for span in work.iter().map(|w| &w.2).chain(&waits) {
@@ -218,7 +176,7 @@ mod tests {
 
     #[test]
     fn times_of_another_network_are_refused() {
-        let stretches = Stretches { work: vec![(Phase::Online, 2, [0; 3])], waits: Vec::new() };
+        let stretches = Stretches { work: vec![(Stage::Online, 2, [0; 3])], waits: Vec::new() };
         let times = ServerTimes { answered: 0, stretches };
         times.check(3).unwrap();
         assert!(times.check(2).is_err());

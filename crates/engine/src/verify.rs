@@ -9,22 +9,21 @@
 //! values, as little below the largest as the protocol promises.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
 use jaguar_graph::network::{Network, Op, Shape, Window};
 use jaguar_graph::reference;
-use jaguar_mpc::reference::open;
 use jaguar_plan::{Choices, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
-use crate::EngineError;
-use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
-use crate::report::NoProgress;
+use crate::error::EngineError;
+use crate::hint::Place;
+use crate::progress::NoProgress;
 use crate::server::Service;
+use jaguar_bundle::Bundle;
 
 /// How one layer of a private run compares with the reference.
 #[derive(Clone, Debug, Serialize)]
@@ -58,7 +57,8 @@ pub struct Check {
 /// One party's shares of every node's value.
 type Shares = BTreeMap<usize, Vec<u64>>;
 
-/// Runs every input privately and compares. `cache` holds the hint between calls.
+/// Runs every input privately and compares. `hint` says where the hint is kept. Both parties are this process, so the choices may
+/// name backends that protect nothing.
 ///
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
@@ -67,25 +67,26 @@ pub fn verify(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    cache: &Path,
+    hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
-    let service = Service::new(bundle, choices, reveal)?;
+    let service = Service::allowing_insecure_backends(bundle, choices, reveal)?;
+    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
         let server = scope.spawn(|| {
-            service.serve_watched(server_end, &mut |_| (), &mut |node, share| {
+            service.serve_observed(server_end, &mut |_| (), &mut |node, share| {
                 server_shares.lock().expect("no panic holds it").insert(node, share.to_vec());
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect(client_end, &Limits::default())?.prepare_client(cache)?;
+            let mut ready = connect(client_end, &limits)?.prepare_client(hint)?;
             let mut checks = Vec::new();
             for input in inputs {
                 let prepared = ready.prepare_query(&mut NoProgress)?;
                 let mut client_shares = Shares::new();
                 let (prediction, _, next) =
-                    prepared.run_watched(input, &mut NoProgress, &mut |node, share| {
+                    prepared.run_observed(input, &mut NoProgress, &mut |node, share| {
                         client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;
@@ -114,14 +115,14 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
     for (id, node) in network.nodes.iter().enumerate() {
         let step = &plan.steps[id];
         let value: Vec<i64> =
-            client[&id].iter().zip(&server[&id]).map(|(a, b)| open(*a, *b, step.ring)).collect();
+            client[&id].iter().zip(&server[&id]).map(|(a, b)| step.domain.modulus.open(*a, *b)).collect();
         let bound = step.error_ulps();
         // Inputs, and what comes of them, at one scale: the network's times 2^excess.
-        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
         let inputs: Vec<Vec<i64>> = node
             .inputs
             .iter()
-            .map(|&i| values[i].iter().map(|v| v << (excess - plan.steps[i].excess)).collect())
+            .map(|&i| values[i].iter().map(|v| v << (excess - plan.steps[i].domain.excess)).collect())
             .collect();
         let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
         let ulps = |v: i64, excess: u32| v as f64 / 2f64.powi(excess as i32);
@@ -152,7 +153,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
         };
         let pairs = value.iter().zip(&exact);
         let errors: Vec<f64> =
-            pairs.map(|(&got, &want)| ulps(got, step.excess) - ulps(want, excess)).collect();
+            pairs.map(|(&got, &want)| ulps(got, step.domain.excess) - ulps(want, excess)).collect();
         checks.push(LayerCheck {
             name: node.name.clone(),
             values: value.len(),
@@ -171,7 +172,7 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
 fn with_excess(network: &Network, plan: &Plan) -> Network {
     let mut scaled = network.clone();
     for node in &mut scaled.nodes {
-        let excess = node.inputs.iter().map(|&i| plan.steps[i].excess).max().unwrap_or(0);
+        let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
         if let Op::Relu6 { log2_six, .. } = &mut node.op {
             *log2_six += excess;
         }

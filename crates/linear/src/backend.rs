@@ -19,18 +19,10 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_rlwe::{ParameterError, Parameters};
+pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
 
 use crate::layout::{LayoutError, Packing};
-
-/// Where shares of a value live, and what they mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Domain {
-    /// The shares add up modulo 2^bits.
-    pub bits: u32,
-    /// Their sum is the network's value times 2^excess: above zero for products that are not truncated yet.
-    pub excess: u32,
-}
 
 /// One linear layer to be planned.
 #[derive(Clone, Debug)]
@@ -48,7 +40,7 @@ pub struct Request<'a> {
     /// Whether the layer's result reaches the client without another linear layer in between.
     pub opened: bool,
     /// Bits of shares that can hold every product of the plan: for backends that do not truncate.
-    pub whole_bits: u32,
+    pub product_bits: u32,
     /// How densely inputs are packed, where the backend leaves a choice.
     pub packing: Packing,
     /// The ring that was chosen for backends over Z_{2^k}.
@@ -132,10 +124,11 @@ pub trait Layer: Debug + Send + Sync {
     /// The operation.
     fn spec(&self) -> &Linear;
 
-    /// Where its input's shares must live.
+    /// Where its input's shares must live: modulo any power of two or any odd number, at the network's scale.
     fn input(&self) -> Domain;
 
-    /// Where its output's shares live.
+    /// Where its output's shares live: modulo a power of two. (A backend with another modulus ends with
+    /// [`jaguar_rlwe::sharing`].)
     fn output(&self) -> Domain;
 
     /// How it lies in ciphertexts.
@@ -253,7 +246,8 @@ pub trait Online: Send {
         None
     }
 
-    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or a wider one.
+    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or one that
+    /// reduces to it ([`Domain::reduces_to`]).
     ///
     /// # Errors
     /// As [`Party::setup`].
@@ -314,7 +308,7 @@ pub trait Backend: Sync {
         true
     }
 
-    /// Whether its outputs are whole products: of [`Domain::excess`] f, in shares of [`Request::whole_bits`].
+    /// Whether its outputs are products that nothing truncated: of [`Domain::excess`] f, in shares of [`Request::product_bits`].
     fn keeps_products(&self) -> bool;
 
     /// Plans these layers.

@@ -8,12 +8,14 @@
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
 //! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
+//! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
 pub mod inputs;
 pub mod jaguar;
 pub mod layout;
+pub mod plaintext_insecure;
 pub mod published_insecure;
 pub mod registry;
 

@@ -5,9 +5,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::backend::Backend;
 use crate::cheetah::Cheetah;
 use crate::jaguar::Jaguar;
+use crate::plaintext_insecure::Plaintext;
 
 /// All of them.
-static BACKENDS: &[&dyn Backend] = &[&Jaguar, &Cheetah];
+static BACKENDS: &[&dyn Backend] = &[&Jaguar, &Cheetah, &Plaintext::POWER_OF_TWO, &Plaintext::PRIME];
 
 /// All backends, the default one first.
 pub fn all() -> &'static [&'static dyn Backend] {

@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use jaguar_mpc::{MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
+use jaguar_mpc::{Modulus, MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
 use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
-use jaguar_wire::{Channel, Phase, memory_pair};
+use jaguar_wire::{Channel, Stage, memory_pair};
 
 /// Fast correlations that anyone can predict.
 struct StandIn {
@@ -142,16 +142,21 @@ fn party<S: CotSource>(
     chan.take_stats();
 
     let mut party = Party::new(role, Timed { source, time: Duration::ZERO });
-    chan.enter(Phase::Preprocessing, "relu");
+    chan.enter(Stage::Offline, "relu");
     let start = Instant::now();
     let prepared = match o.six {
         None => {
-            let params = ReluParams { bits: o.bits, out_bits: o.out, digit: o.digit, ignored: o.ignored };
+            let params = ReluParams {
+                bits: o.bits,
+                output: Modulus::power_of_two(o.out),
+                digit: o.digit,
+                ignored: o.ignored,
+            };
             Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, params)?)
         }
         Some(log2_six) => {
             let params = Relu6Params {
-                out_bits: o.out,
+                output: Modulus::power_of_two(o.out),
                 digit: o.digit,
                 ignored: o.ignored,
                 ..Relu6Params::new(o.bits, log2_six)
@@ -164,7 +169,7 @@ fn party<S: CotSource>(
     let prepare = start.elapsed() - cots;
     chan.take_stats();
 
-    chan.enter(Phase::Online, "relu");
+    chan.enter(Stage::Online, "relu");
     let start = Instant::now();
     let result = match prepared {
         Prepared::Relu(relu) => relu.run(&mut chan, x)?,

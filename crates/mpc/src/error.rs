@@ -1,6 +1,7 @@
 //! What can go wrong, sorted by who is to blame.
 
 use jaguar_ot::OtError;
+use jaguar_share::Modulus;
 use jaguar_wire::WireError;
 
 /// A failure of a protocol of this crate. After one, the session is spent.
@@ -41,6 +42,15 @@ pub(crate) fn check_range(
         return Ok(());
     }
     Err(MpcError::misuse(what, found, format!("{} to {}", range.start(), range.end())))
+}
+
+/// `found` must be odd, or a power of two of which the logarithm lies in `range`. (No modulus has more than 63 bits.)
+pub(crate) fn check_output(
+    what: &'static str,
+    found: Modulus,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<(), MpcError> {
+    found.log2().map_or(Ok(()), |bits| check_range(what, bits, range))
 }
 
 /// There must be `expected` values.

@@ -1,6 +1,7 @@
 //! Nonlinear layers on additive shares between the two parties, semi-honest, from correlated OT.
 //!
-//! A value x lies as x_c + x_s mod 2^n with client and server, signed. Every protocol is a type with two
+//! A value x lies as x_c + x_s mod 2^n with client and server, signed; what makes shares for a linear layer makes them modulo any
+//! [`Modulus`], 2^out or an odd number. Every protocol is a type with two
 //! functions: `prepare`, before the input is known, uses up correlated OTs and does **all** hashing; `run`
 //! takes what was prepared by value, so that it serves once, and computes nothing but additions, exclusive
 //! ors and selections by masks: online nothing hashes, branches on a secret, or looks up a secret index. Both
@@ -8,11 +9,11 @@
 //!
 //! | type | computes | file under `protocols/` |
 //! |---|---|---|
-//! | [`Relu`] | max(x, 0), also into a larger ring | `relu.rs` |
+//! | [`Relu`] | max(x, 0), also into another ring | `relu.rs` |
 //! | [`Relu6`] | x clipped to \[0, 2^j\] | `relu6.rs` |
 //! | [`MaxPool`] | the largest of each window | `max_pool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
-//! | [`Extend`] | the same value in a larger ring | `extend.rs` |
+//! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
@@ -50,6 +51,7 @@ pub use block::{Block, lead, order, run as run_blocks};
 pub use cost::Cost;
 pub use error::MpcError;
 pub use gates::bits::Bits;
+pub use jaguar_share::Modulus;
 pub use nonlinear::{Elementwise, Kind, Nonlinear};
 pub use party::Party;
 pub use protocols::argmax::{Argmax, ArgmaxParams};

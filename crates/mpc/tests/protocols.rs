@@ -14,6 +14,11 @@ fn of<T>(role: Role, pair: &[Vec<T>; 2]) -> &[T] {
     &pair[usize::from(role == Role::Server)]
 }
 
+/// 2^bits.
+fn ring(bits: u32) -> Modulus {
+    Modulus::power_of_two(bits)
+}
+
 /// The counters of both parties are those of the cost table.
 #[track_caller]
 fn assert_cost(seen: [Seen; 2], want: Cost) {
@@ -38,10 +43,10 @@ where
     Elementwise { count, params }.cost()
 }
 
-/// Runs a protocol on shares mod 2^bits and adds up its results mod 2^out.
+/// Runs a protocol on shares mod 2^bits and adds up its results modulo `out`.
 fn on_shares<P>(
     shares: &[Vec<u64>; 2],
-    out: u32,
+    out: Modulus,
     want: Cost,
     prepare: impl Fn(&mut common::TestParty, &mut jaguar_wire::Channel) -> Result<P, MpcError> + Sync,
     run: impl Fn(P, &mut jaguar_wire::Channel, &[u64]) -> Result<Vec<u64>, MpcError> + Sync,
@@ -50,20 +55,20 @@ fn on_shares<P>(
     let [(c, seen_c), (s, seen_s)] =
         both(count as u64 + 1, prepare, |p, role, chan| run(p, chan, of(role, shares)));
     assert_cost([seen_c, seen_s], want);
-    assert!(c.iter().chain(&s).all(|&x| x == residue(x as i64, out)), "shares are reduced");
-    c.iter().zip(&s).map(|(&c, &s)| open(c, s, out)).collect()
+    assert!(c.iter().chain(&s).all(|&x| x == out.reduce(x)), "shares are reduced");
+    c.iter().zip(&s).map(|(&c, &s)| out.open(c, s)).collect()
 }
 
 fn relu(shares: &[Vec<u64>; 2], params: ReluParams) -> Vec<i64> {
     let n = shares[0].len();
     let want = priced(n, params);
-    on_shares(shares, params.out_bits, want, |p, c| Relu::prepare(p, c, n, params), Relu::run)
+    on_shares(shares, params.output, want, |p, c| Relu::prepare(p, c, n, params), Relu::run)
 }
 
 fn relu6(shares: &[Vec<u64>; 2], params: Relu6Params) -> Vec<i64> {
     let n = shares[0].len();
     let want = priced(n, params);
-    on_shares(shares, params.out_bits, want, |p, c| Relu6::prepare(p, c, n, params), Relu6::run)
+    on_shares(shares, params.output, want, |p, c| Relu6::prepare(p, c, n, params), Relu6::run)
 }
 
 /// All pairs of shares mod 2^bits.
@@ -91,7 +96,7 @@ fn relu_on_all_small_shares() {
         let shares = all_shares(bits);
         let want: Vec<i64> = opened(&shares, bits).iter().map(|&x| reference::relu(x)).collect();
         assert_eq!(
-            relu(&shares, ReluParams { out_bits, digit, ..ReluParams::new(bits) }),
+            relu(&shares, ReluParams { output: ring(out_bits), digit, ..ReluParams::new(bits) }),
             want,
             "{bits} {out_bits} {digit}"
         );
@@ -103,7 +108,7 @@ fn relu6_on_all_small_shares() {
     for (bits, out_bits, digit) in [(6, 6, 4), (6, 17, 1), (7, 7, 2), (7, 20, 3), (3, 3, 4)] {
         let shares = all_shares(bits);
         for log2_six in 1..=bits - 2 {
-            let params = Relu6Params { out_bits, digit, ..Relu6Params::new(bits, log2_six) };
+            let params = Relu6Params { output: ring(out_bits), digit, ..Relu6Params::new(bits, log2_six) };
             let want: Vec<i64> =
                 opened(&shares, bits).iter().map(|&x| reference::relu6(x, log2_six)).collect();
             assert_eq!(relu6(&shares, params), want, "{params:?}");
@@ -137,14 +142,15 @@ fn activations_at_real_widths() {
             }
             let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
             assert_eq!(
-                relu(&shares, ReluParams { out_bits, digit, ..ReluParams::new(bits) }),
+                relu(&shares, ReluParams { output: ring(out_bits), digit, ..ReluParams::new(bits) }),
                 want,
                 "{bits} {out_bits} {digit}"
             );
             let lowest = 1.max((2 * bits).saturating_sub(64));
             for log2_six in [lowest, lowest + 4, bits - 5, bits - 3, bits - 2] {
                 let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
-                let params = Relu6Params { out_bits, digit, ..Relu6Params::new(bits, log2_six) };
+                let params =
+                    Relu6Params { output: ring(out_bits), digit, ..Relu6Params::new(bits, log2_six) };
                 assert_eq!(relu6(&shares, params), want, "{params:?}");
             }
         }
@@ -161,7 +167,7 @@ fn a_relu_that_ignores_low_bits_errs_as_stated() {
             values.iter_mut().skip(2000).for_each(|v| *v %= 16);
             share(&values, bits, 4)
         };
-        let got = relu(&shares, ReluParams { bits, out_bits, digit, ignored });
+        let got = relu(&shares, ReluParams { bits, output: ring(out_bits), digit, ignored });
         let mut wrong = 0;
         for (i, y) in got.into_iter().enumerate() {
             let (c, s) = (shares[0][i], shares[1][i]);
@@ -183,7 +189,7 @@ fn a_relu_that_ignores_low_bits_errs_as_stated() {
 fn a_relu6_that_ignores_low_bits_errs_as_stated() {
     for (bits, out_bits, ignored, log2_six) in [(6, 6, 1, 3), (6, 6, 1, 4), (7, 20, 1, 2), (7, 7, 3, 4)] {
         let shares = all_shares(bits);
-        let params = Relu6Params { out_bits, ignored, ..Relu6Params::new(bits, log2_six) };
+        let params = Relu6Params { output: ring(out_bits), ignored, ..Relu6Params::new(bits, log2_six) };
         let mut wrong = 0;
         for (x, y) in opened(&shares, bits).into_iter().zip(relu6(&shares, params)) {
             let (six, border) = (1 << log2_six, (1 << ignored) - 1);
@@ -206,13 +212,17 @@ fn layers_of_many_blocks() {
         let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 15)).collect();
         let shares = share(&values, 16, 3);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
-        assert_eq!(relu(&shares, ReluParams { out_bits: 30, ..ReluParams::new(16) }), want, "{count}");
+        assert_eq!(relu(&shares, ReluParams { output: ring(30), ..ReluParams::new(16) }), want, "{count}");
         let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, 11)).collect();
-        assert_eq!(relu6(&shares, Relu6Params { out_bits: 30, ..Relu6Params::new(16, 11) }), want, "{count}");
-        let params = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+        assert_eq!(
+            relu6(&shares, Relu6Params { output: ring(30), ..Relu6Params::new(16, 11) }),
+            want,
+            "{count}"
+        );
+        let params = ExtendParams { bits: 16, output: ring(30), range: Range::Signed };
         let got = on_shares(
             &shares,
-            30,
+            ring(30),
             priced(count, params),
             |p, c| Extend::prepare(p, c, count, params),
             Extend::run,
@@ -246,7 +256,7 @@ fn in_order(
 /// Prepares blocks and corrects them early, then runs them in their order; results mod 2^out.
 fn corrected_early(
     shares: &[Vec<u64>; 2],
-    out: u32,
+    out: Modulus,
     want: Cost,
     prepare: impl Fn(&mut common::TestParty, &mut jaguar_wire::Channel) -> Result<Vec<Block>, MpcError> + Sync,
 ) -> Vec<i64> {
@@ -276,19 +286,19 @@ fn corrections_may_go_early() {
     for count in [1, 700, (1 << 14) + 300] {
         let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 15)).collect();
         let shares = share(&values, 16, 6);
-        let params = ReluParams { out_bits: 30, ignored: 1, ..ReluParams::new(16) };
-        let got = early(&Elementwise { count, params }, &shares, 30);
+        let params = ReluParams { output: ring(30), ignored: 1, ..ReluParams::new(16) };
+        let got = early(&Elementwise { count, params }, &shares, ring(30));
         assert_eq!(got, values.iter().map(|&x| reference::relu(x)).collect::<Vec<_>>());
 
-        let params = Relu6Params { out_bits: 24, ..Relu6Params::new(16, 11) };
-        let got = early(&Elementwise { count, params }, &shares, 24);
+        let params = Relu6Params { output: ring(24), ..Relu6Params::new(16, 11) };
+        let got = early(&Elementwise { count, params }, &shares, ring(24));
         assert_eq!(got, values.iter().map(|&x| reference::relu6(x, 11)).collect::<Vec<_>>());
     }
     // Of a max-pool, the first level's.
     let shape =
         PoolShape { channels: 20, size: [31, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
     let values: Vec<i64> = words(7, 20 * 31 * 30).iter().map(|&w| signed(w, 14)).collect();
-    let got = early(&Pooling { shape, params: PoolParams::new(16) }, &share(&values, 16, 8), 16);
+    let got = early(&Pooling { shape, params: PoolParams::new(16) }, &share(&values, 16, 8), ring(16));
     assert_eq!(got, reference::maxpool(&values, &shape));
 }
 
@@ -299,7 +309,7 @@ fn layers_are_values() {
     let shape = PoolShape { channels: 1, size: [116, 144], kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
     let values: Vec<i64> = words(9, count).iter().map(|&w| signed(w, 14).abs()).collect();
     let shares = share(&values, 16, 10);
-    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    let extend = ExtendParams { bits: 16, output: ring(30), range: Range::Signed };
     let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: Range::NonNegative };
     let shrink = TruncateParams { out_bits: 12, ..cut };
     let layers: [(&dyn Nonlinear, u32); 6] = [
@@ -318,7 +328,7 @@ fn layers_are_values() {
         };
         let shares =
             [&shares[0], &shares[1]].map(|x| x.iter().cycle().take(size).copied().collect::<Vec<_>>());
-        let got = on_shares(&shares, out, layer.cost(), |p, c| layer.prepare(p, c), in_order);
+        let got = on_shares(&shares, ring(out), layer.cost(), |p, c| layer.prepare(p, c), in_order);
         let close = |got: i64, x: i64| got == x || got == x + 1;
         for (got, &x) in got.iter().zip(&values) {
             let ok = match layer.kind() {
@@ -356,7 +366,7 @@ fn early_rounds(cost: Cost) -> Cost {
 fn relu_from_real_correlations() {
     let values = interesting(16, 5000, 8);
     let shares = share(&values, 16, 9);
-    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let params = ReluParams { output: ring(30), ..ReluParams::new(16) };
     let one = |role: Role, mut chan: jaguar_wire::Channel| {
         let source = jaguar_ot::Cots::setup(&mut chan, role).unwrap();
         let mut party = Party::new(role, source);
@@ -383,7 +393,7 @@ fn batches_of_all_sizes() {
         let values: Vec<i64> = words(count as u64, count).iter().map(|&w| signed(w, 16)).collect();
         let shares = share(&values, 16, 9);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
-        assert_eq!(relu(&shares, ReluParams { out_bits: 30, ..ReluParams::new(16) }), want, "{count}");
+        assert_eq!(relu(&shares, ReluParams { output: ring(30), ..ReluParams::new(16) }), want, "{count}");
     }
 }
 
@@ -478,12 +488,24 @@ fn multiplications_and_conversions() {
             }
             let [(c, seen_c), (s, seen_s)] = both(
                 6,
-                |p, c| BitToArithmetic::prepare(p, c, n, bits),
+                |p, c| BitToArithmetic::prepare(p, c, n, ring(bits)),
                 |p, role, c| p.run(c, &Bits::new(of(role, &b))),
             );
-            assert_cost([seen_c, seen_s], BitToArithmetic::cost(n, bits));
+            assert_cost([seen_c, seen_s], BitToArithmetic::cost(n, ring(bits)));
             for i in 0..n {
                 assert_eq!(c[i].wrapping_add(s[i]) & (u64::MAX >> (64 - bits)), bit(i) as u64);
+            }
+            for p in [3, 97, (1 << 62) - 1] {
+                let p = Modulus::odd(p).unwrap();
+                let [(c, seen_c), (s, seen_s)] = both(
+                    7,
+                    |party, c| BitToArithmetic::prepare(party, c, n, p),
+                    |bits, role, c| bits.run(c, &Bits::new(of(role, &b))),
+                );
+                assert_cost([seen_c, seen_s], BitToArithmetic::cost(n, p));
+                for i in 0..n {
+                    assert_eq!(p.add(c[i], s[i]), bit(i) as u64);
+                }
             }
         }
     }
@@ -499,7 +521,7 @@ fn a_flipped_bit_is_the_opposite() {
 fn extend(shares: &[Vec<u64>; 2], params: ExtendParams) -> Vec<i64> {
     let n = shares[0].len();
     let want = priced(n, params);
-    on_shares(shares, params.out_bits, want, |p, c| Extend::prepare(p, c, n, params), Extend::run)
+    on_shares(shares, params.output, want, |p, c| Extend::prepare(p, c, n, params), Extend::run)
 }
 
 #[test]
@@ -517,7 +539,7 @@ fn extensions() {
             (values, shares)
         };
         for (range, allowed) in [(Range::Signed, -quarter..quarter), (Range::NonNegative, 0..2 * quarter)] {
-            let got = extend(&shares, ExtendParams { bits, out_bits, range });
+            let got = extend(&shares, ExtendParams { bits, output: ring(out_bits), range });
             let mut checked = 0;
             for (x, got) in values.iter().zip(got).filter(|(x, _)| allowed.contains(x)) {
                 assert_eq!(*x, got, "{bits} {out_bits} {range:?}");
@@ -526,16 +548,49 @@ fn extensions() {
             assert!(checked > 1000);
         }
         for digit in [if bits < 8 { 1 } else { 3 }, 4] {
-            let got = extend(&shares, ExtendParams { bits, out_bits, range: Range::Full { digit } });
+            let got =
+                extend(&shares, ExtendParams { bits, output: ring(out_bits), range: Range::Full { digit } });
             assert_eq!(got, values, "{bits} {out_bits}, digits of {digit}");
         }
+    }
+}
+
+/// All shares of all values of a few bits, into moduli from the smallest to the largest: the value modulo each.
+#[test]
+fn extensions_into_odd_moduli() {
+    for (bits, p) in [(6, 3), (6, 63), (6, 65), (8, 251), (8, 12_289), (7, (1 << 62) - 1)] {
+        let output = Modulus::odd(p).unwrap();
+        let shares = all_shares(bits);
+        let values = opened(&shares, bits);
+        let quarter = 1i64 << (bits - 2);
+        for (range, allowed) in [
+            (Range::Signed, -quarter..quarter),
+            (Range::NonNegative, 0..2 * quarter),
+            (Range::Full { digit: 1 }, -2 * quarter..2 * quarter),
+            (Range::Full { digit: 4 }, -2 * quarter..2 * quarter),
+        ] {
+            let got = extend(&shares, ExtendParams { bits, output, range });
+            let mut checked = 0;
+            for (&x, got) in values.iter().zip(got).filter(|(x, _)| allowed.contains(x)) {
+                assert_eq!(output.centred(output.from_signed(x)), got, "{x} modulo {p}, {range:?}");
+                checked += 1;
+            }
+            assert!(checked > 1000);
+        }
+        let clipped = |y: i64| output.centred(output.from_signed(y));
+        let params = ReluParams { output, ..ReluParams::new(bits) };
+        let want: Vec<i64> = values.iter().map(|&x| clipped(reference::relu(x))).collect();
+        assert_eq!(relu(&shares, params), want, "{bits} bits to {p}");
+        let params = Relu6Params { output, digit: 3, ..Relu6Params::new(bits, 3) };
+        let want: Vec<i64> = values.iter().map(|&x| clipped(reference::relu6(x, 3))).collect();
+        assert_eq!(relu6(&shares, params), want, "{bits} bits to {p}");
     }
 }
 
 fn truncate(shares: &[Vec<u64>; 2], params: TruncateParams) -> Vec<i64> {
     let n = shares[0].len();
     let want = priced(n, params);
-    on_shares(shares, params.out_bits, want, |p, c| Truncate::prepare(p, c, n, params), Truncate::run)
+    on_shares(shares, ring(params.out_bits), want, |p, c| Truncate::prepare(p, c, n, params), Truncate::run)
 }
 
 /// Truncates, and checks every value that lies in the range: against the shares' own rounding, and against
@@ -650,7 +705,7 @@ fn relu_and_truncation_at_full_width() {
     let cut = TruncateParams { bits, out_bits: bits, shift, range: Range::NonNegative };
     let got = on_shares(
         &shares,
-        bits,
+        ring(bits),
         priced(n, relu) + priced(n, cut),
         |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
         |(relu, cut), c, x| {
@@ -666,11 +721,11 @@ fn relu_and_truncation_at_full_width() {
     };
     check(got);
     // The same in the ReLU's flights: it makes the room, and the truncation is local.
-    let relu = ReluParams { out_bits: bits + shift, ..relu };
+    let relu = ReluParams { output: ring(bits + shift), ..relu };
     let cut = TruncateParams { bits: bits + shift, ..cut };
     check(on_shares(
         &shares,
-        bits,
+        ring(bits),
         priced(n, relu),
         |p, c| Ok((Relu::prepare(p, c, n, relu)?, Truncate::prepare(p, c, n, cut)?)),
         |(relu, cut), c, x| {
@@ -700,7 +755,7 @@ fn pooled(shape: PoolShape, params: PoolParams, seed: u64) -> [Vec<i64>; 3] {
     let shares = share(&values, bits, seed);
     let got = on_shares(
         &shares,
-        bits,
+        ring(bits),
         Pooling { shape, params }.cost(),
         |p, c| MaxPool::prepare(p, c, shape, params),
         MaxPool::run,
@@ -763,12 +818,12 @@ proptest! {
         let shares = share(&values, bits, seed ^ 2);
         let with_client = || values.iter().zip(&shares[0]);
 
-        let got = relu(&shares, ReluParams { bits, out_bits: bits + wider, digit, ignored });
+        let got = relu(&shares, ReluParams { bits, output: ring(bits + wider), digit, ignored });
         let want: Vec<i64> = with_client().map(|(&x, &c)| imitation::relu_ignoring(x, ignored, c)).collect();
         prop_assert_eq!(&got, &want);
         prop_assert_eq!(got.iter().zip(&values).any(|(&y, &x)| y != reference::relu(x)), ignored > 1);
 
-        let params = Relu6Params { out_bits: bits + wider, digit, ignored, ..Relu6Params::new(bits, log2_six) };
+        let params = Relu6Params { output: ring(bits + wider), digit, ignored, ..Relu6Params::new(bits, log2_six) };
         let got = relu6(&shares, params);
         let want: Vec<i64> =
             with_client().map(|(&x, &c)| imitation::relu6_ignoring(x, log2_six, ignored, c)).collect();
@@ -844,12 +899,44 @@ proptest! {
         let values: Vec<i64> = words(seed, count).iter().map(|&w| signed(w, bits)).collect();
         let shares = share(&values, bits, seed ^ 1);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
-        prop_assert_eq!(relu(&shares, ReluParams { out_bits: bits + more, digit, ..ReluParams::new(bits) }), want);
+        prop_assert_eq!(relu(&shares, ReluParams { output: ring(bits + more), digit, ..ReluParams::new(bits) }), want);
         let lowest = 1.max((2 * bits).saturating_sub(64));
         let log2_six = lowest + j % (bits - 1 - lowest);
         let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
-        let params = Relu6Params { out_bits: bits + more, digit, ..Relu6Params::new(bits, log2_six) };
+        let params = Relu6Params { output: ring(bits + more), digit, ..Relu6Params::new(bits, log2_six) };
         prop_assert_eq!(relu6(&shares, params), want, "{:?}", params);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// ReLU, ReLU6 and extensions into any odd modulus that holds the values: exact, at the stated cost.
+    #[test]
+    fn any_odd_modulus(
+        bits in 4u32..=WIDEST, more in 1u32..=58, low: u64, digit in 1u32..=4, count in 1usize..300, seed: u64, j: u32,
+    ) {
+        let width = (bits + more).min(62);
+        let output = Modulus::odd(1 << (width - 1) | low >> (65 - width) | 1).unwrap();
+        prop_assert_eq!(output.bits(), width);
+        let values: Vec<i64> = words(seed, count).iter().map(|&w| signed(w, bits)).collect();
+        let shares = share(&values, bits, seed ^ 1);
+        let want: Vec<i64> = values.iter().map(|&x| reference::relu(x)).collect();
+        prop_assert_eq!(relu(&shares, ReluParams { output, digit, ..ReluParams::new(bits) }), want);
+        let lowest = 1.max((2 * bits).saturating_sub(64));
+        let log2_six = lowest + j % (bits - 1 - lowest);
+        let want: Vec<i64> = values.iter().map(|&x| reference::relu6(x, log2_six)).collect();
+        let params = Relu6Params { output, digit, ..Relu6Params::new(bits, log2_six) };
+        prop_assert_eq!(relu6(&shares, params), want, "{:?}", params);
+        let range = Range::Full { digit };
+        prop_assert_eq!(&extend(&shares, ExtendParams { bits, output, range }), &values);
+        for (range, small) in [(Range::Signed, bits - 1), (Range::NonNegative, bits)] {
+            let values: Vec<i64> = values.iter().map(|&x| signed(x as u64, small)).collect();
+            let values: Vec<i64> =
+                values.into_iter().map(|x| if range == Range::Signed { x } else { x.max(0) }).collect();
+            let shares = share(&values, bits, seed ^ 2);
+            prop_assert_eq!(extend(&shares, ExtendParams { bits, output, range }), values, "{:?}", range);
+        }
     }
 }
 
@@ -903,7 +990,7 @@ fn argmax_finds_the_first_of_the_largest() {
 
 #[test]
 fn prepared_memory_is_about_thirty_bytes() {
-    let cost = priced(1 << 20, ReluParams { out_bits: 30, ..ReluParams::new(16) });
+    let cost = priced(1 << 20, ReluParams { output: ring(30), ..ReluParams::new(16) });
     let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     assert!(each(cost.client_memory) < 31.0 && each(cost.server_memory) < 31.0, "{cost:?}");
     // The figures of relu.rs's header.

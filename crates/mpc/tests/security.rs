@@ -88,13 +88,38 @@ fn material_used_twice_gives_the_servers_shares_away() {
 
 fn relu_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     let n = shares[0].len();
-    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let params = ReluParams { output: Modulus::power_of_two(30), ..ReluParams::new(16) };
     recorded(seed, |p, c| Relu::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+/// Modulo an odd number that is far from a power of two, so that not all bits of a residue are even.
+const ODD: u64 = (1 << 31) + (1 << 30) + 1;
+
+fn odd() -> Modulus {
+    Modulus::odd(ODD).unwrap()
+}
+
+fn odd_extend_transcript(seed: u64, shares: &[Vec<u64>; 2], range: Range) -> Transcript {
+    let n = shares[0].len();
+    let params = ExtendParams { bits: 16, output: odd(), range };
+    recorded(seed, |p, c| Extend::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+fn odd_relu_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let params = ReluParams { output: odd(), ..ReluParams::new(16) };
+    recorded(seed, |p, c| Relu::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+fn odd_relu6_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let params = Relu6Params { output: odd(), ..Relu6Params::new(16, 9) };
+    recorded(seed, |p, c| Relu6::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
 fn relu6_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     let n = shares[0].len();
-    let params = Relu6Params { out_bits: 30, ..Relu6Params::new(16, 9) };
+    let params = Relu6Params { output: Modulus::power_of_two(30), ..Relu6Params::new(16, 9) };
     recorded(seed, |p, c| Relu6::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
@@ -140,6 +165,45 @@ fn messages_look_uniform_and_depend_on_the_material() {
     }
 }
 
+/// Of `residues` modulo `modulus` in `cells` equal parts of the range: chi-square, which has `cells` − 1 degrees of freedom if they
+/// are uniform.
+fn chi_square(residues: &[u64], modulus: u64, cells: usize) -> f64 {
+    let mut counts = vec![0u64; cells];
+    for &r in residues {
+        assert!(r < modulus, "a residue");
+        counts[(u128::from(r) * cells as u128 / u128::from(modulus)) as usize] += 1;
+    }
+    let expected = residues.len() as f64 / cells as f64;
+    counts.iter().map(|&c| (c as f64 - expected).powi(2) / expected).sum()
+}
+
+/// The corrections of an extension into an odd modulus are uniform residues, whatever the shares, and the shares that come out are
+/// uniform too.
+#[test]
+fn corrections_modulo_an_odd_number_are_uniform() {
+    let (n, cells) = (1 << 16, 96);
+    let unpack = |bytes: &[u8]| jaguar_wire::pack::unpack(bytes, n, odd().bits());
+    for shares in [[vec![0; n], vec![0; n]], [vec![0xffff; n], vec![0x8000; n]]] {
+        for seed in [1, 2] {
+            // All that the client sends is d, element by element: blocks are whole bytes.
+            let sent = odd_extend_transcript(seed, &shares, Range::NonNegative).sent();
+            assert_eq!(sent.len(), jaguar_wire::pack::packed_len(n, 32));
+            // 95 degrees of freedom: their deviation is 14. (The seeds are fixed.)
+            let found = chi_square(&unpack(&sent), ODD, cells);
+            assert!((40.0..180.0).contains(&found), "{found}");
+            // The check has teeth: pads of 32 bits taken modulo ODD, as if they were enough.
+            let narrow: Vec<u64> = words(seed, n).iter().map(|w| (w >> 32) % ODD).collect();
+            assert!(chi_square(&narrow, ODD, cells) > 1000.0);
+            let params = ExtendParams { bits: 16, output: odd(), range: Range::NonNegative };
+            let run = |p: Extend, role, c: &mut Channel| p.run(c, of(role, &shares));
+            for (share, _) in both(seed, |p, c| Extend::prepare(p, c, n, params), run) {
+                let found = chi_square(&share, ODD, cells);
+                assert!((40.0..180.0).contains(&found), "{found}");
+            }
+        }
+    }
+}
+
 /// The messages of every protocol under fixed seeds. A change here is a change of the wire format (or of the
 /// test dealer).
 #[test]
@@ -148,7 +212,7 @@ fn the_wire_format_is_as_recorded() {
     let shares = share(&values, 16, 6);
     let n = values.len();
     let shape = PoolShape { channels: 1, size: [20, 30], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 1, 1] };
-    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    let extend = ExtendParams { bits: 16, output: Modulus::power_of_two(30), range: Range::Signed };
     let on = |p: Result<Vec<u64>, MpcError>| p.map(drop);
     let all = [
         ("relu", relu_transcript(1, &shares)),
@@ -205,10 +269,14 @@ fn the_wire_format_is_as_recorded() {
             "bits",
             recorded(
                 1,
-                |p, c| BitToArithmetic::prepare(p, c, n, 9),
+                |p, c| BitToArithmetic::prepare(p, c, n, Modulus::power_of_two(9)),
                 |p, _, c| on(p.run(c, &Bits::new(&vec![true; n]))),
             ),
         ),
+        ("odd relu", odd_relu_transcript(1, &shares)),
+        ("odd relu6", odd_relu6_transcript(1, &shares)),
+        ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
+        ("odd extend any", odd_extend_transcript(1, &shares, Range::Full { digit: 4 })),
     ];
     let found: Vec<String> = all
         .iter()
@@ -223,7 +291,7 @@ fn the_wire_format_is_as_recorded() {
 /// A truncation as Cheetah's networks run it.
 const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
 
-const RECORDED: [&str; 10] = [
+const RECORDED: [&str; 14] = [
     "relu bb434c297773fe25",
     "relu6 cd737cf53a7bdf9f",
     "extend e3d05d753036c417",
@@ -234,6 +302,10 @@ const RECORDED: [&str; 10] = [
     "truncate any 7f5ed188cab5021b",
     "wide relu 4e488fa29c645756",
     "bits 9cffa752dce3518e",
+    "odd relu 5a7c708451c477da",
+    "odd relu6 ba092dc2eea8533f",
+    "odd extend 2d2b65304856801e",
+    "odd extend any 81ec2aa167e8b684",
 ];
 
 /// One party over `chan` alone, with material whose other half nobody has.
@@ -251,12 +323,31 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
     let x = words(1, n);
     let b = Bits::new(&x.iter().map(|w| w & 1 == 1).collect::<Vec<_>>());
     let shape = PoolShape { channels: 7, size: [10, 10], kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
-    let relu: Prepare<Relu> =
-        |p, c| Relu::prepare(p, c, 700, ReluParams { out_bits: 40, ..ReluParams::new(16) });
-    let relu6: Prepare<Relu6> =
-        |p, c| Relu6::prepare(p, c, 700, Relu6Params { out_bits: 40, ..Relu6Params::new(20, 9) });
-    let signed: Prepare<Extend> =
-        |p, c| Extend::prepare(p, c, 700, ExtendParams { bits: 16, out_bits: 48, range: Range::Signed });
+    let relu: Prepare<Relu> = |p, c| {
+        Relu::prepare(p, c, 700, ReluParams { output: Modulus::power_of_two(40), ..ReluParams::new(16) })
+    };
+    let relu6: Prepare<Relu6> = |p, c| {
+        Relu6::prepare(
+            p,
+            c,
+            700,
+            Relu6Params { output: Modulus::power_of_two(40), ..Relu6Params::new(20, 9) },
+        )
+    };
+    let signed: Prepare<Extend> = |p, c| {
+        Extend::prepare(
+            p,
+            c,
+            700,
+            ExtendParams { bits: 16, output: Modulus::power_of_two(48), range: Range::Signed },
+        )
+    };
+    let odd_relu6: Prepare<Relu6> =
+        |p, c| Relu6::prepare(p, c, 700, Relu6Params { output: odd(), ..Relu6Params::new(20, 9) });
+    let odd_any: Prepare<Extend> = |p, c| {
+        let range = Range::Full { digit: 3 };
+        Extend::prepare(p, c, 700, ExtendParams { bits: 16, output: odd(), range })
+    };
     vec![
         {
             let c = &mut connect();
@@ -292,7 +383,9 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         },
         {
             let c = &mut connect();
-            alone(role, |p, c| BitToArithmetic::prepare(p, c, n, 63), c).and_then(|p| p.run(c, &b)).map(drop)
+            alone(role, |p, c| BitToArithmetic::prepare(p, c, n, Modulus::power_of_two(63)), c)
+                .and_then(|p| p.run(c, &b))
+                .map(drop)
         },
         {
             let c = &mut connect();
@@ -302,6 +395,14 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             let c = &mut connect();
             let any = TruncateParams { range: Range::Full { digit: 4 }, ..CUT };
             alone(role, |p, c| Truncate::prepare(p, c, n, any), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, odd_relu6, c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, odd_any, c).and_then(|p| p.run(c, &x)).map(drop)
         },
     ]
 }
@@ -357,7 +458,7 @@ fn a_flipped_bit_never_panics() {
     let n = 600;
     let values: Vec<i64> = words(5, n).iter().map(|&w| signed(w, 14)).collect();
     let shares = share(&values, 16, 6);
-    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let params = ReluParams { output: Modulus::power_of_two(30), ..ReluParams::new(16) };
     for byte in [0, 5, 1000, 2000, 5000, 9000] {
         let one = |role, mut chan: Channel| {
             let mut party = Party::new(role, InsecureTestDealer::new(1, role));
@@ -395,10 +496,9 @@ fn misuse_is_an_error() {
     let (p, c) = (&mut party, &mut chan);
     for bad in [
         ReluParams { bits: 2, ..params },
-        ReluParams { bits: 41, out_bits: 41, ..params },
-        ReluParams { out_bits: 64, ..ReluParams::new(40) },
-        ReluParams { out_bits: 15, ..params },
-        ReluParams { out_bits: 49, ..params },
+        ReluParams { bits: 41, output: Modulus::power_of_two(41), ..params },
+        ReluParams { output: Modulus::power_of_two(15), ..params },
+        ReluParams { output: Modulus::power_of_two(49), ..params },
         ReluParams { ignored: 15, ..params },
         ReluParams { digit: 0, ..params },
         ReluParams { digit: 5, ..params },
@@ -413,10 +513,10 @@ fn misuse_is_an_error() {
     ] {
         assert!(refused(Relu6::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
-    let extend = ExtendParams { bits: 16, out_bits: 30, range: Range::Signed };
+    let extend = ExtendParams { bits: 16, output: Modulus::power_of_two(30), range: Range::Signed };
     for bad in [
-        ExtendParams { out_bits: 16, ..extend },
-        ExtendParams { out_bits: 49, ..extend },
+        ExtendParams { output: Modulus::power_of_two(16), ..extend },
+        ExtendParams { output: Modulus::power_of_two(49), ..extend },
         ExtendParams { range: Range::Full { digit: 5 }, ..extend },
     ] {
         assert!(refused(Extend::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
@@ -436,6 +536,5 @@ fn misuse_is_an_error() {
     assert!(refused(LessThan::prepare(p, c, 1, 41, 4).map(drop)));
     assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
     assert!(refused(Mux::prepare(p, c, 1, 41).map(drop)));
-    assert!(refused(BitToArithmetic::prepare(p, c, 1, 0).map(drop)));
     assert_eq!(party.used(), (0, 0));
 }

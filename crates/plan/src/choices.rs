@@ -64,8 +64,23 @@ impl Choices {
     /// The parameter set, if these choices are sound for `network`.
     ///
     /// # Errors
-    /// When the parameter set is not on record as secure, or a choice is out of range or for another network.
+    /// When the parameter set is not on record as secure, a backend protects nothing, or a choice is out of range or for another
+    /// network.
     pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
+        if let Some(backend) = self.backends.iter().find(|b| !b.backend().is_secure()) {
+            return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
+        }
+        self.check_allowing_insecure_backends(network)
+    }
+
+    /// [`check`](Self::check) but for the backends: **some may protect nothing**.
+    ///
+    /// # Errors
+    /// As `check`.
+    pub(crate) fn check_allowing_insecure_backends(
+        &self,
+        network: &Network,
+    ) -> Result<Parameters, PlanError> {
         let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
         for (what, count) in [
             ("digits", self.digits.len()),
@@ -83,9 +98,6 @@ impl Choices {
             return Err(PlanError::Choices(format!(
                 "comparisons in digits of {digit} bits (1 to 4 are possible)"
             )));
-        }
-        if let Some(backend) = self.backends.iter().find(|b| !b.backend().is_secure()) {
-            return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
         }
         Ok(params)
     }

@@ -1,33 +1,37 @@
 //! In which domain the shares of every value live, for any mixture of backends.
 //!
-//! A linear layer states where its input must live and where its output does ([`Domain`]). Two kinds of backends:
+//! A linear layer states where its input must live and where its output does ([`Domain`]). Its output lives modulo a power of two:
 //!
-//! - one *truncates*: it takes shares mod 2^(n+f) and makes shares mod 2^n, of the network's own scale;
-//! - one *keeps products*: it takes and makes shares mod 2^l, and its output is the network's value times 2^f, its *excess* f. l is
-//!   what the widest value of the plan takes, at most 40 ([`jaguar_mpc::WIDEST`]); Cheetah and OpenCheetah have 37.
+//! - a backend that *truncates* makes shares mod 2^n, of the network's own scale;
+//! - one that *keeps products* makes shares mod 2^l, and its output is the network's value times 2^f, its *excess* f. l is what the
+//!   widest value of the plan takes, at most 40 ([`jaguar_mpc::WIDEST`]); Cheetah and OpenCheetah have 37.
 //!
-//! Between them, shares mod 2^b of the network's scale, the *base* ring: b = n where any layer truncates, and l where all keep
-//! their products, as Cheetah has it.
+//! Its input may live modulo any power of two (2^(n+f), 2^l) or any odd number. In between, shares are mod 2^b of the network's
+//! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it.
 //!
 //! 1. *Excess, forwards.* ReLU and ReLU6 truncate what they make, as OpenCheetah does, where the sign is known (max-pools and
 //!    residual sums in between pass the excess on, so fewer values are truncated; a sum's other operand is scaled up by each party
 //!    alone). Where any consumer needs the network's own scale, as a linear layer or the output does, the products are
 //!    truncated at once. Either costs the same, f + 1 bits and one COT a value.
-//! 2. *Rings, backwards.* In which ring is each value needed? ReLU can make any larger ring at little cost.
-//! 3. *Conversions, forwards.* A value is made in the largest ring that a consumer asks for; the others take its shares modulo
-//!    their own. Where the maker cannot (a linear layer, a max-pool), an extension follows.
+//! 2. *Odd moduli, backwards.* A value lives modulo an odd p if all that read it ask for p and it can be made there: the input, a
+//!    ReLU's or ReLU6's value (modulo p at the price of a larger ring), and sums, moves and average pools of nothing but such.
+//! 3. *Powers of two, backwards.* In which of these rings is every other value needed? ReLU can make any larger ring at little cost.
+//! 4. *Conversions, forwards.* A value is made in the largest ring that a consumer asks for; the others take its shares modulo
+//!    their own. Where the maker cannot (a linear layer, a max-pool), an extension follows. A layer that wants an odd modulus of
+//!    a value that lives modulo a power of two converts its input itself.
 
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
-use jaguar_mpc::{Cost, ExtendParams, Range, TruncateParams, WIDEST};
+use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_rlwe::Parameters;
+use jaguar_share::{Domain, Modulus};
 
-use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened};
+use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened, summable};
 
-/// Shares of whole products have at least this many bits: fewer no backend takes.
+/// Shares of products that nothing truncated have at least this many bits: fewer no backend takes.
 const NARROWEST: u32 = 8;
 
 /// What is planned: by node, and by backend.
@@ -36,53 +40,177 @@ pub(crate) struct Planning {
     pub layers: Vec<Arc<dyn Layers>>,
 }
 
-/// By node, which backend runs it; `None` for what is not linear.
-fn assigned(network: &Network, choices: &Choices) -> Vec<Option<BackendId>> {
-    let nodes = network.nodes.iter().zip(&choices.backends);
-    nodes.map(|(node, &backend)| matches!(node.op, Op::Linear(_)).then_some(backend)).collect()
+/// What is known of every value before any layer is planned; by node.
+struct Values<'a> {
+    network: &'a Network,
+    /// Which backend runs it; `None` for what is not linear.
+    backends: Vec<Option<BackendId>>,
+    /// Into how many bits its values fit, at the network's scale.
+    bits: Vec<u32>,
+    /// The excess of what its operation computes.
+    computed_excess: Vec<u32>,
+    /// What is left of that after a truncation.
+    excess: Vec<u32>,
+    /// Whether its values cannot be negative.
+    non_negative: Vec<bool>,
+    /// l.
+    product_bits: u32,
+    /// b.
+    base: u32,
+}
+
+impl<'a> Values<'a> {
+    fn new(network: &'a Network, choices: &Choices) -> Result<Self, PlanError> {
+        let nodes = &network.nodes;
+        let bits = network.value_bits();
+        let linear = |(node, &backend): (&_, _)| is_linear(node).then_some(backend);
+        let backends: Vec<Option<BackendId>> = nodes.iter().zip(&choices.backends).map(linear).collect();
+        let keeps = |id: NodeId| backends[id].is_some_and(|b| b.backend().keeps_products());
+        let truncates = backends.iter().flatten().any(|b| !b.backend().keeps_products());
+        let any_keeps = (0..nodes.len()).any(keeps);
+
+        let may_keep_excess = may_keep_excess(network, truncates);
+        let mut computed_excess: Vec<u32> = Vec::with_capacity(nodes.len());
+        let mut excess: Vec<u32> = Vec::with_capacity(nodes.len());
+        let mut product_bits = NARROWEST;
+        for (id, node) in nodes.iter().enumerate() {
+            let largest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
+            computed_excess.push(match &node.op {
+                Op::Linear(spec) if keeps(id) => spec.shift,
+                Op::Linear(_) => 0,
+                _ => largest,
+            });
+            excess.push(match &node.op {
+                Op::Linear(_) if may_keep_excess[id] => computed_excess[id],
+                Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } | Op::Linear(_) => 0,
+                Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => largest,
+            });
+            let needs = bits[id] + computed_excess[id];
+            if any_keeps && (!truncates || computed_excess[id] > 0) {
+                if needs > WIDEST {
+                    return Err(PlanError::Products { name: node.name.clone(), bits: needs });
+                }
+                product_bits = product_bits.max(needs);
+            }
+            // What such a layer takes must fit too.
+            if keeps(id) {
+                product_bits = node.inputs.iter().map(|&i| bits[i]).fold(product_bits, u32::max);
+            }
+        }
+        let base = if truncates || !any_keeps { network.activation_bits } else { product_bits };
+        let non_negative = non_negative(network);
+        Ok(Self { network, backends, bits, computed_excess, excess, non_negative, product_bits, base })
+    }
+
+    /// In how many bits a comparison takes its operands.
+    fn compared_bits(&self, id: NodeId) -> u32 {
+        if self.computed_excess[id] > 0 { self.product_bits } else { self.base }
+    }
+
+    /// In which range node `id`'s values lie.
+    fn range(&self, id: NodeId) -> Range {
+        if self.non_negative[id] { Range::NonNegative } else { Range::Signed }
+    }
+}
+
+fn is_linear(node: &jaguar_graph::network::Node) -> bool {
+    matches!(node.op, Op::Linear(_))
 }
 
 pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> Result<Planning, PlanError> {
     let nodes = &network.nodes;
-    let n = network.activation_bits;
-    let bits = network.value_bits();
-    let assigned = assigned(network, choices);
-    let keeps = |id: NodeId| assigned[id].is_some_and(|b| b.backend().keeps_products());
-    let truncates = assigned.iter().flatten().any(|b| !b.backend().keeps_products());
-    let any_keeps = (0..nodes.len()).any(keeps);
+    // 1. Excess.
+    let values = Values::new(network, choices)?;
+    let (mut planned, layers) = plan_layers(&values, params, choices)?;
+    // 2. and 3. Where values live.
+    let odd = odd_moduli(&values, &planned);
+    let needed = needed_bits(&values, &planned, &odd);
 
-    // 1. Excess. `made` is that of the operation's own result, `excess` what is left of it after a truncation.
-    let whole = may_stay_whole(network, truncates);
-    let mut excess: Vec<u32> = Vec::with_capacity(nodes.len());
-    let mut made: Vec<u32> = Vec::with_capacity(nodes.len());
-    let mut whole_bits = NARROWEST;
+    // 4. Conversions.
+    let free = computed_in_any_ring(network);
+    let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
     for (id, node) in nodes.iter().enumerate() {
-        let widest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
-        made.push(match &node.op {
-            Op::Linear(spec) if keeps(id) => spec.shift,
-            Op::Linear(_) => 0,
-            _ => widest,
-        });
-        excess.push(match &node.op {
-            Op::Linear(_) if whole[id] => made[id],
-            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } | Op::Linear(_) => 0,
-            Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => widest,
-        });
-        let needs = bits[id] + made[id];
-        if any_keeps && (!truncates || made[id] > 0) {
-            if needs > WIDEST {
-                return Err(PlanError::Products { name: node.name.clone(), bits: needs });
-            }
-            whole_bits = whole_bits.max(needs);
+        let (computed_excess, excess) = (values.computed_excess[id], values.excess[id]);
+        let compared = values.compared_bits(id);
+        let computed_bits = match &node.op {
+            Op::Input => needed[id],
+            Op::Linear(_) => output_bits(planned[id].as_ref(), values.base),
+            Op::Relu { .. } | Op::Relu6 { .. } if computed_excess == 0 => needed[id],
+            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
+            _ => compared,
+        };
+        let bits = needed[id].max(computed_bits);
+        if odd[id].is_none() {
+            check_ring(node, bits)?;
         }
-        // What such a layer takes must fit too.
-        if keeps(id) {
-            whole_bits = node.inputs.iter().map(|&i| bits[i]).fold(whole_bits, u32::max);
+        let modulus = |bits: u32| odd[id].unwrap_or_else(|| Modulus::power_of_two(bits));
+        let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
+        let domain = Domain::new(modulus(bits)).with_excess(excess);
+        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
+            && let Some(&wide) =
+                node.inputs.iter().map(|&i| &values.bits[i]).find(|b| **b + computed_excess > compared)
+        {
+            let activation_bits = network.activation_bits;
+            return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
         }
+        let widths = (compared, computed.modulus, computed_excess);
+        let nonlinear = nonlinear(network, node, widths, u32::from(choices.digits[id]));
+        let range = values.range(id);
+        let shift = computed_excess - excess;
+        let truncation = (shift > 0).then_some(TruncateParams {
+            bits: computed_bits,
+            out_bits: computed_bits,
+            shift,
+            range,
+        });
+        let extension = (computed.modulus != domain.modulus).then_some(ExtendParams {
+            bits: computed_bits,
+            output: domain.modulus,
+            range,
+        });
+        let layer = planned[id].take();
+        let conversion = layer.as_ref().and_then(|layer| {
+            let from = node.inputs[0];
+            let step: &Step = &steps[from];
+            let wanted = layer.input();
+            // All other domains reduce to what their consumers want.
+            (!step.domain.reduces_to(wanted)).then(|| Elementwise {
+                count: step.values,
+                params: ExtendParams {
+                    bits: values.bits[from].min(step.domain.modulus.bits()),
+                    output: wanted.modulus,
+                    range: values.range(from),
+                },
+            })
+        });
+        let step = Step {
+            computed,
+            domain,
+            conversion,
+            layer,
+            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
+            nonlinear,
+            truncation,
+            extension,
+            values: node.shape.iter().product(),
+            cost: Cost::default(),
+        };
+        steps.push(step.finish(node)?);
     }
-    let base = if truncates || !any_keeps { n } else { whole_bits };
+    Ok(Planning { steps, layers })
+}
 
-    // Layers, backend by backend.
+/// Layers by node, and by backend.
+type PlannedLayers = (Vec<Option<Planned>>, Vec<Arc<dyn Layers>>);
+
+/// Asks every backend for its layers.
+fn plan_layers(
+    values: &Values<'_>,
+    params: Parameters,
+    choices: &Choices,
+) -> Result<PlannedLayers, PlanError> {
+    let network = values.network;
+    let nodes = &network.nodes;
     let opened = opened(network);
     let mut all: Vec<Arc<dyn Layers>> = Vec::new();
     let mut planned: Vec<Option<Planned>> = vec![None; nodes.len()];
@@ -90,16 +218,16 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         let requests: Vec<Request<'_>> = nodes
             .iter()
             .enumerate()
-            .filter(|&(id, _)| assigned[id] == Some(backend))
+            .filter(|&(id, _)| values.backends[id] == Some(backend))
             .filter_map(|(id, node)| match &node.op {
                 Op::Linear(spec) => Some(Request {
                     node: id,
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
-                    activation_bits: n,
+                    activation_bits: network.activation_bits,
                     weight_bits: network.weight_bits + spec.max_exponent,
                     opened: opened[id],
-                    whole_bits,
+                    product_bits: values.product_bits,
                     packing: choices.packings[id],
                     params,
                 }),
@@ -118,99 +246,129 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         }
         all.push(layers);
     }
+    Ok((planned, all))
+}
 
-    // 2. Rings. In which ring does each operation take its operands?
-    let free = made_in_any_ring(network);
-    let takes = |id: NodeId| if made[id] > 0 { whole_bits } else { base };
-    let mut needed = vec![base; nodes.len()];
+/// The bits of a layer's output.
+fn output_bits(layer: Option<&Planned>, base: u32) -> u32 {
+    layer.map_or(base, |layer| layer.output().modulus.bits())
+}
+
+/// For each node: the odd modulus that its value lives under, if it does.
+///
+/// Backwards: what do its consumers ask for? A local operation that lives modulo p asks its inputs for p. If one of them cannot
+/// follow, the operation does not live there either, so begin again without it.
+fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Modulus>> {
+    let nodes = &values.network.nodes;
+    // Operations that can be done modulo an odd number.
+    let mut able: Vec<bool> = nodes
+        .iter()
+        .enumerate()
+        .map(|(id, node)| match &node.op {
+            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } => values.computed_excess[id] == 0,
+            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => values.computed_excess[id] == 0,
+            Op::Linear(_) | Op::MaxPool { .. } => false,
+        })
+        .collect();
+    if let Some(output) = able.last_mut() {
+        *output = false;
+    }
+    let local = |op: &Op| matches!(op, Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_));
+    loop {
+        let mut asked: Vec<Vec<Option<Modulus>>> = vec![Vec::new(); nodes.len()];
+        let mut odd: Vec<Option<Modulus>> = vec![None; nodes.len()];
+        for (id, node) in nodes.iter().enumerate().rev() {
+            if let Some((&Some(p), others)) = asked[id].split_first()
+                && able[id]
+                && others.iter().all(|other| *other == Some(p))
+                && summable(node, p.bits())
+            {
+                odd[id] = Some(p);
+            }
+            let asks = match &planned[id] {
+                Some(layer) => Some(layer.input().modulus).filter(|modulus| modulus.log2().is_none()),
+                None if local(&node.op) => odd[id],
+                None => None,
+            };
+            node.inputs.iter().for_each(|&i| asked[i].push(asks));
+        }
+        let stuck = nodes.iter().enumerate().position(|(id, node)| {
+            odd[id].is_some() && local(&node.op) && node.inputs.iter().any(|&i| odd[i] != odd[id])
+        });
+        match stuck {
+            Some(id) => able[id] = false,
+            None => return odd,
+        }
+    }
+}
+
+/// For each node: how many bits shares of its value need, where they live modulo a power of two.
+fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<Modulus>]) -> Vec<u32> {
+    let nodes = &values.network.nodes;
+    let free = computed_in_any_ring(values.network);
+    let mut needed = vec![values.base; nodes.len()];
     if let Some(last) = nodes.len().checked_sub(1) {
-        needed[last] = bits[last].max(base);
+        needed[last] = values.bits[last].max(values.base);
     }
     for (id, node) in nodes.iter().enumerate().rev() {
-        let asks = match &node.op {
-            Op::Input => continue,
-            Op::Linear(_) => planned[id].as_ref().map_or(base, |layer| layer.input().bits),
-            Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => takes(id),
-            Op::SumPool { .. } => needed[id].max(bits[id]),
-            Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
-            Op::Add | Op::Concat | Op::Rearrange(_) => takes(id),
-        };
+        let compared = values.compared_bits(id);
         for &input in &node.inputs {
+            let asks = match &node.op {
+                Op::Input => continue,
+                Op::Linear(_) => planned[id].as_ref().map_or(values.base, |layer| {
+                    // What is converted must have its values all told apart.
+                    layer.input().modulus.log2().unwrap_or(values.bits[input])
+                }),
+                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => compared,
+                _ if odd[id].is_some() => continue,
+                Op::SumPool { .. } => needed[id].max(values.bits[id]),
+                Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
+                Op::Add | Op::Concat | Op::Rearrange(_) => compared,
+            };
             needed[input] = needed[input].max(asks);
         }
     }
-
-    // 3. Conversions.
-    let mut steps: Vec<Step> = Vec::with_capacity(nodes.len());
-    for (id, node) in nodes.iter().enumerate() {
-        let ring_made = match &node.op {
-            Op::Input => needed[id],
-            Op::Linear(_) => planned[id].as_ref().map_or(base, |layer| layer.output().bits),
-            Op::Relu { .. } | Op::Relu6 { .. } if made[id] == 0 => needed[id],
-            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
-            _ => takes(id),
-        };
-        let ring = needed[id].max(ring_made);
-        check_ring(node, ring)?;
-        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
-            && let Some(&wide) = node.inputs.iter().map(|&i| &bits[i]).find(|b| **b + made[id] > takes(id))
-        {
-            return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits: n });
-        }
-        let widths = (takes(id), ring_made, made[id]);
-        let nonlinear = nonlinear(network, node, widths, u32::from(choices.digits[id]));
-        let range = match &node.op {
-            Op::Relu { .. } | Op::Relu6 { .. } => Range::NonNegative,
-            _ => Range::Signed,
-        };
-        let shift = made[id] - excess[id];
-        let truncation =
-            (shift > 0).then_some(TruncateParams { bits: ring_made, out_bits: ring_made, shift, range });
-        let extension = (ring > ring_made).then_some(ExtendParams {
-            bits: ring_made,
-            out_bits: ring,
-            range: Range::Signed,
-        });
-        let step = Step {
-            made: ring_made,
-            ring,
-            excess: excess[id],
-            layer: planned[id].take(),
-            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
-            nonlinear,
-            truncation,
-            extension,
-            values: node.shape.iter().product(),
-            cost: Cost::default(),
-        };
-        steps.push(step.finish(node)?);
-    }
-    Ok(Planning { steps, layers: all })
+    needed
 }
 
 /// For each node: whether all that its value reaches takes products that are not truncated. In a `mixed` plan only what compares
 /// does: a sum's other operand may live in a narrower ring.
-fn may_stay_whole(network: &Network, mixed: bool) -> Vec<bool> {
-    let mut whole = vec![true; network.nodes.len()];
-    if let Some(output) = whole.last_mut() {
+fn may_keep_excess(network: &Network, mixed: bool) -> Vec<bool> {
+    let mut may = vec![true; network.nodes.len()];
+    if let Some(output) = may.last_mut() {
         *output = false;
     }
     for (id, node) in network.nodes.iter().enumerate().rev() {
         let takes = match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => true,
-            Op::MaxPool { .. } | Op::Rearrange(_) => whole[id],
-            Op::Add | Op::Concat => whole[id] && !mixed,
+            Op::MaxPool { .. } | Op::Rearrange(_) => may[id],
+            Op::Add | Op::Concat => may[id] && !mixed,
             Op::Input | Op::Linear(_) | Op::SumPool { .. } => false,
         };
         if !takes {
-            node.inputs.iter().for_each(|&i| whole[i] = false);
+            node.inputs.iter().for_each(|&i| may[i] = false);
         }
     }
-    whole
+    may
 }
 
-/// For each node: whether its value can be made in a ring of any width without an extension of its own.
-fn made_in_any_ring(network: &Network) -> Vec<bool> {
+/// For each node: whether its value is a ReLU's, or computed of nothing else without a sign.
+fn non_negative(network: &Network) -> Vec<bool> {
+    let mut known: Vec<bool> = Vec::with_capacity(network.nodes.len());
+    for node in &network.nodes {
+        known.push(match &node.op {
+            Op::Relu { .. } | Op::Relu6 { .. } => true,
+            Op::Input | Op::Linear(_) => false,
+            Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
+                node.inputs.iter().all(|&i: &NodeId| known[i])
+            }
+        });
+    }
+    known
+}
+
+/// For each node: whether its value can be computed in a ring of any width without an extension of its own.
+fn computed_in_any_ring(network: &Network) -> Vec<bool> {
     let mut free: Vec<bool> = Vec::with_capacity(network.nodes.len());
     for node in &network.nodes {
         free.push(match &node.op {

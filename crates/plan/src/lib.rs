@@ -1,4 +1,4 @@
-//! What is done, layer by layer: which ring each value's shares live in, where they are extended, and how each
+//! What is done, layer by layer: in which domain each value's shares live, what converts them, and how each
 //! linear layer is laid out.
 //!
 //! A plan follows from the public network and the planner's [`Choices`] alone; both parties make it for themselves and compare
@@ -17,6 +17,7 @@ use jaguar_mpc::{
     ReluParams, TruncateParams,
 };
 use jaguar_rlwe::{ParameterError, Parameters};
+pub use jaguar_share::{Domain, Modulus};
 
 mod choices;
 mod domains;
@@ -50,7 +51,7 @@ pub enum PlanError {
     },
     /// Products need wider shares than the nonlinear protocols take.
     #[error(
-        "its backend keeps products whole: the value of '{name}' takes {bits} bits, and its comparisons at most {}",
+        "its backend does not truncate products: the value of '{name}' takes {bits} bits, and its comparisons at most {}",
         jaguar_mpc::WIDEST
     )]
     Products {
@@ -94,22 +95,22 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The ring in which the operation itself makes its value: shares modulo 2^made.
-    pub made: u32,
-    /// The ring in which its consumers find it, after what follows the operation.
-    pub ring: u32,
-    /// The value is the network's times 2^excess: products that are not yet truncated.
-    pub excess: u32,
+    /// Where the shares live that the operation itself computes.
+    pub computed: Domain,
+    /// Where its consumers find them, after what follows the operation.
+    pub domain: Domain,
+    /// The conversion of a linear layer's input, where that lives in a domain that does not reduce to the layer's.
+    pub conversion: Option<Elementwise<ExtendParams>>,
     /// A linear layer, as its backend runs it.
     pub layer: Option<Planned>,
     /// A nonlinear layer: its protocol, parameters and size.
     pub nonlinear: Option<Arc<dyn Nonlinear>>,
-    /// The truncation that follows the operation, where its backend keeps products whole.
+    /// The truncation that follows the operation, where its backend keeps products as they are.
     pub truncation: Option<TruncateParams>,
     /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
     pub extension: Option<ExtendParams>,
@@ -127,11 +128,11 @@ pub struct Step {
 const EXACTLY_IGNORED: u32 = 1;
 
 /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-/// in a wider ring, mod 2^`out_bits`. `None` where the operation has none.
+/// modulo another `output`. `None` where the operation has none.
 fn nonlinear(
     network: &Network,
     node: &Node,
-    (bits, out_bits, excess): (u32, u32, u32),
+    (bits, output, excess): (u32, Modulus, u32),
     digit: u32,
 ) -> Option<Arc<dyn Nonlinear>> {
     // What the network ignores on purpose it means in its own units.
@@ -139,12 +140,12 @@ fn nonlinear(
     let count = node.shape.iter().product();
     Some(match &node.op {
         Op::Relu { ignored: low } => {
-            let params = ReluParams { out_bits, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
+            let params = ReluParams { output, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
             Arc::new(Elementwise { count, params })
         }
         Op::Relu6 { log2_six, ignored: low } => {
             let exact = Relu6Params::new(bits, *log2_six + excess);
-            let params = Relu6Params { out_bits, digit, ignored: ignored(*low), ..exact };
+            let params = Relu6Params { output, digit, ignored: ignored(*low), ..exact };
             Arc::new(Elementwise { count, params })
         }
         Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
@@ -165,7 +166,9 @@ impl Step {
         let nonlinear = self.nonlinear.as_deref();
         let truncation = self.truncation.map(|params| Elementwise { count: values, params });
         let extension = self.extension.map(|params| Elementwise { count: values, params });
+        let conversion = self.conversion.as_ref();
         let check = || -> Result<(), MpcError> {
+            conversion.map_or(Ok(()), Nonlinear::check)?;
             nonlinear.map_or(Ok(()), Nonlinear::check)?;
             truncation.as_ref().map_or(Ok(()), Nonlinear::check)?;
             extension.as_ref().map_or(Ok(()), Nonlinear::check)
@@ -177,10 +180,13 @@ impl Step {
         });
         let truncation = truncation.as_ref().map_or_else(Cost::default, Nonlinear::cost);
         let extension = extension.as_ref().map_or_else(Cost::default, Nonlinear::cost);
+        let conversion = conversion.map_or_else(Cost::default, Nonlinear::cost);
         self.cost = match &self.layer {
             // The server begins a truncation of products along with its response.
-            Some(layer) if layer.traffic().rounds > 0 => Cost { client_rounds: 0, ..truncation } + extension,
-            _ => nonlinear.then_server(truncation) + extension,
+            Some(layer) if layer.traffic().rounds > 0 => {
+                conversion + Cost { client_rounds: 0, ..truncation } + extension
+            }
+            _ => conversion + nonlinear.then_server(truncation) + extension,
         };
         Ok(self)
     }
@@ -217,6 +223,20 @@ impl Plan {
     /// When the choices are not sound, a layer fits no layout, or a value no ring.
     pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
         let params = choices.check(network)?;
+        Self::with_parameters(network, choices, params)
+    }
+
+    /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. For tests and checks where both parties are
+    /// the same person.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing_insecure_backends(network: &Network, choices: Choices) -> Result<Self, PlanError> {
+        let params = choices.check_allowing_insecure_backends(network)?;
+        Self::with_parameters(network, choices, params)
+    }
+
+    fn with_parameters(network: &Network, choices: Choices, params: Parameters) -> Result<Self, PlanError> {
         let domains::Planning { steps, layers } = domains::plan(network, params, &choices)?;
         let hint_digest = hint_digest(network, &params, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
@@ -275,12 +295,23 @@ fn known_early(network: &Network, steps: &[Step], id: NodeId) -> bool {
     linear(id) || local && !inputs.is_empty() && inputs.iter().all(|&i| linear(i))
 }
 
-/// Whether shares of `node`'s value may be modulo 2^ring.
-fn check_ring(node: &Node, ring: u32) -> Result<(), PlanError> {
-    // Sums over windows are taken on whole words before they are reduced.
-    let gained = node.op.scale_gain().next_power_of_two().trailing_zeros();
-    if ring > MAX_SHARE_BITS || ring + gained > 63 {
-        return Err(PlanError::Ring { name: node.name.clone(), bits: ring + gained });
+/// How many bits `node` adds to shares of `bits` bits, and whether they fit a signed word then: sums over windows are taken on words
+/// before they are reduced.
+fn grown(node: &Node, bits: u32) -> (u32, bool) {
+    let grown = bits + node.op.scale_gain().next_power_of_two().trailing_zeros();
+    (grown, grown <= 63)
+}
+
+/// Whether `node` can sum shares of so many bits.
+fn summable(node: &Node, bits: u32) -> bool {
+    grown(node, bits).1
+}
+
+/// Whether shares of `node`'s value may be modulo 2^`bits`.
+fn check_ring(node: &Node, bits: u32) -> Result<(), PlanError> {
+    let (grown, fits) = grown(node, bits);
+    if bits > MAX_SHARE_BITS || !fits {
+        return Err(PlanError::Ring { name: node.name.clone(), bits: grown });
     }
     Ok(())
 }
@@ -308,11 +339,11 @@ fn hint_digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 3
     hasher.update(&params.modulus_bits().to_le_bytes());
     hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
     for layer in steps.iter().filter_map(|s| s.layer.as_ref()) {
-        let facts = layer.absorb();
+        let figures = layer.absorb();
         hasher.update(layer.backend().as_bytes());
-        hasher.update(&(facts.len() as u64).to_le_bytes());
-        for fact in facts {
-            hasher.update(&fact.to_le_bytes());
+        hasher.update(&(figures.len() as u64).to_le_bytes());
+        for figure in figures {
+            hasher.update(&figure.to_le_bytes());
         }
     }
     *hasher.finalize().as_bytes()
@@ -323,11 +354,13 @@ fn digest(linear: &[u8; 32], choices: &Choices, steps: &[Step]) -> [u8; 32] {
     hasher.update(linear);
     hasher.update(&postcard::to_stdvec(choices).expect("plain data serialises"));
     for step in steps {
-        hasher.update(&step.made.to_le_bytes());
-        hasher.update(&step.ring.to_le_bytes());
-        hasher.update(&step.excess.to_le_bytes());
+        for domain in [step.computed, step.domain] {
+            hasher.update(&domain.modulus.value().to_le_bytes());
+            hasher.update(&domain.excess.to_le_bytes());
+        }
         hasher.update(&[u8::from(step.early)]);
         hasher.update(&step.truncation.map_or(0, |t| t.shift).to_le_bytes());
+        hasher.update(&step.conversion.map_or(0, |c| c.params.output.value()).to_le_bytes());
     }
     *hasher.finalize().as_bytes()
 }

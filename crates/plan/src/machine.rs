@@ -74,7 +74,7 @@ pub struct Machine {
     pub speedup: f64,
     /// By ring.
     pub rings: Vec<RingCosts>,
-    /// Preparation: by [`Kind`].
+    /// Offline: by [`Kind`].
     pub cots: [PerCot; Kind::ALL.len()],
     /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],

@@ -227,15 +227,15 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
 /// A whole query's figures, as the first of a connection.
 fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
     let p = predict::predict(plan, &Session::default(), site);
-    let seconds = p.preparation.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
+    let seconds = p.offline.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
     let (from_server, from_client) = predict::cots(plan, &Session::default());
     let weighed =
         (|| Some(seconds? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL))();
     Figures {
         seconds,
         weighed,
-        bytes: p.preparation.bytes_up + p.preparation.bytes_down + p.online.bytes_up + p.online.bytes_down,
-        rounds: p.preparation.rounds + p.online.rounds,
+        bytes: p.offline.bytes_up + p.offline.bytes_down + p.online.bytes_up + p.online.bytes_down,
+        rounds: p.offline.rounds + p.online.rounds,
         hint_bytes: p.hint_bytes,
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),

@@ -18,7 +18,7 @@
 //! - *Transfers* go on while the parties compute, but not always: of computing and transfer, the time is the root of the sum of
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
-use jaguar_linear::backend::Work;
+use jaguar_linear::backend::{Traffic, Work};
 use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear, cost};
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ pub struct NodeCost {
     /// Once per client: the server's time for the hint.
     pub hint_seconds: Option<f64>,
     /// Before the input. The bytes of the OT extension are shared out by the COTs that a node draws, rounded down.
-    pub preparation: NodePhase,
+    pub offline: NodePhase,
     /// With the input.
     pub online: NodePhase,
 }
@@ -89,7 +89,7 @@ pub struct Prediction {
     /// Once per client: until the hint is there, the a half being ready.
     pub hint_seconds: Option<f64>,
     /// Before the input.
-    pub preparation: Total,
+    pub offline: Total,
     /// With the input.
     pub online: Total,
 }
@@ -126,7 +126,9 @@ pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
 /// The argmax, if there is one.
 fn result_cost(plan: &Plan, label: bool) -> Cost {
     match plan.steps.last() {
-        Some(last) if label => ArgmaxParams { count: last.values, bits: last.ring, digit: DIGIT }.cost(),
+        Some(last) if label => {
+            ArgmaxParams { count: last.values, bits: last.domain.modulus.bits(), digit: DIGIT }.cost()
+        }
         _ => Cost::default(),
     }
 }
@@ -141,19 +143,19 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
     let logits = match plan.steps.last() {
-        Some(last) if !session.label => packed_len(last.values, last.ring),
+        Some(last) if !session.label => packed_len(last.values, last.domain.modulus.bits()),
         _ => 0,
     };
     // Once per query, and what a layer passes offline.
-    let offline =
+    let linear =
         plan.backends.iter().map(|b| b.query_bytes()).chain(plan.layers().map(|l| l.traffic().offline));
-    let (key_bytes, seed_bytes) = offline.fold((0, 0), |(up, down), (u, d)| (up + u as u64, down + d as u64));
-    let mut preparation = Total {
+    let (linear_up, linear_down) = linear.fold((0, 0), |(up, down), (u, d)| (up + u as u64, down + d as u64));
+    let mut offline = Total {
         bytes_up: REQUEST_BYTES
-            + key_bytes
+            + linear_up
             + all.prepare_up
             + cost::extension_bytes(session.used.1, from_client),
-        bytes_down: seed_bytes + all.prepare_down + cost::extension_bytes(session.used.0, from_server),
+        bytes_down: linear_down + all.prepare_down + cost::extension_bytes(session.used.0, from_server),
         // The seed; whatever is drawn from both directions runs ahead.
         rounds: 1,
         ..Total::default()
@@ -176,15 +178,15 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         a_half_seconds = sum(&|n| n.a_half_seconds);
         hint_seconds = sum(&|n| n.hint_seconds)
             .map(|computing| overlapped(computing, hint_bytes as f64 / site.link.bytes_per_second));
-        preparation.work =
-            both(&|n| n.preparation.seconds).map(|s| with(s, preparing(Kind::MaxPool, &result, site)));
-        preparation.seconds = preparation.work.and_then(|work| {
+        offline.work =
+            both(&|n| n.offline.seconds).map(|s| with(s, cots_seconds(Kind::MaxPool, &result, site)));
+        offline.seconds = offline.work.and_then(|work| {
             let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
             let computing = beside(work, cores, site);
-            let most = preparation.bytes_up.max(preparation.bytes_down) as f64;
+            let most = offline.bytes_up.max(offline.bytes_down) as f64;
             Some(
                 overlapped(computing, most / site.link.bytes_per_second)
-                    + preparation.rounds as f64 * site.link.round_trip,
+                    + offline.rounds as f64 * site.link.round_trip,
             )
         });
         let (result_work, result_both) = nonlinear_online(Kind::MaxPool, DIGIT, &result, site);
@@ -196,7 +198,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
                 + online.rounds as f64 * site.link.round_trip
         });
     }
-    Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, preparation, online }
+    Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, offline, online }
 }
 
 /// Whether the server sends the last message before the result, which then comes along with it.
@@ -232,7 +234,7 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn preparing(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
+pub(crate) fn cots_seconds(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
     let cot = site.machine.cots[kind as usize];
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
@@ -253,10 +255,11 @@ pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> 
         (layer.kind(), layer.digit().unwrap_or(DIGIT), layer.cost())
     }
     let count = step.values;
+    let conversion = step.conversion.as_ref().map(|layer| of(layer));
     let nonlinear = step.nonlinear.as_deref().map(of);
     let truncation = step.truncation.map(|params| of(&Elementwise { count, params }));
     let extension = step.extension.map(|params| of(&Elementwise { count, params }));
-    nonlinear.into_iter().chain(truncation).chain(extension)
+    conversion.into_iter().chain(nonlinear).chain(truncation).chain(extension)
 }
 
 /// A step's linear work, if the machine's constants cover it: `Some(None)` where it is not linear.
@@ -271,7 +274,7 @@ fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
 pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let cots =
-        protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(Seconds::default(), with);
+        protocols(step).map(|(kind, _, cost)| cots_seconds(kind, &cost, site)).fold(Seconds::default(), with);
     Some(linear[0] + linear[1] + cots.client + cots.server)
 }
 
@@ -285,26 +288,31 @@ pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
 }
 
 /// Each party's time before the input.
-pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> {
+pub(crate) fn step_offline(step: &Step, site: &Site<'_>) -> Option<Seconds> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let speedup = site.machine.speedup;
     let linear = Seconds { client: linear[0] / speedup, server: linear[1] / speedup };
-    Some(protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(linear, with))
+    Some(protocols(step).map(|(kind, _, cost)| cots_seconds(kind, &cost, site)).fold(linear, with))
 }
 
 fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
+    let linear = step.layer.as_ref().map_or_else(Traffic::default, |layer| layer.traffic());
     let mut node = NodeCost {
-        hint_bytes: step.layer.as_ref().map_or(0, |l| l.traffic().hint as u64),
-        preparation: NodePhase {
-            bytes_up: cost.prepare_up + cost::mean_extension_bytes(cost.cots_from_client),
-            bytes_down: cost.prepare_down + cost::mean_extension_bytes(cost.cots_from_server),
+        hint_bytes: linear.hint as u64,
+        offline: NodePhase {
+            bytes_up: linear.offline.0 as u64
+                + cost.prepare_up
+                + cost::mean_extension_bytes(cost.cots_from_client),
+            bytes_down: linear.offline.1 as u64
+                + cost.prepare_down
+                + cost::mean_extension_bytes(cost.cots_from_server),
             ..NodePhase::default()
         },
         online: NodePhase {
-            bytes_up: cost.up + step.layer.as_ref().map_or(0, |l| l.traffic().online.0 as u64),
-            bytes_down: cost.down + step.layer.as_ref().map_or(0, |l| l.traffic().online.1 as u64),
-            rounds: cost.client_rounds + step.layer.as_ref().map_or(0, |l| l.traffic().rounds),
+            bytes_up: cost.up + linear.online.0 as u64,
+            bytes_down: cost.down + linear.online.1 as u64,
+            rounds: cost.client_rounds + linear.rounds,
             seconds: None,
         },
         ..NodeCost::default()
@@ -314,7 +322,7 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     let speedup = site.machine.speedup;
     node.a_half_seconds = Some(linear.map_or(0.0, |l| l.model / speedup));
     node.hint_seconds = Some(linear.map_or(0.0, |l| l.hint / speedup));
-    node.preparation.seconds = step_preparation(step, site);
+    node.offline.seconds = step_offline(step, site);
     let linear = linear.unwrap_or_default();
     let online =
         Seconds { client: linear.online[0], server: linear.online[1] + linear.online_products / speedup };
@@ -329,7 +337,7 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
 /// The time that a step adds to a query, as the planner weighs it: the slower party's before the input, both online, and the link.
 pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
     let cost = step.cost;
-    let before = beside(step_preparation(step, site)?, step_cores(step, site)?, site);
+    let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
     let upload = step.layer.as_ref().map_or(0, |l| l.traffic().online.0 as u64);
     let transfer = (cost.up + upload).max(cost.down) as f64 / site.link.bytes_per_second;
     Some(

@@ -81,7 +81,7 @@ fn a_linear_layer_by_hand() {
         (layout.responses(), layout.ciphertexts(), layout.export_len(&layout.tiles()[0])),
         (16, 2, 811)
     );
-    let before = p.nodes[1].preparation.seconds.unwrap();
+    let before = p.nodes[1].offline.seconds.unwrap();
     close(before.client, (2.0 * 1e-5 + 16.0 * (1e-5 + 1e-5 * 810.0 / 1000.0)) / 2.0);
     close(before.server, 16.0 * 1e-5 / 2.0);
     let (words, outputs) = (layer.upload().0 as f64, 16.0 * 784.0);
@@ -100,7 +100,7 @@ fn a_nonlinear_layer_by_hand() {
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     let cost = plan.steps[3].cost;
     let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
-    let before = p.nodes[3].preparation.seconds.unwrap();
+    let before = p.nodes[3].offline.seconds.unwrap();
     close(before.client, a * 1e-8 + b * 2e-8);
     close(before.server, a * 2e-8 + b * 1e-8);
     let bytes = (cost.prepare_up + cost.up + cost.down) as f64;
@@ -116,23 +116,19 @@ fn phases_by_hand() {
     let at = |link, placement| predict(&plan, &Session::default(), Some(&site(&machine, link, placement)));
     let p = at(FREE, Placement::Apart);
     let sum = |f: &dyn Fn(&crate::predict::NodeCost) -> f64| p.nodes.iter().map(f).sum::<f64>();
-    let work = p.preparation.work.unwrap();
-    close(work.client, sum(&|n| n.preparation.seconds.unwrap().client));
-    close(work.server, sum(&|n| n.preparation.seconds.unwrap().server));
+    let work = p.offline.work.unwrap();
+    close(work.client, sum(&|n| n.offline.seconds.unwrap().client));
+    close(work.server, sum(&|n| n.offline.seconds.unwrap().server));
     // Side by side: the slower one. On one machine: at least all work over all threads.
-    close(p.preparation.seconds.unwrap(), work.client.max(work.server));
+    close(p.offline.seconds.unwrap(), work.client.max(work.server));
     let linear = |n: &crate::predict::NodeCost| {
-        if n.hint_bytes > 0 {
-            n.preparation.seconds.map(|s| 2.0 * (s.client + s.server)).unwrap()
-        } else {
-            0.0
-        }
+        if n.hint_bytes > 0 { n.offline.seconds.map(|s| 2.0 * (s.client + s.server)).unwrap() } else { 0.0 }
     };
     let other = |n: &crate::predict::NodeCost| {
-        if n.hint_bytes > 0 { 0.0 } else { n.preparation.seconds.map(|s| s.client + s.server).unwrap() }
+        if n.hint_bytes > 0 { 0.0 } else { n.offline.seconds.map(|s| s.client + s.server).unwrap() }
     };
     let cores = sum(&linear) + sum(&other);
-    let shared = at(FREE, Placement::Shared).preparation.seconds.unwrap();
+    let shared = at(FREE, Placement::Shared).offline.seconds.unwrap();
     close(shared, work.client.max(work.server).max(cores / 2.0));
     // Rounds come on top, transfers partly.
     let slow = Link { bytes_per_second: 1e6, round_trip: 0.5 };
@@ -149,7 +145,7 @@ fn without_constants_there_are_bytes_and_no_seconds() {
     let (network, mut machine) = (network(), round_figures());
     machine.rings.retain(|r| r.ring_dim == 4096);
     let p = predict(&standard(&network), &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
-    assert_eq!((p.preparation.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
+    assert_eq!((p.offline.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
     assert!(p.online.bytes_up > 0 && p.hint_bytes > 0);
 }
 

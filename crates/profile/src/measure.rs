@@ -13,8 +13,8 @@ use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
-    Block, Elementwise, ExtendParams, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range, Relu6Params,
-    ReluParams, run_blocks,
+    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range,
+    Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::PlanError;
@@ -334,11 +334,13 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
     let (count, ignored) = (VALUES, 1);
     match kind {
         Kind::Relu => {
-            let params = ReluParams { out_bits: 28, digit, ignored, ..ReluParams::new(16) };
+            let params =
+                ReluParams { output: Modulus::power_of_two(28), digit, ignored, ..ReluParams::new(16) };
             Arc::new(Elementwise { count, params })
         }
         Kind::Relu6 => {
-            let params = Relu6Params { out_bits: 28, digit, ignored, ..Relu6Params::new(16, 13) };
+            let params =
+                Relu6Params { output: Modulus::power_of_two(28), digit, ignored, ..Relu6Params::new(16, 13) };
             Arc::new(Elementwise { count, params })
         }
         Kind::MaxPool => {
@@ -346,7 +348,7 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
             Arc::new(Pooling { shape: POOL, params })
         }
         Kind::Extension => {
-            let params = ExtendParams { bits: 16, out_bits: 28, range: Range::Signed };
+            let params = ExtendParams { bits: 16, output: Modulus::power_of_two(28), range: Range::Signed };
             Arc::new(Elementwise { count, params })
         }
     }

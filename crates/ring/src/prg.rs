@@ -152,9 +152,50 @@ pub fn derive_seed(key: &[u8; 32], label: &str, indices: &[u64]) -> [u8; 32] {
 /// do better than stop.
 pub fn os_random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
+    #[cfg(feature = "fixed-randomness")]
+    if fixed::fill(&mut bytes) {
+        return bytes;
+    }
     getrandom::fill(&mut bytes).expect("the operating system gives no randomness");
     bytes
 }
+
+/// Randomness that a test fixes, to pin what passes between two parties. Only the tests of other crates turn the feature on.
+#[cfg(feature = "fixed-randomness")]
+mod fixed {
+    use std::cell::RefCell;
+
+    use super::Prg;
+
+    thread_local! {
+        static STREAM: RefCell<Option<Prg>> = const { RefCell::new(None) };
+    }
+
+    /// Fills `out`, if this thread's randomness is fixed.
+    pub(super) fn fill(out: &mut [u8]) -> bool {
+        STREAM.with_borrow_mut(|stream| stream.as_mut().map(|prg| prg.fill(out)).is_some())
+    }
+
+    /// Ends it, also in a panic.
+    struct End;
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            STREAM.set(None);
+        }
+    }
+
+    /// Runs `f`, in which [`os_random`](super::os_random) on this thread gives the stream of `seed` and nothing random. There is no
+    /// security in it.
+    pub fn with_insecure_fixed_randomness<T>(seed: [u8; 32], f: impl FnOnce() -> T) -> T {
+        let _end = End;
+        STREAM.set(Some(Prg::new(seed)));
+        f()
+    }
+}
+
+#[cfg(feature = "fixed-randomness")]
+pub use fixed::with_insecure_fixed_randomness;
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@
 //! (Local rounding: Boyle, Kohl, Scholl, EUROCRYPT 2019; 1-bit approximate re-sharing: Cheetah.)
 
 pub mod params;
+pub mod sharing;
 
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{PrimeRing, PrimeSmall, PrimeWide, Residues};

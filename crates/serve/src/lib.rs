@@ -16,7 +16,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use jaguar_engine::EngineError;
-use jaguar_engine::report::NoProgress;
+use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Served, Service};
 use jaguar_wire::tcp::{Incoming, Listener, Options, Tcp};
 use jaguar_wire::{Channel, WireError};

@@ -2,32 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{Clock, SystemClock};
 use crate::{Transport, WireError, pack};
 
-/// The phases of a session: what needs no client, no query, no input, and the rest.
+/// The stages of a session: what needs no client, no query, no input, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Phase {
+pub enum Stage {
     /// Agreeing on version, parameters and plan, and fetching the model's public part.
     Model,
     /// Once per client: base OTs and the hint.
     Client,
-    /// Once per query, before the input is needed.
-    Preprocessing,
-    /// Once per query, with the input.
+    /// Offline: once per query, before the input is known.
+    Offline,
+    /// Online: once per query, with the input.
     Online,
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Model => "model",
             Self::Client => "client",
-            Self::Preprocessing => "preprocessing",
+            Self::Offline => "offline",
             Self::Online => "online",
         })
     }
@@ -56,14 +58,14 @@ impl Traffic {
     }
 }
 
-/// Traffic by phase and label.
-pub type Stats = BTreeMap<(Phase, String), Traffic>;
+/// Traffic by stage and label.
+pub type Stats = BTreeMap<(Stage, String), Traffic>;
 
 /// When a party waited for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Since when.
-    pub start: Instant,
+    /// Since when, on the channel's clock.
+    pub start: Duration,
     /// For how long.
     pub length: Duration,
 }
@@ -71,6 +73,7 @@ pub struct Wait {
 /// One party's end of the conversation.
 pub struct Channel {
     transport: Box<dyn Transport>,
+    clock: Arc<dyn Clock>,
     /// Sent by the protocol, not yet given to the transport.
     out: Vec<u8>,
     /// Came from the transport, not yet read by the protocol: `input[read..]`.
@@ -79,7 +82,7 @@ pub struct Channel {
     /// Whether anything was sent since the last wait (so that the next wait is a new round).
     turn: bool,
     stats: Stats,
-    key: (Phase, String),
+    key: (Stage, String),
     current: Traffic,
     waited: Duration,
     /// The single waits, if somebody wants to know.
@@ -99,26 +102,37 @@ const FLUSH_AT: usize = 1 << 18;
 const TRUSTED_RESERVE: usize = 1 << 20;
 
 impl Channel {
-    /// A channel over `transport`, counting under [`Phase::Model`] and the label `"handshake"`.
+    /// A channel over `transport`, counting under [`Stage::Model`] and the label `"handshake"`.
     pub fn new(transport: impl Transport + 'static) -> Self {
+        Self::with_clock(transport, Arc::new(SystemClock))
+    }
+
+    /// As [`new`](Self::new); everything that this session measures is measured with `clock`.
+    pub fn with_clock(transport: impl Transport + 'static, clock: Arc<dyn Clock>) -> Self {
         Self {
             transport: Box::new(transport),
+            clock,
             out: Vec::new(),
             input: Vec::new(),
             read: 0,
             turn: true,
             stats: Stats::new(),
-            key: (Phase::Model, "handshake".into()),
+            key: (Stage::Model, "handshake".into()),
             current: Traffic::default(),
             waited: Duration::ZERO,
             waits: None,
         }
     }
 
-    /// Counts everything from here on under `phase` and `label`.
-    pub fn enter(&mut self, phase: Phase, label: &str) {
+    /// The clock of this session.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Counts everything from here on under `stage` and `label`.
+    pub fn enter(&mut self, stage: Stage, label: &str) {
         self.close_label();
-        self.key = (phase, label.to_owned());
+        self.key = (stage, label.to_owned());
     }
 
     fn close_label(&mut self) {
@@ -128,7 +142,7 @@ impl Channel {
         }
     }
 
-    /// The figures up to now, by phase and label.
+    /// The figures up to now, by stage and label.
     pub fn stats(&mut self) -> &Stats {
         self.close_label();
         &self.stats
@@ -213,9 +227,9 @@ impl Channel {
             self.current.rounds += 1;
         }
         debug_assert_eq!(self.read, self.input.len(), "waits only when nothing is left to read");
-        let start = Instant::now();
+        let start = self.clock.now();
         self.input = self.transport.recv().map_err(|e| e.during(name(&self.key)))?;
-        let waited = start.elapsed();
+        let waited = self.clock.now().saturating_sub(start);
         self.current.waited += waited;
         self.waited += waited;
         if let Some(waits) = self.waits.as_mut().filter(|w| w.len() < MAX_WAITS && waited >= SHORT_WAIT) {
@@ -268,7 +282,7 @@ impl Channel {
     /// # Panics
     /// When `message` cannot be serialised, which plain data always can.
     pub fn send_message<T: Serialize>(&mut self, message: &T) -> Result<(), WireError> {
-        let bytes = postcard::to_stdvec(message).expect("plain data serialises");
+        let bytes = encode(message);
         self.send(&u32::try_from(bytes.len()).expect("control messages are small").to_le_bytes())?;
         self.send(&bytes)
     }
@@ -288,8 +302,7 @@ impl Channel {
         if len > max {
             return Err(WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes")));
         }
-        let bytes = self.recv(len)?;
-        postcard::from_bytes(&bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
+        decode(what, &self.recv(len)?)
     }
 
     /// Sends the low `bits` bits of every value, packed without gaps. `bits` in 1..=64.
@@ -316,9 +329,25 @@ impl Channel {
     }
 }
 
+/// A message's bytes, without their length.
+///
+/// # Panics
+/// As [`Channel::send_message`].
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("plain data serialises")
+}
+
+/// Reads a message that came as bytes. `what` names it in the error.
+///
+/// # Errors
+/// When the bytes are no `T`.
+pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
+    postcard::from_bytes(bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
+}
+
 /// How an error names what the session was at: `online: relu 3`.
-fn name((phase, label): &(Phase, String)) -> String {
-    format!("{phase}: {label}")
+fn name((stage, label): &(Stage, String)) -> String {
+    format!("{stage}: {label}")
 }
 
 impl Drop for Channel {

@@ -9,6 +9,7 @@
 //! Test doubles: [`memory_pair`], and the wrappers of [`double`].
 
 mod channel;
+mod clock;
 pub mod double;
 mod error;
 mod frame;
@@ -19,7 +20,8 @@ pub mod pack;
 mod stream;
 pub mod tcp;
 
-pub use channel::{Channel, Phase, Stats, Traffic, Wait};
+pub use channel::{Channel, Stage, Stats, Traffic, Wait, decode, encode};
+pub use clock::{Clock, SystemClock};
 pub use error::WireError;
 pub use framed::Framed;
 pub use memory::{Memory, memory_pair, memory_transports};

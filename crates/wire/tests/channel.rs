@@ -3,7 +3,7 @@
 use std::thread;
 
 use jaguar_wire::double::{Fault, Faulty};
-use jaguar_wire::{Channel, Phase, Traffic, WireError, memory_pair, memory_transports, pack};
+use jaguar_wire::{Channel, Stage, Traffic, WireError, memory_pair, memory_transports, pack};
 use proptest::prelude::*;
 
 /// Runs both parties, each in its thread, and returns what they return.
@@ -30,11 +30,11 @@ fn bytes_and_rounds_are_counted_under_their_label() {
     let (alice, bob) = both(
         memory_pair(),
         |ch| {
-            ch.enter(Phase::Client, "base");
+            ch.enter(Stage::Client, "base");
             ch.send(&[1; 10]).unwrap();
             ch.send(&[2; 5]).unwrap();
             ch.recv(7).unwrap();
-            ch.enter(Phase::Online, "relu 1");
+            ch.enter(Stage::Online, "relu 1");
             ch.send(&[3; 3]).unwrap();
             ch.recv(2).unwrap();
             ch.send(&[4; 3]).unwrap();
@@ -51,9 +51,9 @@ fn bytes_and_rounds_are_counted_under_their_label() {
             total(ch)
         },
     );
-    let relu = &alice[&(Phase::Online, "relu 1".to_owned())];
+    let relu = &alice[&(Stage::Online, "relu 1".to_owned())];
     assert_eq!((relu.sent, relu.received, relu.rounds), (6, 4, 2));
-    let base = &alice[&(Phase::Client, "base".to_owned())];
+    let base = &alice[&(Stage::Client, "base".to_owned())];
     assert_eq!((base.sent, base.received, base.rounds), (15, 7, 1));
     assert_eq!(alice.len(), 2, "the empty handshake label does not appear");
     // Bob waits three times: for the first message, and twice after having answered.
@@ -125,15 +125,15 @@ fn control_messages_are_bounded_and_checked() {
 fn errors_say_what_the_session_was_at() {
     let (mut a, b) = memory_pair();
     drop(b);
-    a.enter(Phase::Online, "relu 3");
+    a.enter(Stage::Online, "relu 3");
     let text = a.recv(1).unwrap_err().to_string();
     assert!(text.contains("closed") && text.contains("online: relu 3"), "{text}");
 
     let (a, _b) = memory_transports();
     let mut a = Channel::new(Faulty::new(a, Fault::Silence(0)));
-    a.enter(Phase::Preprocessing, "triples");
+    a.enter(Stage::Offline, "triples");
     let text = a.recv(1).unwrap_err().to_string();
-    assert!(text.contains("silent") && text.contains("preprocessing: triples"), "{text}");
+    assert!(text.contains("silent") && text.contains("offline: triples"), "{text}");
 }
 
 #[test]

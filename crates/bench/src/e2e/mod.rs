@@ -80,29 +80,29 @@ pub struct Run {
     /// Once per client.
     pub hint_mib: f64,
     /// Before the input.
-    pub preprocessing: Phase,
+    pub offline: Stage,
     /// With the input.
-    pub online: Phase,
+    pub online: Stage,
     /// The first query that counts, as the planner predicts it.
     pub predicted: Predicted,
 }
 
 impl Run {
     pub fn seconds(&self) -> f64 {
-        self.preprocessing.seconds + self.online.seconds
+        self.offline.seconds + self.online.seconds
     }
 
     pub fn mib(&self) -> f64 {
-        self.preprocessing.mib() + self.online.mib()
+        self.offline.mib() + self.online.mib()
     }
 
     pub fn limit(&self) -> f64 {
-        self.preprocessing.limit.seconds() + self.online.limit.seconds()
+        self.offline.limit.seconds() + self.online.limit.seconds()
     }
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Phase {
+pub struct Stage {
     pub seconds: f64,
     pub bytes_up: u64,
     pub bytes_down: u64,
@@ -112,7 +112,7 @@ pub struct Phase {
     pub kinds: Vec<ByKind>,
 }
 
-impl Phase {
+impl Stage {
     pub fn mib(&self) -> f64 {
         (self.bytes_up + self.bytes_down) as f64 / 1_048_576.0
     }

@@ -6,7 +6,8 @@ use std::thread;
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Ready, Reveal, connect};
-use jaguar_engine::report::{Cost, NoProgress, Predicted, Report, Row};
+use jaguar_engine::progress::NoProgress;
+use jaguar_engine::report::{Cost, Predicted, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
@@ -15,7 +16,7 @@ use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
-use super::{ByKind, Kind, Phase, Run};
+use super::{ByKind, Kind, Run, Stage};
 use crate::limits::{Limit, Peaks};
 use crate::statistics::median;
 
@@ -50,18 +51,18 @@ impl Session<'_> {
         let reports = self.reports(&services)?;
         let run = |(service, reports): (&Service, &Vec<Report>)| {
             let (network, plan) = (service.network(), service.plan());
-            let [preprocessing, online] = phases(network, &reports[1..]);
+            let [offline, online] = stages(network, &reports[1..]);
             let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
-            let limited = |phase: Phase, computing: f64| Phase {
-                limit: Limit::new(computing, self.link, phase.bytes_up, phase.bytes_down, phase.rounds),
-                ..phase
+            let limited = |stage: Stage, computing: f64| Stage {
+                limit: Limit::new(computing, self.link, stage.bytes_up, stage.bytes_down, stage.rounds),
+                ..stage
             };
             Run {
                 network: network.name.clone(),
                 protocol: plan.choices.names(network),
                 kernel: Kernel::best().name().into(),
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
-                preprocessing: limited(preprocessing, least[0]),
+                offline: limited(offline, least[0]),
                 online: limited(online, least[1]),
                 predicted: Predicted::new(plan, &reports[1], site.as_ref()),
             }
@@ -163,8 +164,8 @@ fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
     [before, online]
 }
 
-/// Both phases, without their limits. Bytes and rounds are the same in each query.
-fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
+/// Both stages, without their limits. Bytes and rounds are the same in each query.
+fn stages(network: &Network, reports: &[Report]) -> [Stage; 2] {
     let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
         let total = all(&reports[0]);
         let mut kinds: Vec<ByKind> =
@@ -178,7 +179,7 @@ fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
         rest.bytes += (total.bytes_up + total.bytes_down).saturating_sub(bytes);
         rest.rounds += total.rounds.saturating_sub(rounds);
         rest.wall_seconds += (seconds - walls).max(0.0);
-        Phase {
+        Stage {
             seconds,
             bytes_up: total.bytes_up,
             bytes_down: total.bytes_down,
@@ -188,7 +189,7 @@ fn phases(network: &Network, reports: &[Report]) -> [Phase; 2] {
         }
     };
     [
-        of(|r| r.preprocessing_seconds, |r| &r.preprocessing, |row| &row.preprocessing),
+        of(|r| r.offline_seconds, |r| &r.offline, |row| &row.offline),
         of(|r| r.online_seconds, |r| &r.online, |row| &row.online),
     ]
 }
@@ -300,26 +301,26 @@ mod tests {
         let runs = session.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let run = runs.unwrap().remove(0);
-        for phase in [&run.preprocessing, &run.online] {
-            assert_eq!(phase.kinds.iter().map(|k| k.bytes).sum::<u64>(), phase.bytes_up + phase.bytes_down);
-            assert_eq!(phase.kinds.iter().map(|k| k.rounds).sum::<u64>(), phase.rounds);
-            assert!(phase.limit.seconds() > 0.0);
+        for stage in [&run.offline, &run.online] {
+            assert_eq!(stage.kinds.iter().map(|k| k.bytes).sum::<u64>(), stage.bytes_up + stage.bytes_down);
+            assert_eq!(stage.kinds.iter().map(|k| k.rounds).sum::<u64>(), stage.rounds);
+            assert!(stage.limit.seconds() > 0.0);
         }
         // Online, each kind sends something; before the input the linear layers send nothing.
         assert!(run.online.kinds.iter().all(|k| k.bytes > 0));
-        assert_eq!(run.preprocessing.kinds[0].bytes, 0);
+        assert_eq!(run.offline.kinds[0].bytes, 0);
         // 8·8·4·27 multiply-adds and 4·4·5·4, and what the nonlinear layers read.
         assert!(run.online.limit.computing > (6912.0 + 320.0) / PEAKS.multiply_adds_per_second);
 
         // Bytes are predicted without a calibration, and are those that passed; seconds only with one.
         for (measured, predicted) in
-            [(&run.preprocessing, &run.predicted.preprocessing), (&run.online, &run.predicted.online)]
+            [(&run.offline, &run.predicted.offline), (&run.online, &run.predicted.online)]
         {
             assert_eq!((measured.bytes_up, measured.bytes_down), (predicted.bytes_up, predicted.bytes_down));
             assert!(measured.bytes_up > 0 && predicted.seconds.is_none());
         }
         let mut timed = run.clone();
-        timed.predicted.preprocessing.seconds = Some(2.0 * run.preprocessing.seconds);
+        timed.predicted.offline.seconds = Some(2.0 * run.offline.seconds);
         timed.predicted.online.seconds = Some(2.0 * run.online.seconds);
         let tables = super::super::tables::all(&[timed], None);
         let last = tables.iter().find(|t| t.name == "predicted").expect("seconds were predicted");

@@ -120,7 +120,7 @@ fn networks(runs: &[Run], link: Option<Imitated>) -> Table {
             rows.push(vec![
                 run.network.clone(),
                 ours(run),
-                format!("{:.2}", run.preprocessing.seconds),
+                format!("{:.2}", run.offline.seconds),
                 format!("{:.2}", run.online.seconds),
                 format!("{:.2}", run.seconds()),
                 format!("{:.2}", run.limit()),
@@ -128,7 +128,7 @@ fn networks(runs: &[Run], link: Option<Imitated>) -> Table {
                 format!("{:.2}", run.online.limit.seconds()),
                 significant(run.online.seconds / run.online.limit.seconds()),
                 format!("{:.1}", run.mib()),
-                format!("{} + {}", run.preprocessing.rounds, run.online.rounds),
+                format!("{} + {}", run.offline.rounds, run.online.rounds),
                 format!("{:.1}", run.hint_mib),
             ]);
         }
@@ -189,15 +189,15 @@ fn networks(runs: &[Run], link: Option<Imitated>) -> Table {
 fn predicted(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
     for run in runs {
-        let (before, online) = (&run.predicted.preprocessing, &run.predicted.online);
+        let (before, online) = (&run.predicted.offline, &run.predicted.online);
         let whole = before.seconds.zip(online.seconds).map(|(a, b)| a + b);
         for (name, phase, predicted) in [
-            ("before the input", Some((&run.preprocessing, before)), before.seconds),
+            ("before the input", Some((&run.offline, before)), before.seconds),
             ("online", Some((&run.online, online)), online.seconds),
             ("query", None, whole),
         ] {
             let measured = phase.map_or_else(|| run.seconds(), |(phase, _)| phase.seconds);
-            let bytes = |of: fn(&(&super::Phase, &Total)) -> u64| {
+            let bytes = |of: fn(&(&super::Stage, &Total)) -> u64| {
                 phase.as_ref().map_or_else(|| "-".to_owned(), |p| of(p).to_string())
             };
             rows.push(vec![
@@ -236,7 +236,7 @@ fn predicted(runs: &[Run]) -> Table {
 fn kinds(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
     for run in runs {
-        for (name, phase) in [("before the input", &run.preprocessing), ("online", &run.online)] {
+        for (name, phase) in [("before the input", &run.offline), ("online", &run.online)] {
             for part in &phase.kinds {
                 let kind = match part.kind {
                     Kind::Linear => "linear",
@@ -301,12 +301,12 @@ fn versus(runs: &[Run]) -> Table {
         rows.push(vec![
             ours.network.clone(),
             ours.kernel.clone(),
-            times(|run| run.preprocessing.seconds),
+            times(|run| run.offline.seconds),
             times(|run| run.online.seconds),
             times(Run::seconds),
             times(|run| run.online.mib()),
             times(Run::mib),
-            times(|run| (run.preprocessing.rounds + run.online.rounds) as f64),
+            times(|run| (run.offline.rounds + run.online.rounds) as f64),
         ]);
     }
     Table {

@@ -1,7 +1,7 @@
 //! What is measured: single operations, and the nonlinear layers of ResNet-50 in both precision flows.
 
 use jaguar_mpc::{
-    self as mpc, Cost, Elementwise, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams,
+    self as mpc, Cost, Elementwise, Modulus, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams,
     TruncateParams,
 };
 use serde::Serialize;
@@ -31,8 +31,8 @@ impl Step {
     /// Widths of the shares before and after.
     pub fn bits(&self) -> (u32, u32) {
         match *self {
-            Self::Relu(p) => (p.bits, p.out_bits),
-            Self::Relu6(p) => (p.bits, p.out_bits),
+            Self::Relu(p) => (p.bits, p.output.bits()),
+            Self::Relu6(p) => (p.bits, p.output.bits()),
             Self::Truncate(p) => (p.bits, p.out_bits),
             Self::MaxPool { params, .. } => (params.bits, params.bits),
         }
@@ -96,7 +96,7 @@ const FULL: u32 = 37;
 const SHIFT: u32 = 12;
 
 pub fn relu(bits: u32, out_bits: u32, digit: u32, ignored: u32) -> Step {
-    Step::Relu(ReluParams { bits, out_bits, digit, ignored })
+    Step::Relu(ReluParams { bits, output: Modulus::power_of_two(out_bits), digit, ignored })
 }
 
 fn cut(bits: u32, out_bits: u32, range: Range) -> Step {
@@ -148,7 +148,7 @@ pub fn operations(n: usize) -> Vec<Case> {
     all.push(
         Case::new("ReLU 20 > 20, low 12 ignored", n, &[relu(20, 20, 4, 12)]).beside(paper::RELU_20_LOW_12),
     );
-    let six = Relu6Params { out_bits: 30, ignored: 1, ..Relu6Params::new(16, 12) };
+    let six = Relu6Params { output: Modulus::power_of_two(30), ignored: 1, ..Relu6Params::new(16, 12) };
     all.push(Case::new(SESSION_RELU6, n, &[Step::Relu6(six)]));
     let (count, step) = pool(16, n);
     all.push(Case::new("max-pool 3x3/2, 16 bits (an input)", count, &[step]));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_mpc::{Party, Range, TruncateParams, reference, run_blocks};
 use jaguar_ot::{Cots, Role};
 use jaguar_profile::{Imitated, link};
-use jaguar_wire::{Channel, Phase, Traffic, memory_transports};
+use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
 
 use super::cases::{Case, Step};
 use crate::statistics::{Span, Start};
@@ -153,15 +153,15 @@ fn once(
     x: &[Vec<u64>],
 ) -> Result<(Outputs, Measured)> {
     let before = party.used();
-    let timed = |chan: &mut Channel, phase: Phase| -> Result<Start> {
+    let timed = |chan: &mut Channel, stage: Stage| -> Result<Start> {
         chan.flush()?;
         chan.take_stats();
-        chan.enter(phase, "bench");
+        chan.enter(stage, "bench");
         meeting.meet()?;
         Ok(Start::now())
     };
     // 1. Preparation.
-    let start = timed(chan, Phase::Preprocessing)?;
+    let start = timed(chan, Stage::Offline)?;
     if role == Role::Client {
         // It sends nothing else in preparation, so its COTs may run ahead.
         party.promise(case.cost().cots_from_client);
@@ -176,7 +176,7 @@ fn once(
     let (prepare, prepare_traffic) = (start.span(), chan.total());
     let after = party.used();
     // 2. Online.
-    let start = timed(chan, Phase::Online)?;
+    let start = timed(chan, Stage::Online)?;
     let mut prepared = prepared.into_iter();
     let mut outputs = Vec::new();
     for x in x {

@@ -321,18 +321,18 @@ fn raw_pixels_are_noticed() {
 /// What is under way is told, line by line where there is no terminal.
 #[test]
 fn compile_says_what_it_does() {
-    let folder = Scratch::new("phases");
+    let folder = Scratch::new("stages");
     let [source, output] = ["tiny.onnx", "tiny.jaguar"].map(|f| folder.path(f));
     std::fs::write(&source, tiny::onnx()).unwrap();
     let photos = repository("demo/calibration");
     let finished = Process::start(jaguar(&compile(&source, &photos, &output))).finish(crate::WATCHDOG);
     let told = finished.stderr.clone();
     finished.succeeded();
-    let phases: Vec<&str> = told.lines().filter(|l| l.ends_with(" ...")).collect();
-    for (phase, part) in
-        phases.iter().zip(["reading", "reading 6 samples", "calibrating", "trying", "checking", "writing"])
+    let stages: Vec<&str> = told.lines().filter(|l| l.ends_with(" ...")).collect();
+    for (stage, part) in
+        stages.iter().zip(["reading", "reading 6 samples", "calibrating", "trying", "checking", "writing"])
     {
-        assert!(phase.contains(part), "{phases:#?}");
+        assert!(stage.contains(part), "{stages:#?}");
     }
-    assert!(phases.len() >= 6, "{phases:#?}");
+    assert!(stages.len() >= 6, "{stages:#?}");
 }

@@ -116,12 +116,12 @@ fn all_threads_stopped(process: u32) -> bool {
     })
 }
 
-/// How many bytes of the client take a query halfway through its online phase, with the hint there.
+/// How many bytes of the client take a query halfway through its online stage, with the hint there.
 fn halfway(it: &Deployment, cache: &str) -> u64 {
     it.ask(cache, &[&photo()]);
     let answer: &Value = &it.ask(cache, &[&photo()])[0];
-    let up = |phase: &str| number(answer, &format!("cost/{phase}/bytes_up"));
-    up("model") + up("client") + up("preprocessing") + up("online") / 2
+    let up = |stage: &str| number(answer, &format!("cost/{stage}/bytes_up"));
+    up("model") + up("client") + up("offline") + up("online") / 2
 }
 
 #[test]

@@ -209,28 +209,29 @@ fn the_cost_table_adds_up() {
     let answer = &answers(it.client(&relay.address, "cache", &[&photo()]), 1)[0];
     let cost = &answer["cost"];
     let rows = cost["rows"].as_array().unwrap();
-    let rest = |phase: &str, what: &str| {
-        let sum: u64 = rows.iter().map(|r| number(r, &format!("{phase}/{what}"))).sum();
-        number(cost, &format!("{phase}/{what}")).checked_sub(sum).expect("no more in the rows than in all")
+    let rest = |stage: &str, what: &str| {
+        let sum: u64 = rows.iter().map(|r| number(r, &format!("{stage}/{what}"))).sum();
+        number(cost, &format!("{stage}/{what}")).checked_sub(sum).expect("no more in the rows than in all")
     };
     // Beside the layers: "query" and p0 up, the seed of B down.
     let params = Parameters::DEFAULT;
     let p0 = params.ring_dim() as u64 * u64::from(params.modulus_bits()) / 8;
-    assert_eq!(rest("preprocessing", "bytes_up"), p0 + 6);
-    assert_eq!(rest("preprocessing", "bytes_down"), 32);
+    assert_eq!(rest("offline", "bytes_up"), p0 + 6);
+    assert_eq!(rest("offline", "bytes_down"), 32);
     // Online: nothing up; down the server's share of the logits. Its report of its own times is no part of the query.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
         .unwrap();
-    let result = (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().ring)).div_ceil(8);
+    let result =
+        (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().domain.modulus.bits())).div_ceil(8);
     assert_eq!(rest("online", "bytes_down"), result);
     // And all of it was predicted.
-    for phase in ["preprocessing", "online"] {
+    for stage in ["offline", "online"] {
         for direction in ["bytes_up", "bytes_down"] {
             let [measured, predicted] =
-                ["cost", "predicted"].map(|of| number(answer, &format!("{of}/{phase}/{direction}")));
-            assert_eq!(measured, predicted, "{phase}, {direction}");
+                ["cost", "predicted"].map(|of| number(answer, &format!("{of}/{stage}/{direction}")));
+            assert_eq!(measured, predicted, "{stage}, {direction}");
         }
     }
     assert_eq!(rest("online", "rounds"), 1);
@@ -241,8 +242,8 @@ fn the_cost_table_adds_up() {
     }
     // On the link there are frames, keep-alives and greetings beside.
     for (direction, passed) in ["bytes_up", "bytes_down"].iter().zip(relay.passed()) {
-        let phases = ["model", "client", "preprocessing", "online"];
-        let stated: u64 = phases.iter().map(|p| number(cost, &format!("{p}/{direction}"))).sum();
+        let stages = ["model", "client", "offline", "online"];
+        let stated: u64 = stages.iter().map(|p| number(cost, &format!("{p}/{direction}"))).sum();
         assert!(
             (stated..stated + stated / 50 + 2000).contains(&passed),
             "{direction}: {stated}, {passed} passed"
@@ -265,12 +266,12 @@ fn the_hint_is_fetched_once() {
     let hint = plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64;
     assert_eq!(client(&first[0]) - client(&second[0]), hint);
     // The second query of a session finds everything there; masks and secrets are fresh all the same.
-    for phase in ["model", "client"] {
+    for stage in ["model", "client"] {
         for bytes in ["bytes_up", "bytes_down", "rounds"] {
-            assert_eq!(number(&first[1], &format!("cost/{phase}/{bytes}")), 0);
+            assert_eq!(number(&first[1], &format!("cost/{stage}/{bytes}")), 0);
         }
     }
-    assert!(number(&first[1], "cost/preprocessing/bytes_up") > 0);
+    assert!(number(&first[1], "cost/offline/bytes_up") > 0);
 }
 
 /// The hint alone, ahead of the first query.
@@ -384,19 +385,19 @@ fn a_timeline_of_both_parties() {
             open.push(*end);
         }
     }
-    // Both parties do every layer of both queries in both phases; the first takes the hint along.
+    // Both parties do every layer of both queries in both stages; the first takes the hint along.
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     for process in [1, 2] {
-        let count = |name: &str, phase: &str| {
-            spans.iter().filter(|s| s.0.0 == process && s.3 == name && s.4 == phase).count()
+        let count = |name: &str, stage: &str| {
+            spans.iter().filter(|s| s.0.0 == process && s.3 == name && s.4 == stage).count()
         };
-        assert_eq!((count("query", "query"), count("before the input", "phase")), (2, 2));
+        assert_eq!((count("query", "query"), count("before the input", "stage")), (2, 2));
         for node in
             bundle.model.network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_) | Op::Relu { .. }))
         {
             // (A layer's work may come in pieces.)
-            for phase in ["preprocessing", "online"] {
-                assert!(count(&node.name, phase) >= 2, "{} {phase}", node.name);
+            for stage in ["offline", "online"] {
+                assert!(count(&node.name, stage) >= 2, "{} {stage}", node.name);
             }
             let fetched = usize::from(matches!(node.op, Op::Linear(_)));
             assert_eq!(count(&format!("hint of {}", node.name), "hint"), fetched);
@@ -427,8 +428,8 @@ fn two_clients_at_once() {
     // Both are in the middle of a query before either gets on.
     let halfway = {
         let a = &it.ask("before", &[&photo])[0];
-        let up = |phase: &str| number(a, &format!("cost/{phase}/bytes_up"));
-        up("model") + up("client") + up("preprocessing") + up("online") / 2
+        let up = |stage: &str| number(a, &format!("cost/{stage}/bytes_up"));
+        up("model") + up("client") + up("offline") + up("online") / 2
     };
     let relays = ["a", "b"].map(|cache| {
         let relay = Relay::start(&it.server.address, halfway);
@@ -500,7 +501,7 @@ fn text_for_people() {
         assert!(last.contains(part), "{part} is missing: {last}");
     }
     let long = predict(&["--costs"]);
-    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "preprocessing", "peak memory: client"] {
+    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "offline", "peak memory: client"] {
         assert!(long.contains(part), "{part} is missing:\n{long}");
         assert!(!short.contains(part), "{part} is not for all:\n{short}");
     }

@@ -3,15 +3,16 @@
 use std::fs::{File, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jaguar_bundle::files::private;
 use jaguar_plan::Plan;
+use jaguar_wire::{Clock, SystemClock};
 
 use super::{Block, HintStore, blocks, intact};
-use crate::EngineError;
-use crate::bundle::ModelId;
-use crate::report::Progress;
+use crate::error::EngineError;
+use crate::progress::Progress;
+use jaguar_bundle::ModelId;
 
 const MAGIC: &[u8; 8] = b"JAGHINT\x01";
 const HEADER: u64 = 8 + 32 + 32 + 32;
@@ -38,7 +39,7 @@ impl FileStore {
             // Whoever may not write can still use what is whole.
             Err(e) => (File::open(&path).map_err(|_| io(e))?, false),
         };
-        let deadline = Instant::now() + patience;
+        let deadline = SystemClock.now() + patience;
         let mut told = false;
         let exclusive = loop {
             if writable {
@@ -53,7 +54,7 @@ impl FileStore {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(EngineError::file("locking", &path, e)),
             }
-            if Instant::now() >= deadline {
+            if SystemClock.now() >= deadline {
                 return Err(EngineError::Hint(format!(
                     "{} is being fetched by another process; wait for it, or give this one its own --cache",
                     path.display()

@@ -21,9 +21,9 @@ use std::time::Duration;
 use jaguar_plan::Plan;
 use jaguar_wire::Channel;
 
-use crate::EngineError;
-use crate::bundle::ModelId;
-use crate::report::Progress;
+use crate::error::EngineError;
+use crate::progress::Progress;
+use jaguar_bundle::ModelId;
 
 #[cfg(feature = "files")]
 pub use file::FileStore;

@@ -9,13 +9,13 @@ use jaguar_plan::{BackendId, Choices, Plan, PlanError};
 use jaguar_wire::memory_pair;
 
 use super::{Builder, Scratch, everything, greet, input, nothing_repeats, queries, root, session};
-use crate::EngineError;
-use crate::bundle::Bundle;
 use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::error::EngineError;
 use crate::message::Request;
-use crate::report::NoProgress;
+use crate::progress::NoProgress;
 use crate::server::Service;
 use crate::verify::verify;
+use jaguar_bundle::Bundle;
 
 fn choices(bundle: &Bundle) -> Choices {
     Choices::standard(&bundle.model.network, BackendId::CHEETAH)
@@ -77,7 +77,7 @@ fn truncations_wait_for_the_relu_where_they_can() {
     let bundle = deferred();
     let plan = Plan::new(&bundle.model.network, choices(&bundle)).unwrap();
     let truncations: Vec<_> =
-        plan.steps.iter().map(|s| (s.excess, s.truncation.map(|t| (t.shift, t.range)))).collect();
+        plan.steps.iter().map(|s| (s.domain.excess, s.truncation.map(|t| (t.shift, t.range)))).collect();
     let (later, early) = (Some((12, Range::NonNegative)), Some((12, Range::Signed)));
     let expected = [
         (0, None), // input
@@ -98,7 +98,11 @@ fn truncations_wait_for_the_relu_where_they_can() {
     // `narrow` is truncated for the linear layer behind it; the sum of it and of whole products waits.
     assert_eq!(truncations, expected);
     // n + f everywhere, and no ring changes.
-    assert!(plan.steps.iter().all(|s| (s.made, s.ring) == (28, 28) && s.extension.is_none()));
+    assert!(
+        plan.steps
+            .iter()
+            .all(|s| [s.computed, s.domain].map(|d| d.modulus.bits()) == [28, 28] && s.extension.is_none())
+    );
     assert_eq!(plan.hint_bytes(), 0);
     assert!(plan.layers().all(|layer| layer.hint_parts() == (0, 0)));
 }
@@ -176,20 +180,18 @@ fn bytes_and_rounds_are_the_formulas() {
             assert_eq!((up, down, rounds), planned, "{}", row.name);
             // Preparation of a linear layer sends nothing.
             if step.layer.is_some() && step.truncation.is_none() {
-                let before = &row.preprocessing;
+                let before = &row.offline;
                 assert_eq!((before.bytes_up, before.bytes_down, before.rounds), (0, 0, 0), "{}", row.name);
             }
         }
         // Beside the layers: "query" up; the server's share of the logits down.
         let sum = |f: fn(&crate::report::Row) -> u64| report.rows.iter().map(f).sum::<u64>();
-        assert_eq!(report.preprocessing.bytes_up - sum(|r| r.preprocessing.bytes_up), 6);
+        assert_eq!(report.offline.bytes_up - sum(|r| r.offline.bytes_up), 6);
         assert_eq!(report.online.bytes_up, sum(|r| r.online.bytes_up));
         assert_eq!(report.online.bytes_down - sum(|r| r.online.bytes_down), packed(10, l));
         assert_eq!(report.online.rounds, sum(|r| r.online.rounds) + 1);
         let predicted = jaguar_plan::predict::predict(plan, &report.session, None);
-        for (p, measured) in
-            [(&predicted.preparation, &report.preprocessing), (&predicted.online, &report.online)]
-        {
+        for (p, measured) in [(&predicted.offline, &report.offline), (&predicted.online, &report.online)] {
             assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
         }
     }

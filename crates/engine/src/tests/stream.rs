@@ -1,16 +1,22 @@
 //! Linear layers whose output is made while what follows them runs.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
-use jaguar_wire::Phase;
+use jaguar_plan::Modulus;
+use jaguar_wire::Stage;
 
 use super::*;
-use crate::program::{Backends, Clock, HintPath, Onlookers, Program};
-use crate::report::Progress;
+use crate::exec::backends::Backends;
+use crate::exec::clock::NodeTimes;
+use crate::exec::prepare::{LayerHints, Offline, prepare};
+use crate::exec::run::{Observers, run};
+use crate::exec::values::PlannedNetwork;
+use crate::progress::Progress;
 
 const PLANE: usize = 16 * 16;
 const CHANNELS: usize = 128;
@@ -56,15 +62,11 @@ fn whole() -> Window {
     Window { kernel: [16; 2], stride: [16; 2], pads: [0; 4] }
 }
 
-/// Stands in for a backend: what a linear layer makes is the reference's, the client sends its share in clear, and all that the
-/// server makes is noted.
-#[derive(Clone)]
-struct Plain {
-    role: Role,
-    model: Arc<Model>,
-    plan: Arc<Plan>,
-    /// What the server has sent, and what it made.
-    sent: Option<Transcript>,
+/// What a server's backend makes, and when: stands before a party of a real backend and notes it.
+struct Noted {
+    party: Box<dyn backend::Party>,
+    plane: Vec<usize>,
+    sent: Transcript,
     made: Arc<Mutex<Vec<Made>>>,
 }
 
@@ -78,161 +80,170 @@ struct Made {
     sent: u64,
 }
 
-/// Makes channel after channel, no more of them than it is asked for.
+impl backend::Party for Noted {
+    fn prepare(
+        &mut self,
+        node: usize,
+        hint: &[u8],
+        channel: &mut Channel,
+    ) -> Result<Box<dyn Online>, BackendError> {
+        let online = self.party.prepare(node, hint, channel)?;
+        let (sent, made) = (self.sent.clone(), Arc::clone(&self.made));
+        Ok(Box::new(NotedOnline { node, plane: self.plane[node], online, sent, made }))
+    }
+}
+
+struct NotedOnline {
+    node: usize,
+    plane: usize,
+    online: Box<dyn Online>,
+    sent: Transcript,
+    made: Arc<Mutex<Vec<Made>>>,
+}
+
+impl Online for NotedOnline {
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        self.online.feed_all(channel, x)
+    }
+
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let Self { node, plane, online, sent, made } = *self;
+        Ok(Box::new(Parts { node, plane, output: online.finish(channel, x)?, sent, made }))
+    }
+}
+
+/// Passes on what it is asked for, and notes it.
 struct Parts {
     node: usize,
-    values: Vec<u64>,
-    end: usize,
     plane: usize,
+    output: Box<dyn Output>,
     sent: Transcript,
-    log: Arc<Mutex<Vec<Made>>>,
+    made: Arc<Mutex<Vec<Made>>>,
 }
 
 impl Output for Parts {
     fn values(&self) -> &[u64] {
-        &self.values[..self.end]
+        self.output.values()
     }
 
     fn make(&mut self, count: usize) {
-        assert!(count > self.end && count <= self.values.len(), "{count} of {}", self.values.len());
-        self.end = count.next_multiple_of(self.plane);
-        let made = Made { node: self.node, end: self.end, sent: self.sent.lengths().0 };
-        self.log.lock().unwrap().push(made);
+        assert!(count > self.output.values().len(), "it was made before");
+        self.output.make(count);
+        let end = self.output.values().len();
+        assert_eq!(end, count.next_multiple_of(self.plane), "no more channels than are asked for");
+        self.made.lock().unwrap().push(Made { node: self.node, end, sent: self.sent.lengths().0 });
     }
 
     fn into_values(self: Box<Self>) -> Vec<u64> {
-        assert_eq!(self.end, self.values.len(), "it was asked for");
-        self.values
-    }
-}
-
-impl backend::Party for Plain {
-    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
-        let mut share = vec![0; self.model.network.nodes[node].shape.iter().product()];
-        let bits = self.plan.steps[node].layer.as_ref().unwrap().output().bits;
-        Prg::derive(&[8; 32], "client", &[node as u64]).fill_words(&mut share, bits);
-        Ok(Box::new(PlainOnline { plain: self.clone(), node, share, theirs: Vec::new() }))
-    }
-}
-
-struct PlainOnline {
-    plain: Plain,
-    node: usize,
-    /// The client's share of the output, which the server knows too.
-    share: Vec<u64>,
-    /// At the server: the client's share of the input.
-    theirs: Vec<u64>,
-}
-
-impl Online for PlainOnline {
-    fn early_output(&self) -> Option<&[u64]> {
-        Some(&self.share)
-    }
-
-    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
-        let bits = self.plain.plan.steps[self.node].layer.as_ref().unwrap().input().bits;
-        match self.plain.role {
-            Role::Client => channel.send_packed(x, bits)?,
-            Role::Server => self.theirs = channel.recv_packed(x.len(), bits)?,
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>, _: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
-        let Self { plain: Plain { model, plan, sent, made, .. }, node, share, theirs } = *self;
-        let Some(sent) = sent else { return Ok(Box::new(share)) };
-        let layer = plan.steps[node].layer.as_ref().unwrap();
-        let (bits, out_bits) = (layer.input().bits, layer.output().bits);
-        let x: Vec<i64> =
-            x.iter().zip(&theirs).map(|(&a, &b)| jaguar_mpc::reference::open(a, b, bits)).collect();
-        let Model { network, weights, .. } = &*model;
-        let y = reference::apply_op(network, node, weights[node].as_ref(), &[&x]).unwrap();
-        let mask = (1 << out_bits) - 1;
-        let values = y.iter().zip(&share).map(|(&y, c)| (y as u64).wrapping_sub(*c) & mask).collect();
-        let [_, h, w] = network.nodes[node].shape;
-        Ok(Box::new(Parts { node, values, end: 0, plane: h * w, sent, log: made }))
+        self.output.into_values()
     }
 }
 
 struct NoHints;
 
-impl HintPath for NoHints {
-    fn pass(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
+impl LayerHints for NoHints {
+    fn transfer(&mut self, _: usize, _: &mut Channel, _: &mut dyn Progress) -> Result<bool, EngineError> {
         Ok(false)
     }
 
-    fn of(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
+    fn read(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
         Ok(Vec::new())
     }
 }
 
-/// One party's way through the plan: its share of the output.
-fn walk(plain: &Plain, channel: &mut Channel, input: Vec<u64>) -> Vec<u64> {
-    let (network, plan) = (&plain.model.network, &*plain.plan);
-    let program = Program { network, plan };
-    let mut party = Party::new(plain.role, Cots::setup(channel, plain.role).unwrap());
-    let mut clock = Clock::new(network.nodes.len());
-    let mut backends = Backends::new(plan, |_| Box::new(plain.clone()));
-    let (clock_, none) = (&mut clock, &mut NoProgress);
-    let prepared =
-        program.prepare(channel, &mut party, Reveal::Logits, clock_, none, &mut backends, &mut NoHints);
-    let watch = &mut |_: usize, _: &[u64]| ();
-    let onlookers = Onlookers { clock: &mut clock, progress: &mut NoProgress, watch };
-    let output = program.run(channel, prepared.unwrap().0, input, onlookers).unwrap();
+/// One party's way through the plan with these parties of its backends: its shares of every node's value.
+fn walk(
+    planned: PlannedNetwork<'_>,
+    role: Role,
+    mut backends: Backends,
+    channel: &mut Channel,
+    input: Vec<u64>,
+) -> BTreeMap<usize, Vec<u64>> {
+    let mut party = Party::new(role, Cots::setup(channel, role).unwrap());
+    let mut times = NodeTimes::new(channel.clock(), planned.network.nodes.len());
+    let offline = Offline {
+        channel: &mut *channel,
+        party: &mut party,
+        backends: &mut backends,
+        hints: &mut NoHints,
+        times: &mut times,
+        progress: &mut NoProgress,
+    };
+    let prepared = prepare(planned, Reveal::Logits, offline).unwrap();
+    let mut values = BTreeMap::new();
+    let shares = &mut |node: usize, share: &[u64]| drop(values.insert(node, share.to_vec()));
+    let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
+    run(planned, channel, prepared.steps, input, observers).unwrap();
     channel.flush().unwrap();
-    output
+    values
 }
 
 /// A linear layer's output is made as blocks begin that read it: when its last channels are made, the first flight of the first
-/// block has left. And what comes of it is what the reference makes.
+/// block has left. And what comes of it is what the reference makes, each linear layer within its bound.
 #[test]
 fn a_first_flight_leaves_before_the_last_channel_is_made() {
-    let Net { builder, streamed, .. } = net(1);
-    let Bundle { model, .. } = builder.bundle();
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, BackendId::JAGUAR)).unwrap();
-    let x = input(3, 3 * PLANE);
-    let (model, plan, made) = (Arc::new(model), Arc::new(plan), Arc::default());
-    let plain = |role, sent| Plain {
-        role,
-        model: Arc::clone(&model),
-        plan: Arc::clone(&plan),
-        sent,
-        made: Arc::clone(&made),
-    };
-    let (a, b) = memory_transports();
-    let (recorder, transcript) = Recorder::hashing(b);
-    let (ours, theirs) = thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            let server = plain(Role::Server, Some(transcript.clone()));
-            walk(&server, &mut Channel::new(recorder), vec![0; x.len()])
+    for name in INSECURE {
+        let Net { builder, streamed, .. } = net(1);
+        let Bundle { model, .. } = builder.bundle();
+        let choices = Choices::standard(&model.network, BackendId::of(name).unwrap());
+        let plan = Plan::allowing_insecure_backends(&model.network, choices).unwrap();
+        let x = input(3, 3 * PLANE);
+        let made: Arc<Mutex<Vec<Made>>> = Arc::default();
+        let (a, b) = memory_transports();
+        let (recorder, transcript) = Recorder::hashing(b);
+        let both = PlannedNetwork { network: &model.network, plan: &plan };
+        let (ours, theirs) = thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let backends = Backends::new(&plan, |layers| {
+                    let weights = Arc::clone(layers).model([0; 32], &model.weights, 12);
+                    let plane = model.network.nodes.iter().map(|n| n.shape[1] * n.shape[2]).collect();
+                    let (sent, made) = (transcript.clone(), Arc::clone(&made));
+                    Box::new(Noted { party: weights.party(&[0; 32]), plane, sent, made })
+                });
+                walk(both, Role::Server, backends, &mut Channel::new(recorder), vec![0; x.len()])
+            });
+            let modulus = plan.steps[0].computed.modulus;
+            let input = x.iter().map(|&v| modulus.from_signed(v)).collect();
+            let backends = Backends::new(&plan, |layers| Arc::clone(layers).client([0; 32]));
+            let ours = walk(both, Role::Client, backends, &mut Channel::new(a), input);
+            (ours, server.join().unwrap())
         });
-        let client = plain(Role::Client, None);
-        let mask = (1u64 << plan.steps[0].ring) - 1;
-        let input = x.iter().map(|&v| v as u64 & mask).collect();
-        let ours = walk(&client, &mut Channel::new(a), input);
-        (ours, server.join().unwrap())
-    });
+        let mut values: Vec<Vec<i64>> = Vec::new();
+        for (id, (node, step)) in model.network.nodes.iter().zip(&plan.steps).enumerate() {
+            let pairs = ours[&id].iter().zip(&theirs[&id]);
+            values.push(pairs.map(|(&a, &b)| step.domain.modulus.open(a, b)).collect());
+            let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| &values[i][..]).collect();
+            match (&node.op, &model.weights[id]) {
+                (Op::Input, _) => assert_eq!(values[id], x),
+                (Op::Linear(spec), Some(weights)) => {
+                    let shape = model.network.nodes[node.inputs[0]].shape;
+                    let exact = reference::linear_exact(spec, shape, weights, inputs[0]);
+                    let quotient = |m: i64| m as f64 / f64::from(1 << spec.shift);
+                    let off = values[id].iter().zip(exact).map(|(&y, m)| (y as f64 - quotient(m)).abs());
+                    assert!(off.fold(0.0, f64::max) <= step.error_ulps(), "{name}, node {id}");
+                }
+                _ => {
+                    let exact = reference::apply_op(&model.network, id, None, &inputs).unwrap();
+                    assert_eq!(values[id], exact, "{name}, node {id}");
+                }
+            }
+        }
 
-    let bits = plan.steps.last().unwrap().ring;
-    let output: Vec<i64> =
-        ours.iter().zip(&theirs).map(|(&a, &b)| jaguar_mpc::reference::open(a, b, bits)).collect();
-    let mut values: Vec<Vec<i64>> = vec![x];
-    for (id, node) in model.network.nodes.iter().enumerate().skip(1) {
-        let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| &values[i][..]).collect();
-        values.push(reference::apply_op(&model.network, id, model.weights[id].as_ref(), &inputs).unwrap());
+        check_parts(&made, &streamed, model.network.nodes.len() - 2);
     }
-    assert_eq!(&output, values.last().unwrap());
+}
 
-    let made: &Mutex<Vec<Made>> = &made;
+/// Of each of these layers two blocks were read: the second was made when something had left behind the first. What `last` makes
+/// is read all at once.
+fn check_parts(made: &Mutex<Vec<Made>>, streamed: &[usize], last: usize) {
     let made = made.lock().unwrap();
-    for node in streamed {
+    for &node in streamed {
         let parts: Vec<&Made> = made.iter().filter(|part| part.node == node).collect();
         let [first, last] = parts[..] else { panic!("two blocks, two parts: {parts:?}") };
         assert_eq!((first.end, last.end), (CHANNELS / 2 * PLANE, CHANNELS * PLANE), "node {node}");
         assert!(last.sent > first.sent, "node {node}: nothing left between {first:?} and {last:?}");
     }
-    // What reads all at once has all made at once.
-    assert_eq!(made.iter().filter(|part| part.node == model.network.nodes.len() - 2).count(), 1);
+    assert_eq!(made.iter().filter(|part| part.node == last).count(), 1);
 }
 
 /// The same with the real backend: every layer within its bound, and the server's timeline shows pieces of a linear layer between
@@ -260,7 +271,7 @@ fn layers_in_pieces_agree_with_the_reference_and_show_in_the_timeline() {
     served.unwrap();
     let server = report.timeline.unwrap().server;
     let online: Vec<usize> =
-        server.work.iter().filter(|(phase, ..)| *phase == Phase::Online).map(|&(_, node, _)| node).collect();
+        server.work.iter().filter(|(stage, ..)| *stage == Stage::Online).map(|&(_, node, _)| node).collect();
     let Net { builder, readers, .. } = net(3);
     for reader in readers {
         let begins = online.iter().position(|&node| node == reader).unwrap();
@@ -278,38 +289,117 @@ fn layers_in_pieces_agree_with_the_reference_and_show_in_the_timeline() {
     }
 }
 
-/// Layers alternate between the backends, every other way round in the second run: each within its bound of the reference, and the
-/// plan's bytes are those that pass.
+/// Backends that protect nothing: shares modulo a power of two, and modulo a prime.
+const INSECURE: [&str; 2] = ["plaintext-insecure", "plaintext-prime-insecure"];
+
+/// Runs `bundle`'s network with its linear layers in turn under the backends `of`, from number `first` on: each layer within its bound
+/// of the reference, and the plan's bytes are those that pass.
+fn alternate(bundle: impl Fn() -> Bundle, of: &[BackendId], first: usize, name: &str) -> Vec<Modulus> {
+    let cache = Scratch::new(&format!("mixed-{name}-{first}"));
+    let choices = || {
+        let network = bundle().model.network;
+        let mut choices = Choices::standard(&network, of[0]);
+        let linear = network.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Linear(_)));
+        linear.enumerate().for_each(|(k, (id, _))| choices.backends[id] = of[(first + k) % of.len()]);
+        choices
+    };
+    let x = input(5, bundle().model.network.nodes[0].shape.iter().product());
+    let checks = verify(bundle(), choices(), Reveal::Logits, std::slice::from_ref(&x), &cache.0).unwrap();
+    for layer in &checks[0].layers {
+        assert_eq!(layer.wrong, 0, "{name}, {first}: {layer:?}");
+    }
+    let service = Service::allowing_insecure_backends(bundle(), choices(), Reveal::Logits).unwrap();
+    let reports = queries(&service, &cache, &x, 2);
+    let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
+    for (p, measured) in [(&predicted.offline, &reports[1].offline), (&predicted.online, &reports[1].online)]
+    {
+        assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down), "{name}, {first}");
+    }
+    service.plan().steps.iter().map(|step| step.domain.modulus).collect()
+}
+
+/// Layers alternate between the backends, every other way round in the second run.
 #[test]
 fn backends_alternate_from_layer_to_layer() {
+    let secure: Vec<BackendId> = BackendId::all().filter(|id| id.backend().is_secure()).collect();
+    assert!(secure.len() > 1);
+    for first in 0..secure.len() {
+        alternate(everything, &secure, first, "secure");
+    }
+}
+
+/// Whole networks without encryption, in both domains, alone and in turn with the others.
+#[test]
+fn plaintext_layers_run_whole_networks() {
+    let id = |name: &str| BackendId::of(name).unwrap();
+    let [plain, prime] = INSECURE.map(id);
+    let is_odd = |modulus: &&Modulus| modulus.log2().is_none();
+    for of in [&[plain][..], &[prime], &[plain, prime]] {
+        let domains = alternate(everything, of, 0, &format!("{of:?}"));
+        assert_eq!(domains.iter().any(|m| m.log2().is_none()), of.contains(&prime), "{domains:?}");
+        alternate(|| net(1).builder.bundle(), of, 0, &format!("streamed {of:?}"));
+    }
     let all: Vec<BackendId> = BackendId::all().collect();
     for first in 0..all.len() {
-        let cache = Scratch::new(&format!("mixed-{first}"));
-        let mixed = || {
-            let bundle = everything();
-            let network = &bundle.model.network;
-            let mut choices = Choices::standard(network, all[0]);
-            let linear = network.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Linear(_)));
-            for (k, (id, _)) in linear.enumerate() {
-                choices.backends[id] = all[(first + k) % all.len()];
-            }
-            (bundle, choices)
-        };
-        let (bundle, choices) = mixed();
-        let x = input(5, 3 * 17 * 15);
-        let checks = verify(bundle, choices, Reveal::Logits, std::slice::from_ref(&x), &cache.0).unwrap();
-        for layer in &checks[0].layers {
-            assert_eq!(layer.wrong, 0, "{layer:?}");
-        }
-        let (bundle, choices) = mixed();
-        let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
-        assert_eq!(service.plan().backends.len(), all.len());
-        let reports = queries(&service, &cache, &x, 2);
-        let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
-        for (p, measured) in
-            [(&predicted.preparation, &reports[1].preprocessing), (&predicted.online, &reports[1].online)]
-        {
-            assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
-        }
+        let domains = alternate(everything, &all, first, "all");
+        assert!(domains.iter().filter(is_odd).count() < domains.len());
+    }
+}
+
+/// In a network of layers modulo one prime, activations, sums, moves and averages live modulo that prime where all that reads
+/// them asks for it; where something else reads them too, the layer converts its input.
+#[test]
+fn values_live_modulo_a_prime_where_all_that_read_them_ask_for_it() {
+    let bundle = || branches().0.bundle();
+    let (_, expected, converts) = branches();
+    let prime = BackendId::of(INSECURE[1]).unwrap();
+    let plan = {
+        let network = bundle().model.network;
+        Plan::allowing_insecure_backends(&network, Choices::standard(&network, prime)).unwrap()
+    };
+    let all = 0..plan.steps.len();
+    let lives = |id: &usize| plan.steps[*id].domain.modulus.log2().is_none();
+    assert_eq!(all.clone().filter(lives).collect::<Vec<_>>(), expected);
+    let converting = |id: &usize| plan.steps[*id].conversion.is_some();
+    assert_eq!(all.filter(converting).collect::<Vec<_>>(), [converts]);
+    alternate(bundle, &[prime], 0, "prime");
+}
+
+/// A network with the nodes that can live modulo a prime if its layers ask for it, and the layer that must convert its input then.
+fn branches() -> (Builder, Vec<usize>, usize) {
+    let mut b = Builder::new([2, 8, 8]);
+    let shape = [4, 8, 8];
+    let conv = |b: &mut Builder, from| b.conv(from, 4, 3, 1, 1, 1);
+    let relu = |b: &mut Builder, from| b.add(Op::Relu { ignored: 0 }, &[from], shape);
+    let stem = conv(&mut b, 0);
+    let first = relu(&mut b, stem);
+    let left = conv(&mut b, first);
+    let second = relu(&mut b, left);
+    // Read by layers only, through a sum.
+    let both = b.add(Op::Add, &[first, second], shape);
+    let third = conv(&mut b, both);
+    let fourth = relu(&mut b, third);
+    let fifth = conv(&mut b, fourth);
+    // `fourth` is also read by a sum that is compared.
+    let residual = b.add(Op::Add, &[fourth, fifth], shape);
+    let sixth = relu(&mut b, residual);
+    let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
+    let pooled = b.add(Op::SumPool { window, count_real_places: None }, &[sixth], [4, 2, 2]);
+    b.conv_shifted(pooled, 3, 2, 1, 0, 1, 12);
+    (b, vec![0, first, second, both, sixth, pooled], fifth)
+}
+
+/// Neither a server nor a client takes a backend that protects nothing, unless it says so.
+#[test]
+fn insecure_backends_are_refused() {
+    for name in INSECURE {
+        let choices = || Choices::standard(&everything().model.network, BackendId::of(name).unwrap());
+        let refused = Service::new(everything(), choices(), Reveal::Logits).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("protects nothing"), "{refused}");
+        let service = Service::allowing_insecure_backends(everything(), choices(), Reveal::Logits).unwrap();
+        let (refused, served) = session(&service, |channel| connect(channel, &Limits::default()).map(drop));
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("protects nothing"), "{refused}");
+        assert!(served.is_err());
     }
 }

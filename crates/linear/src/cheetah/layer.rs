@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Weights};
 use jaguar_ring::prg::Prg;
-use jaguar_wire::{Channel, Phase};
+use jaguar_wire::{Channel, Stage};
 
 use super::{
     ClientPrepared, Key, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
@@ -50,7 +50,7 @@ impl Backend for Cheetah {
         for (i, r) in requests.iter().enumerate() {
             let noise = 2f64.powi(r.spec.shift as i32 - NOISE_GUARD).max(Layer::MAX_NOISE);
             let (spec, windows) = (r.spec, Windows::FewestBytes);
-            let layer = Layer::with_noise(spec, r.in_shape, r.whole_bits, r.weight_bits, windows, noise)
+            let layer = Layer::with_noise(spec, r.in_shape, r.product_bits, r.weight_bits, windows, noise)
                 .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
@@ -144,11 +144,11 @@ impl backend::Layer for Layer {
     }
 
     fn input(&self) -> Domain {
-        Domain { bits: self.share_bits, excess: 0 }
+        Domain::power_of_two(self.share_bits)
     }
 
     fn output(&self) -> Domain {
-        Domain { bits: self.share_bits, excess: self.layout.spec().shift }
+        Domain::power_of_two(self.share_bits).with_excess(self.layout.spec().shift)
     }
 
     fn geometry(&self) -> Geometry {
@@ -181,7 +181,7 @@ impl backend::Layer for Layer {
     }
 
     fn absorb(&self) -> Vec<u64> {
-        self.facts()
+        self.public_figures()
     }
 }
 
@@ -214,7 +214,7 @@ struct Client {
 
 impl Party for Client {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
-        channel.enter(Phase::Client, "keys");
+        channel.enter(Stage::Client, "keys");
         for layer in self.layers.rings() {
             let mut secret = Secret::fresh(layer);
             secret.key().send(channel)?;
@@ -269,7 +269,7 @@ struct Server {
 
 impl Party for Server {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
-        channel.enter(Phase::Client, "keys");
+        channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {
             let key = PublicKey::receive(layer, channel)?;
             self.keys.push((layer.limbs(), Arc::new(Key::new(layer, &key))));
@@ -326,7 +326,7 @@ mod tests {
             activation_bits: 16,
             weight_bits: 12,
             opened: false,
-            whole_bits: 37,
+            product_bits: 37,
             packing: Default::default(),
             params: jaguar_rlwe::Parameters::DEFAULT,
         };

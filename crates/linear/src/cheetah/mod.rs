@@ -284,7 +284,7 @@ impl Layer {
     }
 
     /// What both parties must have alike: ring, widths, windows and blocks.
-    pub fn facts(&self) -> Vec<u64> {
+    pub fn public_figures(&self) -> Vec<u64> {
         let l = &self.layout;
         let ((channels, outs), [height, width]) = (l.blocks(), l.window());
         let sizes = [l.ring_dim(), self.limbs(), channels, outs, height, width, l.tiles().len()];

@@ -5,7 +5,8 @@ use std::thread;
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_wire::memory_pair;
+use jaguar_wire::double::Recorder;
+use jaguar_wire::{memory_pair, memory_transports};
 use proptest::prelude::*;
 
 use super::*;
@@ -386,4 +387,43 @@ fn bytes_of_a_peer_never_panic() {
     let response = Response::receive(&layer, &mut hostile).unwrap();
     let share = Secret::fresh(&layer).decrypt(&layer, &response);
     assert!(share.iter().all(|&s| s < 1 << 37));
+}
+
+/// The first bytes of the hash of all that the client sends and receives for one layer, under fixed randomness: its key, the upload,
+/// and the response.
+fn recorded(case: &Case) -> String {
+    let layer = case.server.layer();
+    let (x_client, x_server) = case.shares();
+    let (a, b) = memory_transports();
+    let (a, transcript) = Recorder::hashing(a);
+    let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
+    thread::scope(|s| {
+        s.spawn(|| {
+            let key = Key::new(layer, &PublicKey::receive(layer, &mut to_client).unwrap());
+            let upload = Upload::receive(layer, &mut to_client).unwrap();
+            let prepared = case.server.prepare(&mut Prg::derive(&[5; 32], "server", &[]));
+            let (response, _) = case.server.evaluate(prepared, &key, &upload, &x_server);
+            response.send(layer, &mut to_client).unwrap();
+            to_client.flush().unwrap();
+        });
+        let mut secret = Secret::from_prg(layer, Prg::derive(&[1; 32], "client", &[]));
+        secret.key().send(&mut to_server).unwrap();
+        secret.prepare(layer).encrypt(layer, &x_client).send(&mut to_server).unwrap();
+        Response::receive(layer, &mut to_server).unwrap();
+    });
+    transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A layer's messages under fixed randomness. A change here is a change of the wire format or of the arithmetic.
+#[test]
+fn the_wire_format_is_as_recorded() {
+    let found = [(1, 1, [8, 12, 12], 30), (1, 2, [3, 40, 40], 37), (8, 1, [8, 9, 9], 44)].map(
+        |(groups, stride, shape, bits)| {
+            let spec = spec(8, 3, stride, 1, groups);
+            let layer = Layer::new(&spec, shape, bits, 12, Windows::FewestBytes).unwrap();
+            (layer.limbs(), recorded(&Case::new(layer, 16, 12, 3, false)))
+        },
+    );
+    let expected = [(2, "0fcc95d3fb26411b"), (2, "ec6704f88517b360"), (3, "e8757cdd3368c142")];
+    assert_eq!(found, expected.map(|(limbs, hash)| (limbs, hash.to_owned())));
 }

@@ -117,11 +117,11 @@ impl backend::Layer for Layer {
     }
 
     fn input(&self) -> Domain {
-        Domain { bits: self.input_bits(), excess: 0 }
+        Domain::power_of_two(self.input_bits())
     }
 
     fn output(&self) -> Domain {
-        Domain { bits: self.output_bits(), excess: 0 }
+        Domain::power_of_two(self.output_bits())
     }
 
     fn geometry(&self) -> Geometry {
@@ -154,7 +154,7 @@ impl backend::Layer for Layer {
     }
 
     fn absorb(&self) -> Vec<u64> {
-        self.facts()
+        self.public_figures()
     }
 
     fn output_known_early(&self) -> bool {

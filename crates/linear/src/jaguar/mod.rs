@@ -207,9 +207,9 @@ impl Layer {
     }
 
     /// Every figure that both parties must have alike, and that a hint was made for: layout, widths, number.
-    pub fn facts(&self) -> Vec<u64> {
+    pub fn public_figures(&self) -> Vec<u64> {
         let l = &self.layout;
-        let mut facts = vec![
+        let mut figures = vec![
             self.index as u64,
             self.params.ring_dim() as u64,
             u64::from(self.params.modulus_bits()),
@@ -220,8 +220,8 @@ impl Layer {
             l.slot() as u64,
             l.row_stride() as u64,
         ];
-        facts.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));
-        facts
+        figures.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));
+        figures
     }
 
     /// log2 Δ: a plaintext is scaled by this many bits.

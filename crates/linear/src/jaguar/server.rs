@@ -395,7 +395,7 @@ pub struct ServerOutput<S> {
 
 impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
     /// What is made: the first values, modulo 2^n.
-    pub fn made(&self) -> &[u64] {
+    pub fn ready(&self) -> &[u64] {
         let [_, h, w] = self.server.layer.layout.out_shape();
         &self.values[..self.channels * h * w]
     }
@@ -422,12 +422,12 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let ServerLayer { layer, bias, .. } = server;
         let layout = &layer.layout;
         let ([channels, h, w], delta) = (layout.out_shape(), layer.delta_bits());
-        let made = self.channels..end;
-        let values = &mut self.values[made.start * h * w..made.end * h * w];
+        let new = self.channels..end;
+        let values = &mut self.values[new.start * h * w..new.end * h * w];
         for (planes, tile) in self.planes.iter().zip(layout.tiles()) {
             let len = layout.export_len(tile);
-            let sums = server.convolve(planes, made.clone(), len);
-            values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(made.clone()).for_each(
+            let sums = server.convolve(planes, new.clone(), len);
+            values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(new.clone()).for_each(
                 |((plane, sums), d)| {
                     let exponent = server.exponent(d);
                     for (from, to, len) in layout.exports(tile) {
@@ -452,7 +452,7 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
 
 impl<S: Deref<Target = ServerLayer> + Send> Output for ServerOutput<S> {
     fn values(&self) -> &[u64] {
-        self.made()
+        self.ready()
     }
 
     fn make(&mut self, count: usize) {

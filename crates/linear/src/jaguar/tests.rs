@@ -8,7 +8,8 @@ use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_ring::prg::Prg;
 use jaguar_rlwe::{PublicSeed, QuerySecret, Rerandomiser, Ring, ZeroKey, client_share, server_share};
-use jaguar_wire::{memory_pair, pack};
+use jaguar_wire::double::Recorder;
+use jaguar_wire::{Channel, memory_pair, memory_transports, pack};
 use proptest::prelude::*;
 
 use super::*;
@@ -200,10 +201,10 @@ fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput<&ServerLayer>
     let mut prg = Prg::derive(&[3; 32], "parts", &[seed]);
     let mut wanted = 0;
     for _ in 0..channels {
-        let before = output.made().len();
+        let before = output.ready().len();
         wanted += (prg.next_u64() % (2 * h * w) as u64) as usize;
         output.make(wanted);
-        let made = output.made();
+        let made = output.ready();
         assert!(made.len() >= wanted.min(channels * h * w) && made.len().is_multiple_of(h * w));
         // No more than was asked for, but for what cannot be parted.
         assert!(made.len() < before.max(wanted) + h * w * output.together, "{} for {wanted}", made.len());
@@ -349,16 +350,16 @@ fn parts_make_up_the_whole_bit_for_bit() {
         let whole = begin().finish();
         let mut output = begin();
         make_bit_by_bit(&server, &mut output, seed as u64);
-        assert_eq!(*output.made(), whole[..output.made().len()]);
+        assert_eq!(*output.ready(), whole[..output.ready().len()]);
         assert!(output.finish() == whole, "layer {seed}");
         // One value more than there is: the next part, and no other.
         let mut output = begin();
         output.together = server.channels_indivisible();
         let mut made = vec![0];
-        while output.made().len() < whole.len() {
-            output.make(output.made().len() + 1);
-            assert!(output.made().len() > *made.last().unwrap());
-            made.push(output.made().len());
+        while output.ready().len() < whole.len() {
+            output.make(output.ready().len() + 1);
+            assert!(output.ready().len() > *made.last().unwrap());
+            made.push(output.ready().len());
         }
         assert_eq!(made.len() - 1, parts, "layer {seed}: {made:?}");
         assert!(output.finish() == whole, "layer {seed}");
@@ -520,4 +521,57 @@ pub(crate) fn client_phases(spec: &Linear, in_shape: Shape, weights: &Weights, x
     let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS, true).unwrap();
     let (weights, x) = (weights.clone(), x.to_vec());
     Case { layer, weight_bits: WEIGHT_BITS, weights, x, ring: Ring::new(params) }.run(1).2
+}
+
+/// The first bytes of the hash of all that the client sends and receives for one layer, under fixed randomness: its hint, the query's
+/// key and seed, and b.
+fn recorded(spec: Linear, in_shape: Shape, seed: u64) -> String {
+    let case = Case::new(Parameters::DEFAULT, spec, in_shape, 16, seed, false).expect("it fits");
+    let (layer, ring) = (&case.layer, &case.ring);
+    let (public, hint_key, mask_seed) = (PublicSeed([9; 32]), [5; 32], [6; 32]);
+    let server = ServerLayer::new(layer.clone(), &case.weights, case.weight_bits);
+    let p1 = public.p1(&layer.params);
+    let hint = server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
+    let mut x = vec![0; case.x.len()];
+    Prg::derive(&[2; 32], "shares", &[seed]).fill_words(&mut x, layer.input_bits());
+
+    let (a, b) = memory_transports();
+    let (a, transcript) = Recorder::hashing(a);
+    let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
+    thread::scope(|s| {
+        s.spawn(|| {
+            to_client.send(&hint).unwrap();
+            to_client.send(&mask_seed).unwrap();
+            to_client.flush().unwrap();
+            to_client.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits()).unwrap();
+            server.receive_ready(&mut Upload::default(), &mut to_client, x.len()).unwrap();
+        });
+        let mut secret = QuerySecret::from_prg(ring, &mut Prg::derive(&[1; 32], "secret", &[seed]));
+        to_server.send_packed(&secret.zero_key(ring, &p1), ring.params().modulus_bits()).unwrap();
+        let hint = to_server.recv(layer.hint_bytes()).unwrap();
+        let mut mask_seed = [0; 32];
+        to_server.recv_into(&mut mask_seed).unwrap();
+        prepare(layer, ring, &public, &hint, &mut secret, &mask_seed).run(layer, &mut to_server, &x).unwrap();
+        to_server.flush().unwrap();
+    });
+    transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A layer's messages under fixed randomness. A change here is a change of the wire format, of what is derived from the public name and
+/// the hint key, or of the arithmetic.
+#[test]
+fn the_wire_format_is_as_recorded() {
+    let spec = |groups: usize, stride: usize| Linear {
+        out_channels: 8,
+        kernel: [3; 2],
+        stride: [stride; 2],
+        dilation: [1; 2],
+        pads: [1; 4],
+        groups,
+        shift: 12,
+        max_exponent: 0,
+    };
+    let found = [(1, 1, [8, 12, 12]), (1, 2, [3, 40, 40]), (8, 1, [8, 9, 9])]
+        .map(|(groups, stride, shape)| recorded(spec(groups, stride), shape, 3));
+    assert_eq!(found, ["a92475e4bd1c669f", "dc9987959681e521", "72196a783083db96"]);
 }

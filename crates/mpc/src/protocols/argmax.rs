@@ -115,7 +115,7 @@ impl Argmax {
         params.check()?;
         let mut prepared = VecDeque::new();
         for (count, parts) in levels(params.count, params.bits) {
-            let products = Products { parts, out_bits: None, second: None };
+            let products = Products { parts, output: None, second: None };
             prepared.push_back(Select::prepare(party, chan, count, params.formula(), &products)?);
         }
         let race = Race {

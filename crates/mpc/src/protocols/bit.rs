@@ -3,18 +3,20 @@
 //! A random bit β is prepared in both kinds of shares. With halves β_c (the client's choice in a random OT)
 //! and β_s (a bit that only the sender, the server, knows: the sum of bits of both pads), β = β_c + β_s −
 //! 2·β_c·β_s, and the OT shares the product once the server has sent d = β_s + k0 − k1, bits − 1 bits, in
-//! preparation. Online both open c = b ⊕ β; then b = c + (1 − 2c)·β. (Rotaru and Wood, INDOCRYPT
+//! offline. Modulo an odd M it is ⌈log2 M⌉ bits. Online both open c = b ⊕ β; then b = c + (1 − 2c)·β. (Rotaru and Wood, INDOCRYPT
 //! 2019, call it a daBit.)
 //!
 //! Exact. One COT, from the server; bits − 1 bits down offline, one bit each way online. Each message
-//! is masked by a pad or by a half of β that its receiver does not know.
+//! is masked by a pad or by a half of β that its receiver does not know. (Modulo an odd M < 2^62 a pad of 127 bits is within
+//! 2^−65 of uniform.)
 
 use jaguar_ot::{CotSource, Role};
+use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use crate::cost::{self, Cost};
-use crate::error::{MpcError, check_count, check_range};
+use crate::error::{MpcError, check_count};
 use crate::gates::bits::Bits;
 use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
@@ -24,21 +26,27 @@ use crate::party::{Pads, Party};
 pub(crate) struct BitMaterial {
     role: Role,
     count: usize,
-    bits: u32,
+    modulus: Modulus,
     /// This party's share of β by addition.
     share: Zeroizing<Vec<u64>>,
     /// And by exclusive or.
     beta: Zeroizing<Vec<Lanes>>,
 }
 
+/// Bits of d: of the product of the halves as it is doubled, so one less for a power of two.
+fn product_bits(modulus: Modulus) -> u32 {
+    modulus.log2().map_or(modulus.bits(), |bits| bits - 1)
+}
+
 /// What the preparation costs.
-pub(crate) fn cost(count: usize, bits: u32) -> Cost {
+pub(crate) fn cost(count: usize, modulus: Modulus) -> Cost {
+    let bits = product_bits(modulus);
     let kept = (count * 8 + groups(count) * size_of::<Lanes>()) as u64;
     Cost {
         cots_from_server: count as u64,
         client_memory: kept,
         server_memory: kept,
-        prepare_down: if bits > 1 { pack::packed_len(count, bits - 1) as u64 } else { 0 },
+        prepare_down: if bits > 0 { pack::packed_len(count, bits) as u64 } else { 0 },
         ..Cost::default()
     }
 }
@@ -48,11 +56,13 @@ impl BitMaterial {
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
-        bits: u32,
+        modulus: Modulus,
     ) -> Result<Self, MpcError> {
+        let bits = product_bits(modulus);
+        // Without the bit that makes β_s.
+        let reduced = |pad: &jaguar_ot::Block| modulus.reduce_wide(pad.0 & (u128::MAX >> 1));
         let mut share = Zeroizing::new(Vec::with_capacity(count));
         let mut beta = Zeroizing::new(Vec::with_capacity(groups(count)));
-        let mask = u64::MAX >> (64 - bits);
         for g in 0..groups(count) {
             let len = group_len(count, g);
             match party.pads(chan, Role::Server, len)? {
@@ -63,28 +73,30 @@ impl BitMaterial {
                     beta.push(Lanes::from_bools(&own));
                     let mut d = Vec::with_capacity(len);
                     for ((&own, zero), one) in own.iter().zip(zero).zip(one) {
-                        let (own, zero, one) = (u64::from(own), zero.0 as u64, one.0 as u64);
-                        d.push(own.wrapping_add(zero).wrapping_sub(one));
-                        share.push(own.wrapping_add(zero << 1) & mask);
+                        let (own, zero, one) = (u64::from(own), reduced(zero), reduced(one));
+                        d.push(modulus.sub(modulus.add(own, zero), one));
+                        share.push(modulus.add(own, modulus.add(zero, zero)));
                     }
-                    if bits > 1 {
-                        chan.send_packed(&d, bits - 1)?;
+                    if bits > 0 {
+                        chan.send_packed(&d, bits)?;
                     }
                 }
                 Pads::Receiver(pads, choices) => {
                     beta.push(Lanes::from_bools(choices));
-                    let d = if bits > 1 { chan.recv_packed(len, bits - 1)? } else { vec![0; len] };
+                    let d = if bits > 0 { chan.recv_packed(len, bits)? } else { vec![0; len] };
                     for ((&choice, pad), d) in choices.iter().zip(pads).zip(d) {
                         let own = u64::from(choice);
-                        let product = (pad.0 as u64).wrapping_add(own.wrapping_neg() & d);
-                        share.push(own.wrapping_sub(product << 1) & mask);
+                        // (What a peer sends may be no residue.)
+                        let d = modulus.reduce(d) & own.wrapping_neg();
+                        let product = modulus.add(reduced(pad), d);
+                        share.push(modulus.sub(own, modulus.add(product, product)));
                     }
                 }
             }
         }
         // The client waits for this.
         chan.flush()?;
-        Ok(Self { role: party.role(), count, bits, share, beta })
+        Ok(Self { role: party.role(), count, modulus, share, beta })
     }
 
     /// This party's share of c = b ⊕ β.
@@ -94,13 +106,24 @@ impl BitMaterial {
 
     /// This party's shares of b, once c is known.
     pub(crate) fn finish(mut self, c: &[Lanes]) -> Vec<u64> {
-        let mask = u64::MAX >> (64 - self.bits);
         let one = u64::from(self.role == Role::Server);
+        if let Some(bits) = self.modulus.log2() {
+            let mask = u64::MAX >> (64 - bits);
+            for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
+                for (e, share) in share.iter_mut().enumerate() {
+                    let c = c.bit(e);
+                    // ±β + c, where one party only adds c.
+                    *share = (*share ^ c.wrapping_neg()).wrapping_add(c).wrapping_add(c & one) & mask;
+                }
+            }
+            return std::mem::take(&mut self.share);
+        }
+        let modulus = self.modulus;
         for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
             for (e, share) in share.iter_mut().enumerate() {
                 let c = c.bit(e);
-                // ±β + c, where one party only adds c.
-                *share = (*share ^ c.wrapping_neg()).wrapping_add(c).wrapping_add(c & one) & mask;
+                let negated = *share ^ ((*share ^ modulus.neg(*share)) & c.wrapping_neg());
+                *share = modulus.add(negated, c & one);
             }
         }
         std::mem::take(&mut self.share)
@@ -113,27 +136,26 @@ pub struct BitToArithmetic {
 }
 
 impl BitToArithmetic {
-    /// What `count` conversions to shares mod 2^`bits` cost.
-    pub fn cost(count: usize, bits: u32) -> Cost {
+    /// What `count` conversions to shares modulo `modulus` cost.
+    pub fn cost(count: usize, modulus: Modulus) -> Cost {
         let opened = plane_bytes(count, 1) as u64;
-        cost::in_one_round(count, Cost { up: opened, down: opened, ..cost(count, bits) })
+        cost::in_one_round(count, Cost { up: opened, down: opened, ..cost(count, modulus) })
     }
 
-    /// Prepares `count` conversions to shares mod 2^`bits`, `bits` in 1..=63.
+    /// Prepares `count` conversions to shares modulo `modulus`.
     ///
     /// # Errors
-    /// When `bits` is out of range, the connection fails or the peer breaks the protocol.
+    /// When the connection fails or the peer breaks the protocol.
     pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
-        bits: u32,
+        modulus: Modulus,
     ) -> Result<Self, MpcError> {
-        check_range("width of a converted bit", bits, 1..=63)?;
-        Ok(Self { prepared: BitMaterial::new(party, chan, count, bits)? })
+        Ok(Self { prepared: BitMaterial::new(party, chan, count, modulus)? })
     }
 
-    /// This party's shares mod 2^bits of the bits. Both open c; the client sends first.
+    /// This party's shares of the bits. Both open c; the client sends first.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.

@@ -1,30 +1,36 @@
-//! \[x\] mod 2^out <- Extend(\[x\] mod 2^n): the same value in shares of a larger ring.
+//! \[x\] mod M <- Extend(\[x\] mod 2^n): the same value in shares of another ring, M = 2^out with out > n, or odd.
 //!
 //! For 0 ≤ x < 2^(n−1), x = x_c + x_s − 2^n·(m_c ∨ m_s) over the integers, where m are the shares' top bits:
-//! the shares wrap unless both are small. With m_c ∨ m_s = m_c + m_s − m_c·m_s only the product needs the
-//! peer: one random OT with the server's m_s as choice, of out − n bits. A signed x in [−2^(n−2), 2^(n−2))
+//! the shares wrap unless both are small. That holds modulo any M. With m_c ∨ m_s = m_c + m_s − m_c·m_s only the
+//! product needs the peer: one random OT with the server's m_s as choice, for shares of 2^n·m_c·m_s mod M: ⌈log2 M⌉
+//! bits, of which the lowest n are zero and stay away where M is a power of two. A signed x in [−2^(n−2), 2^(n−2))
 //! becomes non-negative by adding 2^(n−2) (Rathee et al., SIRNN, S&P 2021, for the general
 //! case).
 //!
-//! Exact in that range; outside of it the result is wrong by 2^n.
+//! Exact in that range (modulo M: whether M holds the value is for the caller to know); outside of it the result is
+//! wrong by 2^n.
 //!
 //! [`Range::Full`] takes any signed x: after adding 2^(n−1), x = x_c + x_s − 2^n·w, where w, the carry out of
-//! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n) as in `bit.rs`. That costs what a
+//! all n bits, is the comparison ¬x_c < x_s, converted to shares mod 2^(out−n), or M, as in `bit.rs`. That costs what a
 //! sign costs, some 25 times the bytes at n = 37.
 //!
 //! For the other ranges: the server is the receiver: it sends m_s ⊕ r, one bit, and the client answers d = m_c + k0 −
 //! k1, out − n bits, and has its own final share as soon as it has the server's bit. So d rides along with what the
 //! client sends next. One COT an element, from the client. r and the unknown pad make both messages uniform.
+//!
+//! *Odd M.* The pads are 128 bits, taken modulo M: a pad, and so d = 2^n·m_c + k0 − k1 mod M, is within 2^−66 of uniform
+//! ([`Modulus::reduce_wide`]; M < 2^62). Of a million extensions that is 2^−46 in all.
 
 use std::iter;
 
 use jaguar_ot::{CotSource, Role};
+use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
-use crate::error::{MpcError, check_range};
+use crate::error::{MpcError, check_output, check_range};
 use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
@@ -38,13 +44,184 @@ use crate::shares::WIDEST;
 /// Prepared pads, for one or more alternative values ("candidates") of every element, of which one will be extended.
 pub(crate) struct ExtendMaterial {
     count: usize,
-    bits: u32,
-    out_bits: u32,
+    rings: Rings,
     side: Side,
 }
 
-/// The low 32 bits of a pad for every element.
-type Words = Zeroizing<Vec<u32>>;
+/// From which ring an extension leads to which.
+#[derive(Clone, Copy)]
+pub(crate) struct Rings {
+    /// n.
+    bits: u32,
+    /// M.
+    output: Modulus,
+    /// The ring of what the wrap takes away, 2^n·m_c·m_s: modulo M, and if that is 2^out without the lowest n bits.
+    wrap: Modulus,
+    /// The residue in it of 2^n, or of one if the lowest bits are left out.
+    weight: u64,
+}
+
+impl Rings {
+    /// From shares mod 2^`bits` to `output`, which is odd or a larger power of two.
+    pub(crate) fn new(bits: u32, output: Modulus) -> Self {
+        match output.log2() {
+            Some(out) => Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1 },
+            None => Self { bits, output, wrap: output, weight: output.power(bits) },
+        }
+    }
+
+    /// Bytes of a pad in memory.
+    fn pad_bytes(&self) -> usize {
+        if self.output.log2().is_some() { 4 } else { 8 }
+    }
+
+    /// The bit that the wrap is made of.
+    fn top(&self, x: u64) -> u64 {
+        x >> (self.bits - 1) & 1
+    }
+
+    /// The share modulo M of share `x` mod 2^n, less what the wrap takes away: `wrap`, this party's share of it.
+    fn without(&self, x: u64, wrap: u64) -> u64 {
+        match self.output.log2() {
+            Some(_) => PowerOfTwo::new(self).without(x, wrap),
+            None => Odd::new(self).without(x, wrap),
+        }
+    }
+}
+
+/// The arithmetic of the last step, in the ring of the wrap: one type for each kind of M, so that the loops over elements ask for no
+/// kind.
+trait Last: Copy {
+    /// The pad of element `e`.
+    fn pad(self, words: &Words, e: usize) -> u64;
+
+    /// What the wrap would take away if this bit decided it.
+    fn weighed(self, bit: u64) -> u64;
+
+    fn add(self, x: u64, y: u64) -> u64;
+
+    fn sub(self, x: u64, y: u64) -> u64;
+
+    /// What came over the wire, made a residue if it is none.
+    fn received(self, d: u64) -> u64;
+
+    /// As [`Rings::without`].
+    fn without(self, x: u64, wrap: u64) -> u64;
+}
+
+/// M is a power of two: words wrap around, and what is above the ring falls away at the end.
+#[derive(Clone, Copy)]
+struct PowerOfTwo {
+    bits: u32,
+    /// Of n bits, and of M.
+    masks: [u64; 2],
+}
+
+impl PowerOfTwo {
+    fn new(rings: &Rings) -> Self {
+        let masks = [rings.bits, rings.output.bits()].map(|bits| u64::MAX >> (64 - bits));
+        Self { bits: rings.bits, masks }
+    }
+}
+
+impl Last for PowerOfTwo {
+    fn pad(self, words: &Words, e: usize) -> u64 {
+        u64::from(words.low[e])
+    }
+
+    fn weighed(self, bit: u64) -> u64 {
+        bit
+    }
+
+    fn add(self, x: u64, y: u64) -> u64 {
+        x.wrapping_add(y)
+    }
+
+    fn sub(self, x: u64, y: u64) -> u64 {
+        x.wrapping_sub(y)
+    }
+
+    fn received(self, d: u64) -> u64 {
+        d
+    }
+
+    fn without(self, x: u64, wrap: u64) -> u64 {
+        (x & self.masks[0]).wrapping_sub(wrap << self.bits) & self.masks[1]
+    }
+}
+
+/// M is odd: everything is a residue.
+#[derive(Clone, Copy)]
+struct Odd(Rings);
+
+impl Odd {
+    fn new(rings: &Rings) -> Self {
+        Self(*rings)
+    }
+}
+
+impl Last for Odd {
+    fn pad(self, words: &Words, e: usize) -> u64 {
+        u64::from(words.low[e]) | u64::from(words.high[e]) << 32
+    }
+
+    fn weighed(self, bit: u64) -> u64 {
+        self.0.weight & bit.wrapping_neg()
+    }
+
+    fn add(self, x: u64, y: u64) -> u64 {
+        self.0.output.add(x, y)
+    }
+
+    fn sub(self, x: u64, y: u64) -> u64 {
+        self.0.output.sub(x, y)
+    }
+
+    fn received(self, d: u64) -> u64 {
+        self.0.output.reduce(d)
+    }
+
+    fn without(self, x: u64, wrap: u64) -> u64 {
+        let x = x & (u64::MAX >> (64 - self.0.bits));
+        self.0.output.sub(self.0.output.reduce(x), wrap)
+    }
+}
+
+/// A pad for every element, as it is used: its lowest 32 bits for a power of two, its residue for an odd modulus.
+#[derive(Default)]
+struct Words {
+    low: Zeroizing<Vec<u32>>,
+    /// None for a power of two, whose wrap has at most 32 bits.
+    high: Zeroizing<Vec<u32>>,
+}
+
+impl Words {
+    fn with_capacity(count: usize, rings: &Rings) -> Self {
+        let high = if rings.output.log2().is_some() { 0 } else { count };
+        Self {
+            low: Zeroizing::new(Vec::with_capacity(count)),
+            high: Zeroizing::new(Vec::with_capacity(high)),
+        }
+    }
+
+    fn extend(&mut self, rings: &Rings, pads: &[jaguar_ot::Block]) {
+        if rings.output.log2().is_some() {
+            self.low.extend(pads.iter().map(|pad| pad.0 as u32));
+            return;
+        }
+        for pad in pads {
+            let residue = rings.wrap.reduce_wide(pad.0);
+            self.low.push(residue as u32);
+            self.high.push((residue >> 32) as u32);
+        }
+    }
+
+    /// Of every element the second where `c` is set.
+    fn pick(&mut self, c: &[Lanes], second: &Self) {
+        pick_words(c, &mut self.low, &second.low);
+        pick_words(c, &mut self.high, &second.high);
+    }
+}
 
 enum Side {
     /// Candidate by candidate: both pads of every OT, and where the server's corrected choice swaps them, once it is
@@ -64,21 +241,22 @@ fn pick_words(c: &[Lanes], first: &mut [u32], second: &[u32]) {
 }
 
 /// What extensions of the full range cost.
-fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
-    let formula = Formula::less(bits, digit);
-    let all = evaluate::cost(count, &formula) + bit::cost(count, out_bits - bits);
+fn full_cost(count: usize, digit: u32, rings: &Rings) -> Cost {
+    let formula = Formula::less(rings.bits, digit);
+    let all = evaluate::cost(count, &formula) + bit::cost(count, rings.wrap);
     let opened = plane_bytes(count, 1) as u64;
     let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + 1);
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
 
 /// What an extension of one of `candidates` values of every element costs, in the other ranges.
-pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
+pub(crate) fn cost(count: usize, candidates: usize, rings: &Rings) -> Cost {
+    let pads = count * rings.pad_bytes();
     Cost {
         cots_from_client: (candidates * count) as u64,
-        client_memory: (candidates * count * 8) as u64,
-        server_memory: (candidates * (count * 4 + groups(count) * size_of::<Lanes>())) as u64,
-        up: pack::packed_len(count, out_bits - bits) as u64,
+        client_memory: (candidates * pads * 2) as u64,
+        server_memory: (candidates * (pads + groups(count) * size_of::<Lanes>())) as u64,
+        up: pack::packed_len(count, rings.wrap.bits()) as u64,
         down: plane_bytes(count, candidates) as u64,
         ..Cost::default()
     }
@@ -90,9 +268,9 @@ impl ExtendMaterial {
         chan: &mut Channel,
         count: usize,
         candidates: usize,
-        (bits, out_bits): (u32, u32),
+        rings: Rings,
     ) -> Result<Self, MpcError> {
-        let pads = || Zeroizing::new(Vec::with_capacity(count));
+        let pads = || Words::with_capacity(count, &rings);
         let mut client = Vec::new();
         let mut server = Vec::new();
         for _ in 0..candidates {
@@ -101,11 +279,11 @@ impl ExtendMaterial {
             for g in 0..groups(count) {
                 match party.pads(chan, Role::Client, group_len(count, g))? {
                     Pads::Sender(zero, one) => {
-                        zeros.extend(zero.iter().map(|pad| pad.0 as u32));
-                        ones.extend(one.iter().map(|pad| pad.0 as u32));
+                        zeros.extend(&rings, zero);
+                        ones.extend(&rings, one);
                     }
                     Pads::Receiver(pad, choices) => {
-                        zeros.extend(pad.iter().map(|pad| pad.0 as u32));
+                        zeros.extend(&rings, pad);
                         random.push(Lanes::from_bools(choices));
                     }
                 }
@@ -119,18 +297,7 @@ impl ExtendMaterial {
             Role::Client => Side::Client(client),
             Role::Server => Side::Server(server),
         };
-        Ok(Self { count, bits, out_bits, side })
-    }
-
-    /// The bits that the wrap is made of.
-    fn top(&self, x: u64) -> u64 {
-        x >> (self.bits - 1) & 1
-    }
-
-    /// The share mod 2^out of share `x` mod 2^n, given its party's share of the product of the top bits.
-    fn extended(&self, x: u64, product: u64) -> u64 {
-        let x = x & (u64::MAX >> (64 - self.bits));
-        x.wrapping_add(product.wrapping_sub(self.top(x)) << self.bits) & (u64::MAX >> (64 - self.out_bits))
+        Ok(Self { count, rings, side })
     }
 
     /// Server, step 1: sends its corrected choices for every candidate.
@@ -146,7 +313,7 @@ impl ExtendMaterial {
                 let mut lanes = random;
                 for (i, eight) in x.chunks(8).enumerate() {
                     for (word, &x) in lanes.0.iter_mut().zip(eight) {
-                        *word ^= self.top(x) << i;
+                        *word ^= self.rings.top(x) << i;
                     }
                 }
                 plane.push(lanes);
@@ -173,7 +340,7 @@ impl ExtendMaterial {
             Side::Client(prepared) => {
                 let (pads, swaps) = prepared.pop().expect("two candidates");
                 let (first, first_swaps) = &mut prepared[0];
-                first.iter_mut().zip(&pads).for_each(|(first, pads)| pick_words(c, first, pads));
+                first.iter_mut().zip(&pads).for_each(|(first, pads)| first.pick(c, pads));
                 for ((first, second), c) in first_swaps.iter_mut().zip(swaps).zip(c) {
                     let words = first.0.iter_mut().zip(second.0).zip(c.0);
                     words.for_each(|((first, second), c)| *first ^= (*first ^ second) & c);
@@ -181,7 +348,7 @@ impl ExtendMaterial {
             }
             Side::Server(prepared) => {
                 let (pads, _) = prepared.pop().expect("two candidates");
-                pick_words(c, &mut prepared[0].0, &pads);
+                prepared[0].0.pick(c, &pads);
             }
         }
     }
@@ -192,23 +359,38 @@ impl ExtendMaterial {
         chan: &mut Channel,
         x: &[u64],
     ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        match self.rings.output.log2() {
+            Some(_) => self.answer(chan, x, PowerOfTwo::new(&self.rings)),
+            None => self.answer(chan, x, Odd::new(&self.rings)),
+        }
+    }
+
+    fn answer(
+        &self,
+        chan: &mut Channel,
+        x: &[u64],
+        last: impl Last,
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Client(prepared) = &self.side else { unreachable!("a client's step") };
         let [([zero, one], swaps)] = &prepared[..] else { unreachable!("picked") };
+        let (rings, wrap_bits) = (self.rings, self.rings.wrap.bits());
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
         let mut block = Vec::with_capacity(PACKED_AT_ONCE);
         for (e, &x) in x.iter().enumerate() {
-            let (zero, one) = (u64::from(zero[e]), u64::from(one[e]));
+            let (zero, one) = (last.pad(zero, e), last.pad(one, e));
             // The server's choice was corrected by this bit, so the pads change places by it.
             let swap = (zero ^ one) & swaps[e / GROUP].bit(e % GROUP).wrapping_neg();
             let (zero, one) = (zero ^ swap, one ^ swap);
-            block.push(self.top(x).wrapping_add(zero).wrapping_sub(one));
-            out.push(self.extended(x, zero.wrapping_neg()));
+            // This party's share of what the wrap takes away: its top bit, less −zero of the product.
+            let wrap = last.add(last.weighed(rings.top(x)), zero);
+            block.push(last.sub(wrap, one));
+            out.push(last.without(x, wrap));
             if block.len() == PACKED_AT_ONCE {
-                chan.send_packed(&block, self.out_bits - self.bits)?;
+                chan.send_packed(&block, wrap_bits)?;
                 block.clear();
             }
         }
-        chan.send_packed(&block, self.out_bits - self.bits)?;
+        chan.send_packed(&block, wrap_bits)?;
         Ok(out)
     }
 
@@ -218,14 +400,29 @@ impl ExtendMaterial {
         chan: &mut Channel,
         x: &[u64],
     ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
+        match self.rings.output.log2() {
+            Some(_) => self.take_answer(chan, x, PowerOfTwo::new(&self.rings)),
+            None => self.take_answer(chan, x, Odd::new(&self.rings)),
+        }
+    }
+
+    fn take_answer(
+        &self,
+        chan: &mut Channel,
+        x: &[u64],
+        last: impl Last,
+    ) -> Result<Zeroizing<Vec<u64>>, MpcError> {
         let Side::Server(prepared) = &self.side else { unreachable!("a server's step") };
         let [(pads, _)] = &prepared[..] else { unreachable!("picked") };
+        let rings = self.rings;
         let mut out = Zeroizing::new(Vec::with_capacity(self.count));
-        for (x, pads) in x.chunks(PACKED_AT_ONCE).zip(pads.chunks(PACKED_AT_ONCE)) {
-            let d = chan.recv_packed(x.len(), self.out_bits - self.bits)?;
-            for ((&x, &pad), d) in x.iter().zip(pads).zip(d) {
-                let product = u64::from(pad).wrapping_add(d & self.top(x).wrapping_neg());
-                out.push(self.extended(x, product));
+        for (b, x) in x.chunks(PACKED_AT_ONCE).enumerate() {
+            let d = chan.recv_packed(x.len(), rings.wrap.bits())?;
+            for (i, (&x, d)) in x.iter().zip(d).enumerate() {
+                let top = rings.top(x);
+                let product =
+                    last.add(last.pad(pads, b * PACKED_AT_ONCE + i), last.received(d) & top.wrapping_neg());
+                out.push(last.without(x, last.sub(last.weighed(top), product)));
             }
         }
         Ok(out)
@@ -251,8 +448,8 @@ pub enum Range {
 pub struct ExtendParams {
     /// The shares' ring before is mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
-    /// And after it mod 2^`out_bits`: more than `bits`, by at most 32, at most 63.
-    pub out_bits: u32,
+    /// And after it modulo this: 2^`bits` times two at least, and times 2^32 at most; or any odd number.
+    pub output: Modulus,
     /// In which range the values lie. Values outside come out wrong by 2^`bits`.
     pub range: Range,
 }
@@ -267,7 +464,11 @@ impl ExtendParams {
             check_digit(digit)?;
         }
         check_range("width before an extension", self.bits, 3..=WIDEST)?;
-        check_range("width after an extension", self.out_bits, self.bits + 1..=63.min(self.bits + 32))
+        check_output("width after an extension", self.output, self.bits + 1..=self.bits + 32)
+    }
+
+    fn rings(&self) -> Rings {
+        Rings::new(self.bits, self.output)
     }
 
     fn offset(&self) -> u64 {
@@ -289,10 +490,10 @@ impl Nonlinear for Elementwise<ExtendParams> {
     }
 
     fn cost(&self) -> Cost {
-        let (count, ExtendParams { bits, out_bits, range }) = (self.count, self.params);
-        match range {
-            Range::Signed | Range::NonNegative => cost::in_one_round(count, cost(count, 1, bits, out_bits)),
-            Range::Full { digit } => full_cost(count, digit, bits, out_bits),
+        let (count, rings) = (self.count, self.params.rings());
+        match self.params.range {
+            Range::Signed | Range::NonNegative => cost::in_one_round(count, cost(count, 1, &rings)),
+            Range::Full { digit } => full_cost(count, digit, &rings),
         }
     }
 
@@ -347,7 +548,7 @@ impl Extend {
         params: ExtendParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let (bits, out_bits) = (params.bits, params.out_bits);
+        let rings = params.rings();
         let ranges: Vec<std::ops::Range<usize>> = match params.range {
             Range::Signed | Range::NonNegative => block::ranges(count).collect(),
             // It goes through its flights at one go, so it is one block.
@@ -359,12 +560,12 @@ impl Extend {
                 let count = range.len();
                 let wrap = match params.range {
                     Range::Signed | Range::NonNegative => {
-                        Wrap::Tops(Some(ExtendMaterial::new(party, chan, count, 1, (bits, out_bits))?))
+                        Wrap::Tops(Some(ExtendMaterial::new(party, chan, count, 1, rings)?))
                     }
                     Range::Full { digit } => {
-                        let formula = Formula::less(bits, digit);
+                        let formula = Formula::less(params.bits, digit);
                         let compare = evaluate::FormulaMaterial::new(party, chan, count, formula)?;
-                        let convert = bit::BitMaterial::new(party, chan, count, out_bits - bits)?;
+                        let convert = bit::BitMaterial::new(party, chan, count, rings.wrap)?;
                         Wrap::Carry(Some(Box::new((compare, convert))))
                     }
                 };
@@ -382,7 +583,7 @@ impl Extend {
         self.blocks
     }
 
-    /// This party's shares mod 2^out_bits. The client's last message may still be in the channel's buffer.
+    /// This party's shares modulo `output`. The client's last message may still be in the channel's buffer.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
@@ -437,7 +638,7 @@ impl Flights for Extension {
             },
             Wrap::Carry(prepared) => {
                 let prepared = prepared.take().expect("runs once");
-                self.out = Zeroizing::new(by_carry(*prepared, chan, &self.x, self.params.bits)?);
+                self.out = Zeroizing::new(by_carry(*prepared, chan, &self.x, &self.params.rings())?);
             }
         }
         Ok(())
@@ -446,17 +647,18 @@ impl Flights for Extension {
     /// The server's share loses the offset again.
     fn finish(&mut self) -> Vec<u64> {
         let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
-        let mask = u64::MAX >> (64 - self.params.out_bits);
-        self.out.iter().map(|x| x.wrapping_sub(offset) & mask).collect()
+        let output = self.params.output;
+        let offset = output.reduce(offset);
+        self.out.iter().map(|&x| output.sub(x, offset)).collect()
     }
 }
 
-/// Shares of x_c + x_s − 2^bits·\[¬x_c < x_s\], to be reduced.
+/// Shares modulo M of x_c + x_s − 2^n·\[¬x_c < x_s\].
 fn by_carry(
     (prepared, wrap): (evaluate::FormulaMaterial, bit::BitMaterial),
     chan: &mut Channel,
     x: &[u64],
-    bits: u32,
+    rings: &Rings,
 ) -> Result<Vec<u64>, MpcError> {
     let (role, count, turns) = (prepared.role, prepared.count, prepared.formula.depth() + 1);
     // 1.
@@ -474,5 +676,8 @@ fn by_carry(
     }
     add_plane(&mut c, count, &mut &theirs[..]);
     let wraps = Zeroizing::new(wrap.finish(&c));
-    Ok(x.iter().zip(wraps.iter()).map(|(x, wrap)| x.wrapping_sub(wrap << bits)).collect())
+    Ok(x.iter()
+        .zip(wraps.iter())
+        .map(|(&x, &wrap)| rings.without(x, rings.wrap.mul(rings.weight, wrap)))
+        .collect())
 }

@@ -1,6 +1,6 @@
-//! \[max(x, 0)\] mod 2^out <- ReLU(\[x\] mod 2^n), for any signed x of n bits.
+//! \[max(x, 0)\] mod M <- ReLU(\[x\] mod 2^n), for any signed x of n bits; M is 2^out with out ≥ n, or odd.
 //!
-//! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when out > n, the extension of
+//! The sign by [`crate::NonNegative`], then b·x as in `mux.rs` and, when M is not 2^n, the extension of
 //! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
 //!
 //! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
@@ -19,11 +19,12 @@
 use std::sync::Arc;
 
 use jaguar_ot::CotSource;
+use jaguar_share::Modulus;
 use jaguar_wire::Channel;
 
 use crate::block::{self, Block};
 use crate::cost::Cost;
-use crate::error::{MpcError, check_range};
+use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
@@ -36,8 +37,8 @@ use crate::shares::WIDEST;
 pub struct ReluParams {
     /// The shares come mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
-    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32, at most 63.
-    pub out_bits: u32,
+    /// And leave modulo this: 2^`bits` at least and 2^32 times as much at most; or any odd number.
+    pub output: Modulus,
     /// Bits per digit of the comparison: 1..=4. Four takes the fewest levels, three fewer bytes.
     pub digit: u32,
     /// Low bits that the sign ignores: 0 (exact) to `bits` − 2.
@@ -47,7 +48,7 @@ pub struct ReluParams {
 impl ReluParams {
     /// Exact, from and to shares mod 2^`bits`, in digits of four.
     pub const fn new(bits: u32) -> Self {
-        Self { bits, out_bits: bits, digit: 4, ignored: 0 }
+        Self { bits, output: Modulus::power_of_two(bits), digit: 4, ignored: 0 }
     }
 
     /// Whether the protocol takes these parameters.
@@ -56,7 +57,7 @@ impl ReluParams {
     /// When one is out of its range.
     pub fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
-        check_range("width of a ReLU's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
+        check_output("width of a ReLU's result", self.output, self.bits..=self.bits + 32)?;
         check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;
         check_digit(self.digit)
     }
@@ -66,8 +67,8 @@ impl ReluParams {
     }
 
     pub(crate) fn products(&self) -> Products {
-        let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
-        Products { parts: vec![self.bits], out_bits, second: None }
+        let output = (self.output != Modulus::power_of_two(self.bits)).then_some(self.output);
+        Products { parts: vec![self.bits], output, second: None }
     }
 }
 
@@ -176,7 +177,7 @@ impl Relu {
         self.blocks
     }
 
-    /// This party's shares of max(x, 0) mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
+    /// This party's shares of max(x, 0) modulo `output`; `x` are its shares mod 2^bits (higher bits are
     /// ignored). The client's last message may still be in the channel's buffer: what it sends next, or a
     /// flush, carries it.
     ///

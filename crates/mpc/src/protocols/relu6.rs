@@ -1,4 +1,4 @@
-//! \[min(max(x, 0), 2^j)\] mod 2^out <- ReLU6(\[x\] mod 2^n), for any signed x of n bits.
+//! \[min(max(x, 0), 2^j)\] mod M <- ReLU6(\[x\] mod 2^n), for any signed x of n bits; M is 2^out with out ≥ n, or odd.
 //!
 //! The scale is chosen so that six is 2^j. Then "0 ≤ x < 2^j" and "x ≥ 2^j" depend on the bits from j up and
 //! on the carry into bit j only, so one comparison of the low j bits serves both, and the few bits above are
@@ -17,11 +17,12 @@
 use std::sync::Arc;
 
 use jaguar_ot::CotSource;
+use jaguar_share::Modulus;
 use jaguar_wire::Channel;
 
 use crate::block::{self, Block};
 use crate::cost::Cost;
-use crate::error::{MpcError, check_range};
+use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
@@ -34,8 +35,8 @@ use crate::shares::WIDEST;
 pub struct Relu6Params {
     /// The shares come mod 2^`bits`: 3 to [`WIDEST`].
     pub bits: u32,
-    /// And leave mod 2^`out_bits`: from `bits` to `bits` + 32, at most 63.
-    pub out_bits: u32,
+    /// And leave modulo this: 2^`bits` at least and 2^32 times as much at most; or any odd number.
+    pub output: Modulus,
     /// Bits per digit of the comparison: 1..=4.
     pub digit: u32,
     /// j: values are clipped to \[0, 2^j\]; 1..=`bits` − 2, and at least 2·`bits` − 64.
@@ -47,7 +48,7 @@ pub struct Relu6Params {
 impl Relu6Params {
     /// Exact, from and to shares mod 2^`bits`, in digits of four.
     pub const fn new(bits: u32, log2_six: u32) -> Self {
-        Self { bits, out_bits: bits, digit: 4, log2_six, ignored: 0 }
+        Self { bits, output: Modulus::power_of_two(bits), digit: 4, log2_six, ignored: 0 }
     }
 
     /// Whether the protocol takes these parameters.
@@ -56,7 +57,7 @@ impl Relu6Params {
     /// When one is out of its range.
     pub fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
-        check_range("width of a ReLU6's result", self.out_bits, self.bits..=63.min(self.bits + 32))?;
+        check_output("width of a ReLU6's result", self.output, self.bits..=self.bits + 32)?;
         let lowest = 1.max((2 * self.bits).saturating_sub(64));
         check_range("position of six", self.log2_six, lowest..=self.bits - 2)?;
         check_range("number of ignored bits", self.ignored, 0..=self.log2_six - 1)?;
@@ -68,8 +69,12 @@ impl Relu6Params {
     }
 
     pub(crate) fn products(&self) -> Products {
-        let out_bits = (self.out_bits > self.bits).then_some(self.out_bits);
-        Products { parts: vec![self.bits], out_bits, second: Some(self.out_bits - self.log2_six) }
+        let output = (self.output != Modulus::power_of_two(self.bits)).then_some(self.output);
+        let second = match self.output.log2() {
+            Some(out) => Modulus::power_of_two(out - self.log2_six),
+            None => self.output,
+        };
+        Products { parts: vec![self.bits], output, second: Some(second) }
     }
 }
 
@@ -127,9 +132,10 @@ impl Relu6 {
         let join = move |selected: Selected| {
             let mut y = selected.values.into_iter().next().expect("one part");
             let clip = selected.second.expect("asked for");
-            let mask = u64::MAX >> (64 - params.out_bits);
+            let output = params.output;
+            let six = output.power(params.log2_six);
             for (y, clip) in y.iter_mut().zip(clip) {
-                *y = y.wrapping_add(clip << params.log2_six) & mask;
+                *y = output.add(*y, output.mul(clip, six));
             }
             y
         };
@@ -147,7 +153,7 @@ impl Relu6 {
         self.blocks
     }
 
-    /// This party's shares of the clipped values mod 2^out_bits; `x` are its shares mod 2^bits (higher bits are
+    /// This party's shares of the clipped values modulo `output`; `x` are its shares mod 2^bits (higher bits are
     /// ignored). The client's last message may still be in the channel's buffer.
     ///
     /// # Errors

@@ -13,11 +13,12 @@
 //!
 //! so with L = 2 the client has its result after flight 4 and its last message, half of turn 3, rides along
 //! with whatever it sends next. Only the turns depend on the comparison's result: the products β·x are ready before.
-//! b·x is β·x for c = 0 and x − β·x for c = 1. Where a larger ring is asked for, the server's choices are out for
+//! b·x is β·x for c = 0 and x − β·x for c = 1. Where another ring is asked for, the server's choices are out for
 //! both of these when it does not know c yet; the client knows it when its last message is due, and answers for the
 //! right one only. (The other one need not be in the extension's range.)
 
 use jaguar_ot::{CotSource, Role};
+use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
@@ -29,6 +30,7 @@ use crate::gates::formula::Formula;
 use crate::kernels::lanes::{Lanes, add_plane, plane_bytes, plane_to_bytes};
 use crate::kernels::loops::Level;
 use crate::party::Party;
+use crate::protocols::extend::Rings;
 use crate::protocols::mux::{self, choose};
 use crate::protocols::{bit, extend};
 use crate::shares::ring_mask;
@@ -37,10 +39,10 @@ use crate::shares::ring_mask;
 pub(crate) struct Products {
     /// Widths of the values multiplied by the first result.
     pub(crate) parts: Vec<u32>,
-    /// The first of them leaves in shares of so many bits, if more.
-    pub(crate) out_bits: Option<u32>,
-    /// The second result leaves in arithmetic shares of so many bits.
-    pub(crate) second: Option<u32>,
+    /// The first of them leaves in shares modulo this, if that is not the ring it came in.
+    pub(crate) output: Option<Modulus>,
+    /// The second result leaves in arithmetic shares modulo this.
+    pub(crate) second: Option<Modulus>,
 }
 
 /// A run's results.
@@ -71,16 +73,16 @@ pub(crate) struct Select {
 /// What preparation and run cost.
 pub(crate) fn cost(count: usize, formula: &Formula, products: &Products) -> Cost {
     let mut all = evaluate::cost(count, formula) + mux::cost(count, &products.parts);
-    if let Some(out_bits) = products.out_bits {
-        all = all + extend::cost(count, 2, products.parts[0], out_bits);
+    if let Some(output) = products.output {
+        all = all + extend::cost(count, 2, &Rings::new(products.parts[0], output));
     }
-    if let Some(bits) = products.second {
-        all = all + bit::cost(count, bits);
+    if let Some(modulus) = products.second {
+        all = all + bit::cost(count, modulus);
     }
     let opened = plane_bytes(count, 1 + usize::from(products.second.is_some())) as u64;
     let turns = formula.depth() + 1;
     // Behind an even last turn, the extension is one message more, to the server.
-    let extended = turns.is_multiple_of(2) && products.out_bits.is_some();
+    let extended = turns.is_multiple_of(2) && products.output.is_some();
     let (client_rounds, server_rounds) = cost::rounds(count, turns + usize::from(extended));
     Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
 }
@@ -90,7 +92,7 @@ pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, f
     let mut all = Cost::default();
     for (count, parts) in levels.filter(|(count, _)| *count > 0) {
         let between = all.server_rounds > 0 && formula.depth().is_multiple_of(2);
-        all = all + cost(count, formula, &Products { parts, out_bits: None, second: None });
+        all = all + cost(count, formula, &Products { parts, output: None, second: None });
         // The client's last message of one level comes along with its first of the next.
         all.server_rounds -= u64::from(between);
     }
@@ -119,14 +121,15 @@ impl Select {
             compare: evaluate::FormulaMaterial::new(party, chan, count, formula)?,
             mux: mux::MuxMaterial::new(party, chan, count, &products.parts)?,
             parts: products.parts.len(),
-            extend: match products.out_bits {
-                Some(out) => {
-                    Some(extend::ExtendMaterial::new(party, chan, count, 2, (products.parts[0], out))?)
+            extend: match products.output {
+                Some(output) => {
+                    let rings = Rings::new(products.parts[0], output);
+                    Some(extend::ExtendMaterial::new(party, chan, count, 2, rings)?)
                 }
                 None => None,
             },
             second: match products.second {
-                Some(bits) => Some(bit::BitMaterial::new(party, chan, count, bits)?),
+                Some(modulus) => Some(bit::BitMaterial::new(party, chan, count, modulus)?),
                 None => None,
             },
             correction_bytes,

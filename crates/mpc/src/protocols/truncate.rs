@@ -5,7 +5,7 @@
 //! 1. *Room.* The shares are extended to the ring mod 2^(out+s) (`extend.rs`): whether they wrapped mod 2^n must
 //!    be known to as many bits as the shift moves into the result. For out + s ≤ n this falls away: **where the
 //!    ring shrinks with the value nothing is sent**, which is how Jaguar's linear layers truncate.
-//!    A ReLU makes the room in its own flights when its `out_bits` is out + s.
+//!    A ReLU makes the room in its own flights when its `output` is 2^(out + s).
 //! 2. *Shift.* The client takes ⌊x_c / 2^s⌋, the server ⌈x_s / 2^s⌉, both mod 2^out.
 //!
 //! Step 2 leaves out the carry between the parts that are cut off, as Cheetah does (Huang, Lu, Hong, Ding, USENIX
@@ -23,6 +23,7 @@
 //! [`Nonlinear::cost`].
 
 use jaguar_ot::{CotSource, Role};
+use jaguar_share::Modulus;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -63,7 +64,11 @@ impl TruncateParams {
     /// The extension that makes room, if the ring does not have it.
     pub(crate) fn extension(&self) -> Option<ExtendParams> {
         let room = self.out_bits + self.shift;
-        (room > self.bits).then_some(ExtendParams { bits: self.bits, out_bits: room, range: self.range })
+        (room > self.bits).then(|| ExtendParams {
+            bits: self.bits,
+            output: Modulus::power_of_two(room),
+            range: self.range,
+        })
     }
 
     /// Step 2, in place: shares mod 2^(out + s) or more to shares mod 2^out of the quotient.

@@ -3,7 +3,7 @@
 use jaguar_mpc::{MpcError, Party};
 use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
-use jaguar_wire::{Channel, Phase, Traffic, memory_pair};
+use jaguar_wire::{Channel, Stage, Traffic, memory_pair};
 
 pub type TestParty = Party<InsecureTestDealer>;
 
@@ -26,12 +26,12 @@ pub fn both<P, T: Send>(
     let (a, b) = memory_pair();
     let one = |role: Role, mut chan: Channel| {
         let mut party = Party::new(role, InsecureTestDealer::new(seed, role));
-        chan.enter(Phase::Preprocessing, "test");
+        chan.enter(Stage::Offline, "test");
         let prepared = prepare(&mut party, &mut chan).unwrap();
         chan.flush().unwrap();
         let traffic = chan.total();
         chan.take_stats();
-        chan.enter(Phase::Online, "test");
+        chan.enter(Stage::Online, "test");
         let result = run(prepared, role, &mut chan).unwrap();
         chan.flush().unwrap();
         assert_eq!(party.used(), party.source().counters());

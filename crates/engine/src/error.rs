@@ -1,0 +1,124 @@
+//! What ends a session, sorted by who is to blame.
+
+#[cfg(feature = "files")]
+use std::path::Path;
+
+use jaguar_bundle::{BundleError, FileError};
+use jaguar_linear::backend::BackendError;
+use jaguar_mpc::MpcError;
+use jaguar_ot::OtError;
+use jaguar_plan::PlanError;
+use jaguar_wire::WireError;
+
+/// What ends a session. The other party is told, as well as the connection still can.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The connection, or what came over it.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Oblivious transfer.
+    #[error("oblivious transfer: {0}")]
+    Ot(#[from] OtError),
+    /// A nonlinear layer.
+    #[error("nonlinear layer: {0}")]
+    Mpc(#[from] MpcError),
+    /// The network cannot be run with these parameters.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// What happened in the middle of a layer.
+    #[error("layer '{layer}', {stage}: {source}")]
+    InLayer {
+        /// The node's name.
+        layer: String,
+        /// Hint, offline or online.
+        stage: &'static str,
+        /// What happened.
+        source: Box<EngineError>,
+    },
+    /// The peer speaks another version, or is no Jaguar.
+    #[error("this is protocol version {ours}, the peer's is {theirs}: use the same release on both sides")]
+    Version {
+        /// Ours.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
+    /// The parties have no protocol in common.
+    #[error("the client can do {wanted}; the server offers {offered}")]
+    NoCommonProtocol {
+        /// What the client can do.
+        wanted: String,
+        /// What the server offers.
+        offered: String,
+    },
+    /// What a one-round protocol says.
+    #[error("protocol '{name}': {reason}")]
+    Protocol {
+        /// Its name.
+        name: String,
+        /// In its own words.
+        reason: String,
+    },
+    /// The server keeps no answer under a ticket.
+    #[error("the server has no answer under this ticket: it was received before, or dropped for newer ones")]
+    NoAnswer,
+    /// The server computes as many answers as it may.
+    #[error("the server computes as many answers as it may: come back later")]
+    Busy,
+    /// The peer sent something that cannot be right.
+    #[error("the peer broke the protocol: {0}")]
+    PeerMisbehaved(String),
+    /// A compiled model that cannot be used.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// A hint that cannot be used.
+    #[error("hint: {0}")]
+    Hint(String),
+    /// Something the caller gave is not what the network takes.
+    #[error("{0}")]
+    Input(String),
+    /// The disk.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl From<BackendError> for EngineError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Wire(error) => Self::Wire(error),
+            other => Self::PeerMisbehaved(other.to_string()),
+        }
+    }
+}
+
+impl EngineError {
+    #[cfg(feature = "files")]
+    pub(crate) fn file(what: &'static str, path: &Path, source: std::io::Error) -> Self {
+        FileError::new(what, path, source).into()
+    }
+
+    /// What the peer is told: never a value, a path, or anything else of this side's.
+    pub(crate) fn for_peer(&self) -> String {
+        match self {
+            Self::PeerMisbehaved(_) | Self::Version { .. } | Self::NoCommonProtocol { .. } | Self::Busy => {
+                self.to_string()
+            }
+            Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),
+            Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
+            Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
+            Self::Plan(_) => "the network cannot be planned".into(),
+            Self::InLayer { source, .. } => source.for_peer(),
+            Self::Bundle(_)
+            | Self::Hint(_)
+            | Self::Input(_)
+            | Self::File(_)
+            | Self::Protocol { .. }
+            | Self::NoAnswer => "the other side gave up for reasons of its own".into(),
+        }
+    }
+
+    pub(crate) fn in_layer(self, layer: &str, stage: &'static str) -> Self {
+        Self::InLayer { layer: layer.to_owned(), stage, source: Box::new(self) }
+    }
+}

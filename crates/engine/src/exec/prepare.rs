@@ -1,0 +1,205 @@
+//! The offline stage: all that a query needs and that does not depend on its input.
+
+use jaguar_graph::network::NodeId;
+use jaguar_linear::backend::Online;
+use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
+use jaguar_ot::{Cots, Role};
+use jaguar_plan::DIGIT;
+use jaguar_wire::{Channel, Stage};
+use serde::{Deserialize, Serialize};
+
+use super::backends::Backends;
+use super::clock::{NodeTimes, label};
+use super::values::PlannedNetwork;
+use crate::error::EngineError;
+use crate::progress::Progress;
+
+/// What the client gets to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reveal {
+    /// All logits.
+    #[default]
+    Logits,
+    /// The position of the largest logit only.
+    Label,
+}
+
+/// The hints of linear layers, which the client fetches once: how one role moves and reads them.
+pub(crate) trait LayerHints {
+    /// Moves what the client lacks of a layer's hint from the server to the client. Says whether that was anything.
+    fn transfer(
+        &mut self,
+        node: NodeId,
+        channel: &mut Channel,
+        progress: &mut dyn Progress,
+    ) -> Result<bool, EngineError>;
+
+    /// All of a layer's hint at the client; nothing at the server.
+    fn read(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError>;
+}
+
+/// What was prepared for one node.
+pub(crate) struct PreparedStep {
+    /// Of a linear layer's input, into the layer's domain.
+    pub(super) conversion: Option<Vec<Block>>,
+    pub(super) op: PreparedOp,
+    pub(super) truncation: Option<Truncate>,
+    pub(super) extension: Option<Extend>,
+}
+
+/// What was prepared for a node's operation.
+pub(super) enum PreparedOp {
+    /// Input, sums, moves: nothing.
+    Local,
+    Linear(Box<dyn Online>),
+    Nonlinear(Vec<Block>),
+}
+
+/// What was prepared for the result.
+pub(crate) enum PreparedResult {
+    Logits,
+    Label(Box<Argmax>),
+}
+
+/// What was prepared for a whole plan.
+pub(crate) struct PreparedPlan {
+    /// By node.
+    pub steps: Vec<PreparedStep>,
+    pub result: PreparedResult,
+}
+
+/// What one role uses in the offline stage of a query.
+pub(crate) struct Offline<'a> {
+    pub channel: &'a mut Channel,
+    pub party: &'a mut Party<Cots>,
+    pub backends: &'a mut Backends,
+    pub hints: &'a mut dyn LayerHints,
+    pub times: &'a mut NodeTimes,
+    pub progress: &'a mut dyn Progress,
+}
+
+/// Prepares every node and the result. What the client lacks of a linear layer's hint travels when its turn comes, so that
+/// the link carries the hint while both parties work on what comes between.
+pub(crate) fn prepare(
+    planned: PlannedNetwork<'_>,
+    reveal: Reveal,
+    mut offline: Offline<'_>,
+) -> Result<PreparedPlan, EngineError> {
+    let PlannedNetwork { network, plan } = planned;
+    if offline.party.role() == Role::Client {
+        // Offline the client sends nothing but what belongs to its COTs.
+        offline.party.promise(plan.nonlinear_cost().cots_from_client);
+    }
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for (id, node) in network.nodes.iter().enumerate() {
+        offline.progress.step(Stage::Offline, id, network.nodes.len(), &node.name);
+        offline.transfer_hint(planned, id)?;
+        steps.push(offline.prepare_step(planned, id)?);
+    }
+    let result = match reveal {
+        Reveal::Logits => PreparedResult::Logits,
+        Reveal::Label => {
+            offline.channel.enter(Stage::Offline, "result");
+            let count = network.nodes.last().expect("a valid network has nodes").shape.iter().product();
+            let bits = plan.steps.last().expect("planned").domain.modulus.bits();
+            let params = ArgmaxParams { count, bits, digit: DIGIT };
+            PreparedResult::Label(Box::new(Argmax::prepare(offline.party, offline.channel, params)?))
+        }
+    };
+    // All that the client promised has been drawn: it may send something else.
+    offline.send_early_corrections(planned, &mut steps)?;
+    // The peer needs the last of it now; the input may be long in coming.
+    offline.channel.flush()?;
+    Ok(PreparedPlan { steps, result })
+}
+
+impl Offline<'_> {
+    /// Moves what the client lacks of the hint of `node`, if it is a linear layer.
+    fn transfer_hint(&mut self, planned: PlannedNetwork<'_>, id: NodeId) -> Result<(), EngineError> {
+        let Self { channel, hints, times, progress, .. } = self;
+        if planned.plan.steps[id].layer.is_none() {
+            return Ok(());
+        }
+        let name = &planned.network.nodes[id].name;
+        channel.enter(Stage::Client, &label(id, name));
+        let began = times.begin(channel);
+        if hints.transfer(id, channel, *progress).map_err(|e| e.in_layer(name, "hint"))? {
+            times.add(Stage::Client, id, began, channel);
+        }
+        Ok(())
+    }
+
+    /// Prepares the operation of `node`, with the conversions before and behind it.
+    fn prepare_step(&mut self, planned: PlannedNetwork<'_>, id: NodeId) -> Result<PreparedStep, EngineError> {
+        let Self { channel, party, backends, hints, times, .. } = self;
+        let party: &mut Party<Cots> = party;
+        let (name, step) = (&planned.network.nodes[id].name, &planned.plan.steps[id]);
+        channel.enter(Stage::Offline, &label(id, name));
+        let began = times.begin(channel);
+        let before = party.used();
+        let mut prepare = || -> Result<PreparedStep, EngineError> {
+            let conversion = match &step.conversion {
+                Some(conversion) => Some(conversion.prepare(party, channel)?),
+                None => None,
+            };
+            let op = match (&step.layer, &step.nonlinear) {
+                (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.read(id)?, channel)?),
+                (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
+                (None, None) => PreparedOp::Local,
+            };
+            let truncation = match step.truncation {
+                Some(params) => Some(Truncate::prepare(party, channel, step.values, params)?),
+                None => None,
+            };
+            let extension = match step.extension {
+                Some(params) => Some(Extend::prepare(party, channel, step.values, params)?),
+                None => None,
+            };
+            Ok(PreparedStep { conversion, op, truncation, extension })
+        };
+        let prepared = prepare().map_err(|e| e.in_layer(name, "offline"))?;
+        let after = party.used();
+        times.cots[id] = after.0 + after.1 - before.0 - before.1;
+        times.add(Stage::Offline, id, began, channel);
+        Ok(prepared)
+    }
+
+    /// Sends what the client can send of nonlinear layers before the input is known: where it knows its share of their operand
+    /// (the plan's `early`).
+    fn send_early_corrections(
+        &mut self,
+        planned: PlannedNetwork<'_>,
+        steps: &mut [PreparedStep],
+    ) -> Result<(), EngineError> {
+        let PlannedNetwork { network, plan } = planned;
+        let Self { channel, party, times, .. } = self;
+        for (id, node) in network.nodes.iter().enumerate().filter(|&(id, _)| plan.steps[id].early) {
+            channel.enter(Stage::Offline, &label(id, &node.name));
+            let began = times.begin(channel);
+            let (before, from_here) = steps.split_at_mut(id);
+            let output = |of: NodeId| match &before[of].op {
+                PreparedOp::Linear(linear) => linear.early_output().expect("the client knows it"),
+                _ => unreachable!("the plan asks for shares of linear layers only"),
+            };
+            let operand = node.inputs[0];
+            let local;
+            let share = match (party.role(), &before[operand].op) {
+                (Role::Server, _) => None,
+                (_, PreparedOp::Linear(_)) => Some(output(operand)),
+                _ => {
+                    let inputs = &network.nodes[operand].inputs;
+                    local = planned.local(operand, |i| output(inputs[i]));
+                    Some(&local[..])
+                }
+            };
+            if let PreparedOp::Nonlinear(blocks) = &mut from_here[0].op {
+                for block in blocks {
+                    let sent = block.correct(channel, share.map(|share| &share[block.inputs()]));
+                    sent.map_err(|e| EngineError::from(e).in_layer(&node.name, "offline"))?;
+                }
+            }
+            times.add(Stage::Offline, id, began, channel);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! The online stage: the walk over the network.
+//!
+//! Everything that waits for no answer is done first: local operations, linear layers. What needs answers, the nonlinear
+//! layers that are ready then, makes up a *wave*: their blocks go through their steps together, so that tensors which do not
+//! depend on each other share their rounds, and linear layers behind them get their ciphertexts block by block. Then the
+//! next wave. All of it follows from the public network, so both parties do it in the same order.
+//!
+//! A linear layer's output may be incomplete when the wave behind it begins, and so may a sum of such: a block's first step has
+//! computed what it takes in, and leaves before the rest is computed. Whatever else reads a value has all of it computed before.
+
+use jaguar_graph::network::{NodeId, Op};
+use jaguar_linear::backend::Online;
+use jaguar_mpc::{Block, Extend, Truncate, lead, order};
+use jaguar_wire::{Channel, Stage};
+
+use super::clock::{Account, NodeTimes};
+use super::prepare::{PreparedOp, PreparedStep};
+use super::values::{PlannedNetwork, ShareObserver, Value, Values, reduce};
+use crate::error::EngineError;
+use crate::progress::Progress;
+
+/// Who hears of a run.
+pub(crate) struct Observers<'a> {
+    pub times: &'a mut NodeTimes,
+    pub progress: &'a mut dyn Progress,
+    pub shares: ShareObserver<'a>,
+}
+
+/// Runs the plan on this party's share of the input, `[C, H, W]`; returns its share of the output, in the last step's ring.
+pub(crate) fn run(
+    planned: PlannedNetwork<'_>,
+    channel: &mut Channel,
+    steps: Vec<PreparedStep>,
+    input: Vec<u64>,
+    observers: Observers<'_>,
+) -> Result<Vec<u64>, EngineError> {
+    let nodes = &planned.network.nodes;
+    let mut consumers = vec![Vec::new(); nodes.len()];
+    for (id, node) in nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|&i| consumers[i].push(id));
+    }
+    let Observers { times, progress, shares } = observers;
+    let mut walk = Walk {
+        planned,
+        account: Account { network: planned.network, channel, times },
+        progress,
+        values: Values::new(planned, shares),
+        steps: steps.into_iter().map(Some).collect(),
+        consumers,
+        input: Some(input),
+        wave: Vec::new(),
+    };
+    let mut todo: Vec<NodeId> = (0..nodes.len()).collect();
+    loop {
+        walk.begin_ready(&mut todo)?;
+        if walk.wave.is_empty() {
+            break;
+        }
+        walk.run_wave()?;
+    }
+    // What nobody read is computed now: it is observed like the others.
+    (0..nodes.len()).try_for_each(|id| walk.values.complete(&mut walk.account, id))?;
+    Ok(walk.values.into_output())
+}
+
+/// A nonlinear layer, or the extension behind a layer, in a wave.
+struct Job {
+    node: NodeId,
+    blocks: Vec<Block>,
+    /// What it works on; if none, the value of the node's input.
+    operand: Option<Value>,
+    /// The outputs of the blocks that are through, from the first on.
+    output: Vec<u64>,
+    /// The linear layer that takes them, if they are its converted input.
+    linear: Option<Box<dyn Online>>,
+    truncation: Option<Truncate>,
+    extension: Option<Extend>,
+}
+
+/// One role's run.
+struct Walk<'a> {
+    planned: PlannedNetwork<'a>,
+    account: Account<'a>,
+    progress: &'a mut dyn Progress,
+    values: Values<'a>,
+    /// By node: what was prepared, until it begins.
+    steps: Vec<Option<PreparedStep>>,
+    /// By node: who reads its value.
+    consumers: Vec<Vec<NodeId>>,
+    /// This party's share of the network's input, until the input node begins.
+    input: Option<Vec<u64>>,
+    wave: Vec<Job>,
+}
+
+impl Walk<'_> {
+    /// Begins every node whose inputs have begun; leaves the others in `todo`.
+    fn begin_ready(&mut self, todo: &mut Vec<NodeId>) -> Result<(), EngineError> {
+        let nodes = &self.planned.network.nodes;
+        for id in std::mem::take(todo) {
+            if nodes[id].inputs.iter().any(|&i| self.values.of(i).is_none()) {
+                todo.push(id);
+                continue;
+            }
+            self.progress.step(Stage::Online, id, nodes.len(), &nodes[id].name);
+            let PreparedStep { conversion, op, truncation, extension } =
+                self.steps[id].take().expect("begins once");
+            let (blocks, linear, op) = match (conversion, op) {
+                (None, PreparedOp::Nonlinear(blocks)) => (Some(blocks), None, PreparedOp::Local),
+                (Some(blocks), PreparedOp::Linear(linear)) => (Some(blocks), Some(linear), PreparedOp::Local),
+                (_, op) => (None, None, op),
+            };
+            if let Some(blocks) = blocks {
+                let (operand, output) = (None, Vec::new());
+                self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });
+                continue;
+            }
+            let incomplete = |&i: &NodeId| !self.values.of(i).is_some_and(Value::is_complete);
+            if matches!(nodes[id].op, Op::Add) && nodes[id].inputs.iter().any(incomplete) {
+                let sum = Value::PartialSum(Vec::with_capacity(self.planned.plan.steps[id].values));
+                self.convert_and_keep(id, sum, truncation, extension)?;
+                continue;
+            }
+            nodes[id].inputs.iter().try_for_each(|&i| self.values.complete(&mut self.account, i))?;
+            let output = self.compute(id, op)?;
+            self.values.release_inputs(id);
+            self.convert_and_keep(id, output, truncation, extension)?;
+        }
+        Ok(())
+    }
+
+    /// A linear layer or a local operation, on inputs that are complete.
+    fn compute(&mut self, id: NodeId, op: PreparedOp) -> Result<Value, EngineError> {
+        let Self { planned, account, values, input, .. } = self;
+        let PlannedNetwork { network, plan } = *planned;
+        account.timed(id, |channel| match op {
+            PreparedOp::Linear(online) => {
+                let layer = plan.steps[id].layer.as_ref().expect("planned");
+                let x = reduce(values.input(id, 0), layer.input().modulus);
+                linear(plan.steps[id].values, online, channel, &x)
+            }
+            PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
+            PreparedOp::Local => {
+                let value = match &network.nodes[id].op {
+                    Op::Input => input.take().expect("one input"),
+                    _ => planned.local(id, |i| values.input(id, i)),
+                };
+                Ok(Value::Complete(reduce(&value, plan.steps[id].computed.modulus)))
+            }
+        })
+    }
+
+    /// Behind a node's operation: truncates its output, then extends it (as a job of the next wave) or keeps it as the node's
+    /// value.
+    fn convert_and_keep(
+        &mut self,
+        node: NodeId,
+        mut output: Value,
+        truncation: Option<Truncate>,
+        extension: Option<Extend>,
+    ) -> Result<(), EngineError> {
+        if let Some(truncation) = truncation {
+            let products = self.values.complete_value(&mut self.account, node, output)?;
+            let truncated = self.account.timed(node, |channel| Ok(truncation.run(channel, &products)?))?;
+            output = Value::Complete(truncated);
+        }
+        match extension {
+            Some(extension) => self.wave.push(Job {
+                node,
+                blocks: extension.into_blocks(),
+                operand: Some(output),
+                output: Vec::new(),
+                linear: None,
+                truncation: None,
+                extension: None,
+            }),
+            None => self.values.keep(node, output),
+        }
+        Ok(())
+    }
+
+    /// Takes all steps of all blocks of the wave.
+    fn run_wave(&mut self) -> Result<(), EngineError> {
+        let mut jobs = std::mem::take(&mut self.wave);
+        let mut blocks: Vec<(usize, Option<Block>)> = Vec::new();
+        for (j, job) in jobs.iter_mut().enumerate() {
+            blocks.extend(job.blocks.drain(..).map(|block| (j, Some(block))));
+        }
+        let steps: Vec<usize> =
+            blocks.iter().map(|(_, block)| block.as_ref().map_or(0, Block::steps)).collect();
+        let (lead, order) = (lead(&steps), order(&steps));
+        for (i, &(b, step)) in order.iter().enumerate() {
+            let (j, block) = &mut blocks[b];
+            let job = &mut jobs[*j];
+            let one = block.as_mut().expect("until its last step");
+            if step == 0 {
+                self.make_operand(job, one.inputs().end)?;
+            }
+            let Self { account, values, .. } = self;
+            account.timed(job.node, |channel| {
+                if step == 0 {
+                    let input = || values.input(job.node, 0);
+                    let operand = job.operand.as_ref().map_or_else(input, Value::available);
+                    one.start(&operand[one.inputs()])?;
+                }
+                if b == lead { one.step(channel) } else { channel.alongside(|c| one.step(c)) }?;
+                Ok(())
+            })?;
+            if step + 1 == steps[b] {
+                // A layer's blocks have equally many steps, so they come through in order.
+                job.output.extend(block.take().expect("until its last step").finish());
+                if job.linear.is_none() && job.truncation.is_none() && job.extension.is_none() {
+                    self.feed_linear_consumers(job.node, &job.output)?;
+                }
+            }
+            if i + 1 < order.len() {
+                // It travels, and the peer works on it, while this party goes on.
+                self.account.channel.flush()?;
+            }
+        }
+        for job in jobs {
+            match job.operand {
+                // A sum's operands have been read.
+                Some(operand) => drop(self.values.complete_value(&mut self.account, job.node, operand)?),
+                None => {
+                    let input = self.planned.network.nodes[job.node].inputs[0];
+                    self.values.complete(&mut self.account, input)?;
+                    self.values.release_inputs(job.node);
+                }
+            }
+            let output = match job.linear {
+                Some(online) => {
+                    let values = self.planned.plan.steps[job.node].values;
+                    self.account.timed(job.node, |channel| linear(values, online, channel, &job.output))?
+                }
+                None => Value::Complete(job.output),
+            };
+            self.convert_and_keep(job.node, output, job.truncation, job.extension)?;
+        }
+        Ok(())
+    }
+
+    /// Makes at least the first `count` elements of what a job works on.
+    fn make_operand(&mut self, job: &mut Job, count: usize) -> Result<(), EngineError> {
+        if let Some(operand) = &mut job.operand {
+            return self.values.make(&mut self.account, job.node, operand, count);
+        }
+        let input = self.planned.network.nodes[job.node].inputs[0];
+        self.values.make_kept(&mut self.account, input, count)
+    }
+
+    /// Sends those ciphertexts of linear layers behind `node` that follow from `output`, the first values of its output.
+    fn feed_linear_consumers(&mut self, node: NodeId, output: &[u64]) -> Result<(), EngineError> {
+        let Self { planned, account, steps, consumers, .. } = self;
+        for &id in consumers[node].iter().filter(|&&id| planned.plan.steps[id].layer.is_some()) {
+            if let Some(PreparedStep { conversion: None, op: PreparedOp::Linear(linear), .. }) =
+                &mut steps[id]
+            {
+                account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A linear layer with `values` outputs, on all of this party's share of its input, in the layer's domain.
+fn linear(
+    values: usize,
+    mut online: Box<dyn Online>,
+    channel: &mut Channel,
+    x: &[u64],
+) -> Result<Value, EngineError> {
+    online.feed_all(channel, x)?;
+    let output = online.finish(channel, x)?;
+    let all = output.values().len() == values;
+    Ok(if all { Value::Complete(output.into_values()) } else { Value::Partial(output) })
+}

@@ -1,0 +1,209 @@
+//! This party's shares of the nodes' values.
+//!
+//! A linear layer's output may be incomplete when the nodes behind it begin ([`Output`]), and so may a sum of such
+//! outputs. Whoever reads a value asks first for as many elements as it needs.
+
+use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_graph::reference;
+use jaguar_linear::backend::Output;
+use jaguar_plan::{Modulus, Plan};
+
+use super::clock::Account;
+use crate::error::EngineError;
+
+/// Sees this party's share of every node's value: `(node, share)`. Only `verify` looks.
+pub(crate) type ShareObserver<'a> = &'a mut dyn FnMut(usize, &[u64]);
+
+/// A network and its plan: all that both parties know of the work.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannedNetwork<'a> {
+    pub network: &'a Network,
+    pub plan: &'a Plan,
+}
+
+impl PlannedNetwork<'_> {
+    /// Sums and moves, which each party does on its own shares. They are what the reference does on plain values: these
+    /// operations are linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less
+    /// excess than the result's are scaled up. The inputs of [`Op::Add`] may be the same part of both operands.
+    pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Vec<u64> {
+        let Self { network, plan } = *self;
+        let step = &plan.steps[node];
+        let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
+            let up = step.domain.excess - plan.steps[from].domain.excess;
+            if up == 0 {
+                return input(i).iter().map(|&v| v as i64).collect();
+            }
+            let modulus = step.domain.modulus;
+            input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), modulus.power(up)) as i64).collect()
+        };
+        let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
+        if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
+            return x.iter().zip(y).map(|(x, y)| (x + y) as u64).collect();
+        }
+        let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
+        let value =
+            reference::apply_op(network, node, None, &inputs).expect("a valid network, and its own shapes");
+        value.into_iter().map(|v| v as u64).collect()
+    }
+}
+
+/// Shares of a wider ring, or sums of shares, modulo `modulus`.
+pub(super) fn reduce(x: &[u64], modulus: Modulus) -> Vec<u64> {
+    match modulus.log2() {
+        Some(bits) => x.iter().map(|v| v & (u64::MAX >> (64 - bits))).collect(),
+        None => x.iter().map(|&v| modulus.reduce(v)).collect(),
+    }
+}
+
+/// This party's share of a node's value.
+pub(super) enum Value {
+    Complete(Vec<u64>),
+    /// A linear layer's output, computed as it is asked for.
+    Partial(Box<dyn Output>),
+    /// The first elements of a sum of which some operand is incomplete.
+    PartialSum(Vec<u64>),
+}
+
+impl Value {
+    /// The first elements, as many as there are.
+    pub fn available(&self) -> &[u64] {
+        match self {
+            Self::Complete(elements) | Self::PartialSum(elements) => elements,
+            Self::Partial(output) => output.values(),
+        }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::Complete(_))
+    }
+}
+
+/// The values that some node still has to read.
+pub(super) struct Values<'a> {
+    planned: PlannedNetwork<'a>,
+    /// By node: from when it is begun until its last consumer has read it. A consumer that reads it in pieces has read it when
+    /// it is through.
+    values: Vec<Option<Value>>,
+    /// By node: how many consumers have not read all of it.
+    uses: Vec<usize>,
+    observe: ShareObserver<'a>,
+}
+
+impl<'a> Values<'a> {
+    /// No value is there yet.
+    pub fn new(planned: PlannedNetwork<'a>, observe: ShareObserver<'a>) -> Self {
+        let nodes = &planned.network.nodes;
+        let mut uses = vec![0; nodes.len()];
+        nodes.iter().flat_map(|node| &node.inputs).for_each(|&i| uses[i] += 1);
+        Self { planned, values: (0..nodes.len()).map(|_| None).collect(), uses, observe }
+    }
+
+    /// The value of `node`, if it has begun and still has a consumer.
+    pub fn of(&self, node: NodeId) -> Option<&Value> {
+        self.values[node].as_ref()
+    }
+
+    /// The elements that are there of the value of input `i` of `node`.
+    pub fn input(&self, node: NodeId, i: usize) -> &[u64] {
+        let from = self.planned.network.nodes[node].inputs[i];
+        self.values[from].as_ref().expect("its consumers keep it").available()
+    }
+
+    /// Keeps the value of `node` for its consumers.
+    pub fn keep(&mut self, node: NodeId, value: Value) {
+        if let Value::Complete(elements) = &value {
+            (self.observe)(node, elements);
+        }
+        self.values[node] = Some(value);
+    }
+
+    /// Makes at least the first `count` elements of `value`: of the value of `node`, or of what the operation behind it takes.
+    pub fn make(
+        &mut self,
+        account: &mut Account<'_>,
+        node: NodeId,
+        value: &mut Value,
+        count: usize,
+    ) -> Result<(), EngineError> {
+        if value.available().len() >= count {
+            return Ok(());
+        }
+        match value {
+            Value::Complete(_) => Ok(()),
+            Value::Partial(output) => account.timed(node, |_| {
+                output.make(count);
+                Ok(())
+            }),
+            Value::PartialSum(elements) => {
+                let PlannedNetwork { network, plan } = self.planned;
+                network.nodes[node].inputs.iter().try_for_each(|&i| self.make_kept(account, i, count))?;
+                account.timed(node, |_| {
+                    let new = elements.len()..count;
+                    let sum = self.planned.local(node, |i| &self.input(node, i)[new.clone()]);
+                    elements.extend(reduce(&sum, plan.steps[node].computed.modulus));
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// Makes at least the first `count` elements of a node's value, which is kept for its consumers.
+    pub fn make_kept(
+        &mut self,
+        account: &mut Account<'_>,
+        node: NodeId,
+        count: usize,
+    ) -> Result<(), EngineError> {
+        let mut value = self.values[node].take().expect("its consumers keep it");
+        self.make(account, node, &mut value, count)?;
+        self.values[node] = Some(value);
+        Ok(())
+    }
+
+    /// Makes all of `value`: of the value of `node`, or of what the operation behind it takes.
+    pub fn complete_value(
+        &mut self,
+        account: &mut Account<'_>,
+        node: NodeId,
+        mut value: Value,
+    ) -> Result<Vec<u64>, EngineError> {
+        self.make(account, node, &mut value, self.planned.plan.steps[node].values)?;
+        Ok(match value {
+            Value::Complete(elements) => elements,
+            Value::Partial(output) => output.into_values(),
+            Value::PartialSum(elements) => {
+                let inputs = &self.planned.network.nodes[node].inputs;
+                inputs.iter().try_for_each(|&i| self.complete(account, i))?;
+                self.release_inputs(node);
+                elements
+            }
+        })
+    }
+
+    /// Makes all of a node's value, if it is still kept.
+    pub fn complete(&mut self, account: &mut Account<'_>, node: NodeId) -> Result<(), EngineError> {
+        if let Some(value) = self.values[node].take_if(|value| !value.is_complete()) {
+            let elements = self.complete_value(account, node, value)?;
+            self.keep(node, Value::Complete(elements));
+        }
+        Ok(())
+    }
+
+    /// `node` has read its inputs: those without a further consumer are dropped.
+    pub fn release_inputs(&mut self, node: NodeId) {
+        for &i in &self.planned.network.nodes[node].inputs {
+            self.uses[i] -= 1;
+            if self.uses[i] == 0 {
+                self.values[i] = None;
+            }
+        }
+    }
+
+    /// The value of the last node, the network's output. All must be complete.
+    pub fn into_output(mut self) -> Vec<u64> {
+        match self.values.pop().flatten() {
+            Some(Value::Complete(output)) => output,
+            _ => unreachable!("a valid network has an output, and it is complete"),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The server's part of the handshake.
+
+use jaguar_bundle::ModelId;
+use jaguar_graph::network::Network;
+use jaguar_plan::PROTOCOL_VERSION;
+use jaguar_wire::{Channel, Stage};
+
+use super::{
+    Ask, Choice, Hello, INTERACTIVE, Offer, Protocol, ProtocolName, SHARES, SharesParameters, checked, list,
+};
+use crate::error::EngineError;
+use crate::message::MAX_MESSAGE;
+
+/// Kinds that a client asks for, at most.
+const MAX_KINDS: usize = 8;
+
+impl Protocol {
+    /// An offer.
+    pub fn new(name: ProtocolName<'_>, parameters: Vec<u8>) -> Self {
+        let ProtocolName { kind, name, version } = name;
+        Self { kind: kind.into(), name: name.into(), version, parameters }
+    }
+}
+
+impl SharesParameters {
+    /// The interactive protocol with these parameters.
+    pub fn protocol(&self) -> Protocol {
+        Protocol::new(SHARES, jaguar_wire::encode(self))
+    }
+}
+
+/// The server's part: returns which of `protocols` the client picked. `network` is sent to clients of interactive sessions.
+///
+/// # Errors
+/// When the connection fails, the versions differ, or the client can do none of the protocols.
+pub(crate) fn answer(
+    channel: &mut Channel,
+    model: ModelId,
+    protocols: &[Protocol],
+    network: Option<&Network>,
+) -> Result<usize, EngineError> {
+    channel.enter(Stage::Model, "handshake");
+    let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
+    channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
+    if version != PROTOCOL_VERSION {
+        return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
+    }
+    let Ask { kinds } = channel.recv_message("kinds of session", MAX_MESSAGE)?;
+    if kinds.len() > MAX_KINDS {
+        let text = format!("{} kinds of session (at most {MAX_KINDS})", kinds.len());
+        return Err(EngineError::PeerMisbehaved(text));
+    }
+    kinds.iter().try_for_each(|kind| checked("a kind of session", kind).map(|_| ()))?;
+    let offered = || list(protocols.iter().map(Protocol::name));
+    if !protocols.iter().any(|protocol| kinds.contains(&protocol.kind)) {
+        return Err(EngineError::NoCommonProtocol { wanted: list(&kinds), offered: offered() });
+    }
+    let asked_for = |protocol: &&Protocol| kinds.contains(&protocol.kind);
+    channel
+        .send_message(&Offer { model, protocols: protocols.iter().filter(asked_for).cloned().collect() })?;
+    if let Some(network) = network.filter(|_| kinds.iter().any(|kind| kind == INTERACTIVE)) {
+        channel.send_message(network)?;
+    }
+    let Choice { kind, name, version } = channel.recv_message("choice of a protocol", MAX_MESSAGE)?;
+    let chosen = ProtocolName {
+        kind: checked("a kind of session", &kind)?,
+        name: checked("a protocol", &name)?,
+        version,
+    };
+    match protocols.iter().position(|protocol| protocol.name() == chosen) {
+        Some(index) => Ok(index),
+        None => Err(EngineError::NoCommonProtocol { wanted: chosen.to_string(), offered: offered() }),
+    }
+}

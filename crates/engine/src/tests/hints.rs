@@ -1,0 +1,208 @@
+//! Hints: fetched once, resumed, shared between sessions.
+
+use super::*;
+
+/// The hint of the only model in `cache`.
+fn hint_in(cache: &Scratch) -> std::path::PathBuf {
+    std::fs::read_dir(cache.0.join("hints")).unwrap().next().unwrap().unwrap().path()
+}
+
+/// Hears of the hint only.
+struct HintProgress(Vec<(u64, u64)>);
+
+impl crate::progress::Progress for HintProgress {
+    fn step(&mut self, _: jaguar_wire::Stage, _: usize, _: usize, _: &str) {}
+    fn hint(&mut self, done: u64, total: u64) {
+        self.0.push((done, total));
+    }
+}
+
+/// A download that was cut off goes on where it ended, whether a query takes the hint on its way or it is fetched alone.
+#[test]
+fn the_hint_is_resumed() {
+    let cache = Scratch::new("resume");
+    let service = service(everything());
+    let x = input(6, 3 * 17 * 15);
+    let fetch = |with_query: bool| {
+        let mut progress = HintProgress(Vec::new());
+        let (there, served) = session(&service, |channel| {
+            let mut ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+            let there = ready.hint();
+            if with_query {
+                ready = ready.prepare_query(&mut progress).unwrap().run(&x, &mut NoProgress).unwrap().2;
+            } else {
+                ready = ready.fetch_hint(&mut progress).unwrap();
+            }
+            assert_eq!(ready.hint(), (there.1, there.1));
+            // Nothing is missing now: asking again brings nothing.
+            let steps = progress.0.len();
+            ready.fetch_hint(&mut progress).unwrap().leave().unwrap();
+            assert_eq!(progress.0.len(), steps);
+            there
+        });
+        served.unwrap();
+        (there, progress.0)
+    };
+    let ((done, total), heard) = fetch(true);
+    assert_eq!((done, total), (0, service.plan().hint_bytes() as u64));
+    assert_eq!(heard.len(), crate::hint::blocks(service.plan()).len());
+    assert!(heard.is_sorted() && heard.last() == Some(&(total, total)));
+    let file = hint_in(&cache);
+    let whole = std::fs::read(&file).unwrap();
+    // Cut in the middle of a block, and then with a damaged byte: what is sound stays.
+    let mut damaged = whole.clone();
+    let middle = whole.len() / 2;
+    damaged[middle] ^= 1;
+    for (broken, with_query) in [
+        (&whole[..middle], true),
+        (&whole[..middle], false),
+        (&damaged, true),
+        (&damaged, false),
+        (&[], false),
+    ] {
+        std::fs::write(&file, broken).unwrap();
+        let ((done, total), heard) = fetch(with_query);
+        assert_eq!(done > 0, !broken.is_empty(), "resumed at {done} of {total}");
+        assert!(done < total && heard[0].0 > done);
+        let again = std::fs::read(&file).unwrap();
+        if !broken.is_empty() {
+            assert_eq!(again, whole, "the same bytes whenever they are fetched");
+        }
+    }
+}
+
+/// A connection that ends, or carries a flipped bit, in the middle of a first query's hint: what came before it is kept, the
+/// next query takes the rest, and gets the right answer.
+#[test]
+fn a_first_query_that_was_cut_off_leaves_its_hint() {
+    let x = input(6, 3 * 17 * 15);
+    let service = service(everything());
+    let blocks = crate::hint::blocks(service.plan());
+    let total: u64 = blocks.iter().map(|b| b.bytes as u64).sum();
+    // How many bytes the client receives before and with the hint.
+    let attempt = |cache: &Scratch, fault: Fault| {
+        let (a, b) = memory_transports();
+        let (recorder, transcript) = Recorder::hashing(a);
+        thread::scope(|scope| {
+            let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
+            let mut before = 0;
+            let result = connect(Channel::new(Faulty::new(recorder, fault)), &Limits::default())
+                .and_then(|connected| connected.prepare_client(&cache.0))
+                .and_then(|ready| {
+                    before = transcript.lengths().1;
+                    ready.prepare_query(&mut NoProgress)
+                });
+            let after = transcript.lengths().1;
+            let result = result.and_then(|prepared| {
+                let (prediction, report, ready) = prepared.run(&x, &mut NoProgress)?;
+                ready.leave()?;
+                Ok((prediction, report))
+            });
+            let _ = server.join().unwrap();
+            (before, after, result)
+        })
+    };
+    let clean = Scratch::new("cut-clean");
+    let (before, after, sound) = attempt(&clean, Fault::Silence(u64::MAX));
+    let (Prediction::Logits(sound), _) = sound.unwrap() else { panic!("logits were asked for") };
+    assert!(after - before > total);
+    let whole = std::fs::read(hint_in(&clean)).unwrap();
+    let (mut kept, mut noticed) = (Vec::new(), 0);
+    for twelfth in 0..12 {
+        let cache = Scratch::new(&format!("cut-{twelfth}"));
+        let byte = before + (after - before) * twelfth / 12 + 100;
+        let fault =
+            if twelfth % 2 == 0 { Fault::CutReceived(byte) } else { Fault::FlipReceived { byte, bit: 3 } };
+        let error = attempt(&cache, fault).2.map(|_| ());
+        if twelfth % 2 == 0 {
+            assert!(error.is_err(), "cut at byte {byte} of {after}");
+        } else if let Err(error) = error {
+            // A bit of the hint is noticed at once; elsewhere it may only spoil the result.
+            assert!(error.to_string().contains("arrived damaged"), "{error}");
+            noticed += 1;
+        }
+        let file = hint_in(&cache);
+        let held = std::fs::read(&file).unwrap();
+        if twelfth % 2 == 0 {
+            kept.push(held.len());
+        }
+        let (_, _, answer) = attempt(&cache, Fault::Silence(u64::MAX));
+        let (Prediction::Logits(logits), report) = answer.unwrap() else { panic!("logits were asked for") };
+        assert!(logits.iter().zip(&sound).all(|(a, b)| (a - b).abs() < 64), "{logits:?} {sound:?}");
+        // Only what was missing came, and every block that was there stayed.
+        let missing: u64 = (whole.len() - held.len()) as u64;
+        assert_eq!(report.client.bytes_down - setup_bytes(&service, &clean), missing);
+        assert_eq!(std::fs::read(&file).unwrap()[..held.len()], held);
+    }
+    assert!(kept.is_sorted() && kept[0] < kept[5], "{kept:?}");
+    assert!(noticed > 0);
+}
+
+/// What a client receives in the client stage when its hint is complete.
+fn setup_bytes(service: &Service, cache: &Scratch) -> u64 {
+    let (report, served) = session(service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+        let (_, report, ready) = prepared.run(&[0; 3 * 17 * 15], &mut NoProgress).unwrap();
+        ready.leave().unwrap();
+        report
+    });
+    served.unwrap();
+    report.client.bytes_down
+}
+
+/// Any number of processes may use a complete hint; while one fetches, the others are told.
+#[test]
+fn the_hint_file_is_shared_when_complete() {
+    let cache = Scratch::new("share");
+    let service = service(everything());
+    let place = Place::from(&cache.0);
+    let open = || Hint::open(&place, service.model(), service.plan(), [1; 32], &mut NoProgress);
+    let fetching = open().unwrap();
+    let Err(error) = open() else { panic!("two processes fetch into one file") };
+    assert!(error.to_string().contains("being fetched"), "{error}");
+    drop(fetching);
+    let (_, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&cache.0).unwrap();
+        assert!(open().is_err());
+        let ready = ready.fetch_hint(&mut NoProgress).unwrap();
+        let mut other = open().unwrap();
+        assert_eq!(other.have(), other.blocks().len());
+        assert_eq!(other.nonce(), open().unwrap().nonce());
+        let first = other.blocks()[0].node;
+        assert!(!other.layer(first).unwrap().is_empty());
+        ready.leave().unwrap();
+    });
+    served.unwrap();
+}
+
+/// Another layout of the same model names other zero-encryptions: their difference would cancel.
+#[test]
+fn hint_keys_follow_the_layout() {
+    let bundle = everything();
+    let network = &bundle.model.network;
+    let plans = [(2048, 48), (2048, 47), (4096, 48)].map(|(ring_dim, modulus_bits)| {
+        let choices = Choices { ring_dim, modulus_bits, ..standard(&bundle) };
+        Plan::new(network, choices).unwrap().hint_digest()
+    });
+    let keys: HashSet<_> = plans.iter().map(|p| *bundle.hint_key(&[7; 32], p)).collect();
+    assert_eq!(keys.len(), 3);
+    assert_ne!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[8; 32], &plans[0]));
+    assert_eq!(*bundle.hint_key(&[7; 32], &plans[0]), *bundle.hint_key(&[7; 32], &plans[0]));
+}
+
+/// Other digits change what passes online, and leave a client's hint as it is.
+#[test]
+fn the_digits_of_comparisons_do_not_concern_the_hint() {
+    let bundle = everything();
+    let plan = |digit| {
+        let standard = standard(&bundle);
+        let digits = vec![digit; standard.digits.len()];
+        Plan::new(&bundle.model.network, Choices { digits, ..standard }).unwrap()
+    };
+    let (three, four) = (plan(3), plan(4));
+    assert_eq!(three.hint_digest(), four.hint_digest());
+    assert_ne!(three.digest(), four.digest());
+    let (three, four) = (three.nonlinear_cost(), four.nonlinear_cost());
+    assert!(three.up + three.down < four.up + four.down && three.client_rounds > four.client_rounds);
+}

@@ -1,0 +1,109 @@
+//! Pins all bytes of a session, for every backend of the registry: a change of the wire format must be meant.
+
+use std::time::Duration;
+
+use jaguar_ring::prg::with_insecure_fixed_randomness;
+use jaguar_wire::Clock;
+
+use super::*;
+
+/// It stands still, so that no message holds a time.
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// BLAKE3 of what the client sends and of what it receives, both in hexadecimal. Whoever changes the protocol replaces them, and raises
+/// `PROTOCOL_VERSION`.
+const PINNED: [(&str, [&str; 2]); 2] = [
+    (
+        "jaguar",
+        [
+            "0115030c44de6c3072d591c20462f6cdaf3b24206659718a65d9a1565d5f9998",
+            "8cd4f7db11fffb3053286b23657e831e385b2dd28ce084d1ee106f1e59330aed",
+        ],
+    ),
+    (
+        "cheetah",
+        [
+            "d0452ae80b814c51540f0d6a4035f91f084732d417884727fd9f4610374e00e4",
+            "6d420ea91520889ec3477aa85645a81f635f8d468aac819328b8377e2adb119f",
+        ],
+    ),
+];
+
+/// All bytes of a session with one query, sent and received by the client. The report is left out: it tells how much
+/// memory the server's process took.
+fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
+    let (a, b) = memory_transports();
+    let (recorder, transcript) = Recorder::new(a);
+    let clock = || Arc::new(Stopped);
+    let service = with_insecure_fixed_randomness([1; 32], || {
+        let bundle = everything();
+        let choices = Choices::standard(&bundle.model.network, backend);
+        Service::new(bundle, choices, Reveal::Label).unwrap()
+    });
+    let x = input(5, 3 * 17 * 15);
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let channel = Channel::with_clock(b, clock());
+            with_insecure_fixed_randomness([2; 32], || service.serve(channel, &mut |_| ()))
+        });
+        with_insecure_fixed_randomness([seed; 32], || {
+            let channel = Channel::with_clock(recorder, clock());
+            let ready = connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+            let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+            let (_, report, ready) = prepared.run(&x, &mut NoProgress).unwrap();
+            // No time was taken from another clock.
+            let seconds = [report.online_seconds, report.offline_seconds, report.hint_seconds];
+            assert_eq!(seconds, [0.0; 3]);
+            assert!(report.rows.iter().all(|row| row.online.wall_seconds == 0.0));
+            ready.leave().unwrap();
+        });
+        server.join().unwrap().unwrap();
+    });
+    let mut received = transcript.received();
+    let nodes = service.network().nodes.len();
+    received.truncate(received.len() - report_len(&received, nodes));
+    [transcript.sent(), received]
+}
+
+/// The length of the report at the end of `received`: three lists with a zero for each node, the peak memory in one to ten bytes, no
+/// timeline. In front of it its length, in four bytes.
+fn report_len(received: &[u8], nodes: usize) -> usize {
+    assert!(nodes < 128, "a list's length takes a byte");
+    let lengths = (1..=10).map(|peak| 3 * (1 + nodes) + peak + 1);
+    let announced = |len: usize| {
+        let at = received.len() - len - 4;
+        received[at..at + 4] == (len as u32).to_le_bytes()
+    };
+    let len = lengths.into_iter().find(|&len| announced(len)).expect("the session ends in a report");
+    let list = &received[received.len() - len..][..1 + nodes];
+    assert!(usize::from(list[0]) == nodes && list[1..].iter().all(|&b| b == 0), "{list:?}");
+    len + 4
+}
+
+#[test]
+fn the_traffic_of_a_session_is_pinned_for_every_backend() {
+    let hex = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().to_string();
+    let found: Vec<(&str, [String; 2])> =
+        BackendId::all().map(|backend| (backend.name(), traffic(backend, 3).each_ref().map(hex))).collect();
+    let found: Vec<(&str, [&str; 2])> =
+        found.iter().map(|(name, hashes)| (*name, hashes.each_ref().map(String::as_str))).collect();
+    assert_eq!(found, PINNED, "the bytes of a session have changed, or a backend is not pinned yet");
+}
+
+/// What is pinned is all that passes: with other secrets at the client nearly every byte is another.
+#[test]
+fn other_randomness_makes_other_traffic() {
+    let [[sent, received], [other_sent, other_received]] =
+        [3, 4].map(|seed| traffic(BackendId::JAGUAR, seed));
+    for (bytes, other) in [(sent, other_sent), (received, other_received)] {
+        assert_eq!(bytes.len(), other.len());
+        let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();
+        assert!(equal < bytes.len() / 2, "{equal} of {} bytes are the same", bytes.len());
+    }
+}

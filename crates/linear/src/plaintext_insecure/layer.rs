@@ -1,0 +1,178 @@
+//! The backend as values: planning, the model at the server, and both parties of a session.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use jaguar_graph::network::{Linear, Weights};
+use jaguar_ring::prg::Prg;
+use jaguar_share::Domain;
+
+use super::client::Client;
+use super::server::Server;
+use super::{Layer, SEED_BYTES};
+use crate::backend::{
+    self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
+};
+
+/// **Insecure**: the client's share in the clear.
+pub struct Plaintext {
+    name: &'static str,
+    prime: bool,
+}
+
+impl Plaintext {
+    /// Shares modulo a power of two.
+    pub const POWER_OF_TWO: Self = Self { name: "plaintext-insecure", prime: false };
+    /// Shares modulo a prime.
+    pub const PRIME: Self = Self { name: "plaintext-prime-insecure", prime: true };
+}
+
+impl Plaintext {
+    pub(super) fn layers(&self, requests: &[Request<'_>]) -> Result<PlaintextLayers, (usize, LayerError)> {
+        let mut by_node: Vec<Option<Layer>> = Vec::new();
+        for (i, r) in requests.iter().enumerate() {
+            let layer = Layer::new(r.spec, r.in_shape, r.activation_bits, self.prime);
+            by_node.resize(by_node.len().max(r.node + 1), None);
+            by_node[r.node] = Some(layer.map_err(|why| (i, LayerError::Refused(why)))?);
+        }
+        Ok(PlaintextLayers { name: self.name, by_node })
+    }
+}
+
+impl Backend for Plaintext {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        "INSECURE, for tests: the client's share of every layer's input goes to the server in the clear"
+    }
+
+    fn is_secure(&self) -> bool {
+        false
+    }
+
+    fn keeps_products(&self) -> bool {
+        false
+    }
+
+    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
+        Ok(Arc::new(self.layers(requests)?))
+    }
+}
+
+/// Public: the layers by node.
+#[derive(Debug)]
+pub(super) struct PlaintextLayers {
+    name: &'static str,
+    by_node: Vec<Option<Layer>>,
+}
+
+impl PlaintextLayers {
+    pub(super) fn of(&self, node: usize) -> &Layer {
+        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
+    }
+}
+
+impl PlaintextLayers {
+    /// With the weights of its own layers.
+    pub(super) fn with_weights(self: Arc<Self>, weights: &[Option<Weights>]) -> PlaintextModel {
+        let own = |(node, weights): (usize, &Option<Weights>)| {
+            let weights = weights.as_ref().filter(|_| self.layer(node).is_some())?;
+            Some(Arc::new(weights.clone()))
+        };
+        let weights = weights.iter().enumerate().map(own).collect();
+        PlaintextModel { layers: self, weights }
+    }
+}
+
+impl Layers for PlaintextLayers {
+    fn backend(&self) -> &'static str {
+        self.name
+    }
+
+    fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
+        self.by_node.get(node)?.as_ref().map(|layer| layer as &(dyn backend::Layer + 'static))
+    }
+
+    fn describe(&self) -> String {
+        "no encryption at all (INSECURE)".into()
+    }
+
+    fn model(self: Arc<Self>, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+        Arc::new(self.with_weights(weights))
+    }
+
+    fn client(self: Arc<Self>, _: [u8; 32]) -> Box<dyn Party> {
+        Box::new(Client { layers: self })
+    }
+}
+
+impl backend::Layer for Layer {
+    fn spec(&self) -> &Linear {
+        &self.spec
+    }
+
+    fn input(&self) -> Domain {
+        Domain::new(self.modulus)
+    }
+
+    fn output(&self) -> Domain {
+        Domain::power_of_two(self.rounding.bits())
+    }
+
+    /// There is no ciphertext.
+    fn geometry(&self) -> Geometry {
+        Geometry::default()
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { offline: (0, SEED_BYTES), online: (self.upload_bytes(), 0), ..Traffic::default() }
+    }
+
+    /// It is not measured.
+    fn work(&self, _: &dyn Constants) -> Option<Work> {
+        None
+    }
+
+    fn noise_ulps(&self) -> f64 {
+        0.0
+    }
+
+    fn rounding_ulps(&self) -> f64 {
+        1.0 + self.scale_error()
+    }
+
+    fn absorb(&self) -> Vec<u64> {
+        vec![self.modulus.value(), u64::from(self.rounding.bits())]
+    }
+
+    fn output_known_early(&self) -> bool {
+        true
+    }
+}
+
+/// The server's layers, once per model.
+pub(super) struct PlaintextModel {
+    pub(super) layers: Arc<PlaintextLayers>,
+    /// By node.
+    weights: Vec<Option<Arc<Weights>>>,
+}
+
+impl PlaintextModel {
+    pub(super) fn weights(&self, node: usize) -> Arc<Weights> {
+        Arc::clone(self.weights.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
+    }
+}
+
+impl Model for PlaintextModel {
+    fn prepare(&self, _: usize) {}
+
+    fn hint(&self, _: usize, _: Range<usize>, _: &[u8; 32]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+        Box::new(Server { model: self, prg: Prg::from_os() })
+    }
+}
