@@ -27,7 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "rlwe": {"ring"},
     "ot": {"wire", "ring"},
     "mpc": {"share", "ot", "wire", "semantics"},
-    "linear": {"share", "rlwe", "ring", "wire", "graph"},
+    "linear": {"share", "semantics", "rlwe", "ring", "wire", "graph"},
     "plan": {"share", "graph", "linear", "mpc", "rlwe"},
     "bundle": {"graph", "ring"},
     "profile": {"ring", "wire", "graph", "rlwe", "ot", "mpc", "linear", "plan", "bundle"},

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use jaguar_graph::network::Model;
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Model};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -42,6 +42,11 @@ impl std::fmt::Display for ModelId {
     }
 }
 
+fn guarded(model: Model, guard_bits: u32) -> Result<Model, BundleError> {
+    let guarded = model.guarded(guard_bits);
+    guarded.map_err(|e| BundleError::Unusable(format!("the model with {guard_bits} guard bits: {e}")))
+}
+
 #[derive(Serialize, Deserialize)]
 struct Body {
     model: Model,
@@ -49,12 +54,21 @@ struct Body {
 }
 
 impl Bundle {
-    /// Wraps a valid model with a fresh secret.
+    /// Wraps a valid model with a fresh secret, and gives it [`DEFAULT_GUARD_BITS`] guard bits.
     ///
     /// # Errors
-    /// When the model is not valid.
+    /// When the model is not valid, or does not bear so many.
     pub fn new(model: Model) -> Result<Self, BundleError> {
-        Self::with_secret(model, jaguar_ring::prg::os_random())
+        Self::with_guard_bits(model, DEFAULT_GUARD_BITS)
+    }
+
+    /// As [`new`](Self::new), with another number of guard bits. With fewer, clients learn more of the weights from many
+    /// queries (`docs/attacks.md`); with none, as much as from other protocols that truncate shares locally.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_guard_bits(model: Model, guard_bits: u32) -> Result<Self, BundleError> {
+        Self::with_secret(guarded(model, guard_bits)?, jaguar_ring::prg::os_random())
     }
 
     fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, BundleError> {
@@ -65,15 +79,16 @@ impl Bundle {
         Ok(Self { model, secret: Zeroizing::new(secret), id })
     }
 
-    /// The bundle as it is served with this many guard bits: a model of another public name, under the same secret.
-    /// (Whatever is derived from the secret depends on the name too.)
+    /// The bundle with another number of guard bits: a model of another public name, under the same secret. (Whatever is
+    /// derived from the secret depends on the name too.)
     ///
     /// # Errors
-    /// When the model has guard bits already, or does not bear so many.
+    /// When the model does not bear so many.
     pub fn guarded(self, guard_bits: u32) -> Result<Self, BundleError> {
-        let model = self.model.guarded(guard_bits);
-        let model = model.map_err(|e| BundleError::Unusable(format!("{guard_bits} guard bits: {e}")))?;
-        Self::with_secret(model, *self.secret)
+        if guard_bits == self.model.network.guard_bits {
+            return Ok(self);
+        }
+        Self::with_secret(guarded(self.model, guard_bits)?, *self.secret)
     }
 
     /// The public name.

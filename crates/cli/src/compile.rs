@@ -10,7 +10,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::Agreement;
 use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{ImageSpec, Op, Resize, Shape};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Op, Resize, Shape};
 use jaguar_graph::quantise::Report;
 use jaguar_samples::{self as samples, Axes};
 use jaguar_terminal::say;
@@ -55,6 +55,10 @@ pub struct Args {
     /// fewest from 12 to 21.
     #[arg(long, default_value = "auto", value_parser = parse_width)]
     activation_bits: Widths,
+    /// Guard bits besides these: noise that hides how values were rounded, 0 to 12. Each bit more takes an attacker four
+    /// times as many queries.
+    #[arg(long, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
+    guard_bits: u32,
     /// `reduced` lets activations and max-pools leave low bits out of their comparisons where calibration finds that --accuracy-bound
     /// is kept: small positive values may become zero, a value slightly below a window's largest may be taken for it, and a query
     /// costs less. What it does to the results is printed.
@@ -144,6 +148,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut options = Options {
         widths: args.activation_bits.clone(),
+        guard_bits: args.guard_bits,
         weight_bits: args.weight_bits,
         headroom: args.headroom,
         image,

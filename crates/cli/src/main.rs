@@ -5,6 +5,7 @@ mod calibrate;
 mod compile;
 mod costs;
 mod fetch;
+mod guard;
 mod notes;
 mod plan;
 mod predict;

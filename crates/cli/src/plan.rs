@@ -18,6 +18,7 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
+use crate::guard::GuardBits;
 use crate::notes::{tell, words};
 use crate::protocol;
 
@@ -25,6 +26,8 @@ use crate::protocol;
 pub struct Args {
     /// The compiled model.
     model: PathBuf,
+    #[command(flatten)]
+    guard_bits: GuardBits,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
     #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -76,7 +79,7 @@ struct Layer<'a> {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
-    let bundle = Bundle::read(&args.model)?;
+    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
     let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;

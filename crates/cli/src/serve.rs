@@ -15,6 +15,7 @@ use jaguar_serve::{Event, Limits, Server};
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::Listener;
 
+use crate::guard::{self, GuardBits};
 use crate::notes::{in_one_line, tell};
 use crate::protocol;
 
@@ -32,6 +33,8 @@ pub struct Args {
     /// Address and port to listen on.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
+    #[command(flatten)]
+    guard_bits: GuardBits,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it. Clients follow.
     #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -69,7 +72,10 @@ enum Shown {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
-    let bundle = Bundle::read(&args.model)?;
+    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
+    if let Some(caveat) = guard::caveat(&bundle) {
+        eprintln!("warning: {caveat}");
+    }
     let reveal = match args.reveal {
         Shown::Logits => Reveal::Logits,
         Shown::Label => Reveal::Label,

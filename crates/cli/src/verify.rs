@@ -13,6 +13,7 @@ use jaguar_plan::{BackendId, Choices};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 
+use crate::guard::GuardBits;
 use crate::notes::collect;
 use crate::protocol;
 
@@ -23,6 +24,8 @@ pub struct Args {
     /// Images, .npy tensors, or folders of them.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    guard_bits: GuardBits,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
     #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -33,7 +36,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
-    let bundle = Bundle::read(&args.model)?;
+    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let files = collect(&args.inputs)?;
     let inputs = files
         .iter()

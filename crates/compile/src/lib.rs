@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use jaguar_bundle::{Bundle, BundleError};
 use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
-use jaguar_graph::network::{ImageSpec, Model, Network, Seen};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen};
 use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
@@ -32,6 +32,8 @@ pub use signs::{ReducedSigns, SignLayer};
 pub struct Options {
     /// Bits of activations.
     pub widths: Widths,
+    /// Guard bits besides these, which hide how values are rounded: see [`Model::guarded`]. 0 to 12.
+    pub guard_bits: u32,
     /// Significant bits of weights: 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow; at least 1.
@@ -68,10 +70,11 @@ impl Widths {
 }
 
 impl Default for Options {
-    /// [`Widths::AUTO`], 15 bits of weight, fourfold headroom, a bound of one percent, exact signs.
+    /// [`Widths::AUTO`], [`DEFAULT_GUARD_BITS`], 15 bits of weight, fourfold headroom, a bound of one percent, exact signs.
     fn default() -> Self {
         Self {
             widths: Widths::AUTO,
+            guard_bits: DEFAULT_GUARD_BITS,
             weight_bits: 15,
             headroom: 4.0,
             image: ImageSpec::default(),
@@ -348,8 +351,9 @@ pub fn compile(
     // 3. Signs.
     let signs =
         if options.reduced_signs { Some(reduce(&mut model, samples, options.bound, tell)?) } else { None };
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, BackendId::default()))?;
-    let bundle = Bundle::new(model)?;
+    let bundle = Bundle::with_guard_bits(model, options.guard_bits)?;
+    let network = &bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
     Ok(Compiled { bundle, plan, report, agreement, held_out, signs, warnings })
 }
 

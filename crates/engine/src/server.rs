@@ -8,6 +8,7 @@ use std::vec::IntoIter;
 use jaguar_bundle::{Bundle, ModelId};
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
+use jaguar_linear::guard::Guarded;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, Plan};
@@ -180,8 +181,9 @@ impl Service {
         // 2. Client: the backends' keys; base OTs. The first query sends what the client's copy of the hint lacks.
         let key = self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest());
         let mut models = self.models.iter();
-        let mut backends = Backends::new(&self.plan, |_| {
-            Arc::clone(models.next().expect("a model for each backend")).party(&key)
+        let mut backends = Backends::new(&self.plan, |layers| {
+            let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
+            Guarded::new(party, layers, self.network())
         });
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();

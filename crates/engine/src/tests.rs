@@ -148,7 +148,7 @@ impl Builder {
                 op => scales[node.inputs[0]] * op.scale_gain() as f64,
             });
         }
-        Bundle::new(Model { network: self.network, weights: self.weights, scales }).unwrap()
+        Bundle::with_guard_bits(Model { network: self.network, weights: self.weights, scales }, 0).unwrap()
     }
 }
 
@@ -231,7 +231,7 @@ fn signs_of_reduced_precision_agree_with_their_shares() {
     let reduced = || {
         let mut model = everything().model;
         model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 10);
-        Bundle::new(model).unwrap()
+        Bundle::with_guard_bits(model, 0).unwrap()
     };
     let cache = Scratch::new("verify-reduced");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();

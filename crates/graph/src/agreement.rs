@@ -123,7 +123,11 @@ fn compare(
         let run = match seed {
             None => reference::run(model, &input)?,
             Some(seed) => {
-                let draws = Draws { seed: seed.wrapping_add(index as u64), rounding: true };
+                let draws = Draws {
+                    seed: seed.wrapping_add(index as u64),
+                    rounding: true,
+                    guard_bits: model.network.guard_bits,
+                };
                 reference::run_drawn(model, &input, draws)?
             }
         };

@@ -287,7 +287,8 @@ fn measure(
             let want = logits(model, exact.last().map_or(&[], Vec::as_slice));
             for ((layer, &bits), sum) in layers.iter().zip(&at).zip(&mut sums) {
                 let seed = options.seed.wrapping_add(index as u64);
-                let output = rerun(model, &exact, layer.node, bits, Draws { seed, rounding: false })?;
+                let output =
+                    rerun(model, &exact, layer.node, bits, Draws { seed, rounding: false, guard_bits: 0 })?;
                 *sum += output.map_or(0.0, |y| logit_error(&logits(model, &y), &want).powi(2));
                 done += 1;
                 stage(Stage::Layers(done, of));
@@ -372,8 +373,10 @@ fn check(
             let run = draw * inputs.len() + input;
             // Other draws than those that the layers were measured with.
             let seed = options.seed.wrapping_add(1 << 32).wrapping_add(run as u64);
-            let got =
-                logits(model, reference::run_drawn(model, x, Draws { seed, rounding: false })?.output());
+            let got = logits(
+                model,
+                reference::run_drawn(model, x, Draws { seed, rounding: false, guard_bits: 0 })?.output(),
+            );
             progress(run + 1, draws * inputs.len());
             if argmax(&got) != argmax(want) {
                 return Ok(Outcome::Failed { input, error: None });

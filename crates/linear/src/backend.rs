@@ -35,6 +35,8 @@ pub struct Request<'a> {
     pub in_shape: Shape,
     /// n: the network's values are below 2^(n-1) in absolute value.
     pub activation_bits: u32,
+    /// g: how many of these are guard bits, which hold noise: a backend's own may be felt in them.
+    pub guard_bits: u32,
     /// The weights are below 2^(weight_bits-1) in absolute value, exponents included.
     pub weight_bits: u32,
     /// Whether the layer's result reaches the client without another linear layer in between.

@@ -5,8 +5,7 @@
 //! moves the value by one unit of 2^-g of the network's former last place. The server adds a fresh ν to every value, whose
 //! standard deviation is 0.29 of that last place. Nothing passes between the parties.
 //!
-//! **ν** is the sum of four numbers that are uniform in `0 .. 2^(g-1)`, less its mean: below 2^g in absolute value. It has
-//! no sharp ends: the largest of many results would tell more of the value below a uniform ν than their mean does.
+//! **ν** is that of [`guard_noise`]: below 2^g in absolute value.
 //!
 //! **Who learns what.** The server learns nothing: it adds to its own share. For the client, a coin's effect stands beside
 //! ν with a ratio of 2^-g in amplitude, so an attacker who could count coins needs about 4^g times as many queries;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Network, elements};
 use jaguar_ring::prg::Prg;
+use jaguar_semantics::guard_noise;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -72,21 +72,11 @@ impl Party for Guarded {
 
 /// Fills `out` with independent ν.
 pub(crate) fn draw(prg: &mut Prg, guard_bits: u32, out: &mut [i16]) {
-    const LANES: u64 = 0x0001_0001_0001_0001;
-    let one = guard_bits.saturating_sub(1);
-    let most = (1i16 << one) - 1;
-    let mask = LANES * most as u64;
-    // The mean of four summands is twice the largest of one.
-    let mean = 2 * most;
     let mut words = Zeroizing::new([0; 256]);
     for out in out.chunks_mut(words.len()) {
         let words = &mut words[..out.len()];
         prg.fill_u64(words);
-        for (out, word) in out.iter_mut().zip(&*words) {
-            // Four lanes of 16 bits, summed into the topmost one.
-            let sum = (word & mask).wrapping_mul(LANES) >> 48;
-            *out = sum as i16 - mean;
-        }
+        out.iter_mut().zip(&*words).for_each(|(out, &word)| *out = guard_noise(word, guard_bits) as i16);
     }
 }
 
@@ -129,9 +119,10 @@ impl Output for GuardedOutput {
         self.output.make(count);
         let made = self.values.len();
         let pairs = self.output.values()[made..].iter().zip(&self.noise[made..]);
-        let Domain { bits, excess } = self.domain;
-        let mask = u64::MAX >> (64 - bits);
-        self.values.extend(pairs.map(|(&y, &noise)| y.wrapping_add((i64::from(noise) << excess) as u64) & mask));
+        let Domain { modulus, excess } = self.domain;
+        self.values.extend(
+            pairs.map(|(&y, &noise)| modulus.add(y, modulus.from_signed(i64::from(noise) << excess))),
+        );
     }
 
     fn into_values(mut self: Box<Self>) -> Vec<u64> {
@@ -153,7 +144,10 @@ mod tests {
             let mean = noise.iter().map(|&v| f64::from(v)).sum::<f64>() / noise.len() as f64;
             let variance = noise.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / noise.len() as f64;
             let half = unit / 2.0;
-            assert!((variance - (half * half - 1.0) / 3.0).abs() <= 0.02 * half * half, "{guard_bits}: {variance}");
+            assert!(
+                (variance - (half * half - 1.0) / 3.0).abs() <= 0.02 * half * half,
+                "{guard_bits}: {variance}"
+            );
             assert!(mean.abs() < 0.005 * unit, "{guard_bits}: {mean}");
             assert!(noise.iter().all(|v| f64::from(v.abs()) < unit), "{guard_bits}");
             // Neighbours know nothing of each other.

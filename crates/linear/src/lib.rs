@@ -12,8 +12,11 @@
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
+pub mod guard;
 pub mod inputs;
 pub mod jaguar;
+#[cfg(test)]
+mod known_coins;
 pub mod layout;
 pub mod plaintext_insecure;
 pub mod published_insecure;

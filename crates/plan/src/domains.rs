@@ -192,6 +192,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             nonlinear,
             truncation,
             extension,
+            guard_bits: network.guard_bits,
             values: node.shape.iter().product(),
             cost: Cost::default(),
         };
@@ -225,6 +226,7 @@ fn plan_layers(
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
                     activation_bits: network.activation_bits,
+                    guard_bits: network.guard_bits,
                     weight_bits: network.weight_bits + spec.max_exponent,
                     opened: opened[id],
                     product_bits: values.product_bits,

@@ -117,6 +117,8 @@ pub struct Step {
     /// The client knows its share of a nonlinear layer's operand before the input, so it can correct early
     /// ([`jaguar_mpc::Block::correct`]): the operand is a linear layer's output, or locally made of nothing else.
     pub early: bool,
+    /// g: of a linear layer's output, how many low bits hold the server's noise besides the value.
+    pub guard_bits: u32,
     /// How many values the operation makes.
     pub values: usize,
     /// COTs, bytes and rounds of the nonlinear part and of what follows.
@@ -197,7 +199,9 @@ impl Step {
     /// A linear layer's noise counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
         let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
-        truncated + self.layer.as_ref().map_or(0.0, |l| l.rounding_ulps() + SIGMAS * l.noise_ulps())
+        // The largest noise in the guard bits is two units less.
+        let guard = if self.guard_bits > 0 { f64::from(1 << self.guard_bits) } else { 0.0 };
+        truncated + self.layer.as_ref().map_or(0.0, |l| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps())
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Args {
     /// What to measure: ours, the baseline, or both in one run.
     #[arg(long, value_enum, default_value_t)]
     protocol: Protocols,
+    /// Guard bits in place of those that the models were compiled with (0: what papers' figures are compared with).
+    #[arg(long, value_name = "BITS")]
+    guard_bits: Option<u32>,
     /// Imitate a link.
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -168,6 +171,7 @@ pub fn run(args: &Args) -> Result<()> {
             path,
             protocols: args.protocol.all(),
             link: args.link,
+            guard_bits: args.guard_bits,
             repeats: args.repeats,
             machine: machine.as_ref(),
         };

@@ -26,6 +26,8 @@ pub struct Session<'a> {
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
     pub protocols: &'a [BackendId],
     pub link: Option<Imitated>,
+    /// In place of the compiled model's own.
+    pub guard_bits: Option<u32>,
     pub repeats: u32,
     /// What the planner knows of this machine; without it the plan is the default.
     pub machine: Option<&'a Machine>,
@@ -41,6 +43,8 @@ impl Session<'_> {
         let site = self.machine.map(|machine| between.site(machine));
         let services = self.protocols.iter().map(|&protocol| {
             let bundle = Bundle::read(self.path)?;
+            let guard_bits = self.guard_bits.unwrap_or(bundle.model.network.guard_bits);
+            let bundle = bundle.guarded(guard_bits)?;
             let choices = match &site {
                 None => Choices::standard(&bundle.model.network, protocol),
                 Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
@@ -262,7 +266,7 @@ mod tests {
             })
         };
         let weights = vec![None, weights(108, 4), None, None, weights(20, 5)];
-        Bundle::new(Model { network, weights, scales: vec![1.0; 5] }).unwrap()
+        Bundle::with_guard_bits(Model { network, weights, scales: vec![1.0; 5] }, 0).unwrap()
     }
 
     #[test]
@@ -271,7 +275,8 @@ mod tests {
         small().write(&path).unwrap();
         let protocols = &[BackendId::JAGUAR, BackendId::CHEETAH];
         let runs =
-            Session { path: &path, protocols, link: None, repeats: 1, machine: None }.measure(&PEAKS, 1);
+            Session { path: &path, protocols, link: None, guard_bits: None, repeats: 1, machine: None }
+                .measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let runs = runs.unwrap();
         assert_eq!(runs.iter().map(|r| r.protocol.as_str()).collect::<Vec<_>>(), ["jaguar", "cheetah"]);
@@ -296,8 +301,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
         let protocols = &[BackendId::JAGUAR];
-        let session =
-            Session { path: &path, protocols, link: Some(Imitated::Lan), repeats: 2, machine: None };
+        let session = Session {
+            path: &path,
+            protocols,
+            link: Some(Imitated::Lan),
+            guard_bits: None,
+            repeats: 2,
+            machine: None,
+        };
         let runs = session.measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let run = runs.unwrap().remove(0);

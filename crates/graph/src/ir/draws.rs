@@ -1,5 +1,7 @@
 //! The chance of one private run, imitated.
 
+use jaguar_semantics::guard_noise;
+
 use crate::ir::shape::NodeId;
 
 /// The chance in one private run, imitated: the low bits of the client's share of every value, those inside a max-pool
@@ -10,6 +12,8 @@ pub struct Draws {
     pub seed: u64,
     /// Whether linear layers round by chance too, as they do in a private run, instead of to nearest.
     pub rounding: bool,
+    /// The network's guard bits: where linear layers round by chance, their results have noise in these, too.
+    pub guard_bits: u32,
 }
 
 impl Draws {
@@ -20,6 +24,11 @@ impl Draws {
         let place = (node as u64) << 32 | element as u64;
         mix(mix(place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
             ^ mix(self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    /// The server's noise in the guard bits of one element of a node's output.
+    pub(crate) fn noise(self, node: NodeId, element: usize) -> i64 {
+        if self.rounding { guard_noise(mix(!self.bits(node, element)), self.guard_bits) } else { 0 }
     }
 }
 
@@ -41,7 +50,7 @@ mod tests {
     fn draws_are_uniform() {
         const COUNT: usize = 1 << 16;
         for (seed, node) in [(0, 1), (0, 2), (1, 1), (u64::MAX, 1 << 19)] {
-            let draws = Draws { seed, rounding: false };
+            let draws = Draws { seed, rounding: false, guard_bits: 0 };
             for (x, ignored) in [(0, 4), (7, 4), (14, 4), (100, 8), (3, 2)] {
                 let lost = |i| relu_ignoring(x, ignored, draws.bits(node, i)) == 0;
                 let p = if x == 0 { 1.0 } else { 1.0 - (x as f64 + 1.0) / f64::from(1u32 << ignored) };
@@ -53,7 +62,9 @@ mod tests {
                 );
             }
         }
-        let of = |seed, node| (0..64).map(move |i| Draws { seed, rounding: false }.bits(node, i) & 1);
+        let of = |seed, node| {
+            (0..64).map(move |i| Draws { seed, rounding: false, guard_bits: 0 }.bits(node, i) & 1)
+        };
         assert!(of(0, 1).ne(of(0, 2)) && of(0, 1).ne(of(1, 1)));
     }
 }

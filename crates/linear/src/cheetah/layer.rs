@@ -48,7 +48,8 @@ impl Backend for Cheetah {
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
         let mut by_node: Vec<Option<Layer>> = Vec::new();
         for (i, r) in requests.iter().enumerate() {
-            let noise = 2f64.powi(r.spec.shift as i32 - NOISE_GUARD).max(Layer::MAX_NOISE);
+            let last_place = (r.spec.shift + r.guard_bits) as i32;
+            let noise = 2f64.powi(last_place - NOISE_GUARD).max(Layer::MAX_NOISE);
             let (spec, windows) = (r.spec, Windows::FewestBytes);
             let layer = Layer::with_noise(spec, r.in_shape, r.product_bits, r.weight_bits, windows, noise)
                 .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
@@ -324,6 +325,7 @@ mod tests {
             spec: &spec,
             in_shape: [4, 8, 8],
             activation_bits: 16,
+            guard_bits: 0,
             weight_bits: 12,
             opened: false,
             product_bits: 37,

@@ -25,7 +25,7 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
     let params = Parameters::DEFAULT;
     let layout = Layout::new(params.ring_dim(), &spec, [1, SIDE, SIDE]).unwrap();
     let widths = Widths { activation_bits: n, guard_bits, weight_bits };
-    let layer = Layer::new(params, layout, 0, widths, false).unwrap();
+    let layer = Layer::with_widths(params, layout, 0, widths, false).unwrap();
     let mut prg = Prg::derive(&[6; 32], "one image", &[]);
     let mut signed = |bits: u32| (prg.next_u64() >> (64 - bits)) as i64 - (1 << (bits - 1));
     let weights: Vec<i16> = (0..9).map(|_| signed(weight_bits) as i16).collect();
@@ -82,7 +82,8 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
         // The server's noise, and what follows: ReLU, the second layer, its own noise.
         guard::draw(&mut server_prg, guard_bits, &mut noise);
         let hidden = |i: usize| {
-            let sum = client[i].wrapping_add(of_server[i]).wrapping_add(i64::from(noise[i]) as u64) & ring_mask;
+            let sum =
+                client[i].wrapping_add(of_server[i]).wrapping_add(i64::from(noise[i]) as u64) & ring_mask;
             let z = (sum << (64 - n)) as i64 >> (64 - n);
             relu_ignoring(z, guard_bits, client[i]) as f64 / unit
         };
@@ -129,13 +130,14 @@ fn without_guard_bits_the_client_reads_hidden_values_and_weights() {
 
 #[test]
 fn with_guard_bits_it_finds_nothing() {
-    let (attack, values) = ask(20_000, guard::DEFAULT_GUARD_BITS);
+    let (attack, values) = ask(20_000, jaguar_graph::network::DEFAULT_GUARD_BITS);
     let found = attack.found();
     let active: Vec<usize> = active(&values).collect();
     assert!(active.len() > 20);
     for &i in &active {
         assert!(found[i].statistic < BEYOND_CHANCE, "unit {i}: {}", found[i].statistic);
     }
-    let likeness: f64 = active.iter().map(|&i| attack.likeness(i, &found[i])).sum::<f64>() / active.len() as f64;
+    let likeness: f64 =
+        active.iter().map(|&i| attack.likeness(i, &found[i])).sum::<f64>() / active.len() as f64;
     assert!(likeness.abs() < 0.25, "{likeness}");
 }

@@ -41,7 +41,12 @@ impl Backend for Jaguar {
             let planned = Layout::with_packing(params.ring_dim(), r.spec, r.in_shape, r.packing)
                 .map_err(LayerError::from)
                 .and_then(|layout| {
-                    Layer::new(params, layout, r.node, r.activation_bits, r.weight_bits, r.opened)
+                    let widths = Widths {
+                        activation_bits: r.activation_bits,
+                        guard_bits: r.guard_bits,
+                        weight_bits: r.weight_bits,
+                    };
+                    Layer::with_widths(params, layout, r.node, widths, r.opened)
                         .map_err(|e| LayerError::Refused(e.to_string()))
                 });
             let layer = planned.map_err(|e| (i, e))?;

@@ -68,6 +68,7 @@ pub struct Layer {
     layout: Layout,
     /// Which layer of the model this is: it separates the layer's public and secret randomness from the others'.
     index: usize,
+    /// n, guard bits included.
     activation_bits: u32,
     hint_bits: u32,
     upload_bits: u32,
@@ -82,22 +83,30 @@ const HINT_GUARD: u32 = 10;
 /// How many bits of the a half are kept between its making and the clients' hints.
 const A_HALF_BITS: u32 = 32;
 
-/// Dropping the low bits of b may cost this many bits below the last place (standard deviation, at worst-case weights).
-const UPLOAD_GUARD: f64 = 8.0;
+/// Dropping the low bits of b may cost this many bits below the last place (standard deviation, at worst-case weights), or as many as
+/// there are guard bits: the client knows what it drops.
+const UPLOAD_GUARD: u32 = 8;
 
 /// More noise than this (standard deviation, in ulps) and a layer is refused: at 1/16, an error of more than half an ulp
 /// beyond the rounding is an event of 8 standard deviations.
 const MAX_NOISE: f64 = 1.0 / 16.0;
 
+/// Widths of the numbers that a layer works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widths {
+    /// n: the output's shares are modulo 2^n.
+    pub activation_bits: u32,
+    /// g: how many of these are guard bits. Noise is weighed against the last place above them.
+    pub guard_bits: u32,
+    /// The weights are below 2^(weight_bits-1) in absolute value, exponents included.
+    pub weight_bits: u32,
+}
+
 impl Layer {
-    /// Plans one layer: `index` is its number in the model, `weight_bits` bounds the weights, `opened` says that its
-    /// results reach the client without another linear layer in between.
-    ///
-    /// The client knows by how much it rounded each word of b. Where it also sees the result, Σ w·(that) would be a
-    /// term in the weights that averages out of many queries; so nothing is dropped there.
+    /// As [`with_widths`](Self::with_widths), without guard bits.
     ///
     /// # Errors
-    /// When it does not fit the ring, or its noise would show.
+    /// As `with_widths`.
     pub fn new(
         params: Parameters,
         layout: Layout,
@@ -106,19 +115,48 @@ impl Layer {
         weight_bits: u32,
         opened: bool,
     ) -> Result<Self, LayerError> {
+        Self::with_widths(
+            params,
+            layout,
+            index,
+            Widths { activation_bits, guard_bits: 0, weight_bits },
+            opened,
+        )
+    }
+
+    /// Plans one layer: `index` is its number in the model, `opened` says that its
+    /// results reach the client without another linear layer in between.
+    ///
+    /// The client knows by how much it rounded each word of b. Where it also sees the result, Σ w·(that) would be a
+    /// term in the weights that averages out of many queries; so nothing is dropped there.
+    ///
+    /// # Errors
+    /// When it does not fit the ring, or its noise would show.
+    pub fn with_widths(
+        params: Parameters,
+        layout: Layout,
+        index: usize,
+        widths: Widths,
+        opened: bool,
+    ) -> Result<Self, LayerError> {
+        let Widths { activation_bits, guard_bits, weight_bits } = widths;
         let (n, k, f) = (activation_bits, params.modulus_bits(), layout.spec().shift);
+        // Bits above the guard bits.
+        let kept = n.saturating_sub(guard_bits);
         if n + f > k {
             return Err(LayerError::Modulus { activation_bits: n, shift: f, modulus_bits: k });
         }
         // ‖w‖₂ at worst. Public figures only: how many bits are sent may not depend on the weights.
         let norm = 2f64.powi(weight_bits as i32 - 1) * (layout.terms_per_output() as f64).sqrt();
-        let ulp = 2f64.powi((k - n) as i32);
+        let ulp = 2f64.powi((k - kept) as i32);
         let spread = |dropped: u32| if dropped == 0 { 0.0 } else { 2f64.powi(dropped as i32) / 12f64.sqrt() };
         let (least, most) = (*prime::BITS.start(), *prime::BITS.end());
         let (mut dropped, mut hint_bits) = (0, most);
         if params.is_secure() {
-            hint_bits = (n + HINT_GUARD).clamp(least, most);
-            while !opened && spread(dropped + 1) * norm <= ulp / 2f64.powf(UPLOAD_GUARD) {
+            hint_bits = (kept + HINT_GUARD).clamp(least, most);
+            while !opened
+                && spread(dropped + 1) * norm <= ulp / 2f64.powi(UPLOAD_GUARD.max(guard_bits) as i32)
+            {
                 dropped += 1;
             }
         }
@@ -152,7 +190,7 @@ impl Layer {
             hint_bits,
             upload_bits: k - dropped,
             inputs,
-            noise_ulps,
+            noise_ulps: noise_ulps * f64::from(1 << guard_bits),
         })
     }
 
@@ -245,5 +283,7 @@ impl Layer {
     }
 }
 
+#[cfg(test)]
+mod coins;
 #[cfg(test)]
 pub(crate) mod tests;

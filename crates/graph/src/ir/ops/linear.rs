@@ -92,7 +92,9 @@ impl Operator for Linear {
         if !chance.draws.rounding {
             return self.apply(of);
         }
-        Some(chance.each(&self.products(of)?, |m, share| shift_by_share(m, self.shift, share)))
+        let shifted = chance.each(&self.products(of)?, |m, share| shift_by_share(m, self.shift, share));
+        let noisy = shifted.iter().enumerate().map(|(i, y)| y + chance.draws.noise(chance.node, i));
+        Some(noisy.collect())
     }
 }
 

@@ -1,0 +1,32 @@
+//! `--guard-bits`.
+
+use anyhow::Result;
+use jaguar_engine::bundle::Bundle;
+
+/// Guard bits in place of the compiled model's own.
+#[derive(clap::Args)]
+pub struct GuardBits {
+    /// Guard bits in place of those that the model was compiled with: noise that hides how values were rounded, 0 to 12.
+    /// Each bit more takes an attacker four times as many queries. 0 is faster, and lets a client that repeats its
+    /// queries learn hidden values and weights.
+    #[arg(long, value_name = "BITS")]
+    guard_bits: Option<u32>,
+}
+
+impl GuardBits {
+    /// The bundle as it was asked for.
+    pub fn apply(&self, bundle: Bundle) -> Result<Bundle> {
+        Ok(match self.guard_bits {
+            Some(bits) => bundle.guarded(bits)?,
+            None => bundle,
+        })
+    }
+}
+
+/// What a server's operator must know of a model without guard bits; nothing of others.
+pub fn caveat(bundle: &Bundle) -> Option<&'static str> {
+    (bundle.model.network.guard_bits == 0).then_some(
+        "without guard bits: a client that asks about one image some thousand times learns hidden values and weights \
+         (docs/attacks.md, rounding coins)",
+    )
+}
