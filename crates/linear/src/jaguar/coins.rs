@@ -3,8 +3,9 @@
 
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
+use jaguar_he::params::Parameters;
+use jaguar_he::power_of_two::{PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::{memory_pair, pack};
 
 use super::*;

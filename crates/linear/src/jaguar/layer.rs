@@ -11,7 +11,7 @@ use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
-use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, prepare};
+use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, Widths, prepare};
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
     Party, Request, RingCosts, Traffic, WIDE, Work, on_line, positions,
