@@ -18,7 +18,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_rlwe::{ParameterError, Parameters};
+use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_wire::{Channel, WireError};
 
 use crate::layout::{LayoutError, Packing};

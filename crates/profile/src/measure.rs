@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
@@ -22,7 +23,6 @@ use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProd
 use jaguar_plan::planner::RINGS;
 use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 use jaguar_wire::{Channel, memory_pair};
 use rayon::ThreadPoolBuilder;

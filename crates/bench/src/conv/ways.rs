@@ -3,13 +3,13 @@
 use anyhow::{Result, ensure};
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
+use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::layout::Layout;
 use jaguar_linear::published_insecure::{
     Export, InsecurePublishedLayer, InsecurePublishedServer, insecure_published_parameters,
 };
 use jaguar_linear::{cheetah, jaguar};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 

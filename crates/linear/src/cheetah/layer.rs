@@ -328,7 +328,7 @@ mod tests {
             opened: false,
             whole_bits: 37,
             packing: Default::default(),
-            params: jaguar_rlwe::Parameters::DEFAULT,
+            params: jaguar_he::params::Parameters::DEFAULT,
         };
         let by_node = (0..3).map(|node| {
             let noise = Layer::MAX_NOISE;
