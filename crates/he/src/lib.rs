@@ -12,3 +12,4 @@
 
 pub mod params;
 pub mod power_of_two;
+pub mod rns;

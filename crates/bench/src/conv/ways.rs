@@ -190,7 +190,7 @@ pub fn cheetah(
     let (server, weights) = timed(|| cheetah::ServerLayer::new(layer.clone(), &data.weights));
     let [x_client, x_server] = data.shares(CHEETAH_BITS);
     let mut secret = cheetah::Secret::fresh(&layer);
-    let key = cheetah::Key::new(&layer, &secret.key());
+    let key = secret.key().prepare(&layer);
     let mut prg = Prg::from_os();
     let mut runs = Vec::new();
     for run in 0..=repeats {

@@ -6,8 +6,10 @@
 //! that record.
 
 mod power_of_two;
+mod rns;
 
 pub use power_of_two::Parameters;
+pub use rns::{RnsParameters, largest_primes};
 
 /// How hard the best known attack is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +66,20 @@ pub enum ParameterError {
         found: usize,
         /// How many there may be.
         most: usize,
+    },
+    /// Not a modulus of plaintexts.
+    #[error("plaintexts modulo {t}: it takes 2 to 60 bits and no factor of q")]
+    PlainModulus {
+        /// t.
+        t: u64,
+    },
+    /// Plaintexts modulo t have no SIMD slots.
+    #[error("plaintexts modulo {t} have no {ring_dim} slots: t must be a prime that is 1 modulo 2N")]
+    Batch {
+        /// t.
+        t: u64,
+        /// N.
+        ring_dim: usize,
     },
 }
 

@@ -10,11 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Weights};
+use jaguar_he::params::Estimate;
+use jaguar_he::rns::lanes::{self, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Phase};
 
 use super::{
-    ClientPrepared, Key, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
+    ClientPrepared, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
 };
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
@@ -118,8 +120,11 @@ impl Layers for CheetahLayers {
         let ring = |layer: &&Layer| {
             let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
             let count = self.all().filter(|l| l.limbs() == limbs).count();
-            let bits = f64::from(layer.security_tenths()) / 10.0;
-            format!("ring N = {n}, q of {limbs} primes ({bits:.1} bits of security) in {count} layers")
+            let security = match layer.estimate() {
+                Estimate::TenthsOfBits(tenths) => format!("{:.1} bits of security", f64::from(tenths) / 10.0),
+                Estimate::Insecure => "INSECURE".into(),
+            };
+            format!("ring N = {n}, q of {limbs} primes ({security}) in {count} layers")
         };
         self.rings().iter().map(ring).collect::<Vec<_>>().join("; ")
     }
@@ -240,7 +245,7 @@ impl Party for Client {
 struct ClientOnline {
     layers: Arc<CheetahLayers>,
     node: usize,
-    secret: Arc<super::client::SecretKey>,
+    secret: Arc<SecretKey>,
     /// Until the input is there.
     prepared: Option<ClientPrepared>,
 }
@@ -255,7 +260,7 @@ impl Online for ClientOnline {
     fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let layer = self.layers.of(self.node);
         let response = Response::receive(layer, channel)?;
-        Ok(Box::new(self.secret.decrypt(layer, &response)))
+        Ok(Box::new(super::client::decrypt(&self.secret, layer, &response)))
     }
 }
 
@@ -263,7 +268,7 @@ impl Online for ClientOnline {
 struct Server {
     model: Arc<CheetahModel>,
     /// By ring: its number of primes, and the client's key.
-    keys: Vec<(usize, Arc<Key>)>,
+    keys: Vec<(usize, Arc<lanes::PublicKey>)>,
     prg: Prg,
 }
 
@@ -272,7 +277,7 @@ impl Party for Server {
         channel.enter(Phase::Client, "keys");
         for layer in self.model.layers.rings() {
             let key = PublicKey::receive(layer, channel)?;
-            self.keys.push((layer.limbs(), Arc::new(Key::new(layer, &key))));
+            self.keys.push((layer.limbs(), Arc::new(key.prepare(layer))));
         }
         Ok(())
     }
@@ -290,7 +295,7 @@ impl Party for Server {
 
 struct ServerOnline {
     server: Arc<ServerLayer>,
-    key: Arc<Key>,
+    key: Arc<lanes::PublicKey>,
     prepared: ServerPrepared,
     upload: Option<Upload>,
 }
