@@ -57,8 +57,20 @@ impl Backend for Cheetah {
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
         }
+        let kept = kept(&by_node, WEIGHT_MEMORY);
+        for (layer, kept) in by_node.iter_mut().zip(kept) {
+            layer.iter_mut().for_each(|layer| layer.weights_kept = kept);
+        }
         Ok(Arc::new(CheetahLayers { by_node }))
     }
+}
+
+/// Whether `memory` bytes hold a layer's transformed weights besides those of the layers before it that they hold.
+fn kept(by_node: &[Option<Layer>], memory: usize) -> Vec<bool> {
+    let mut left = memory;
+    let layers = by_node.iter();
+    let fits = |layer: &Layer| left.checked_sub(layer.weight_bytes()).map(|rest| left = rest).is_some();
+    layers.map(|layer| layer.as_ref()).scan(fits, |fits, layer| Some(layer.is_some_and(fits))).collect()
 }
 
 /// Public: the layers by node.
@@ -90,18 +102,12 @@ impl CheetahLayers {
 
     /// The server's layers: transformed as long as `memory` bytes hold them, the others to be transformed in every query.
     fn transform(&self, weights: &[Option<Weights>], memory: usize) -> Vec<Option<Arc<ServerLayer>>> {
-        let mut left = memory;
-        let layers = self.by_node.iter().zip(weights);
+        let layers = self.by_node.iter().zip(weights).zip(kept(&self.by_node, memory));
         layers
-            .map(|(layer, weights)| {
-                let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
-                Some(Arc::new(match left.checked_sub(layer.weight_bytes()) {
-                    Some(rest) => {
-                        left = rest;
-                        ServerLayer::new(layer.clone(), weights)
-                    }
-                    None => ServerLayer::on_the_way(layer.clone(), weights),
-                }))
+            .map(|((layer, weights), kept)| {
+                let (layer, weights) = (layer.clone()?, weights.as_ref()?);
+                let server = if kept { ServerLayer::new } else { ServerLayer::on_the_way };
+                Some(Arc::new(server(layer, weights)))
             })
             .collect()
     }
@@ -172,9 +178,23 @@ impl backend::Layer for Layer {
         Traffic { online: (self.upload_bytes(), self.response_bytes()), rounds: 1, ..Traffic::default() }
     }
 
-    /// Its constants are not measured.
-    fn work(&self, _: &dyn Constants) -> Option<Work> {
-        None
+    fn work(&self, machine: &dyn Constants) -> Option<Work> {
+        let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
+        let l = &self.layout;
+        let (ciphertexts, responses) = (l.ciphertexts() as f64, l.responses() as f64);
+        let weights = (l.products() / l.tiles().len()) as f64 * costs.weights;
+        let mut work = Work::default();
+        work.offline = [ciphertexts * costs.ciphertext, responses * costs.zero];
+        work.online_parallel = [
+            ciphertexts * costs.encryption + responses * costs.decryption,
+            ciphertexts * costs.input + l.products() as f64 * costs.product + responses * costs.response,
+        ];
+        if self.weights_kept {
+            work.model = weights;
+        } else {
+            work.online_parallel[1] += weights;
+        }
+        Some(work)
     }
 
     fn noise_ulps(&self) -> f64 {

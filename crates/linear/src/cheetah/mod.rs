@@ -131,6 +131,8 @@ pub struct Layer {
     layout: Layout,
     share_bits: u32,
     noise_ulps: f64,
+    /// Whether a server has memory for the transformed weights, after those of the layers before: of a plan's figures only.
+    weights_kept: bool,
 }
 
 impl std::fmt::Debug for Layer {
@@ -242,7 +244,7 @@ impl Layer {
             };
             let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)?;
             let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
-            return Ok(Self { rns, estimate, layout, share_bits, noise_ulps });
+            return Ok(Self { rns, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
         Err(LayerError::Noise { ulps: least, most })
     }

@@ -183,7 +183,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         } else {
             costs.online.narrow
         };
-        work.online_products += channels * terms * positions(len) as f64 * rate;
+        work.online_parallel[1] += channels * terms * positions(len) as f64 * rate;
     }
     let words = layer.upload().0 as f64;
     work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;
