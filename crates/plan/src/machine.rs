@@ -127,7 +127,8 @@ impl Machine {
                 && lines(&r.server_response)
         };
         let rns = |r: &RnsCosts| {
-            let steps = [r.weights, r.ciphertext, r.zero, r.encryption, r.input, r.product, r.response, r.decryption];
+            let steps =
+                [r.weights, r.ciphertext, r.zero, r.encryption, r.input, r.product, r.response, r.decryption];
             steps.into_iter().all(time)
         };
         self.threads > 0

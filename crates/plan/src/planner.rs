@@ -446,7 +446,8 @@ fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) ->
             Ok(other) => {
                 let moved = figures(&other, site);
                 let count = |mine: u64, moved: u64, whole: u64| (mine + moved).saturating_sub(whole);
-                let time = |mine: Option<f64>, moved: Option<f64>, whole: Option<f64>| Some(mine? + moved? - whole?);
+                let time =
+                    |mine: Option<f64>, moved: Option<f64>, whole: Option<f64>| Some(mine? + moved? - whole?);
                 let figures = Figures {
                     seconds: time(mine.seconds, moved.seconds, whole.seconds),
                     weighed: time(mine.weighed, moved.weighed, whole.weighed),

@@ -335,9 +335,5 @@ pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
     let (up, down) = (cost.up + linear.online.0 as u64, cost.down + linear.online.1 as u64);
     let transfer = up.max(down) as f64 / site.link.bytes_per_second;
     let rounds = cost.client_rounds + linear.rounds;
-    Some(
-        before
-            + overlapped(step_online(step, site)?, transfer)
-            + rounds as f64 * site.link.round_trip,
-    )
+    Some(before + overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip)
 }

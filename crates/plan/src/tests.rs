@@ -368,19 +368,16 @@ fn a_layer_of_an_rns_ring_by_hand() {
     let (network, machine) = (network(), round_figures());
     let plan = Plan::new(&network, Choices::standard(&network, BackendId::CHEETAH)).unwrap();
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
-    // 30 x 30 with the padding: four channels would fit, so that each of the 16 outputs has a response of its own.
-    let layer = plan.steps[1].layer.as_ref().unwrap();
-    let geometry = layer.geometry();
-    assert_eq!((geometry.ring_dim, geometry.ciphertexts, geometry.maps_per_ciphertext), (4096, 1, 3));
-    let responses = geometry.responses as f64;
+    // 30 x 30 with the padding: a ciphertext holds one of the three maps, a response four of the 16 outputs.
+    let geometry = plan.steps[1].layer.as_ref().unwrap().geometry();
+    assert_eq!((geometry.ring_dim, geometry.ciphertexts, geometry.responses), (4096, 3, 4));
     let before = p.nodes[1].preparation.seconds.unwrap();
-    close(before.client, 1e-4 / 2.0);
-    close(before.server, responses * 1e-5 / 2.0);
+    close(before.client, 3.0 * 1e-4 / 2.0);
+    close(before.server, 4.0 * 1e-5 / 2.0);
     let online = p.nodes[1].online.seconds.unwrap();
-    close(online.client, (1e-5 + responses * 1e-5) / 2.0);
-    // One block of inputs: as many products as responses.
-    close(online.server, (2e-5 + responses * (1e-6 + 5e-5)) / 2.0);
-    close(p.nodes[1].a_half_seconds.unwrap(), responses * 1e-5 / 2.0);
+    close(online.client, (3.0 * 1e-5 + 4.0 * 1e-5) / 2.0);
+    close(online.server, (3.0 * 2e-5 + 12.0 * 1e-6 + 4.0 * 5e-5) / 2.0);
+    close(p.nodes[1].a_half_seconds.unwrap(), 12.0 * 1e-5 / 2.0);
     close(p.nodes[1].hint_seconds.unwrap(), 0.0);
 }
 

@@ -67,7 +67,17 @@ pub fn measure() -> Result<Machine, ProfileError> {
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
     let loopback = loopback()?;
-    Ok(Machine { cpu: cpu(), kernel: kernel().into(), threads, speedup, rings, rns, cots, nonlinear, loopback })
+    Ok(Machine {
+        cpu: cpu(),
+        kernel: kernel().into(),
+        threads,
+        speedup,
+        rings,
+        rns,
+        cots,
+        nonlinear,
+        loopback,
+    })
 }
 
 /// The processor's name.
