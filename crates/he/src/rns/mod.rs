@@ -22,7 +22,7 @@
 //! |---|---|---|
 //! | encryption under the secret | σ² + 1/12 | [`fresh`](Noise::fresh) |
 //! | encryption under the public key | σ² (1 + 2h) + 1/12 | [`fresh_public`](Noise::fresh_public) |
-//! | sum of independent ciphertexts | sum | [`add`](Noise::add) |
+//! | sum of independent ciphertexts | sum | `+` |
 //! | product with w | times ‖w‖² | [`multiply`](Noise::multiply) |
 //! | key switching, D digits of base B | + D·N·σ²·B²/12 | [`switch_key`](Noise::switch_key) |
 //! | a prime p dropped | / p², + (1 + h)/12 | [`drop_prime`](Noise::drop_prime) |

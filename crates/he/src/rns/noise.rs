@@ -29,12 +29,6 @@ impl Noise {
         Self { variance: FRESH * (1.0 + 2.0 * weight(ring)) + ROUNDING }
     }
 
-    /// Of a sum, or difference, of independent ciphertexts. (Of one with itself: [`multiply`](Self::multiply) by 4.)
-    #[must_use]
-    pub fn add(self, other: Self) -> Self {
-        Self { variance: self.variance + other.variance }
-    }
-
     /// Of a product with a polynomial, or number, whose coefficients have this sum of squares.
     #[must_use]
     pub fn multiply(self, sum_of_squares: f64) -> Self {
@@ -75,6 +69,15 @@ impl Noise {
     /// How many bits are left before a message could be lost.
     pub fn budget(self, ring: &Ring, plain: &PlainModulus) -> f64 {
         plain.capacity_bits(ring) - self.bits()
+    }
+}
+
+/// Of a sum, or difference, of independent ciphertexts. (Of one with itself: [`Noise::multiply`] by 4.)
+impl std::ops::Add for Noise {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { variance: self.variance + other.variance }
     }
 }
 

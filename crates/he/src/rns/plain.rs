@@ -75,7 +75,7 @@ impl PlainModulus {
         // With c = Q·m + h modulo t, t·round(Q·m/t) = Q·m + h - c, and Q is zero modulo p.
         let c = message.iter().map(|&m| self.t.add(self.t.mul(q, self.t.reduce(m)), half));
         let c = Zeroizing::new(c.collect::<Vec<u64>>());
-        ring.from_fn(|p, limb, i| {
+        ring.poly_of(|p, limb, i| {
             p.mul_factor(p.sub(p.reduce(half), p.reduce(c[i])), self.limbs[limb].inverse)
         })
     }

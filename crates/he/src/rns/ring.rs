@@ -231,7 +231,7 @@ impl Ring {
     }
 
     /// A polynomial whose coefficients are `f(modulus, limb, i)` modulo each prime: residues.
-    pub(super) fn from_fn(&self, mut f: impl FnMut(&Modulus, usize, usize) -> u64) -> Poly<Coefficients> {
+    pub(super) fn poly_of(&self, mut f: impl FnMut(&Modulus, usize, usize) -> u64) -> Poly<Coefficients> {
         let mut poly = self.zero();
         for (at, (modulus, limb)) in self.limbs_mut(&mut poly).enumerate() {
             limb.iter_mut().enumerate().for_each(|(i, r)| *r = f(modulus, at, i));
@@ -318,7 +318,7 @@ impl Ring {
         let (rest, last) = poly.residues.split_at(smaller.words());
         let p = self.ntts()[self.limbs - 1].modulus();
         // x - centred(x mod p) is a multiple of p.
-        smaller.from_fn(|m, limb, i| {
+        smaller.poly_of(|m, limb, i| {
             let remainder = m.reduce_signed(p.centred(last[i]));
             m.mul_factor(m.sub(rest[limb * self.n() + i], remainder), level[limb].last_inverse)
         })

@@ -387,7 +387,7 @@ fn noise_is_what_the_estimates_say() {
         let sum: Vec<u64> = m0.iter().zip(&m1).map(|(a, b)| (a + b) % T).collect();
         let mut added = by_public.duplicate();
         added.add_assign(&ring, &y);
-        let of_sum = Noise::fresh_public(&ring).add(Noise::fresh());
+        let of_sum = Noise::fresh_public(&ring) + Noise::fresh();
         close("sum", &at, &added, &sum, of_sum);
         let mut twice = added.duplicate();
         twice.multiply_scalar(&ring, -300);

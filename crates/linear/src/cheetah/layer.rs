@@ -183,18 +183,17 @@ impl backend::Layer for Layer {
         let l = &self.layout;
         let (ciphertexts, responses) = (l.ciphertexts() as f64, l.responses() as f64);
         let weights = (l.products() / l.tiles().len()) as f64 * costs.weights;
-        let mut work = Work::default();
-        work.offline = [ciphertexts * costs.ciphertext, responses * costs.zero];
-        work.online_parallel = [
-            ciphertexts * costs.encryption + responses * costs.decryption,
-            ciphertexts * costs.input + l.products() as f64 * costs.product + responses * costs.response,
-        ];
-        if self.weights_kept {
-            work.model = weights;
-        } else {
-            work.online_parallel[1] += weights;
-        }
-        Some(work)
+        let (model, in_query) = if self.weights_kept { (weights, 0.0) } else { (0.0, weights) };
+        let products = l.products() as f64 * costs.product;
+        Some(Work {
+            model,
+            offline: [ciphertexts * costs.ciphertext, responses * costs.zero],
+            online_parallel: [
+                ciphertexts * costs.encryption + responses * costs.decryption,
+                ciphertexts * costs.input + products + responses * costs.response + in_query,
+            ],
+            ..Work::default()
+        })
     }
 
     fn noise_ulps(&self) -> f64 {
