@@ -1,5 +1,5 @@
 //! Arithmetic in `Z_q[X]/(X^n + 1)` where q is a product of up to three primes of 30 bits (residue number
-//! system); rings of other primes are for [`modular`](crate::modular).
+//! system); rings of other primes are for [`modular`].
 //!
 //! This is the ring of schemes with a modulus made for transforms, Cheetah's for instance. An operand is
 //! transformed once ([`RnsNtt`]) and stays so; sums of products ([`Rns::accumulate`]) are taken there, and
