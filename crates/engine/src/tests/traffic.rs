@@ -44,9 +44,10 @@ fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
     let service = with_insecure_fixed_randomness([1; 32], || {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, backend);
-        Service::new(bundle, choices, Reveal::Label).unwrap()
+        Service::allowing_insecure_backends(bundle, choices, Reveal::Label).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
+    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let channel = Channel::with_clock(b, clock());
@@ -54,7 +55,7 @@ fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
         });
         with_insecure_fixed_randomness([seed; 32], || {
             let channel = Channel::with_clock(recorder, clock());
-            let ready = connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+            let ready = connect(channel, &limits).unwrap().prepare_client(Place::Memory).unwrap();
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
             let (_, report, ready) = prepared.run(&x, &mut NoProgress).unwrap();
             // No time was taken from another clock.

@@ -5,7 +5,7 @@ use std::thread;
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_rlwe::Parameters;
+use jaguar_he::params::Parameters;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;
