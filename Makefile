@@ -36,7 +36,7 @@ test: lint
 lint: toolchain
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
-	$(PYTHON) params/rlwe.py --claims crates/rlwe/src/params.rs
+	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src/ferret.rs
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) tools/benchmark_tables.py --check

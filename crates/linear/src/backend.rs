@@ -18,7 +18,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_rlwe::{ParameterError, Parameters};
+use jaguar_he::params::{ParameterError, Parameters};
 pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
 
@@ -117,8 +117,8 @@ pub struct Work {
     pub offline: [f64; 2],
     /// Online: client and server, on one thread.
     pub online: [f64; 2],
-    /// Online, server, on all threads.
-    pub online_products: f64,
+    /// Online: client and server, on all threads.
+    pub online_parallel: [f64; 2],
 }
 
 /// What both parties know of one planned layer.
@@ -130,7 +130,7 @@ pub trait Layer: Debug + Send + Sync {
     fn input(&self) -> Domain;
 
     /// Where its output's shares live: modulo a power of two. (A backend with another modulus ends with
-    /// [`jaguar_rlwe::sharing`].)
+    /// [`jaguar_he::sharing`].)
     fn output(&self) -> Domain;
 
     /// How it lies in ciphertexts.
@@ -351,6 +351,9 @@ impl Deref for Planned {
 pub trait Constants {
     /// Those of `Z_(2^k)[X]/(X^N + 1)`: measured for the same N and the narrowest modulus that is at least as wide.
     fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts>;
+
+    /// Those of an RNS ring with N and so many primes of 30 bits.
+    fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts>;
 }
 
 /// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
@@ -391,6 +394,31 @@ pub struct RingCosts {
     pub online: PerProduct,
     /// Once per model, server: one multiply-add.
     pub a_half: PerProduct,
+}
+
+/// What one RNS ring's linear layers take, in seconds of one core, transforms included: each is a whole step.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct RnsCosts {
+    /// N.
+    pub ring_dim: usize,
+    /// How many primes q has.
+    pub limbs: usize,
+    /// Once per model, server: one polynomial of weights transformed.
+    pub weights: f64,
+    /// Offline, client: one ciphertext's e − a·s, a being expanded.
+    pub ciphertext: f64,
+    /// Offline, server: the randomness of one response.
+    pub zero: f64,
+    /// Online, client: one ciphertext's message added.
+    pub encryption: f64,
+    /// Online, server: both halves of one ciphertext transformed, its share being added.
+    pub input: f64,
+    /// Online, server: one ciphertext times one polynomial of weights, added up. Reading the weights is most of it.
+    pub product: f64,
+    /// Online, server: one response: an encryption of zero added, transformed back, rounded and masked.
+    pub response: f64,
+    /// Online, client: one response decrypted.
+    pub decryption: f64,
 }
 
 /// From so many positions a product counts as wide.

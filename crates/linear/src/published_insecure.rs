@@ -18,11 +18,11 @@
 //! input it knows (the first) by elimination modulo 2^f: see this module's tests. The parameters fall short of 128 bits too.
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_he::power_of_two::{Parameters, QuerySecret, Ring};
 use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::spectral::{Spectral, SpectralWeights};
-use jaguar_rlwe::{Parameters, QuerySecret, Ring};
 use rayon::prelude::*;
 
 use crate::inputs::Inputs;

@@ -1,9 +1,9 @@
 //! What a planner is free to choose, and both parties then follow.
 
 use jaguar_graph::network::{Network, Op};
+use jaguar_he::params::Parameters;
 use jaguar_linear::layout::Packing;
 use jaguar_linear::registry::BackendId;
-use jaguar_rlwe::Parameters;
 use serde::{Deserialize, Serialize};
 
 use crate::{Plan, PlanError};

@@ -23,10 +23,10 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
-use jaguar_rlwe::Parameters;
 use jaguar_share::{Domain, Modulus};
 
 use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened, summable};

@@ -10,13 +10,13 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
+use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
     Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PoolParams, PoolShape, Pooling, Relu6Params,
     ReluParams, TruncateParams,
 };
-use jaguar_rlwe::{ParameterError, Parameters};
 pub use jaguar_share::{Domain, Modulus};
 
 mod choices;

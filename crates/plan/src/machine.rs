@@ -1,10 +1,10 @@
 //! What things take on one machine and over one link: the constants of the cost model.
 //!
-//! They are measured by `jaguar_engine::calibrate`, with the code that sessions run; this module only says what they mean.
+//! They are measured by `jaguar_profile::measure`, with the code that sessions run; this module only says what they mean.
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
 use jaguar_linear::backend::Constants;
-pub use jaguar_linear::backend::{PerProduct, RingCosts};
+pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts};
 pub use jaguar_mpc::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +72,10 @@ pub struct Machine {
     pub threads: usize,
     /// How many times faster a linear layer is with all of them than with one.
     pub speedup: f64,
-    /// By ring.
+    /// By ring with a power of two as modulus.
     pub rings: Vec<RingCosts>,
+    /// By RNS ring.
+    pub rns: Vec<RnsCosts>,
     /// Offline: by [`Kind`].
     pub cots: [PerCot; Kind::ALL.len()],
     /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
@@ -85,6 +87,10 @@ pub struct Machine {
 impl Constants for Machine {
     fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts> {
         self.ring(ring_dim, modulus_bits)
+    }
+
+    fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts> {
+        self.rns.iter().find(|r| (r.ring_dim, r.limbs) == (ring_dim, limbs))
     }
 }
 
@@ -120,11 +126,17 @@ impl Machine {
                 && lines(&r.client_response)
                 && lines(&r.server_response)
         };
+        let rns = |r: &RnsCosts| {
+            let steps =
+                [r.weights, r.ciphertext, r.zero, r.encryption, r.input, r.product, r.response, r.decryption];
+            steps.into_iter().all(time)
+        };
         self.threads > 0
             && self.speedup.is_finite()
             && self.speedup >= 1.0
             && !self.rings.is_empty()
             && self.rings.iter().all(ring)
+            && self.rns.iter().all(rns)
             && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
@@ -150,12 +162,25 @@ pub(crate) mod tests {
             online: PerProduct { wide: 1e-11, narrow: 2e-11, grouped: 1e-10 },
             a_half: PerProduct { wide: 1e-11, narrow: 1e-11, grouped: 1e-11 },
         };
+        let rns = |(ring_dim, limbs): (usize, usize)| RnsCosts {
+            ring_dim,
+            limbs,
+            weights: 1e-5,
+            ciphertext: 1e-4,
+            zero: 1e-5,
+            encryption: 1e-5,
+            input: 2e-5,
+            product: 1e-6,
+            response: 5e-5,
+            decryption: 1e-5,
+        };
         Machine {
             cpu: "round".into(),
             kernel: "none".into(),
             threads: 2,
             speedup: 2.0,
             rings: crate::planner::RINGS.map(ring).to_vec(),
+            rns: crate::planner::RNS_RINGS.map(rns).to_vec(),
             cots: [PerCot { sent: 2e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
@@ -177,6 +202,8 @@ pub(crate) mod tests {
         assert_eq!(machine.ring(2048, 45).unwrap().modulus_bits, 48);
         assert_eq!(machine.ring(2048, 16).unwrap().modulus_bits, 32);
         assert!(machine.ring(2048, 54).is_none() && machine.ring(1024, 32).is_none());
+        assert_eq!(machine.rns(4096, 3).unwrap().limbs, 3);
+        assert!(machine.rns(4096, 4).is_none() && machine.rns(2048, 2).is_none());
         let mut other = machine;
         other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
         assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);
@@ -196,6 +223,7 @@ pub(crate) mod tests {
         assert!(unsound(&|m| m.rings[0].client_response.clear()));
         assert!(unsound(&|m| m.rings[1].server_response = vec![(5, 1.0), (5, 2.0)]));
         assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
+        assert!(unsound(&|m| m.rns[0].product = f64::NAN));
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));
     }

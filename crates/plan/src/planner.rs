@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | ring | [`RINGS`]; those whose noise would show, or whose modulus is too narrow, are out | yes |
 //! | packing, by linear layer | the two of `Packing` | yes |
+//! | backend, by linear layer | those that are allowed; the first that can run it, unless the whole query gains | yes |
 //! | digits, by nonlinear layer | [`DIGITS`] | no |
 //!
 //! A tile is always as large as the ring allows: fewest tiles means fewest responses, and these are what a query, a hint and the a
@@ -26,6 +27,7 @@
 //! passes its former choices to [`choose`], which then only picks the digits anew.
 
 use jaguar_graph::network::{Network, Op};
+use jaguar_linear::backend::Constants;
 use jaguar_linear::layout::Packing;
 use serde::Serialize;
 
@@ -45,6 +47,9 @@ pub const MARGIN: f64 = 0.05;
 /// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
 /// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
 pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 48)];
+
+/// (N, primes of 30 bits): the RNS rings that backends use.
+pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
 
 /// One choice and its predicted figures, all else being as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,7 +115,8 @@ pub struct Explanation {
     pub layers: Vec<Decision>,
 }
 
-/// Chooses for `network`, with the `allowed` backends: a layer has the first one that can run it. What a hint is bound to is taken over from `kept` where it still makes a plan.
+/// Chooses for `network`, with the `allowed` backends: a layer has the first one that can run it, unless another makes the
+/// whole query cheaper. What a hint is bound to is taken over from `kept` where it still makes a plan.
 ///
 /// # Errors
 /// When no ring can hold the network.
@@ -182,7 +188,56 @@ fn bound_to_hint(network: &Network, allowed: &[BackendId], site: &Site<'_>) -> R
             *packing = Packing::Tight;
         }
     }
-    Ok(choices)
+    Ok(weigh_backends(network, choices, allowed, site))
+}
+
+/// Gives linear layers to other `allowed` backends where that makes the whole query cheaper by more than [`MARGIN`].
+///
+/// Layers are looked at that another backend would run for less by itself. They start as what is least of: none of them
+/// moved, all of them, every layer of the network. Then each is moved to where the whole plan, with the conversions that
+/// this makes, costs less.
+fn weigh_backends(network: &Network, choices: Choices, allowed: &[BackendId], site: &Site<'_>) -> Choices {
+    let plan_of = |backends: &[BackendId]| {
+        Plan::new(network, Choices { backends: backends.to_vec(), ..choices.clone() }).ok()
+    };
+    let weigh = |backends: &[BackendId]| figures(&plan_of(backends)?, Some(site)).weighed;
+    let first = choices.backends.clone();
+    let Some(start) = weigh(&first) else { return choices };
+    let (mut best, mut least) = (first.clone(), start);
+    for &other in allowed {
+        // As many layers as it can run.
+        let order: Vec<BackendId> = std::iter::once(other).chain(allowed.iter().copied()).collect();
+        let Ok(Choices { backends: everywhere, .. }) = Choices::among(network, &order) else { continue };
+        let (Some(mine), Some(others)) = (plan_of(&best), plan_of(&everywhere)) else { continue };
+        let mut gains: Vec<(f64, usize)> = mine
+            .steps
+            .iter()
+            .zip(&others.steps)
+            .enumerate()
+            .filter(|&(node, _)| best[node] != everywhere[node])
+            .filter_map(|(node, (mine, other))| {
+                let gain = layer_weighed(mine, site)? - layer_weighed(other, site)?;
+                (gain > 0.0).then_some((gain, node))
+            })
+            .collect();
+        gains.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut moved = best.clone();
+        gains.iter().for_each(|&(_, node)| moved[node] = everywhere[node]);
+        let before = best.clone();
+        for candidate in [moved, everywhere.clone()] {
+            if let Some(weighed) = weigh(&candidate).filter(|&weighed| weighed < least) {
+                (best, least) = (candidate, weighed);
+            }
+        }
+        for (_, node) in gains {
+            let mut candidate = best.clone();
+            candidate[node] = if best[node] == everywhere[node] { before[node] } else { everywhere[node] };
+            if let Some(weighed) = weigh(&candidate).filter(|&weighed| weighed < least) {
+                (best, least) = (candidate, weighed);
+            }
+        }
+    }
+    if least < start * (1.0 - MARGIN) { Choices { backends: best, ..choices } } else { choices }
 }
 
 /// The plans with one packing throughout.
@@ -334,7 +389,7 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
         refused: None,
         figures: Some(step_figures(step, site)),
     };
-    let mut all = Vec::new();
+    let mut all = backend_decisions(network, plan, site);
     for (node, step) in plan.steps.iter().enumerate() {
         let (about, alternatives, sticky): (_, Vec<Alternative>, _) = if step.layer.is_some() {
             // Where few maps share a ciphertext, or a power of two is what they need, both packings are the same.
@@ -373,6 +428,69 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
     all
 }
 
+/// For each linear layer, what every secure backend would cost there, all other layers staying where they are. What a move
+/// changes elsewhere (conversions, wider shares) counts to the layer.
+fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Decision> {
+    let choices = &plan.choices;
+    let whole = figures(plan, site);
+    let secure = || BackendId::all().filter(|id| id.backend().is_secure());
+    let of_layer = |node: usize, id: BackendId| -> Alternative {
+        let (what, mine) = (id.name().into(), step_figures(&plan.steps[node], site));
+        if choices.backends[node] == id {
+            return Alternative { what, taken: true, refused: None, figures: Some(mine) };
+        }
+        let mut backends = choices.backends.clone();
+        backends[node] = id;
+        match Plan::new(network, Choices { backends, ..choices.clone() }) {
+            Err(e) => Alternative { what, taken: false, refused: Some(e.to_string()), figures: None },
+            Ok(other) => {
+                let moved = figures(&other, site);
+                let count = |mine: u64, moved: u64, whole: u64| (mine + moved).saturating_sub(whole);
+                let time =
+                    |mine: Option<f64>, moved: Option<f64>, whole: Option<f64>| Some(mine? + moved? - whole?);
+                let figures = Figures {
+                    seconds: time(mine.seconds, moved.seconds, whole.seconds),
+                    weighed: time(mine.weighed, moved.weighed, whole.weighed),
+                    bytes: count(mine.bytes, moved.bytes, whole.bytes),
+                    rounds: count(mine.rounds, moved.rounds, whole.rounds),
+                    cots: count(mine.cots, moved.cots, whole.cots),
+                    ..step_figures(&other.steps[node], site)
+                };
+                Alternative { what, taken: false, refused: None, figures: Some(figures) }
+            }
+        }
+    };
+    let linear = plan.steps.iter().enumerate().filter(|(_, step)| step.layer.is_some());
+    linear
+        .map(|(node, _)| {
+            let alternatives: Vec<Alternative> = secure().map(|id| of_layer(node, id)).collect();
+            let reason = backend_reason(&alternatives);
+            Decision { node, name: network.nodes[node].name.clone(), about: "backend", alternatives, reason }
+        })
+        .collect()
+}
+
+/// As [`reason`], where a single layer's gain is not what decides.
+fn backend_reason(alternatives: &[Alternative]) -> String {
+    let weighed = |a: &Alternative| a.figures.and_then(|f| f.weighed);
+    let Some(mine) = alternatives.iter().find(|a| a.taken).and_then(weighed) else {
+        return "nothing was measured: the first that can run it".into();
+    };
+    let others = alternatives.iter().filter(|a| !a.taken);
+    let best = others.filter_map(|a| Some((weighed(a)?, &a.what))).min_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        None => "the only one that is possible".into(),
+        Some((other, what)) if mine <= other => {
+            format!("{what} would add {:.2} ms to a query", (other - mine) * 1e3)
+        }
+        Some((other, what)) => format!(
+            "{what} would save {:.2} ms of a query; a change takes a gain of {:.0} % of all of it",
+            (mine - other) * 1e3,
+            MARGIN * 100.0
+        ),
+    }
+}
+
 /// In words, why the taken alternative was. `sticky`: a change would cost clients their hints.
 fn reason(alternatives: &[Alternative], sticky: bool) -> String {
     let weighed = |a: &Alternative| a.figures.and_then(|f| f.weighed);
@@ -407,4 +525,5 @@ fn reason(alternatives: &[Alternative], sticky: bool) -> String {
 /// Whether `machine` has what every ring of the planner needs.
 pub fn covers(machine: &Machine) -> bool {
     RINGS.iter().all(|&(n, k)| machine.ring(n as usize, k).is_some())
+        && RNS_RINGS.iter().all(|&(n, limbs)| machine.rns(n, limbs).is_some())
 }

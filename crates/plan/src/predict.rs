@@ -281,7 +281,8 @@ pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
 /// Time of a step online, without the link.
 pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default();
-    let linear = linear.online[0] + linear.online[1] + linear.online_products / site.machine.speedup;
+    let parallel = linear.online_parallel[0] + linear.online_parallel[1];
+    let linear = linear.online[0] + linear.online[1] + parallel / site.machine.speedup;
     let nonlinear: f64 =
         protocols(step).map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).1).sum();
     Some(linear + nonlinear)
@@ -324,8 +325,8 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     node.hint_seconds = Some(linear.map_or(0.0, |l| l.hint / speedup));
     node.offline.seconds = step_offline(step, site);
     let linear = linear.unwrap_or_default();
-    let online =
-        Seconds { client: linear.online[0], server: linear.online[1] + linear.online_products / speedup };
+    let [client, server] = [0, 1].map(|role| linear.online[role] + linear.online_parallel[role] / speedup);
+    let online = Seconds { client, server };
     node.online.seconds = Some(
         protocols(step)
             .map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).0)
@@ -338,11 +339,9 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
 pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
     let cost = step.cost;
     let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
-    let upload = step.layer.as_ref().map_or(0, |l| l.traffic().online.0 as u64);
-    let transfer = (cost.up + upload).max(cost.down) as f64 / site.link.bytes_per_second;
-    Some(
-        before
-            + overlapped(step_online(step, site)?, transfer)
-            + cost.client_rounds as f64 * site.link.round_trip,
-    )
+    let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
+    let (up, down) = (cost.up + linear.online.0 as u64, cost.down + linear.online.1 as u64);
+    let transfer = up.max(down) as f64 / site.link.bytes_per_second;
+    let rounds = cost.client_rounds + linear.rounds;
+    Some(before + overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip)
 }

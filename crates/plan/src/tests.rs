@@ -5,7 +5,7 @@ use jaguar_linear::layout::{Layout, Packing};
 
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
-use crate::planner::{RINGS, choose, explain};
+use crate::planner::{MARGIN, RINGS, choose, explain};
 use crate::predict::{Session, Site, predict};
 use crate::{BackendId, Choices, Plan, PlanError};
 
@@ -302,6 +302,80 @@ fn an_explanation_names_what_was_not_taken() {
     // Without constants nothing is compared, and it says so.
     let dark = explain(&network, &plan, None);
     assert!(dark.ring_reason.contains("nothing was measured"), "{}", dark.ring_reason);
+}
+
+/// Layers go to another backend where the whole query gains by that, and nowhere else.
+#[test]
+fn backends_are_weighed() {
+    let network = network();
+    let both = [BackendId::JAGUAR, BackendId::CHEETAH];
+    let of = |machine: &Machine, allowed: &[BackendId]| {
+        let here = site(machine, FREE, Placement::Apart);
+        let choices = choose(&network, allowed, &here, None).unwrap();
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        let why = explain(&network, &plan, Some(&here));
+        let weighed = why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap();
+        (choices, weighed, why)
+    };
+    let linear = |choices: &Choices| -> Vec<BackendId> {
+        let nodes = network.nodes.iter().zip(&choices.backends);
+        nodes.filter(|(node, _)| matches!(node.op, Op::Linear(_))).map(|(_, &b)| b).collect()
+    };
+
+    let mut slow = round_figures();
+    slow.rns.iter_mut().for_each(|r| (r.product, r.response, r.decryption) = (1.0, 1.0, 1.0));
+    let (choices, ..) = of(&slow, &both);
+    assert_eq!(choices, of(&slow, &[BackendId::JAGUAR]).0);
+    assert!(linear(&choices).iter().all(|&b| b == BackendId::JAGUAR));
+
+    let mut fast = round_figures();
+    for ring in &mut fast.rings {
+        ring.client_response.iter_mut().for_each(|p| p.1 = 1.0);
+    }
+    let (choices, weighed, why) = of(&fast, &both);
+    assert!(linear(&choices).iter().all(|&b| b == BackendId::CHEETAH), "{choices:?}");
+    let alone = of(&fast, &[BackendId::JAGUAR]).1;
+    assert!(weighed < alone * (1.0 - MARGIN), "{weighed} of {alone}");
+    // What each backend would cost is told for each linear layer, and the other one would cost more.
+    let backends: Vec<_> = why.layers.iter().filter(|d| d.about == "backend").collect();
+    assert_eq!(backends.len(), linear(&choices).len());
+    for decision in backends {
+        let weighed = |taken| {
+            let mut found = decision.alternatives.iter().filter(|a| a.taken == taken);
+            found.next().unwrap().figures.unwrap().weighed.unwrap()
+        };
+        assert_eq!(decision.alternatives.len(), 2);
+        assert!(weighed(true) < weighed(false), "{decision:?}");
+        assert!(decision.reason.contains("would add"), "{}", decision.reason);
+    }
+
+    // A single layer, the only one with few positions, is slow by itself: it moves, whatever the others do, and the mixture
+    // costs no more than either backend everywhere.
+    let mut mixed = round_figures();
+    mixed.rings.iter_mut().for_each(|r| r.online.narrow = 1e-3);
+    let (choices, weighed, _) = of(&mixed, &both);
+    assert_eq!(choices.backends[6], BackendId::CHEETAH);
+    for id in both {
+        assert!(weighed <= of(&mixed, &[id]).1, "{id} everywhere");
+    }
+}
+
+#[test]
+fn a_layer_of_an_rns_ring_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = Plan::new(&network, Choices::standard(&network, BackendId::CHEETAH)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    // 30 x 30 with the padding: a ciphertext holds one of the three maps, a response four of the 16 outputs.
+    let geometry = plan.steps[1].layer.as_ref().unwrap().geometry();
+    assert_eq!((geometry.ring_dim, geometry.ciphertexts, geometry.responses), (4096, 3, 4));
+    let before = p.nodes[1].offline.seconds.unwrap();
+    close(before.client, 3.0 * 1e-4 / 2.0);
+    close(before.server, 4.0 * 1e-5 / 2.0);
+    let online = p.nodes[1].online.seconds.unwrap();
+    close(online.client, (3.0 * 1e-5 + 4.0 * 1e-5) / 2.0);
+    close(online.server, (3.0 * 2e-5 + 12.0 * 1e-6 + 4.0 * 5e-5) / 2.0);
+    close(p.nodes[1].a_half_seconds.unwrap(), 12.0 * 1e-5 / 2.0);
+    close(p.nodes[1].hint_seconds.unwrap(), 0.0);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,7 +234,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts};
+    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -259,12 +259,19 @@ mod tests {
             online: PerProduct::default(),
             a_half: PerProduct::default(),
         });
+        let rns = planner::RNS_RINGS.iter().map(|&(ring_dim, limbs)| RnsCosts {
+            ring_dim,
+            limbs,
+            product: 1e-6,
+            ..RnsCosts::default()
+        });
         Machine {
             cpu: measure::cpu(),
             kernel: measure::kernel().into(),
             threads: rayon::current_num_threads(),
             speedup: 1.0,
             rings: rings.collect(),
+            rns: rns.collect(),
             cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
@@ -318,6 +325,9 @@ mod tests {
         );
         let mut few = good.clone();
         few.rings.truncate(1);
+        assert!(refused(few).contains("damaged"));
+        let mut few = good.clone();
+        few.rns.truncate(1);
         assert!(refused(few).contains("damaged"));
 
         std::fs::write(&path, b"{ \"format\": 1").unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
@@ -19,15 +20,16 @@ use jaguar_mpc::{
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
-use jaguar_plan::planner::RINGS;
+use jaguar_plan::planner::{RINGS, RNS_RINGS};
 use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 use jaguar_wire::{Channel, memory_pair};
 use rayon::ThreadPoolBuilder;
 
 use crate::ProfileError;
+
+mod rns;
 
 /// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before
 /// anything else wants the core.
@@ -61,10 +63,21 @@ pub fn measure() -> Result<Machine, ProfileError> {
         let params = Parameters::new(ring_dim as usize, modulus_bits).map_err(PlanError::from)?;
         rings.push(single.install(|| ring_costs(params))?);
     }
+    let rns = RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(ring))).collect::<Result<_, _>>()?;
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
     let loopback = loopback()?;
-    Ok(Machine { cpu: cpu(), kernel: kernel().into(), threads, speedup, rings, cots, nonlinear, loopback })
+    Ok(Machine {
+        cpu: cpu(),
+        kernel: kernel().into(),
+        threads,
+        speedup,
+        rings,
+        rns,
+        cots,
+        nonlinear,
+        loopback,
+    })
 }
 
 /// The processor's name.

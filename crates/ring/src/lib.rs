@@ -7,9 +7,10 @@
 //! | [`planes`] | k-bit words as planes of balanced 16-bit limbs, the form that the matrix product reads |
 //! | [`gemm`] | shift-and-add convolution of k-bit words with small weights, as an integer matrix product |
 //! | [`spectral`] | the same over whole ring elements, by a transform over the channels of packed ciphertexts |
+//! | [`modular`] | residues and transforms modulo any prime of up to 60 bits, in words of 64 bits; the search for primes |
 //! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
 //! | [`product::prime`] | products modulo one prime, of operands that are rounded to it; the first coefficients only |
-//! | [`product::rns`] | polynomials modulo a product of two or three of these primes, kept in transformed form |
+//! | [`product::rns`] | polynomials modulo a product of up to three primes of 30 bits, kept in transformed form |
 //! | [`kernel`] | the instruction set that a kernel runs on, chosen once at run time |
 //!
 //! Everything here is exact, [`product::prime`]'s rounding excepted: a result modulo `2^bits` is that residue, in
@@ -20,6 +21,7 @@
 
 pub mod gemm;
 pub mod kernel;
+pub mod modular;
 pub mod planes;
 pub mod prg;
 pub mod product;

@@ -3,13 +3,13 @@
 use anyhow::{Result, ensure};
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
+use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::layout::Layout;
 use jaguar_linear::published_insecure::{
     Export, InsecurePublishedLayer, InsecurePublishedServer, insecure_published_parameters,
 };
 use jaguar_linear::{cheetah, jaguar};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -190,7 +190,7 @@ pub fn cheetah(
     let (server, weights) = timed(|| cheetah::ServerLayer::new(layer.clone(), &data.weights));
     let [x_client, x_server] = data.shares(CHEETAH_BITS);
     let mut secret = cheetah::Secret::fresh(&layer);
-    let key = cheetah::Key::new(&layer, &secret.key());
+    let key = secret.key().prepare(&layer);
     let mut prg = Prg::from_os();
     let mut runs = Vec::new();
     for run in 0..=repeats {

@@ -7,8 +7,8 @@ use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
 use jaguar_graph::network::{Op, argmax};
 use jaguar_graph::reference;
+use jaguar_he::params::Parameters;
 use jaguar_plan::{BackendId, Choices, Plan};
-use jaguar_rlwe::Parameters;
 use serde_json::Value;
 
 use crate::process::{Process, Scratch, Server, jaguar, repository};

@@ -18,19 +18,33 @@ impl Clock for Stopped {
 
 /// BLAKE3 of what the client sends and of what it receives, both in hexadecimal. Whoever changes the protocol replaces them, and raises
 /// `PROTOCOL_VERSION`.
-const PINNED: [(&str, [&str; 2]); 2] = [
+const PINNED: [(&str, [&str; 2]); 4] = [
     (
         "jaguar",
         [
-            "0115030c44de6c3072d591c20462f6cdaf3b24206659718a65d9a1565d5f9998",
+            "b0735f70fff2ac756ea13cb79d5fb60e0f30517c0e81a3ec8c59486facb062e6",
             "8cd4f7db11fffb3053286b23657e831e385b2dd28ce084d1ee106f1e59330aed",
         ],
     ),
     (
         "cheetah",
         [
-            "d0452ae80b814c51540f0d6a4035f91f084732d417884727fd9f4610374e00e4",
+            "06c6d6bdc445ef704d788d46406248996ffc324d4d4cb1396bc00a0f25eef8f5",
             "6d420ea91520889ec3477aa85645a81f635f8d468aac819328b8377e2adb119f",
+        ],
+    ),
+    (
+        "plaintext-insecure",
+        [
+            "a462878001f915591f5a7980fee9c941d039b601ded8f98fdf223ce14aa847f0",
+            "0d6d1e9ba3b8cba5bb8131f056ee6fe72ba2fd1973f3c3321110f18dd6f165f6",
+        ],
+    ),
+    (
+        "plaintext-prime-insecure",
+        [
+            "ddbb1241556d96ad782fcb696269e4698e94c57790fca4784d825a1f558a998a",
+            "59fcd5c6686af04f34067e2865c362fc0052fde74becd03a7175573060c53b2b",
         ],
     ),
 ];
@@ -44,9 +58,10 @@ fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
     let service = with_insecure_fixed_randomness([1; 32], || {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, backend);
-        Service::new(bundle, choices, Reveal::Label).unwrap()
+        Service::allowing_insecure_backends(bundle, choices, Reveal::Label).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
+    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let channel = Channel::with_clock(b, clock());
@@ -54,7 +69,7 @@ fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
         });
         with_insecure_fixed_randomness([seed; 32], || {
             let channel = Channel::with_clock(recorder, clock());
-            let ready = connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+            let ready = connect(channel, &limits).unwrap().prepare_client(Place::Memory).unwrap();
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
             let (_, report, ready) = prepared.run(&x, &mut NoProgress).unwrap();
             // No time was taken from another clock.

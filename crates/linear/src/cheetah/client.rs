@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use jaguar_he::rns::lanes::SecretKey;
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsNtt, RnsPoly, RnsSmall};
-use jaguar_ring::product::{Multiplier, SmallNtt};
-use jaguar_ring::sample;
+use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -18,15 +17,6 @@ use crate::cut;
 pub struct Secret {
     key: Arc<SecretKey>,
     prg: Prg,
-}
-
-/// The secret itself, as it decrypts.
-pub(super) struct SecretKey {
-    rns: Rns,
-    multiplier: Multiplier,
-    /// s for products modulo q, and for those modulo a power of two.
-    s: RnsSmall,
-    s_binary: SmallNtt,
 }
 
 /// What the client keeps of one layer for one query: `e − a·s` for every ciphertext. Used once.
@@ -44,18 +34,13 @@ impl Secret {
 
     /// A secret from given randomness (tests fix it).
     pub fn from_prg(layer: &Layer, mut prg: Prg) -> Self {
-        let rns = layer.rns.clone();
-        let multiplier = Multiplier::new(rns.n());
-        let mut s = Zeroizing::new(vec![0i8; rns.n()]);
-        sample::ternary(&mut prg, &mut s);
-        let key =
-            SecretKey { s: rns.prepare_small(&s), s_binary: multiplier.prepare_small(&s), multiplier, rns };
+        let key = SecretKey::from_prg(&layer.rns, &mut prg);
         Self { key: Arc::new(key), prg }
     }
 
     /// The layers that it serves have so many primes.
     pub fn limbs(&self) -> usize {
-        self.key.rns.limbs()
+        self.key.ring().limbs()
     }
 
     /// What decrypts the responses of a query, for as long as it runs.
@@ -72,7 +57,7 @@ impl Secret {
     /// Step 1: `p0 = e − p1·s`. Every call makes another.
     pub fn key(&mut self) -> PublicKey {
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
-        let rns = &self.key.rns;
+        let rns = self.key.ring();
         let p1 = rns.transform(p1(rns, &seed));
         let p0 = self.key.encrypt_zero(&p1, &mut Prg::new(*noise));
         PublicKey { seed, p0: pack_poly(rns, &p0) }
@@ -83,7 +68,7 @@ impl Secret {
     /// # Panics
     /// When the secret is one for another number of limbs.
     pub fn prepare(&mut self, layer: &Layer) -> ClientPrepared {
-        self.key.check(layer);
+        check(&self.key, layer);
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let zero = |i: usize| {
             let a = layer.rns.transform(layer.a(&seed, i));
@@ -98,70 +83,54 @@ impl Secret {
     /// # Panics
     /// When `response` is one to another layer, or the secret is one for another number of limbs.
     pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
-        self.key.decrypt(layer, response)
+        decrypt(&self.key, layer, response)
     }
 }
 
-impl SecretKey {
-    fn check(&self, layer: &Layer) {
-        let found = (self.rns.n(), self.rns.limbs());
-        assert_eq!(found, (layer.rns.n(), layer.limbs()), "a secret for layers of another ring");
-    }
+fn check(key: &SecretKey, layer: &Layer) {
+    let found = (key.ring().n(), key.ring().limbs());
+    assert_eq!(found, (layer.rns.n(), layer.limbs()), "a secret for layers of another ring");
+}
 
-    /// `e − a·s`.
-    fn encrypt_zero(&self, a: &RnsNtt, noise: &mut Prg) -> RnsPoly {
-        let mut b = self.rns.multiply(a, &self.s);
-        self.rns.negate(&mut b);
-        let mut e = Zeroizing::new(vec![0i8; self.rns.n()]);
-        sample::noise(noise, &mut e);
-        self.rns.add_small(&mut b, &e);
-        b
-    }
-
-    /// As [`Secret::decrypt`].
-    pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
-        self.check(layer);
-        let (n, bits) = (layer.rns.n(), layer.a_bits());
-        assert_eq!(
-            response.a.len(),
-            layer.layout.responses() * layer.a_bytes(),
-            "a response to another layer"
-        );
-        assert_eq!(response.b.len(), layer.layout.outputs(), "a response to another layer");
-        let mask = (1u64 << layer.share_bits) - 1;
-        let step = layer.layout.column_stride();
-        // Shares take the places of B, response by response.
-        let mut shares = response.b.clone();
-        let pieces = cut(&mut shares, layer.exported());
-        response.a.par_chunks(layer.a_bytes()).zip(pieces).enumerate().for_each_init(
-            || vec![0; n],
-            |product, (i, (a, mut shares))| {
-                self.multiplier.multiply_into(&pack::unpack(a, n, bits), bits, &self.s_binary, product);
-                let (tile, block) = layer.place(i);
-                for (from, _, len) in layer.layout.exports(tile, block) {
-                    let (row, rest) = shares.split_at_mut(len);
-                    for (share, &product) in row.iter_mut().zip(product[from..].iter().step_by(step)) {
-                        // R is a multiple of B's last place: half of one more, and small noise of either sign
-                        // stays on its side of the border.
-                        let phase = ((2 * *share + 1) << (bits - layer.b_bits() - 1)).wrapping_add(product);
-                        *share = (phase >> (bits - layer.share_bits)) & mask;
-                    }
-                    shares = rest;
-                }
-            },
-        );
-        let mut out = vec![0; layer.layout.outputs()];
-        let mut rest = shares.as_slice();
-        for i in 0..layer.layout.responses() {
+/// As [`Secret::decrypt`].
+pub(super) fn decrypt(key: &SecretKey, layer: &Layer, response: &Response) -> Vec<u64> {
+    check(key, layer);
+    let (n, bits) = (layer.rns.n(), layer.a_bits());
+    assert_eq!(response.a.len(), layer.layout.responses() * layer.a_bytes(), "a response to another layer");
+    assert_eq!(response.b.len(), layer.layout.outputs(), "a response to another layer");
+    let mask = (1u64 << layer.share_bits) - 1;
+    let step = layer.layout.column_stride();
+    // Shares take the places of B, response by response.
+    let mut shares = response.b.clone();
+    let pieces = cut(&mut shares, layer.exported());
+    response.a.par_chunks(layer.a_bytes()).zip(pieces).enumerate().for_each_init(
+        || vec![0; n],
+        |product, (i, (a, mut shares))| {
+            key.multiply_rounded_into(&pack::unpack(a, n, bits), bits, product);
             let (tile, block) = layer.place(i);
-            for (_, to, len) in layer.layout.exports(tile, block) {
-                let (row, others) = rest.split_at(len);
-                out[to..to + len].copy_from_slice(row);
-                rest = others;
+            for (from, _, len) in layer.layout.exports(tile, block) {
+                let (row, rest) = shares.split_at_mut(len);
+                for (share, &product) in row.iter_mut().zip(product[from..].iter().step_by(step)) {
+                    // R is a multiple of B's last place: half of one more, and small noise of either sign
+                    // stays on its side of the border.
+                    let phase = ((2 * *share + 1) << (bits - layer.b_bits() - 1)).wrapping_add(product);
+                    *share = (phase >> (bits - layer.share_bits)) & mask;
+                }
+                shares = rest;
             }
+        },
+    );
+    let mut out = vec![0; layer.layout.outputs()];
+    let mut rest = shares.as_slice();
+    for i in 0..layer.layout.responses() {
+        let (tile, block) = layer.place(i);
+        for (_, to, len) in layer.layout.exports(tile, block) {
+            let (row, others) = rest.split_at(len);
+            out[to..to + len].copy_from_slice(row);
+            rest = others;
         }
-        out
     }
+    out
 }
 
 impl ClientPrepared {

@@ -10,11 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Weights};
+use jaguar_he::params::Estimate;
+use jaguar_he::rns::lanes::{self, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage};
 
 use super::{
-    ClientPrepared, Key, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
+    ClientPrepared, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
 };
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
@@ -56,8 +58,20 @@ impl Backend for Cheetah {
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
         }
+        let kept = kept(&by_node, WEIGHT_MEMORY);
+        for (layer, kept) in by_node.iter_mut().zip(kept) {
+            layer.iter_mut().for_each(|layer| layer.weights_kept = kept);
+        }
         Ok(Arc::new(CheetahLayers { by_node }))
     }
+}
+
+/// Whether `memory` bytes hold a layer's transformed weights besides those of the layers before it that they hold.
+fn kept(by_node: &[Option<Layer>], memory: usize) -> Vec<bool> {
+    let mut left = memory;
+    let layers = by_node.iter();
+    let fits = |layer: &Layer| left.checked_sub(layer.weight_bytes()).map(|rest| left = rest).is_some();
+    layers.map(|layer| layer.as_ref()).scan(fits, |fits, layer| Some(layer.is_some_and(fits))).collect()
 }
 
 /// Public: the layers by node.
@@ -89,18 +103,12 @@ impl CheetahLayers {
 
     /// The server's layers: transformed as long as `memory` bytes hold them, the others to be transformed in every query.
     fn transform(&self, weights: &[Option<Weights>], memory: usize) -> Vec<Option<Arc<ServerLayer>>> {
-        let mut left = memory;
-        let layers = self.by_node.iter().zip(weights);
+        let layers = self.by_node.iter().zip(weights).zip(kept(&self.by_node, memory));
         layers
-            .map(|(layer, weights)| {
-                let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
-                Some(Arc::new(match left.checked_sub(layer.weight_bytes()) {
-                    Some(rest) => {
-                        left = rest;
-                        ServerLayer::new(layer.clone(), weights)
-                    }
-                    None => ServerLayer::on_the_way(layer.clone(), weights),
-                }))
+            .map(|((layer, weights), kept)| {
+                let (layer, weights) = (layer.clone()?, weights.as_ref()?);
+                let server = if kept { ServerLayer::new } else { ServerLayer::on_the_way };
+                Some(Arc::new(server(layer, weights)))
             })
             .collect()
     }
@@ -119,8 +127,11 @@ impl Layers for CheetahLayers {
         let ring = |layer: &&Layer| {
             let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
             let count = self.all().filter(|l| l.limbs() == limbs).count();
-            let bits = f64::from(layer.security_tenths()) / 10.0;
-            format!("ring N = {n}, q of {limbs} primes ({bits:.1} bits of security) in {count} layers")
+            let security = match layer.estimate() {
+                Estimate::TenthsOfBits(tenths) => format!("{:.1} bits of security", f64::from(tenths) / 10.0),
+                Estimate::Insecure => "INSECURE".into(),
+            };
+            format!("ring N = {n}, q of {limbs} primes ({security}) in {count} layers")
         };
         self.rings().iter().map(ring).collect::<Vec<_>>().join("; ")
     }
@@ -168,9 +179,22 @@ impl backend::Layer for Layer {
         Traffic { online: (self.upload_bytes(), self.response_bytes()), rounds: 1, ..Traffic::default() }
     }
 
-    /// Its constants are not measured.
-    fn work(&self, _: &dyn Constants) -> Option<Work> {
-        None
+    fn work(&self, machine: &dyn Constants) -> Option<Work> {
+        let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
+        let l = &self.layout;
+        let (ciphertexts, responses) = (l.ciphertexts() as f64, l.responses() as f64);
+        let weights = (l.products() / l.tiles().len()) as f64 * costs.weights;
+        let (model, in_query) = if self.weights_kept { (weights, 0.0) } else { (0.0, weights) };
+        let products = l.products() as f64 * costs.product;
+        Some(Work {
+            model,
+            offline: [ciphertexts * costs.ciphertext, responses * costs.zero],
+            online_parallel: [
+                ciphertexts * costs.encryption + responses * costs.decryption,
+                ciphertexts * costs.input + products + responses * costs.response + in_query,
+            ],
+            ..Work::default()
+        })
     }
 
     fn noise_ulps(&self) -> f64 {
@@ -241,7 +265,7 @@ impl Party for Client {
 struct ClientOnline {
     layers: Arc<CheetahLayers>,
     node: usize,
-    secret: Arc<super::client::SecretKey>,
+    secret: Arc<SecretKey>,
     /// Until the input is there.
     prepared: Option<ClientPrepared>,
 }
@@ -256,7 +280,7 @@ impl Online for ClientOnline {
     fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let layer = self.layers.of(self.node);
         let response = Response::receive(layer, channel)?;
-        Ok(Box::new(self.secret.decrypt(layer, &response)))
+        Ok(Box::new(super::client::decrypt(&self.secret, layer, &response)))
     }
 }
 
@@ -264,7 +288,7 @@ impl Online for ClientOnline {
 struct Server {
     model: Arc<CheetahModel>,
     /// By ring: its number of primes, and the client's key.
-    keys: Vec<(usize, Arc<Key>)>,
+    keys: Vec<(usize, Arc<lanes::PublicKey>)>,
     prg: Prg,
 }
 
@@ -273,7 +297,7 @@ impl Party for Server {
         channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {
             let key = PublicKey::receive(layer, channel)?;
-            self.keys.push((layer.limbs(), Arc::new(Key::new(layer, &key))));
+            self.keys.push((layer.limbs(), Arc::new(key.prepare(layer))));
         }
         Ok(())
     }
@@ -291,7 +315,7 @@ impl Party for Server {
 
 struct ServerOnline {
     server: Arc<ServerLayer>,
-    key: Arc<Key>,
+    key: Arc<lanes::PublicKey>,
     prepared: ServerPrepared,
     upload: Option<Upload>,
 }
@@ -330,7 +354,7 @@ mod tests {
             opened: false,
             product_bits: 37,
             packing: Default::default(),
-            params: jaguar_rlwe::Parameters::DEFAULT,
+            params: jaguar_he::params::Parameters::DEFAULT,
         };
         let by_node = (0..3).map(|node| {
             let noise = Layer::MAX_NOISE;

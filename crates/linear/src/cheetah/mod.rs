@@ -44,6 +44,8 @@ mod layout;
 mod server;
 
 use jaguar_graph::network::{Linear, Shape};
+use jaguar_he::params::{self, Estimate, ParameterError, RnsParameters};
+use jaguar_he::rns::lanes;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::{Channel, WireError, pack};
@@ -53,14 +55,21 @@ use crate::layout::Tile;
 pub use client::{ClientPrepared, Secret};
 pub use layer::Cheetah;
 pub use layout::{Layout, Windows};
-pub use server::{Key, ServerLayer, ServerPrepared};
+pub use server::{ServerLayer, ServerPrepared};
 
 /// N.
 const RING_DIM: usize = 4096;
 
-/// Security in tenths of bits, by number of limbs: q < 2^60 and q < 2^90 at N = 4096, ternary secrets.
-/// `params/rlwe.json` (lattice estimator, MATZOV): 224.6 at 2^64, 153.8 at 2^90.
-const SECURITY_TENTHS: [(usize, u32); 2] = [(2, 2246), (3, 1538)];
+/// How many primes q may have: as few as the noise of a layer allows.
+const LIMBS: std::ops::RangeInclusive<usize> = 2..=3;
+
+/// The primes are 1 modulo twice this, whatever N is: the largest N of the kernels.
+const LARGEST_RING_DIM: usize = 8192;
+
+/// The first primes of q, for all layers.
+fn primes(limbs: usize) -> Result<Vec<u64>, ParameterError> {
+    params::largest_primes(LARGEST_RING_DIM, LIMB_BITS, limbs)
+}
 
 /// Bits below the last place that A keeps: rounding costs `2^-10 · ‖s‖₂ / √12`, 0.015 ulp of standard
 /// deviation.
@@ -109,15 +118,21 @@ pub enum LayerError {
         /// What was allowed.
         most: f64,
     },
+    /// The ring has no record of its security.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
 }
 
 /// What both parties know of one linear layer.
 #[derive(Clone)]
 pub struct Layer {
     rns: Rns,
+    estimate: Estimate,
     layout: Layout,
     share_bits: u32,
     noise_ulps: f64,
+    /// Whether a server has memory for the transformed weights, after those of the layers before: of a plan's figures only.
+    weights_kept: bool,
 }
 
 impl std::fmt::Debug for Layer {
@@ -170,12 +185,13 @@ impl Layer {
         windows: Windows,
         most: f64,
     ) -> Result<Self, LayerError> {
-        Self::in_ring(RING_DIM, spec, in_shape, (share_bits, weight_bits), windows, most)
+        let ring = |limbs| RnsParameters::new(RING_DIM, &primes(limbs)?);
+        Self::in_ring(ring, spec, in_shape, (share_bits, weight_bits), windows, most)
     }
 
-    /// [`with_noise`](Self::with_noise) in a ring that tests may make small, and so insecure.
+    /// [`with_noise`](Self::with_noise) in the first ring by number of primes whose noise is small enough.
     fn in_ring(
-        ring_dim: usize,
+        ring: impl Fn(usize) -> Result<RnsParameters, ParameterError>,
         spec: &Linear,
         in_shape: Shape,
         (share_bits, weight_bits): (u32, u32),
@@ -192,7 +208,7 @@ impl Layer {
             let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
             let weights =
                 2f64.powi(weight_bits as i32 - 1) * ((outs * layout::terms(spec, in_shape)) as f64).sqrt();
-            let secret = (2.0 / 3.0 * ring_dim as f64).sqrt();
+            let secret = (2.0 / 3.0 * rns.n() as f64).sqrt();
             let rounded = |guard: u32| 2f64.powi(-(guard as i32)) / 12f64.sqrt();
             [
                 sigma * weights / ulp,
@@ -207,8 +223,10 @@ impl Layer {
             .sqrt()
         };
         let mut least = f64::INFINITY;
-        for (limbs, _) in SECURITY_TENTHS {
-            let rns = Rns::new(ring_dim, limbs);
+        for limbs in LIMBS {
+            let params = ring(limbs)?;
+            let (ring_dim, estimate) = (params.ring_dim(), params.estimate());
+            let rns = lanes::ring(&params).expect("primes of the kernels");
             least = ulps(&rns, 1);
             // The noise grows with the outputs that share a response: the last number that it allows.
             let (mut max_outs, mut excluded) = (0, spec.out_channels + 1);
@@ -226,7 +244,7 @@ impl Layer {
             };
             let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)?;
             let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
-            return Ok(Self { rns, layout, share_bits, noise_ulps });
+            return Ok(Self { rns, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
         Err(LayerError::Noise { ulps: least, most })
     }
@@ -246,9 +264,9 @@ impl Layer {
         self.share_bits
     }
 
-    /// Estimated security in tenths of bits.
-    pub fn security_tenths(&self) -> u32 {
-        SECURITY_TENTHS.iter().find(|(limbs, _)| *limbs == self.limbs()).map_or(0, |(_, tenths)| *tenths)
+    /// What the ring's security rests on.
+    pub fn estimate(&self) -> Estimate {
+        self.estimate
     }
 
     /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case

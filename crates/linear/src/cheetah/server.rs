@@ -1,14 +1,14 @@
 //! The server's half: it holds the weights, and never a secret of the client.
 
 use jaguar_graph::network::{Bias, Weights};
+use jaguar_he::rns::lanes::{PublicKey, Zero};
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSmall, RnsSum};
-use jaguar_ring::sample;
+use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
 use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, p1, poly_bytes, unpack_poly};
+use super::{Layer, Response, Upload, p1, poly_bytes, unpack_poly};
 use crate::cut;
 
 /// One linear layer with its weights.
@@ -39,24 +39,12 @@ impl Panel {
     }
 }
 
-/// The client's key, transformed.
-pub struct Key {
-    p0: RnsNtt,
-    p1: RnsNtt,
-}
-
 /// What the server keeps of one layer for one query. Used once.
 pub struct ServerPrepared {
     /// The masks R come from it.
     seed: Zeroizing<[u8; 32]>,
     /// By response.
     zeros: Vec<Zero>,
-}
-
-/// What makes an encryption of zero.
-struct Zero {
-    u: RnsSmall,
-    e1: Zeroizing<Vec<i8>>,
 }
 
 /// Where one response goes, and its encryption of zero.
@@ -87,14 +75,14 @@ impl Scratch {
     }
 }
 
-impl Key {
-    /// Prepares a key for layers of as many limbs as `layer` has.
+impl super::PublicKey {
+    /// Prepares the key for layers of as many limbs as `layer` has.
     ///
     /// # Panics
     /// When the key is one for another number of limbs.
-    pub fn new(layer: &Layer, key: &PublicKey) -> Self {
+    pub fn prepare(&self, layer: &Layer) -> PublicKey {
         let rns = &layer.rns;
-        Self { p0: rns.transform(unpack_poly(rns, &key.p0)), p1: rns.transform(p1(rns, &key.seed)) }
+        PublicKey::new(rns, unpack_poly(rns, &self.p0), p1(rns, &self.seed))
     }
 }
 
@@ -148,17 +136,10 @@ impl ServerLayer {
 
     /// Step 4, before the input: the randomness of one query, out of `prg`, anew for every call.
     pub fn prepare(&self, prg: &mut Prg) -> ServerPrepared {
-        let (rns, n) = (&self.layer.rns, self.layer.rns.n());
         let mut seed = Zeroizing::new([0; 32]);
         prg.fill(&mut seed[..]);
         let zero = |number: usize| {
-            let mut prg = Prg::derive(&seed, "cheetah zero", &[number as u64]);
-            let mut small = Zeroizing::new(vec![0; n]);
-            sample::ternary(&mut prg, &mut small);
-            let u = rns.prepare_small(&small);
-            // b's part needs no noise of its own, R covers it.
-            sample::noise(&mut prg, &mut small);
-            Zero { u, e1: small }
+            Zero::from_prg(&self.layer.rns, &mut Prg::derive(&seed, "cheetah zero", &[number as u64]))
         };
         let zeros = (0..self.layer.layout.responses()).into_par_iter().map(zero).collect();
         ServerPrepared { seed, zeros }
@@ -172,7 +153,7 @@ impl ServerLayer {
     pub fn evaluate(
         &self,
         prepared: ServerPrepared,
-        key: &Key,
+        key: &PublicKey,
         upload: &Upload,
         x: &[u64],
     ) -> (Response, Vec<u64>) {
@@ -274,19 +255,21 @@ impl ServerLayer {
     }
 
     /// Step 4 for one response.
-    fn export(&self, key: &Key, sums: &mut [RnsSum; 2], seed: &[u8; 32], scratch: &mut Scratch, to: Place) {
+    fn export(
+        &self,
+        key: &PublicKey,
+        sums: &mut [RnsSum; 2],
+        seed: &[u8; 32],
+        scratch: &mut Scratch,
+        to: Place,
+    ) {
         let layer = &self.layer;
         let (rns, layout) = (&layer.rns, &layer.layout);
         let (a_bits, b_bits) = (layer.a_bits(), layer.b_bits());
-        let Scratch { polys: [a, b], words, .. } = scratch;
+        let Scratch { polys, words, .. } = scratch;
 
-        // A fresh encryption of zero.
-        let [sum_a, sum_b] = sums;
-        rns.add_product(sum_a, &key.p1, &to.zero.u);
-        rns.add_product(sum_b, &key.p0, &to.zero.u);
-        rns.invert_into(sum_a, a);
-        rns.invert_into(sum_b, b);
-        rns.add_small(a, &to.zero.e1);
+        key.rerandomise_into(rns, sums, &to.zero, polys);
+        let [a, b] = polys;
         rns.switch_into(a, a_bits, words);
         to.a.copy_from_slice(&pack::pack(words, a_bits));
 

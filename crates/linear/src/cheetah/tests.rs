@@ -11,6 +11,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The rings of a smaller N.
+fn insecure(n: usize) -> impl Fn(usize) -> Result<RnsParameters, ParameterError> {
+    move |limbs| RnsParameters::insecure(n, &primes(limbs)?)
+}
+
 struct Case {
     server: ServerLayer,
     weights: Weights,
@@ -66,7 +71,7 @@ impl Case {
         let (mut to_server, mut to_client) = memory_pair();
         let (client, server, traffic) = thread::scope(|s| {
             let server = s.spawn(|| {
-                let key = Key::new(layer, &PublicKey::receive(layer, &mut to_client).unwrap());
+                let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(layer);
                 let upload = Upload::receive(layer, &mut to_client).unwrap();
                 let prepared = self.server.prepare(&mut Prg::derive(&[5; 32], "server", &[query]));
                 let (response, share) = self.server.evaluate(prepared, &key, &upload, &x_server);
@@ -137,7 +142,7 @@ proptest! {
         let windows = if one_output { Windows::OneOutput } else { Windows::FewestBytes };
         // Inputs of the whole ring: the products wrap around, and so does the reference.
         let widths = (share_bits, 12 + max_exponent);
-        if let Ok(layer) = Layer::in_ring(1 << log_n, &spec, shape, widths, windows, Layer::MAX_NOISE) {
+        if let Ok(layer) = Layer::in_ring(insecure(1 << log_n), &spec, shape, widths, windows, Layer::MAX_NOISE) {
             prop_assert!(layer.noise_ulps() <= Layer::MAX_NOISE);
             Case::new(layer, share_bits, 12, seed, extreme).check(1);
         }
@@ -157,7 +162,7 @@ proptest! {
         let spec = Linear { kernel, stride, pads, groups, ..Linear::same(2 * groups, 1, 8) };
         let shape = [groups * cg, h, w];
         prop_assume!(spec.output_hw(shape).is_some());
-        let layer = Layer::in_ring(1 << log_n, &spec, shape, (37, 12), Windows::FewestBytes, Layer::MAX_NOISE);
+        let layer = Layer::in_ring(insecure(1 << log_n), &spec, shape, (37, 12), Windows::FewestBytes, Layer::MAX_NOISE);
         if let Ok(layer) = layer {
             Case::new(layer, 24, 12, seed, false).check(1);
         }
@@ -329,7 +334,7 @@ fn the_client_sees_uniform_words() {
     case.server = ServerLayer::new(layer.clone(), &case.weights);
     let (x_client, x_server) = case.shares();
     let mut secret = Secret::fresh(&layer);
-    let key = Key::new(&layer, &secret.key());
+    let key = secret.key().prepare(&layer);
     let upload = secret.prepare(&layer).encrypt(&layer, &x_client);
     let mut prg = Prg::new([3; 32]);
     let mut answer = || {
@@ -376,7 +381,7 @@ fn bytes_of_a_peer_never_panic() {
     let (mut hostile, mut channel) = memory_pair();
     hostile.send(&vec![0xff; layer.key_bytes() + layer.upload_bytes()]).unwrap();
     hostile.flush().unwrap();
-    let key = Key::new(&layer, &PublicKey::receive(&layer, &mut channel).unwrap());
+    let key = PublicKey::receive(&layer, &mut channel).unwrap().prepare(&layer);
     let upload = Upload::receive(&layer, &mut channel).unwrap();
     let prepared = case.server.prepare(&mut Prg::new([1; 32]));
     let (response, share) = case.server.evaluate(prepared, &key, &upload, &vec![u64::MAX; 243]);
@@ -399,7 +404,7 @@ fn recorded(case: &Case) -> String {
     let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
     thread::scope(|s| {
         s.spawn(|| {
-            let key = Key::new(layer, &PublicKey::receive(layer, &mut to_client).unwrap());
+            let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(layer);
             let upload = Upload::receive(layer, &mut to_client).unwrap();
             let prepared = case.server.prepare(&mut Prg::derive(&[5; 32], "server", &[]));
             let (response, _) = case.server.evaluate(prepared, &key, &upload, &x_server);

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use jaguar_graph::network::{Linear, Weights};
+use jaguar_he::params::Estimate;
+use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::{Prg, os_random};
 use jaguar_ring::product::WideNtt;
-use jaguar_rlwe::params::Estimate;
-use jaguar_rlwe::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
@@ -188,7 +188,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         } else {
             costs.online.narrow
         };
-        work.online_products += channels * terms * positions(len) as f64 * rate;
+        work.online_parallel[1] += channels * terms * positions(len) as f64 * rate;
     }
     let words = layer.upload().0 as f64;
     work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;

@@ -4,11 +4,11 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
 use jaguar_graph::network::{Bias, Weights};
+use jaguar_he::power_of_two::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
 use jaguar_ring::spectral::{Spectral, SpectralWeights};
-use jaguar_rlwe::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;

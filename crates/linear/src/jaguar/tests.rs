@@ -6,8 +6,10 @@ use std::thread;
 
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
+use jaguar_he::power_of_two::{
+    PublicSeed, QuerySecret, Rerandomiser, Ring, ZeroKey, client_share, server_share,
+};
 use jaguar_ring::prg::Prg;
-use jaguar_rlwe::{PublicSeed, QuerySecret, Rerandomiser, Ring, ZeroKey, client_share, server_share};
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports, pack};
 use proptest::prelude::*;

@@ -5,7 +5,7 @@ use std::thread;
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_rlwe::Parameters;
+use jaguar_he::params::Parameters;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;
@@ -25,6 +25,7 @@ fn request(spec: &Linear, in_shape: Shape) -> Request<'_> {
         spec,
         in_shape,
         activation_bits: 16,
+        guard_bits: 0,
         weight_bits: 12,
         opened: false,
         product_bits: 30,

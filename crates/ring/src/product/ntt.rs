@@ -15,7 +15,7 @@
 use crate::simd::{Line, Simd, words_mut};
 
 /// The largest primes below `2^30` that are 1 modulo `2^14`, so that lengths up to `2^13` have roots.
-pub(super) const PRIMES: [u32; 3] = [1_073_692_673, 1_073_643_521, 1_073_479_681];
+pub(crate) const PRIMES: [u32; 3] = [1_073_692_673, 1_073_643_521, 1_073_479_681];
 
 /// Shortest and longest transform.
 pub(super) const LENGTHS: std::ops::RangeInclusive<usize> = 16..=8192;

@@ -1,5 +1,5 @@
-//! Arithmetic in `Z_q[X]/(X^n + 1)` where q is the product of two or three of the primes of this crate
-//! (residue number system): q = `2^59.9998` or `2^89.9995`.
+//! Arithmetic in `Z_q[X]/(X^n + 1)` where q is a product of up to three primes of 30 bits (residue number
+//! system); rings of other primes are for [`modular`].
 //!
 //! This is the ring of schemes with a modulus made for transforms, Cheetah's for instance. An operand is
 //! transformed once ([`RnsNtt`]) and stays so; sums of products ([`Rns::accumulate`]) are taken there, and
@@ -18,14 +18,21 @@
 //! Time and memory access depend on lengths, numbers of limbs and the instruction set only; [`Rns::uniform`]
 //! rejects words, and is meant for public ones.
 
-use super::ntt::{self, Factor, PRIMES, Tables};
-use super::{AllTables, Multiplier, run_prepare_small};
+use super::ntt::{self, Factor, Tables};
+use super::{check_length, lanes_of, run_prepare_small};
 use crate::kernel::Kernel;
+use crate::modular;
 use crate::prg::Prg;
 use crate::simd::{Line, Portable, Simd, multiversion, wipe, words, words_mut};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bits of a residue, and of a word on the wire.
 pub const LIMB_BITS: u32 = 30;
+
+/// How many primes q may have.
+pub const LIMBS: RangeInclusive<usize> = 1..=3;
 
 /// Products added up between two reductions: `11 (p - 1)^2 + 2^32 p < 2^62 · 15/4`, so that the high half
 /// stays below 4p.
@@ -37,8 +44,22 @@ pub const PANEL_OUTS: usize = 2;
 /// The ring for one n and q. Cheap to clone.
 #[derive(Clone)]
 pub struct Rns {
-    multiplier: Multiplier,
+    n: usize,
+    kernel: Kernel,
+    /// By limb.
+    tables: Vec<Arc<Tables>>,
     limbs: Vec<Limb>,
+}
+
+/// Tables by n, prime and number of lanes.
+type Cache = BTreeMap<(usize, u32, usize), Arc<Tables>>;
+
+/// The tables of one limb: computed once per process.
+fn tables_of(n: usize, prime: u32, lanes: usize) -> Arc<Tables> {
+    static CACHE: Mutex<Cache> = Mutex::new(BTreeMap::new());
+    // Nobody panics while holding it but for a prime that is none, and then nothing was put in.
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(cache.entry((n, prime, lanes)).or_insert_with(|| Arc::new(Tables::new(n, prime, lanes))))
 }
 
 /// What leaving the ring takes, by limb.
@@ -104,25 +125,30 @@ impl RnsPanel {
 }
 
 impl Rns {
-    /// The ring of length `n` and the product of the first `limbs` primes.
+    /// The ring of length `n` and the product of `primes`, different ones that are 1 modulo 2n.
     ///
     /// # Panics
-    /// If `limbs` is not 2 or 3, or as [`Multiplier::new`].
-    pub fn new(n: usize, limbs: usize) -> Rns {
-        Rns::on(Multiplier::new(n), limbs)
+    /// If n is no power of two in `16..=8192`, if there are not as many primes as [`LIMBS`] says, or if they are not such
+    /// primes of [`LIMB_BITS`] bits.
+    pub fn new(n: usize, primes: &[u32]) -> Rns {
+        Rns::with_kernel(n, primes, Kernel::best())
     }
 
-    /// As [`new`](Self::new) on a given kernel, for tests and benchmarks.
+    /// As [`new`](Self::new) on a given kernel, for tests and benchmarks. Where `n` is too short for the kernel's
+    /// vectors, a smaller one is taken.
     ///
     /// # Panics
     /// As `new`, and if this processor lacks the kernel.
-    pub fn with_kernel(n: usize, limbs: usize, kernel: Kernel) -> Rns {
-        Rns::on(Multiplier::with_kernel(n, kernel), limbs)
-    }
-
-    fn on(multiplier: Multiplier, limbs: usize) -> Rns {
-        assert!((2..=PRIMES.len()).contains(&limbs), "two or three limbs, not {limbs}");
-        let primes = &PRIMES[..limbs];
+    pub fn with_kernel(n: usize, primes: &[u32], kernel: Kernel) -> Rns {
+        check_length(n);
+        assert!(kernel.is_available(), "this processor has no {}", kernel.name());
+        assert!(LIMBS.contains(&primes.len()), "{LIMBS:?} limbs, not {}", primes.len());
+        for (i, &prime) in primes.iter().enumerate() {
+            let fits = u64::from(prime) % (2 * n as u64) == 1 && prime >> (LIMB_BITS - 1) == 1;
+            let is_new = !primes[..i].contains(&prime);
+            assert!(fits && is_new && modular::is_prime(prime.into()), "no prime for this ring: {prime}");
+        }
+        let (kernel, lanes) = lanes_of(kernel, n);
         let limb = |&prime: &u32| {
             let others = primes.iter().filter(|&&other| other != prime);
             let cofactor = others.fold(1, |product, &p| product * u64::from(p) % u64::from(prime));
@@ -133,12 +159,13 @@ impl Rns {
                 fraction: [0, 32, 64].map(|shift| (fraction >> shift) as u64 & 0xffff_ffff),
             }
         };
-        Rns { multiplier, limbs: primes.iter().map(limb).collect() }
+        let tables = primes.iter().map(|&prime| tables_of(n, prime, lanes)).collect();
+        Rns { n, kernel, tables, limbs: primes.iter().map(limb).collect() }
     }
 
     /// n.
     pub fn n(&self) -> usize {
-        self.multiplier.n
+        self.n
     }
 
     /// How many primes q has.
@@ -156,8 +183,9 @@ impl Rns {
         self.n() / Line::WORDS
     }
 
-    fn tables(&self) -> &[Tables] {
-        &self.multiplier.tables.primes[..self.limbs()]
+    /// The primes.
+    pub fn primes(&self) -> impl Iterator<Item = u32> {
+        self.limbs.iter().map(|limb| limb.prime)
     }
 
     fn zero_lines(&self) -> Vec<Line> {
@@ -166,7 +194,7 @@ impl Rns {
 
     /// Each limb of a polynomial with its constants.
     fn planes<'a>(&'a self, lines: &'a mut [Line]) -> impl Iterator<Item = (&'a Tables, &'a mut [Line])> {
-        self.tables().iter().zip(lines.chunks_exact_mut(self.lines()))
+        self.tables.iter().map(Arc::as_ref).zip(lines.chunks_exact_mut(self.lines()))
     }
 
     /// Zero.
@@ -181,7 +209,7 @@ impl Rns {
         for (tables, plane) in self.planes(&mut poly.0) {
             let mut rest = words_mut(plane);
             while !rest.is_empty() {
-                // Two candidates a word; a candidate is refused with a probability of 2^-12 at most.
+                // Two candidates a word; the larger the prime, the fewer candidates are refused.
                 let wanted = rest.len().div_ceil(2).min(buffer.len());
                 prg.fill_u64(&mut buffer[..wanted]);
                 let candidates = buffer[..wanted].iter().flat_map(|word| [*word as u32, (word >> 32) as u32]);
@@ -217,7 +245,7 @@ impl Rns {
 
     /// The residues, each below its prime, `[limb][n]`.
     pub fn to_words(&self, poly: &RnsPoly) -> Vec<u64> {
-        let planes = self.tables().iter().zip(poly.0.chunks_exact(self.lines()));
+        let planes = self.tables.iter().zip(poly.0.chunks_exact(self.lines()));
         planes
             .flat_map(|(tables, plane)| {
                 words(plane).iter().map(|&r| u64::from(ntt::reduce(Portable, r, tables.prime)))
@@ -232,14 +260,14 @@ impl Rns {
     pub fn add_small(&self, poly: &mut RnsPoly, values: &[i8]) {
         assert_eq!(values.len(), self.n(), "coefficients of a polynomial");
         for (tables, plane) in self.planes(&mut poly.0) {
-            run_add_small(self.multiplier.kernel, tables.prime, values, plane);
+            run_add_small(self.kernel, tables.prime, values, plane);
         }
     }
 
     /// Changes the sign.
     pub fn negate(&self, poly: &mut RnsPoly) {
         for (tables, plane) in self.planes(&mut poly.0) {
-            run_negate(self.multiplier.kernel, tables.prime, plane);
+            run_negate(self.kernel, tables.prime, plane);
         }
     }
 
@@ -254,14 +282,14 @@ impl Rns {
         let modulus = self.modulus() as u64;
         for (tables, plane) in self.planes(&mut poly.0) {
             let scale = Scale::new(tables.prime, modulus, bits);
-            run_add_scaled(self.multiplier.kernel, &scale, values, plane);
+            run_add_scaled(self.kernel, &scale, values, plane);
         }
     }
 
     /// Transforms.
     pub fn transform(&self, mut poly: RnsPoly) -> RnsNtt {
         for (tables, plane) in self.planes(&mut poly.0) {
-            run_transform(self.multiplier.kernel, tables, plane);
+            run_transform(self.kernel, tables, plane);
         }
         RnsNtt(std::mem::take(&mut poly.0))
     }
@@ -275,7 +303,7 @@ impl Rns {
         assert_eq!(values.len(), self.n(), "coefficients of a polynomial");
         let mut small = RnsSmall(self.zero_lines());
         for (tables, plane) in self.planes(&mut small.0) {
-            run_prepare_small(self.multiplier.kernel, tables, values, plane);
+            run_prepare_small(self.kernel, tables, values, plane);
         }
         small
     }
@@ -293,7 +321,7 @@ impl Rns {
         let lines = self.lines();
         let operands = x.0.chunks_exact(lines).zip(s.0.chunks_exact(lines));
         for ((tables, sum), (x, s)) in self.planes(&mut sum.0).zip(operands) {
-            run_add_product(self.multiplier.kernel, tables, x, s, sum);
+            run_add_product(self.kernel, tables, x, s, sum);
         }
     }
 
@@ -305,7 +333,7 @@ impl Rns {
         assert_eq!(sum.0.len(), poly.0.len(), "a polynomial of this ring");
         std::mem::swap(&mut sum.0, &mut poly.0);
         for (tables, plane) in self.planes(&mut poly.0) {
-            run_backward(self.multiplier.kernel, tables, plane);
+            run_backward(self.kernel, tables, plane);
         }
     }
 
@@ -339,8 +367,8 @@ impl Rns {
             for out in 0..outs {
                 coefficients.fill(0);
                 fill(out, term, &mut coefficients);
-                for (limb, tables) in self.tables().iter().enumerate() {
-                    run_prepare_weights(self.multiplier.kernel, tables, &coefficients, &mut plane);
+                for (limb, tables) in self.tables.iter().enumerate() {
+                    run_prepare_weights(self.kernel, tables, &coefficients, &mut plane);
                     let first = limb * self.lines() * terms * outs + term * outs + out;
                     for (line, to) in plane.iter().zip(lines[first..].iter_mut().step_by(terms * outs)) {
                         *to = *line;
@@ -368,8 +396,8 @@ impl Rns {
         }
         let zero = || RnsSum(self.zero_lines());
         sums.resize_with(inputs.len() * panel.outs, || [zero(), zero()]);
-        let kernel = self.multiplier.kernel;
-        run_accumulate(kernel, &self.multiplier.tables, self.lines(), panel, inputs, first, sums);
+        let kernel = self.kernel;
+        run_accumulate(kernel, &self.tables, self.lines(), panel, inputs, first, sums);
     }
 
     /// `round(x · 2^bits / q)` modulo `2^bits` for every coefficient x.
@@ -379,7 +407,7 @@ impl Rns {
     pub fn switch_into(&self, poly: &RnsPoly, bits: u32, out: &mut [u64]) {
         assert_eq!(out.len(), self.n(), "words of a polynomial");
         assert!((1..=60).contains(&bits), "words of 1 to 60 bits, not {bits}");
-        run_switch(self.multiplier.kernel, &self.limbs, &poly.0, bits, out);
+        run_switch(self.kernel, &self.limbs, &poly.0, bits, out);
     }
 }
 
@@ -564,7 +592,7 @@ fn dot<S: Simd, const OUTS: usize>(
 #[inline(always)]
 fn accumulate<S: Simd>(
     simd: S,
-    tables: &AllTables,
+    tables: &[Arc<Tables>],
     lines: usize,
     panel: &RnsPanel,
     inputs: &[RnsPairs],
@@ -574,7 +602,7 @@ fn accumulate<S: Simd>(
     let RnsPanel { outs, terms, .. } = *panel;
     let per_line = Line::WORDS / S::LANES;
     for (at, weights) in panel.lines.chunks_exact(terms * outs).enumerate() {
-        let tables = &tables.primes[at / lines];
+        let tables = &tables[at / lines];
         for (input, sums) in inputs.iter().zip(sums.chunks_exact_mut(outs)) {
             let pairs = &input.lines[2 * (at * input.count + first)..][..2 * terms];
             let store = |out: usize, half: usize, v: usize, value: S::V| {
@@ -623,7 +651,7 @@ multiversion!(
 );
 multiversion!(
     fn run_accumulate(
-        tables: &AllTables,
+        tables: &[Arc<Tables>],
         lines: usize,
         panel: &RnsPanel,
         inputs: &[RnsPairs],

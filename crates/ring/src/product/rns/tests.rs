@@ -1,6 +1,7 @@
 //! The ring against the schoolbook method in 128-bit integers modulo q.
 
 use super::*;
+use crate::product::ntt::PRIMES;
 use proptest::prelude::*;
 
 /// Coefficients in `0..q` from residues, by Garner's method in its plainest form.
@@ -8,8 +9,8 @@ fn integers(rns: &Rns, poly: &RnsPoly) -> Vec<u128> {
     let words = rns.to_words(poly);
     (0..rns.n())
         .map(|i| {
-            let (mut x, mut product) = (u128::from(words[i]), u128::from(PRIMES[0]));
-            for (limb, &prime) in PRIMES.iter().enumerate().take(rns.limbs()).skip(1) {
+            let (mut x, mut product) = (u128::from(words[i]), u128::from(rns.limbs[0].prime));
+            for (limb, prime) in rns.primes().enumerate().skip(1) {
                 let p = u128::from(prime);
                 let inverse = u128::from(ntt::invert((product % p) as u64, prime));
                 let missing = (u128::from(words[limb * rns.n() + i]) + p - x % p) % p;
@@ -41,15 +42,18 @@ fn coefficients(rns: &Rns, mut sum: RnsSum) -> Vec<u128> {
     integers(rns, &poly)
 }
 
-/// All kernels and numbers of limbs.
+/// All kernels and numbers of limbs; the largest primes of 30 bits and the smallest.
 fn rings(n: usize) -> impl Iterator<Item = Rns> {
-    Kernel::available().flat_map(move |kernel| [2, 3].map(|limbs| Rns::with_kernel(n, limbs, kernel)))
+    let all: Vec<u32> = modular::primes(LIMB_BITS, 1 << 14).map(|p| p as u32).collect();
+    let smallest = all[all.len() - 3..].to_vec();
+    let sets = [vec![PRIMES[0]], PRIMES[..2].to_vec(), PRIMES.to_vec(), smallest];
+    Kernel::available().flat_map(move |kernel| sets.clone().map(|set| Rns::with_kernel(n, &set, kernel)))
 }
 
 /// A polynomial that is random or, for seed 0, as large as residues get.
 fn poly(rns: &Rns, seed: u64) -> RnsPoly {
     if seed == 0 {
-        let largest = PRIMES[..rns.limbs()].iter().flat_map(|&p| vec![u64::from(p) - 1; rns.n()]);
+        let largest = rns.primes().flat_map(|p| vec![u64::from(p) - 1; rns.n()]);
         return rns.from_words(&largest.collect::<Vec<_>>());
     }
     rns.uniform(&mut Prg::derive(&[3; 32], "poly", &[seed]))
@@ -63,7 +67,7 @@ fn small_values(n: usize, seed: u64) -> Vec<i8> {
 
 #[test]
 fn the_modulus_is_the_product() {
-    let log2 = |limbs| (Rns::new(16, limbs).modulus() as f64).log2();
+    let log2 = |limbs| (Rns::new(16, &PRIMES[..limbs]).modulus() as f64).log2();
     assert!((59.9..60.0).contains(&log2(2)) && (89.9..90.0).contains(&log2(3)));
 }
 
@@ -111,7 +115,7 @@ fn sums_of_products() {
                 let mut sums = vec![[0, 1].map(|_| RnsSum(vec![Line([7; 16]); rns.zero_lines().len()]))];
                 rns.accumulate(&panel, &transformed, 1, &mut sums);
                 let got: Vec<_> = sums.into_iter().flatten().map(|sum| coefficients(&rns, sum)).collect();
-                assert!(got == expected, "{terms} terms, {outs} sums, {:?}", rns.multiplier.kernel);
+                assert!(got == expected, "{terms} terms, {outs} sums, {:?}", rns.kernel);
             }
         }
     }
@@ -121,8 +125,7 @@ fn sums_of_products() {
 fn words_of_a_peer_are_residues() {
     for rns in rings(16) {
         let words = vec![u64::MAX; rns.limbs() * 16];
-        let expected: Vec<u64> =
-            PRIMES[..rns.limbs()].iter().flat_map(|&p| [(1u64 << 30) - 1 - u64::from(p); 16]).collect();
+        let expected: Vec<u64> = rns.primes().flat_map(|p| [(1u64 << 30) - 1 - u64::from(p); 16]).collect();
         let poly = rns.from_words(&words);
         assert_eq!(rns.to_words(&poly), expected);
         let ones = rns.from_words(&vec![1; rns.limbs() * 16]);
@@ -138,7 +141,7 @@ fn words_of_a_peer_are_residues() {
 fn uniform_is_the_same_everywhere_and_uniform() {
     let all: Vec<Vec<u64>> = Kernel::available()
         .map(|kernel| {
-            let rns = Rns::with_kernel(4096, 3, kernel);
+            let rns = Rns::with_kernel(4096, &PRIMES, kernel);
             rns.to_words(&rns.uniform(&mut Prg::new([5; 32])))
         })
         .collect();

@@ -1,12 +1,11 @@
-//! Parameter sets with the estimate that each rests on.
+//! Rings with a power of two as modulus.
+
+use super::{Estimate, ParameterError};
 
 /// A checked choice of ring: `Z_q[X]/(X^N + 1)` with `q = 2^k`, uniform ternary secrets and centred binomial
 /// noise of variance 10.5 (σ = 3.24).
 ///
-/// Security is that of RLWE with a small secret. Only the size of q matters to every known attack, and
-/// hardness holds for any modulus (Peikert, Regev, Stephens-Davidowitz, STOC 2017); messages sit in the top
-/// bits, so the noise shares no factor with q. The estimates are those of `params/rlwe.json` (lattice
-/// estimator, cost model MATZOV, minimum over primal uSVP, BDD and dual hybrid).
+/// Messages sit in the top bits, so the noise shares no factor with q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parameters {
     ring_dim: usize,
@@ -22,44 +21,11 @@ enum Noise {
     None,
 }
 
-/// How hard the best known attack is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Estimate {
-    /// At least 2^(tenths/10) operations.
-    TenthsOfBits(u32),
-    /// For tests and measurements only.
-    Insecure,
-}
-
-/// Why a parameter set was refused.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParameterError {
-    /// No estimate of at least 128 bits is on record.
-    #[error(
-        "N = {ring_dim} with a modulus of {modulus_bits} bits has no estimate of 128 bits or more on record \
-         (N = 2048 takes at most 53 bits, N = 4096 at most 54 here)"
-    )]
-    NoEstimate {
-        /// N.
-        ring_dim: usize,
-        /// k.
-        modulus_bits: u32,
-    },
-}
-
-/// (N, largest k, tenths of bits): `params/rlwe.json`. A smaller k is only harder.
-const ESTIMATES: &[(usize, u32, u32)] = &[
-    (2048, 45, 1536),
-    (2048, 48, 1432),
-    (2048, 50, 1371),
-    (2048, 52, 1313),
-    (2048, 53, 1288),
-    (4096, 64, 2246),
-];
-
 /// Words must leave room for products with small numbers in 64 bits.
 const MAX_MODULUS_BITS: u32 = 54;
+
+/// The largest N that linear layers were tried with.
+const MAX_RING_DIM: usize = 4096;
 
 impl Parameters {
     /// N = 2048, k = 48: three 16-bit limbs, 143 bits of security.
@@ -75,17 +41,11 @@ impl Parameters {
     /// # Errors
     /// Otherwise.
     pub fn new(ring_dim: usize, modulus_bits: u32) -> Result<Self, ParameterError> {
-        ESTIMATES
-            .iter()
-            .find(|&&(n, k, bits)| n == ring_dim && modulus_bits <= k && bits >= 1280)
-            .filter(|_| (16..=MAX_MODULUS_BITS).contains(&modulus_bits))
-            .map(|&(_, _, bits)| Self {
-                ring_dim,
-                modulus_bits,
-                noise: Noise::Binomial,
-                estimate: Estimate::TenthsOfBits(bits),
-            })
-            .ok_or(ParameterError::NoEstimate { ring_dim, modulus_bits })
+        if !(16..=MAX_MODULUS_BITS).contains(&modulus_bits) || ring_dim > MAX_RING_DIM {
+            return Err(ParameterError::NoEstimate { ring_dim, modulus_bits });
+        }
+        let estimate = super::estimate(ring_dim, modulus_bits)?;
+        Ok(Self { ring_dim, modulus_bits, noise: Noise::Binomial, estimate })
     }
 
     /// Any ring, with noise: for tests on small rings, and to measure the published parameters (N = 2048,
@@ -139,7 +99,7 @@ mod tests {
         assert_eq!(Parameters::new(2048, 48).unwrap(), Parameters::DEFAULT);
         assert_eq!(Parameters::new(2048, 47).unwrap().estimate(), Estimate::TenthsOfBits(1432));
         assert!(Parameters::new(2048, 53).unwrap().is_secure());
-        for (n, k) in [(2048, 54), (1024, 27), (2048, 64), (4096, 60), (2048, 0)] {
+        for (n, k) in [(2048, 54), (1024, 27), (2048, 64), (4096, 60), (8192, 48), (2048, 0)] {
             assert!(Parameters::new(n, k).is_err(), "{n} {k}");
         }
         assert!(!Parameters::insecure(2048, 54).is_secure());

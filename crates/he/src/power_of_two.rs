@@ -21,16 +21,13 @@
 //! same reason both products, A·s and p0·u, may be taken modulo a prime to which A and p0 are rounded ([`ZeroKey`]).
 //! (Local rounding: Boyle, Kohl, Scholl, EUROCRYPT 2019; 1-bit approximate re-sharing: Cheetah.)
 
-pub mod params;
-pub mod sharing;
-
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{PrimeRing, PrimeSmall, PrimeWide, Residues};
 use jaguar_ring::product::{Multiplier, SmallNtt, WideNtt};
 use jaguar_ring::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
 
-pub use params::{Estimate, ParameterError, Parameters};
+pub use crate::params::{Estimate, ParameterError, Parameters};
 
 /// What both parties expand from the model's public name, so that neither can plant it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

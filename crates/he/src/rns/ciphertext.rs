@@ -1,0 +1,153 @@
+//! Ciphertexts.
+
+use jaguar_ring::prg::Prg;
+
+use super::keys::decompose;
+use super::{Coefficients, GaloisKey, Poly, Representation, Ring, SwitchingKey, Values};
+
+/// A ciphertext (a, b) with the phase `b + a·s`.
+pub struct Ciphertext<R: Representation> {
+    /// The half that meets the secret.
+    pub a: Poly<R>,
+    /// The half with the message.
+    pub b: Poly<R>,
+}
+
+/// A fresh ciphertext whose a half is expanded from a public seed, as it travels.
+pub struct SeededCiphertext {
+    /// a comes from it.
+    pub seed: [u8; 32],
+    /// The other half.
+    pub b: Poly<Values>,
+}
+
+/// The a half that a seed stands for.
+fn expand(ring: &Ring, seed: &[u8; 32]) -> Poly<Values> {
+    ring.uniform(&mut Prg::derive(seed, "jaguar rns a half", &[]))
+}
+
+impl SeededCiphertext {
+    pub(super) fn new(ring: &Ring, seed: [u8; 32], b: impl FnOnce(&Poly<Values>) -> Poly<Values>) -> Self {
+        Self { seed, b: b(&expand(ring, &seed)) }
+    }
+
+    /// Both halves.
+    pub fn expand(self, ring: &Ring) -> Ciphertext<Values> {
+        Ciphertext { a: expand(ring, &self.seed), b: self.b }
+    }
+}
+
+/// All of these panic if an operand is one of another ring.
+impl<R: Representation> Ciphertext<R> {
+    /// A copy.
+    pub fn duplicate(&self) -> Self {
+        Self { a: self.a.duplicate(), b: self.b.duplicate() }
+    }
+
+    /// Adds another ciphertext.
+    pub fn add_assign(&mut self, ring: &Ring, other: &Self) {
+        ring.add_assign(&mut self.a, &other.a);
+        ring.add_assign(&mut self.b, &other.b);
+    }
+
+    /// Subtracts another ciphertext.
+    pub fn sub_assign(&mut self, ring: &Ring, other: &Self) {
+        ring.sub_assign(&mut self.a, &other.a);
+        ring.sub_assign(&mut self.b, &other.b);
+    }
+
+    /// Changes the sign.
+    pub fn negate(&mut self, ring: &Ring) {
+        ring.negate(&mut self.a);
+        ring.negate(&mut self.b);
+    }
+
+    /// Adds a message that is not encrypted, times Q/t ([`PlainModulus::scale`](super::PlainModulus::scale)).
+    pub fn add_plain(&mut self, ring: &Ring, scaled: &Poly<R>) {
+        ring.add_assign(&mut self.b, scaled);
+    }
+
+    /// Multiplies with a public number.
+    pub fn multiply_scalar(&mut self, ring: &Ring, c: i64) {
+        ring.multiply_scalar(&mut self.a, c);
+        ring.multiply_scalar(&mut self.b, c);
+    }
+}
+
+impl Ciphertext<Values> {
+    /// Multiplies with a polynomial, known and transformed: centred coefficients make the least noise.
+    pub fn multiply_assign(&mut self, ring: &Ring, w: &Poly<Values>) {
+        ring.multiply_assign(&mut self.a, w);
+        ring.multiply_assign(&mut self.b, w);
+    }
+
+    /// Adds the product of a ciphertext with a polynomial, known and transformed.
+    pub fn multiply_add(&mut self, ring: &Ring, x: &Self, w: &Poly<Values>) {
+        ring.multiply_add(&mut self.a, &x.a, w);
+        ring.multiply_add(&mut self.b, &x.b, w);
+    }
+
+    /// Transforms back.
+    pub fn into_coefficients(self, ring: &Ring) -> Ciphertext<Coefficients> {
+        Ciphertext { a: ring.to_coefficients(self.a), b: ring.to_coefficients(self.b) }
+    }
+
+    /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
+    pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
+        let digits = decompose(ring, &ring.to_coefficients(self.a.duplicate()), key.digit_bits());
+        let mut switched = key.apply(ring, digits.into_iter());
+        ring.add_assign(&mut switched.b, &self.b);
+        switched
+    }
+
+    /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
+    pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
+        Hoisted::new(ring, self, key.switching_key().digit_bits()).apply(ring, key)
+    }
+}
+
+impl Ciphertext<Coefficients> {
+    /// Transforms.
+    pub fn into_values(self, ring: &Ring) -> Ciphertext<Values> {
+        Ciphertext { a: ring.to_values(self.a), b: ring.to_values(self.b) }
+    }
+
+    /// Divides by the last prime of `ring` and rounds: a ciphertext of the same message in the ring without it.
+    ///
+    /// # Panics
+    /// Also if there is only one prime.
+    pub fn drop_prime(&self, ring: &Ring) -> Self {
+        Self { a: ring.drop_prime(&self.a), b: ring.drop_prime(&self.b) }
+    }
+}
+
+/// A ciphertext whose a half is in digits already: automorphisms move the digits, so that all rotations of one ciphertext
+/// share the decomposition and its transforms (Halevi and Shoup, CRYPTO 2018, section 5).
+pub struct Hoisted {
+    digit_bits: u32,
+    digits: Vec<Poly<Values>>,
+    b: Poly<Values>,
+}
+
+impl Hoisted {
+    /// For keys with digits of `digit_bits` bits.
+    ///
+    /// # Panics
+    /// If `digit_bits` is not in `2..=60`.
+    pub fn new(ring: &Ring, ciphertext: &Ciphertext<Values>, digit_bits: u32) -> Self {
+        let a = ring.to_coefficients(ciphertext.a.duplicate());
+        Self { digit_bits, digits: decompose(ring, &a, digit_bits), b: ciphertext.b.duplicate() }
+    }
+
+    /// The automorphism that `key` is for.
+    ///
+    /// # Panics
+    /// If the key has digits of another size.
+    pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Ciphertext<Values> {
+        assert_eq!(self.digit_bits, key.switching_key().digit_bits(), "a key with digits of another size");
+        let moved = self.digits.iter().map(|digit| key.automorphism.apply(ring, digit));
+        let mut out = key.key.apply(ring, moved);
+        ring.add_assign(&mut out.b, &key.automorphism.apply(ring, &self.b));
+        out
+    }
+}

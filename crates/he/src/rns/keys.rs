@@ -1,0 +1,327 @@
+//! Secrets and what is published of them.
+
+use jaguar_ring::prg::Prg;
+use jaguar_ring::sample::{self, SmallPoly};
+use zeroize::Zeroizing;
+
+use super::{Automorphism, Ciphertext, Coefficients, PlainModulus, Poly, Ring, SeededCiphertext, Values};
+
+/// A ternary secret: neither copied, printed nor stored. It serves its ring and those with fewer of its primes.
+pub struct SecretKey {
+    ring: Ring,
+    s: Poly<Values>,
+}
+
+/// Noise.
+pub(super) fn noise(ring: &Ring, prg: &mut Prg) -> Poly<Coefficients> {
+    let mut e = SmallPoly::new(ring.n());
+    sample::noise(prg, e.coefficients_mut());
+    ring.from_signed(e.coefficients())
+}
+
+/// A ternary polynomial.
+pub(super) fn ternary(ring: &Ring, prg: &mut Prg) -> Poly<Values> {
+    let mut s = SmallPoly::new(ring.n());
+    sample::ternary(prg, s.coefficients_mut());
+    ring.to_values(ring.from_signed(s.coefficients()))
+}
+
+/// A fresh seed.
+pub(super) fn seed(prg: &mut Prg) -> [u8; 32] {
+    let mut seed = [0; 32];
+    prg.fill(&mut seed);
+    seed
+}
+
+impl SecretKey {
+    /// A fresh secret from the operating system's randomness.
+    pub fn fresh(ring: &Ring) -> Self {
+        Self::from_prg(ring, &mut Prg::from_os())
+    }
+
+    /// A secret from given randomness (tests fix it).
+    pub fn from_prg(ring: &Ring, prg: &mut Prg) -> Self {
+        Self { ring: ring.clone(), s: ternary(ring, prg) }
+    }
+
+    /// The ring that it was made for.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// An encryption of `scaled`, a message times Q/t ([`PlainModulus::scale`]), with randomness from `prg`, which must be
+    /// secret and never give the same again.
+    pub fn encrypt(&self, ring: &Ring, scaled: &Poly<Coefficients>, prg: &mut Prg) -> SeededCiphertext {
+        let seed = seed(prg);
+        let mut b = noise(ring, prg);
+        ring.add_assign(&mut b, scaled);
+        SeededCiphertext::new(ring, seed, |a| self.hide(ring, a, ring.to_values(b)))
+    }
+
+    /// `x - a·s`.
+    fn hide(&self, ring: &Ring, a: &Poly<Values>, mut x: Poly<Values>) -> Poly<Values> {
+        let mut product = a.duplicate();
+        ring.multiply_assign(&mut product, &self.s);
+        ring.sub_assign(&mut x, &product);
+        x
+    }
+
+    /// `b + a·s`.
+    pub fn phase(&self, ring: &Ring, ciphertext: &Ciphertext<Values>) -> Poly<Coefficients> {
+        let mut phase = ciphertext.b.duplicate();
+        ring.multiply_add(&mut phase, &ciphertext.a, &self.s);
+        ring.to_coefficients(phase)
+    }
+
+    /// The message modulo t, N numbers: right if the noise is within [`PlainModulus::capacity_bits`].
+    pub fn decrypt(
+        &self,
+        ring: &Ring,
+        plain: &PlainModulus,
+        ciphertext: &Ciphertext<Values>,
+    ) -> Zeroizing<Vec<u64>> {
+        plain.round(ring, &self.phase(ring, ciphertext))
+    }
+
+    /// log2 of the largest coefficient of the noise of a ciphertext of `message`, to half a unit. For tests and to find
+    /// parameters: it takes time that depends on the noise.
+    pub fn noise_bits_vt(
+        &self,
+        ring: &Ring,
+        plain: &PlainModulus,
+        ciphertext: &Ciphertext<Values>,
+        message: &[u64],
+    ) -> f64 {
+        let mut noise = self.phase(ring, ciphertext);
+        ring.sub_assign(&mut noise, &plain.scale(ring, message));
+        largest_log2_vt(ring, &noise)
+    }
+}
+
+/// log2 of the largest coefficient, as a number in `-Q/2..Q/2`; at least 0. Digits of mixed radix, by Garner's method.
+fn largest_log2_vt(ring: &Ring, poly: &Poly<Coefficients>) -> f64 {
+    let n = ring.n();
+    let moduli: Vec<_> = ring.moduli().collect();
+    let magnitude = |residues: &[u64]| -> f64 {
+        let mut digits = Vec::new();
+        let (mut sum, mut radix) = (0.0, 1.0);
+        for (m, &residue) in moduli.iter().zip(residues) {
+            // (x - d0 - d1 p0 - ...) / (p0 p1 ...), from the inside out.
+            let (mut value, mut product) = (0, 1);
+            for (digit, p) in digits.iter().zip(&moduli) {
+                value = m.add(value, m.mul(m.reduce(*digit), product));
+                product = m.mul(product, m.reduce(p.value()));
+            }
+            let inverse = m.inverse(product).expect("different primes");
+            let digit = m.mul(m.sub(residue, value), inverse);
+            sum += digit as f64 * radix;
+            radix *= m.value() as f64;
+            digits.push(digit);
+        }
+        sum
+    };
+    let of = |i: usize, negative: bool| -> Vec<u64> {
+        let limbs = moduli.iter().zip(poly.residues().chunks_exact(n));
+        limbs.map(|(m, limb)| if negative { m.negate(limb[i]) } else { limb[i] }).collect()
+    };
+    let largest = (0..n).map(|i| magnitude(&of(i, false)).min(magnitude(&of(i, true)))).fold(1.0, f64::max);
+    largest.log2()
+}
+
+/// A public key: an encryption of zero, with which anybody encrypts.
+pub struct PublicKey {
+    seed: [u8; 32],
+    p0: Poly<Values>,
+    p1: Poly<Values>,
+}
+
+impl SecretKey {
+    /// A public key of this secret: `p0 = e - p1·s`, p1 from a seed. Every call makes another.
+    pub fn public_key(&self, prg: &mut Prg) -> PublicKey {
+        let zero = self.encrypt(&self.ring, &self.ring.zero(), prg);
+        PublicKey::from_parts(&self.ring, zero.seed, zero.b)
+    }
+}
+
+impl PublicKey {
+    /// The key whose seed and p0 a peer sent.
+    pub fn from_parts(ring: &Ring, seed: [u8; 32], p0: Poly<Values>) -> Self {
+        let Ciphertext { a, b } = SeededCiphertext { seed, b: p0 }.expand(ring);
+        Self { seed, p0: b, p1: a }
+    }
+
+    /// What is sent: the seed and p0.
+    pub fn parts(&self) -> (&[u8; 32], &Poly<Values>) {
+        (&self.seed, &self.p0)
+    }
+
+    /// An encryption of `scaled`, as [`SecretKey::encrypt`] makes: `(p1·u + e1, p0·u + e0 + scaled)`.
+    pub fn encrypt(&self, ring: &Ring, scaled: &Poly<Coefficients>, prg: &mut Prg) -> Ciphertext<Values> {
+        let u = ternary(ring, prg);
+        let mut b = noise(ring, prg);
+        ring.add_assign(&mut b, scaled);
+        let mut b = ring.to_values(b);
+        let mut a = ring.to_values(noise(ring, prg));
+        ring.multiply_add(&mut b, &u, &self.p0);
+        ring.multiply_add(&mut a, &u, &self.p1);
+        Ciphertext { a, b }
+    }
+}
+
+/// From ciphertexts under one secret s' to ciphertexts under another, s.
+///
+/// With w bits a digit, the key's part for digit j of limb i is an encryption under s of `2^(wj)·g_i·s'`, where `g_i` is 1
+/// modulo prime i and 0 modulo the others. Digits lie in `-2^(w-1)..2^(w-1)`, so that `a = Σ d_ij·2^(wj)·g_i` is a sum of
+/// small multiples.
+pub struct SwitchingKey {
+    digit_bits: u32,
+    seed: [u8; 32],
+    /// By limb, then digit.
+    parts: Vec<Ciphertext<Values>>,
+}
+
+/// Digits of a limb whose prime has `bits` bits.
+fn digits_of(bits: u32, digit_bits: u32) -> usize {
+    bits.div_ceil(digit_bits) as usize
+}
+
+/// Digits of all limbs.
+fn digits_in(ring: &Ring, digit_bits: u32) -> usize {
+    ring.moduli().map(|m| digits_of(m.bits(), digit_bits)).sum()
+}
+
+fn check_digits(digit_bits: u32) {
+    assert!((2..=60).contains(&digit_bits), "digits of 2 to 60 bits, not {digit_bits}");
+}
+
+impl SwitchingKey {
+    /// The key from `from` to `to`, both in the ring of `to`, with digits of `digit_bits` bits. Small digits make little
+    /// noise and large keys.
+    ///
+    /// # Panics
+    /// If `digit_bits` is not in `2..=60`.
+    pub fn new(from: &Poly<Values>, to: &SecretKey, digit_bits: u32, prg: &mut Prg) -> Self {
+        check_digits(digit_bits);
+        let (ring, seed) = (&to.ring, seed(prg));
+        let mut parts = Vec::new();
+        for (limb, modulus) in ring.moduli().enumerate() {
+            for digit in 0..digits_of(modulus.bits(), digit_bits) {
+                let shift = modulus.factor(modulus.power_vt(2, digit as u64 * u64::from(digit_bits)));
+                let range = limb * ring.n()..(limb + 1) * ring.n();
+                let e = ring.to_values(noise(ring, prg));
+                let mut residues = Zeroizing::new(e.residues().to_vec());
+                for (r, &s) in residues[range.clone()].iter_mut().zip(&from.residues()[range]) {
+                    *r = modulus.add(*r, modulus.mul_factor(s, shift));
+                }
+                let a = Self::a(ring, &seed, parts.len());
+                let b = to.hide(ring, &a, Poly::new(residues));
+                parts.push(Ciphertext { a, b });
+            }
+        }
+        Self { digit_bits, seed, parts }
+    }
+
+    /// The a half of part `index`.
+    fn a(ring: &Ring, seed: &[u8; 32], index: usize) -> Poly<Values> {
+        ring.uniform(&mut Prg::derive(seed, "jaguar rns switching key", &[index as u64]))
+    }
+
+    /// The key whose seed and b halves, by limb, then digit, a peer sent.
+    ///
+    /// # Panics
+    /// If there are not as many as there are digits in `ring`.
+    pub fn from_parts(ring: &Ring, digit_bits: u32, seed: [u8; 32], b: Vec<Poly<Values>>) -> Self {
+        check_digits(digit_bits);
+        assert_eq!(b.len(), digits_in(ring, digit_bits), "a part for each digit");
+        let parts = b.into_iter().enumerate();
+        let parts = parts.map(|(i, b)| Ciphertext { a: Self::a(ring, &seed, i), b }).collect();
+        Self { digit_bits, seed, parts }
+    }
+
+    /// What is sent: the seed and the b halves.
+    pub fn parts(&self) -> (&[u8; 32], impl ExactSizeIterator<Item = &Poly<Values>>) {
+        (&self.seed, self.parts.iter().map(|part| &part.b))
+    }
+
+    /// w.
+    pub fn digit_bits(&self) -> u32 {
+        self.digit_bits
+    }
+
+    /// How many digits a polynomial of `ring` has.
+    pub fn digits(&self, ring: &Ring) -> usize {
+        digits_in(ring, self.digit_bits)
+    }
+
+    /// What turns a ciphertext (a, b) under s' into one under s, once it is added to (0, b): from the digits of a.
+    pub(super) fn apply(
+        &self,
+        ring: &Ring,
+        digits: impl Iterator<Item = Poly<Values>>,
+    ) -> Ciphertext<Values> {
+        let mut sum = Ciphertext { a: ring.zero(), b: ring.zero() };
+        for (digit, part) in digits.zip(&self.parts) {
+            ring.multiply_add(&mut sum.a, &digit, &part.a);
+            ring.multiply_add(&mut sum.b, &digit, &part.b);
+        }
+        sum
+    }
+}
+
+/// The digits of a polynomial, by limb, then digit, transformed.
+pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32) -> Vec<Poly<Values>> {
+    check_digits(digit_bits);
+    let half = 1i64 << (digit_bits - 1);
+    let mut digits = Vec::new();
+    for (modulus, limb) in ring.moduli().zip(poly.residues().chunks_exact(ring.n())) {
+        let mut rest: Zeroizing<Vec<i64>> =
+            Zeroizing::new(limb.iter().map(|&r| modulus.centred(r)).collect());
+        for _ in 1..digits_of(modulus.bits(), digit_bits) {
+            let take = |rest: &mut i64| {
+                let digit = ((*rest + half) & (2 * half - 1)) - half;
+                *rest = (*rest - digit) >> digit_bits;
+                digit
+            };
+            let digit: Zeroizing<Vec<i64>> = Zeroizing::new(rest.iter_mut().map(take).collect());
+            digits.push(ring.to_values(ring.from_signed(&digit)));
+        }
+        digits.push(ring.to_values(ring.from_signed(&rest)));
+    }
+    digits
+}
+
+/// What an automorphism of ciphertexts takes: its permutation and the key back to s.
+pub struct GaloisKey {
+    pub(super) automorphism: Automorphism,
+    pub(super) key: SwitchingKey,
+}
+
+impl GaloisKey {
+    /// The key for `X -> X^element`, with digits of `digit_bits` bits.
+    ///
+    /// # Panics
+    /// As [`Ring::automorphism`] and [`SwitchingKey::new`].
+    pub fn new(secret: &SecretKey, element: usize, digit_bits: u32, prg: &mut Prg) -> Self {
+        let automorphism = secret.ring.automorphism(element);
+        let moved = automorphism.apply(&secret.ring, &secret.s);
+        Self { automorphism, key: SwitchingKey::new(&moved, secret, digit_bits, prg) }
+    }
+
+    /// The key of an automorphism whose switching key a peer sent.
+    ///
+    /// # Panics
+    /// As [`Ring::automorphism`].
+    pub fn from_parts(ring: &Ring, element: usize, key: SwitchingKey) -> Self {
+        Self { automorphism: ring.automorphism(element), key }
+    }
+
+    /// g.
+    pub fn element(&self) -> usize {
+        self.automorphism.element()
+    }
+
+    /// The key from the moved secret back.
+    pub fn switching_key(&self) -> &SwitchingKey {
+        &self.key
+    }
+}

@@ -1,0 +1,87 @@
+//! How large the noise of a ciphertext is, by what was done to it.
+
+use super::{PlainModulus, Ring, SwitchingKey};
+
+/// Variance of a coefficient of fresh noise.
+const FRESH: f64 = 10.5;
+
+/// Variance of rounding to the nearest.
+const ROUNDING: f64 = 1.0 / 12.0;
+
+/// Standard deviations that a bound allows for. Of a normal distribution 2^-38 lie beyond.
+const DEVIATIONS: f64 = 7.0;
+
+/// The variance of a coefficient of the noise `phase - Q·m/t`. It is an estimate: coefficients are treated as independent
+/// and normal, as is usual; tests compare it with what ciphertexts have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    variance: f64,
+}
+
+impl Noise {
+    /// Of an encryption under the secret.
+    pub fn fresh() -> Self {
+        Self { variance: FRESH + ROUNDING }
+    }
+
+    /// Of an encryption under the public key: e0 + e·u + e1·s.
+    pub fn fresh_public(ring: &Ring) -> Self {
+        Self { variance: FRESH * (1.0 + 2.0 * weight(ring)) + ROUNDING }
+    }
+
+    /// Of a product with a polynomial, or number, whose coefficients have this sum of squares.
+    #[must_use]
+    pub fn multiply(self, sum_of_squares: f64) -> Self {
+        Self { variance: self.variance * sum_of_squares }
+    }
+
+    /// After a message was added that is not encrypted: it is rounded to a multiple of 1/Q.
+    #[must_use]
+    pub fn add_plain(self) -> Self {
+        Self { variance: self.variance + ROUNDING }
+    }
+
+    /// After key switching in `ring`: digits of base B are uniform, with a variance of B²/12.
+    #[must_use]
+    pub fn switch_key(self, ring: &Ring, key: &SwitchingKey) -> Self {
+        let base = 2f64.powi(key.digit_bits() as i32);
+        let digits = key.digits(ring) as f64;
+        Self { variance: self.variance + digits * ring.n() as f64 * FRESH * base * base * ROUNDING }
+    }
+
+    /// After the last prime of `ring` was dropped.
+    #[must_use]
+    pub fn drop_prime(self, ring: &Ring) -> Self {
+        let p = ring.primes()[ring.limbs() - 1] as f64;
+        Self { variance: self.variance / (p * p) + ROUNDING * (1.0 + weight(ring)) }
+    }
+
+    /// Standard deviation of a coefficient.
+    pub fn deviation(self) -> f64 {
+        self.variance.sqrt()
+    }
+
+    /// log2 of a bound of all coefficients: seven standard deviations.
+    pub fn bits(self) -> f64 {
+        (DEVIATIONS * self.deviation()).log2()
+    }
+
+    /// How many bits are left before a message could be lost.
+    pub fn budget(self, ring: &Ring, plain: &PlainModulus) -> f64 {
+        plain.capacity_bits(ring) - self.bits()
+    }
+}
+
+/// Of a sum, or difference, of independent ciphertexts. (Of one with itself: [`Noise::multiply`] by 4.)
+impl std::ops::Add for Noise {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { variance: self.variance + other.variance }
+    }
+}
+
+/// Expected number of coefficients of a secret that are not zero.
+fn weight(ring: &Ring) -> f64 {
+    2.0 / 3.0 * ring.n() as f64
+}

@@ -1,0 +1,384 @@
+//! The ring and its elements.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use jaguar_ring::modular::{Factor, Modulus, Ntt};
+use jaguar_ring::prg::Prg;
+use zeroize::Zeroizing;
+
+use crate::params::RnsParameters;
+
+/// How a polynomial is written down: [`Coefficients`] or [`Values`].
+pub trait Representation: sealed::Sealed {}
+
+/// As N coefficients.
+#[derive(Clone, Copy, Debug)]
+pub enum Coefficients {}
+
+/// As N values at roots of unity (transformed), where products are pointwise.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {}
+
+impl Representation for Coefficients {}
+impl Representation for Values {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Coefficients {}
+    impl Sealed for super::Values {}
+}
+
+/// A polynomial modulo Q, as residues below each prime: `[limb][N]`. Zeroised on drop, for it may be secret; a copy is made
+/// by name ([`duplicate`](Self::duplicate)).
+pub struct Poly<R: Representation> {
+    residues: Zeroizing<Vec<u64>>,
+    form: PhantomData<R>,
+}
+
+impl<R: Representation> Poly<R> {
+    pub(super) fn new(residues: Zeroizing<Vec<u64>>) -> Self {
+        Self { residues, form: PhantomData }
+    }
+
+    /// The residues, `[limb][N]`.
+    pub fn residues(&self) -> &[u64] {
+        &self.residues
+    }
+
+    /// A copy.
+    pub fn duplicate(&self) -> Self {
+        Self::new(self.residues.clone())
+    }
+}
+
+/// `Z_Q[X]/(X^N + 1)`, Q the product of the first primes of a parameter set. Cheap to clone and to share between threads.
+#[derive(Clone)]
+pub struct Ring {
+    limbs: usize,
+    tables: Arc<Tables>,
+}
+
+struct Tables {
+    params: RnsParameters,
+    /// By limb.
+    ntts: Vec<Ntt>,
+    /// By limb: `floor(2^128 / p)`.
+    fractions: Vec<u128>,
+    /// By number of limbs less one, then by limb.
+    levels: Vec<Vec<Level>>,
+}
+
+/// One limb's constants in the ring of a number of limbs.
+#[derive(Clone, Copy)]
+struct Level {
+    /// `(Q / p)^-1` modulo p.
+    cofactor_inverse: Factor,
+    /// The inverse of the ring's last prime modulo p; of itself: 0.
+    last_inverse: Factor,
+}
+
+impl Ring {
+    /// The ring of all primes of `params`, its tables computed.
+    pub fn new(params: RnsParameters) -> Self {
+        let n = params.ring_dim();
+        let ntt = |&p: &u64| Ntt::new(n, p).expect("checked primes have roots of unity");
+        let ntts: Vec<Ntt> = params.primes().iter().map(ntt).collect();
+        let level = |limbs: usize| -> Vec<Level> {
+            let constants = |i: usize| {
+                let m = ntts[i].modulus();
+                let others = (0..limbs).filter(|&j| j != i).map(|j| params.primes()[j]);
+                let cofactor = others.fold(1, |product, p| m.mul(product, m.reduce(p)));
+                let inverse = |x: u64| m.inverse(x).unwrap_or(0);
+                Level {
+                    cofactor_inverse: m.factor(inverse(cofactor)),
+                    last_inverse: m.factor(inverse(params.primes()[limbs - 1])),
+                }
+            };
+            (0..limbs).map(constants).collect()
+        };
+        let levels = (1..=ntts.len()).map(level).collect();
+        // 2^128 / p is floor((2^128 - 1) / p), for p is odd and above 1.
+        let fractions = params.primes().iter().map(|&p| u128::MAX / u128::from(p)).collect();
+        Self { limbs: ntts.len(), tables: Arc::new(Tables { params, ntts, fractions, levels }) }
+    }
+
+    /// The parameter set; this ring may have fewer of its primes.
+    pub fn params(&self) -> &RnsParameters {
+        &self.tables.params
+    }
+
+    /// N.
+    pub fn n(&self) -> usize {
+        self.tables.params.ring_dim()
+    }
+
+    /// How many primes Q has.
+    pub fn limbs(&self) -> usize {
+        self.limbs
+    }
+
+    /// The primes.
+    pub fn primes(&self) -> &[u64] {
+        &self.tables.params.primes()[..self.limbs]
+    }
+
+    /// log2 Q.
+    pub fn modulus_log2(&self) -> f64 {
+        self.primes().iter().map(|&p| (p as f64).log2()).sum()
+    }
+
+    /// The ring without the last prime; `None` if there is no other.
+    pub fn smaller(&self) -> Option<Self> {
+        (self.limbs > 1).then(|| Self { limbs: self.limbs - 1, tables: Arc::clone(&self.tables) })
+    }
+
+    /// Q modulo `modulus`.
+    pub(super) fn modulus_mod(&self, modulus: &Modulus) -> u64 {
+        self.primes().iter().fold(modulus.reduce(1), |product, &p| modulus.mul(product, modulus.reduce(p)))
+    }
+
+    fn ntts(&self) -> &[Ntt] {
+        &self.tables.ntts[..self.limbs]
+    }
+
+    /// The moduli, by limb.
+    pub fn moduli(&self) -> impl ExactSizeIterator<Item = &Modulus> {
+        self.ntts().iter().map(Ntt::modulus)
+    }
+
+    /// `(Q/p)^-1` modulo p and `floor(2^128 / p)`, by limb.
+    pub(super) fn reconstruction(&self) -> impl Iterator<Item = (Factor, u128)> {
+        let level = &self.tables.levels[self.limbs - 1];
+        level.iter().map(|limb| limb.cofactor_inverse).zip(self.tables.fractions.iter().copied())
+    }
+
+    /// Words of a polynomial.
+    pub fn words(&self) -> usize {
+        self.limbs * self.n()
+    }
+
+    fn check<R: Representation>(&self, poly: &Poly<R>) {
+        assert_eq!(poly.residues.len(), self.words(), "a polynomial of another ring");
+    }
+
+    /// The limbs of a polynomial to be changed, each with its modulus.
+    fn limbs_mut<'a, R: Representation>(
+        &'a self,
+        poly: &'a mut Poly<R>,
+    ) -> impl Iterator<Item = (&'a Modulus, &'a mut [u64])> {
+        self.check(poly);
+        self.moduli().zip(poly.residues.chunks_exact_mut(self.n()))
+    }
+
+    /// The limbs of a polynomial of this ring, or of one with more limbs: it stands for itself modulo this Q.
+    fn limbs_of<'a, R: Representation>(&self, poly: &'a Poly<R>) -> impl Iterator<Item = &'a [u64]> {
+        assert!(poly.residues.len() >= self.words(), "a polynomial of a ring with fewer primes");
+        poly.residues.chunks_exact(self.n()).take(self.limbs)
+    }
+
+    /// Zero.
+    pub fn zero<R: Representation>(&self) -> Poly<R> {
+        Poly::new(Zeroizing::new(vec![0; self.words()]))
+    }
+
+    /// A uniform polynomial out of a public stream: the same on every machine.
+    pub fn uniform<R: Representation>(&self, prg: &mut Prg) -> Poly<R> {
+        let mut poly = self.zero();
+        let mut buffer = [0u64; 256];
+        for (modulus, limb) in self.limbs_mut(&mut poly) {
+            let mut filled = 0;
+            while filled < limb.len() {
+                let wanted = (limb.len() - filled).min(buffer.len());
+                prg.fill_u64(&mut buffer[..wanted]);
+                for word in &buffer[..wanted] {
+                    let candidate = word >> (u64::BITS - modulus.bits());
+                    if candidate < modulus.value() {
+                        limb[filled] = candidate;
+                        filled += 1;
+                    }
+                }
+            }
+        }
+        poly
+    }
+
+    /// A polynomial from its residues, `[limb][N]`, as a peer sends them: a word that is not below its prime stands for what
+    /// it is modulo that prime.
+    ///
+    /// # Panics
+    /// If there are not N words for each limb.
+    pub fn from_residues<R: Representation>(&self, words: &[u64]) -> Poly<R> {
+        assert_eq!(words.len(), self.words(), "residues of a polynomial");
+        let mut poly = self.zero();
+        for ((modulus, limb), words) in self.limbs_mut(&mut poly).zip(words.chunks_exact(self.n())) {
+            limb.iter_mut().zip(words).for_each(|(r, &word)| *r = modulus.reduce(word));
+        }
+        poly
+    }
+
+    /// A polynomial with these coefficients.
+    ///
+    /// # Panics
+    /// If there are not N.
+    pub fn from_signed<I: Copy + Into<i64>>(&self, coefficients: &[I]) -> Poly<Coefficients> {
+        assert_eq!(coefficients.len(), self.n(), "coefficients of a polynomial");
+        let mut poly = self.zero();
+        for (modulus, limb) in self.limbs_mut(&mut poly) {
+            limb.iter_mut().zip(coefficients).for_each(|(r, &c)| *r = modulus.reduce_signed(c.into()));
+        }
+        poly
+    }
+
+    /// A polynomial whose coefficients are `f(modulus, limb, i)` modulo each prime: residues.
+    pub(super) fn poly_of(&self, mut f: impl FnMut(&Modulus, usize, usize) -> u64) -> Poly<Coefficients> {
+        let mut poly = self.zero();
+        for (at, (modulus, limb)) in self.limbs_mut(&mut poly).enumerate() {
+            limb.iter_mut().enumerate().for_each(|(i, r)| *r = f(modulus, at, i));
+        }
+        poly
+    }
+
+    /// Transforms.
+    ///
+    /// # Panics
+    /// Here and in all that follows: if a polynomial is one of another ring.
+    pub fn to_values(&self, mut poly: Poly<Coefficients>) -> Poly<Values> {
+        self.check(&poly);
+        let limbs = poly.residues.chunks_exact_mut(self.n());
+        self.ntts().iter().zip(limbs).for_each(|(ntt, limb)| ntt.forward(limb));
+        Poly::new(poly.residues)
+    }
+
+    /// Transforms back.
+    pub fn to_coefficients(&self, mut poly: Poly<Values>) -> Poly<Coefficients> {
+        self.check(&poly);
+        let limbs = poly.residues.chunks_exact_mut(self.n());
+        self.ntts().iter().zip(limbs).for_each(|(ntt, limb)| ntt.backward(limb));
+        Poly::new(poly.residues)
+    }
+
+    /// `x += y`.
+    pub fn add_assign<R: Representation>(&self, x: &mut Poly<R>, y: &Poly<R>) {
+        self.check(y);
+        for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
+            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.add(*x, y));
+        }
+    }
+
+    /// `x -= y`.
+    pub fn sub_assign<R: Representation>(&self, x: &mut Poly<R>, y: &Poly<R>) {
+        self.check(y);
+        for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
+            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.sub(*x, y));
+        }
+    }
+
+    /// `x = -x`.
+    pub fn negate<R: Representation>(&self, x: &mut Poly<R>) {
+        for (m, x) in self.limbs_mut(x) {
+            x.iter_mut().for_each(|x| *x = m.negate(*x));
+        }
+    }
+
+    /// `x *= c`.
+    pub fn multiply_scalar<R: Representation>(&self, x: &mut Poly<R>, c: i64) {
+        for (m, x) in self.limbs_mut(x) {
+            let factor = m.factor(m.reduce_signed(c));
+            x.iter_mut().for_each(|x| *x = m.mul_factor(*x, factor));
+        }
+    }
+
+    /// `x *= y`. y may be one of a ring with more primes.
+    pub fn multiply_assign(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
+        for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
+            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.mul(*x, y));
+        }
+    }
+
+    /// `sum += x y`. y may be one of a ring with more primes.
+    pub fn multiply_add(&self, sum: &mut Poly<Values>, x: &Poly<Values>, y: &Poly<Values>) {
+        self.check(x);
+        for (((m, sum), x), y) in self.limbs_mut(sum).zip(self.limbs_of(x)).zip(self.limbs_of(y)) {
+            for ((sum, &x), &y) in sum.iter_mut().zip(x).zip(y) {
+                *sum = m.reduce_product(u128::from(x) * u128::from(y) + u128::from(*sum));
+            }
+        }
+    }
+
+    /// `round(x / p)` for the last prime p, in the ring without it: modulus switching (Brakerski and Vaikuntanathan, FOCS
+    /// 2011). The rounding is to the nearest.
+    ///
+    /// # Panics
+    /// Also if there is only one prime.
+    pub fn drop_prime(&self, poly: &Poly<Coefficients>) -> Poly<Coefficients> {
+        self.check(poly);
+        let smaller = self.smaller().expect("a ring of at least two primes");
+        let level = &self.tables.levels[self.limbs - 1];
+        let (rest, last) = poly.residues.split_at(smaller.words());
+        let p = self.ntts()[self.limbs - 1].modulus();
+        // x - centred(x mod p) is a multiple of p.
+        smaller.poly_of(|m, limb, i| {
+            let remainder = m.reduce_signed(p.centred(last[i]));
+            m.mul_factor(m.sub(rest[limb * self.n() + i], remainder), level[limb].last_inverse)
+        })
+    }
+
+    /// The polynomial modulo the Q of a ring with fewer primes of the same set.
+    pub fn reduce<R: Representation>(&self, poly: &Poly<R>) -> Poly<R> {
+        let residues = self.limbs_of(poly).flatten().copied().collect();
+        Poly::new(Zeroizing::new(residues))
+    }
+
+    /// The automorphism `X -> X^element`.
+    ///
+    /// # Panics
+    /// If `element` is even or not below 2N.
+    pub fn automorphism(&self, element: usize) -> Automorphism {
+        let n = self.n();
+        assert!(element % 2 == 1 && element < 2 * n, "an odd element below {}, not {element}", 2 * n);
+        let ntt = &self.ntts()[0];
+        let sources = (0..n).map(|k| ntt.index(element * ntt.exponent(k) % (2 * n)) as u32).collect();
+        Automorphism { element, sources }
+    }
+}
+
+/// An automorphism `X -> X^g` of a ring of one N, g odd.
+#[derive(Clone, Debug)]
+pub struct Automorphism {
+    element: usize,
+    /// Where each of the values comes from.
+    sources: Vec<u32>,
+}
+
+impl Automorphism {
+    /// g.
+    pub fn element(&self) -> usize {
+        self.element
+    }
+
+    /// Of a transformed polynomial: its values change their places.
+    pub fn apply(&self, ring: &Ring, poly: &Poly<Values>) -> Poly<Values> {
+        ring.check(poly);
+        let mut out = ring.zero();
+        let limbs = out.residues.chunks_exact_mut(self.sources.len()).zip(ring.limbs_of(poly));
+        for (to, from) in limbs {
+            to.iter_mut().zip(&self.sources).for_each(|(to, &source)| *to = from[source as usize]);
+        }
+        out
+    }
+
+    /// Of a polynomial as coefficients: that of X^i goes to X^(i g), which may change its sign.
+    pub fn apply_to_coefficients(&self, ring: &Ring, poly: &Poly<Coefficients>) -> Poly<Coefficients> {
+        ring.check(poly);
+        let n = ring.n();
+        let mut out = ring.zero();
+        for ((modulus, to), from) in ring.limbs_mut(&mut out).zip(ring.limbs_of(poly)) {
+            for (i, &r) in from.iter().enumerate() {
+                let at = i * self.element % (2 * n);
+                to[at % n] = if at < n { r } else { modulus.negate(r) };
+            }
+        }
+        out
+    }
+}

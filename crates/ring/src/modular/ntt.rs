@@ -1,0 +1,131 @@
+//! The transform of one length modulo one prime.
+
+use super::{Factor, Modulus, reduce_once};
+use std::ops::RangeInclusive;
+
+/// Shortest and longest transform.
+pub const LENGTHS: RangeInclusive<usize> = 16..=32768;
+
+/// The negacyclic transform: a polynomial modulo `X^n + 1` from its coefficients to its values at the odd powers of a
+/// primitive 2n-th root of unity psi, and back.
+///
+/// Value k is that at `psi^(2 rev(k) + 1)`, rev being the reversal of `log2 n` bits ([`exponent`](Self::exponent)).
+#[derive(Clone, Debug)]
+pub struct Ntt {
+    modulus: Modulus,
+    /// `psi^rev(i)`.
+    forward: Vec<Factor>,
+    /// `psi^-rev(i)`.
+    backward: Vec<Factor>,
+    /// 1/n.
+    scale: Factor,
+}
+
+impl Ntt {
+    /// Tables for length `n` modulo `prime`. `None` if n is no power of two in [`LENGTHS`], or `prime` no prime that is
+    /// 1 modulo 2n. The root psi is the power of the least number that gives one: the same on every machine.
+    pub fn new(n: usize, prime: u64) -> Option<Self> {
+        let fits = n.is_power_of_two() && LENGTHS.contains(&n);
+        if !fits || prime % (2 * n as u64) != 1 || !super::is_prime(prime) {
+            return None;
+        }
+        let modulus = Modulus::new(prime);
+        // Half of all residues are no squares, and the power of one of those has the full order.
+        let psi = (2..)
+            .map(|base| modulus.power_vt(base, (prime - 1) / (2 * n as u64)))
+            .find(|&root| modulus.power_vt(root, n as u64) == prime - 1)?;
+        let roots = |psi: u64| -> Vec<Factor> {
+            let mut powers = vec![1; n];
+            for i in 1..n {
+                powers[i] = modulus.mul(powers[i - 1], psi);
+            }
+            (0..n).map(|i| modulus.factor(powers[reversed(i, n)])).collect()
+        };
+        Some(Self {
+            modulus,
+            forward: roots(psi),
+            backward: roots(modulus.inverse(psi)?),
+            scale: modulus.factor(modulus.inverse(n as u64)?),
+        })
+    }
+
+    /// n.
+    pub fn len(&self) -> usize {
+        self.forward.len()
+    }
+
+    /// Never: transforms have lengths from [`LENGTHS`].
+    pub fn is_empty(&self) -> bool {
+        self.forward.is_empty()
+    }
+
+    /// p.
+    pub fn modulus(&self) -> &Modulus {
+        &self.modulus
+    }
+
+    /// Which power of psi value `k` of a transform belongs to: odd, below 2n.
+    pub fn exponent(&self, k: usize) -> usize {
+        2 * reversed(k, self.len()) + 1
+    }
+
+    /// The value of a transform that belongs to the power `exponent` of psi: the inverse of [`exponent`](Self::exponent).
+    ///
+    /// # Panics
+    /// If `exponent` is even.
+    pub fn index(&self, exponent: usize) -> usize {
+        assert!(exponent % 2 == 1, "an odd exponent, not {exponent}");
+        reversed((exponent % (2 * self.len())) / 2, self.len())
+    }
+
+    /// Coefficients to values, in place. Residues below p in and out.
+    ///
+    /// # Panics
+    /// If `data` is not n long.
+    pub fn forward(&self, data: &mut [u64]) {
+        assert_eq!(data.len(), self.len(), "coefficients of a polynomial");
+        let (m, p, p2) = (self.modulus, self.modulus.value, 2 * self.modulus.value);
+        let (mut half, mut blocks) = (data.len() / 2, 1);
+        while half >= 1 {
+            for (block, &root) in data.chunks_exact_mut(2 * half).zip(&self.forward[blocks..]) {
+                let (left, right) = block.split_at_mut(half);
+                for (x, y) in left.iter_mut().zip(right) {
+                    // Below 4p throughout.
+                    let (a, b) = (reduce_once(*x, p2), m.mul_factor_lazy(*y, root));
+                    (*x, *y) = (a + b, a + p2 - b);
+                }
+            }
+            blocks *= 2;
+            half /= 2;
+        }
+        data.iter_mut().for_each(|x| *x = reduce_once(reduce_once(*x, p2), p));
+    }
+
+    /// Values to coefficients, in place. Residues below p in and out.
+    ///
+    /// # Panics
+    /// If `data` is not n long.
+    pub fn backward(&self, data: &mut [u64]) {
+        assert_eq!(data.len(), self.len(), "values of a polynomial");
+        let (m, p2) = (self.modulus, 2 * self.modulus.value);
+        let (mut half, mut blocks) = (1, data.len() / 2);
+        while blocks >= 1 {
+            for (block, &root) in data.chunks_exact_mut(2 * half).zip(&self.backward[blocks..]) {
+                let (left, right) = block.split_at_mut(half);
+                for (x, y) in left.iter_mut().zip(right) {
+                    // Below 2p throughout.
+                    let (a, b) = (*x, *y);
+                    (*x, *y) = (reduce_once(a + b, p2), m.mul_factor_lazy(a + p2 - b, root));
+                }
+            }
+            blocks /= 2;
+            half *= 2;
+        }
+        data.iter_mut().for_each(|x| *x = m.mul_factor(*x, self.scale));
+    }
+}
+
+/// The reversal of the `log2 n` bits of i.
+fn reversed(i: usize, n: usize) -> usize {
+    i.reverse_bits() >> (usize::BITS - n.trailing_zeros())
+}
