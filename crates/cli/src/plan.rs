@@ -228,7 +228,7 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         };
         table.add_row([
             node.name.clone(),
-            describe(&node.op),
+            network.describe(&node.op),
             choice,
             format!("{c}x{h}x{w}"),
             of_layer(&|l| l.spec().shift.to_string()),

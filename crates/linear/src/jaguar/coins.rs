@@ -131,7 +131,7 @@ fn without_guard_bits_the_client_reads_hidden_values_and_weights() {
 
 #[test]
 fn with_guard_bits_it_finds_nothing() {
-    let (attack, values) = ask(20_000, jaguar_graph::network::DEFAULT_GUARD_BITS);
+    let (attack, values) = ask(8_000, jaguar_graph::network::DEFAULT_GUARD_BITS);
     let found = attack.found();
     let active: Vec<usize> = active(&values).collect();
     assert!(active.len() > 20);
