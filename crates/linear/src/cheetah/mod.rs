@@ -442,4 +442,6 @@ impl Response {
 }
 
 #[cfg(test)]
+mod coins;
+#[cfg(test)]
 mod tests;
