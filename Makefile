@@ -37,8 +37,10 @@ lint: toolchain
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
-	$(PYTHON) params/lpn.py --claims crates/ot/src/ferret.rs
+	$(PYTHON) params/lpn.py --claims crates/ot/src
+	$(PYTHON) params/lpn.py --tables docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
+	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings

@@ -1,0 +1,64 @@
+"""The tables of `docs/protocols/oblivious-transfer.md`, from the record of `lpn.py`.
+
+    python3 params/lpn.py --tables docs/protocols/oblivious-transfer.md [--write]
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lpn import RECORD, lowest
+
+SHORT = {
+    "pooled_gauss": "pooled Gauss: rows at random are free of error, solve",
+    "gauss": "Gauss, rows taken evenly from the bins",
+    "enumeration": "enumeration after Stern, a bound",
+    "representations": "representations (May, Meurer, Thomae), a bound",
+    "parity_checks": "parity checks (statistical decoding), a bound",
+    "algebra": "algebra on regular noise",
+    "agb2": "AGB 2.0",
+    "algebra_sparse": "algebra, as if equations stayed sparse, a bound",
+    "agb2_sparse": "AGB 2.0, as if sparse, a bound",
+    "algebra_joint": "algebra on all columns at once, a bound",
+}
+
+
+def tables() -> str:
+    sets = json.loads(RECORD.read_text())["sets"]
+    safe, other = [e for e in sets if e["safe"]], [e for e in sets if not e["safe"]]
+    out = ["| set | m | k (secret) | t (bins) | bin | samples n | vector of k | lowest line |", "|---" * 8 + "|"]
+    for e in safe:
+        size = f"{e['k'] * 16 / 1e6:.2f} MB"
+        numbers = f"{e['k']:,} | {e['t']:,} | {e['b']} | {e['t'] * e['b']:,} | {size} | {lowest(e['bits'])}"
+        out.append(f"| {e['name']} | {e['m']} | {numbers} |")
+    for title, m in (("m = 1", 1), ("m = 4", 4)):
+        group = [e for e in safe if e["m"] == m]
+        out += ["", f"| attack, {title}: greedy / least | " + " | ".join(e["name"] for e in group) + " |"]
+        out.append("|---" * (len(group) + 1) + "|")
+        for name, text in SHORT.items():
+            if name in group[0]["bits"]:
+                cells = [f"{e['bits'][name][2]:.1f} / {e['bits'][name][3]:.1f}" for e in group]
+                out.append(f"| {text} | " + " | ".join(cells) + " |")
+    out += ["", "| not safe | k, t, bin | pooled Gauss, full | Gauss, greedy | lowest | algebra | AGB 2.0 | from |"]
+    out.append("|---" * 8 + "|")
+    for e in other:
+        bits = e["bits"]
+        figures = [bits["pooled_gauss"][0], bits["gauss"][2], lowest(bits), min(bits["algebra"]), min(bits["agb2"])]
+        shape = f"{e['k']:,}, {e['t']:,}, {e['b']}"
+        out.append(f"| {e['name']} | {shape} | " + " | ".join(f"{f:.1f}" for f in figures) + f" | {e['source']} |")
+    return "\n".join(out) + "\n"
+
+
+def check_tables(page: Path, write: bool) -> int:
+    begin, end = "<!-- params/lpn.py: begin -->\n", "<!-- params/lpn.py: end -->"
+    text = page.read_text()
+    head, rest = text.split(begin)
+    old, tail = rest.split(end)
+    if old == tables():
+        return 0
+    if write:
+        page.write_text(head + begin + tables() + end + tail)
+        return 0
+    print(f"{page}: its tables are not those of the record; run this again with --write")
+    return 1

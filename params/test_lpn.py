@@ -1,0 +1,132 @@
+"""Tests of the LPN estimates: `python3 -m unittest discover params`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import lpn
+import lpn_demo
+from lpn import Lpn, Part
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+class Attacks(unittest.TestCase):
+    def test_guesses_succeed_as_often_as_predicted(self):
+        # Fixed seeds; twelve instances each, so that a deviation is 29 %.
+        for number, (shape, _) in enumerate(lpn_demo.BROKEN):
+            guesses, expected, wrong = lpn_demo.tries(shape, 12, 7 + number, quiet)
+            self.assertEqual(wrong, 0)
+            self.assertLess(abs(math.log2(12 / expected)), 1, f"{guesses} guesses")
+
+    def test_the_attack_fails_where_it_should(self):
+        self.assertEqual(lpn_demo.stands(2025, quiet), 0)
+
+    def test_linearisation_follows_the_series(self):
+        self.assertEqual(lpn_demo.by_algebra(lpn_demo.ALGEBRA[:3], quiet), 0)
+
+
+class SubMatrices(unittest.TestCase):
+    def test_no_set_of_a_small_matrix_beats_the_bound(self):
+        # Every set of columns of a small matrix, against the first moment with 2^-40 to spare.
+        shape = Lpn(12, 4, 15, weight=3)
+        rng = random.Random(5)
+        rows = [[rng.randrange(shape.k) for _ in range(shape.weight)] for _ in range(shape.n)]
+        masks = [sum(1 << p for p in set(places)) for places in rows]
+        for size in range(3, shape.k + 1):
+            most = max(
+                sum(mask & ~sum(1 << c for c in chosen) == 0 for mask in masks)
+                for chosen in itertools.combinations(range(shape.k), size)
+            )
+            self.assertLessEqual(most, lpn.rows_inside(shape, "least", size / shape.k))
+
+    def test_choices_are_ordered(self):
+        for shape in (Lpn(64_520, 1023, 512), Lpn(132_610, 2048, 512, m=4)):
+            at_random, greedy, least = (lpn.smallest(shape, choice) for choice in lpn.SETS[1:])
+            self.assertLess(least, greedy)
+            self.assertLess(greedy, at_random)
+            # Random: sigma = (k/n)^(1/9).
+            self.assertAlmostEqual(at_random, (shape.k / shape.n) ** (1 / 9), 4)
+
+    def test_the_finding_is_reproduced(self):
+        # The former main instance: 120 bits by Gauss (2.8) and 89 with free elimination, in the review's trial.
+        before = Lpn(323_584, 1024, 4096)
+        part = lpn.parts(before, "least")[0]
+        self.assertAlmostEqual(part.columns / before.k, 0.606, 3)
+        success = lpn.log2_keep(before, before.t, part.unknowns, 1.0)
+        self.assertAlmostEqual(2.8 * math.log2(part.unknowns) + success, 120.0, delta=0.3)
+        self.assertLess(lpn.enumeration(part), 89.3)
+
+
+class Series(unittest.TestCase):
+    def test_hilbert_is_the_product(self):
+        # (1 + 5z)^3·(1 + 4z + 2z^2)^2 / (1 + z)^4, multiplied out.
+        def times(p, q):
+            out = [0] * 5
+            for i, x in enumerate(p):
+                for j, y in enumerate(q):
+                    if i + j < 5:
+                        out[i + j] += x * y
+            return out
+
+        product = lpn.hilbert([(3, [1, 5]), (2, [1, 4, 2])], 4, 4)
+        for _ in range(4):
+            product = times(product, [1, 1])
+        want = [1]
+        for factor in [[1, 5]] * 3 + [[1, 4, 2]] * 2:
+            want = times(want, factor)
+        self.assertEqual(product, want)
+
+    def test_algebra_breaks_many_samples_with_few_unknowns(self):
+        # k < b·sqrt(t): no guess is needed, so the cost is one linearisation.
+        shape = Lpn(40_000, 4971, 2048)
+        part = Part(shape, shape.k, shape.n, True)
+        self.assertTrue(lpn.solvable(part, 1, 0, 2, False))
+        self.assertLess(lpn.algebra(part), 2.8 * lpn.log2_binomial(part.unknowns, 2) + 1)
+
+
+class Record(unittest.TestCase):
+    def claims(self, source: str) -> int:
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
+            path = Path(folder, "ferret.rs")
+            path.write_text(source)
+            return lpn.check_claims(path)
+
+    def test_every_line_of_what_is_safe_is_at_least_the_target(self):
+        for entry in json.loads(lpn.RECORD.read_text())["sets"]:
+            self.assertEqual(entry["safe"], lpn.lowest(entry["bits"]) >= lpn.TARGET, entry["name"])
+            lines = [name for name in lpn.ATTACKS if entry["m"] > 1 or name != "algebra_joint"]
+            self.assertEqual(list(entry["bits"]), lines)
+
+    def test_claims_fail_for_weak_unrecorded_and_missing_instances(self):
+        weak = "const MAIN: Self = Self { secret: 323_584, bins: 1024, log_bin: 12 };"
+        safe = "const MAIN: Self = Self { secret: 64_520, bins: 1023, log_bin: 9 };"
+        vector = "const V: Lpn =\n    Lpn { secret: 132_610, bins: 2048, log_bin: 9, width: 4 };"
+        short = "[Lpn::bits(64_520, 1023, 9), Lpn::vectors(132_610, 2048, 9)]"
+        self.assertEqual(self.claims(weak), 1)
+        self.assertEqual(self.claims(safe), 0)
+        self.assertEqual(self.claims(vector), 0)
+        self.assertEqual(self.claims(short), 0)
+        self.assertEqual(self.claims(short.replace("vectors", "bits")), 1)
+        self.assertEqual(self.claims(short + "pub struct Lpn { secret: usize, bins: usize, log_bin: usize }"), 0)
+        self.assertEqual(self.claims(safe + weak), 1)
+        self.assertEqual(self.claims(safe.replace("64_520", "64_530")), 1)
+        self.assertEqual(self.claims(vector.replace(", width: 4", "")), 1)
+        self.assertEqual(self.claims("no instance"), 1)
+        self.assertEqual(self.claims(safe + "#[cfg(test)]" + weak), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
