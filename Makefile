@@ -37,7 +37,7 @@ lint: toolchain
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) params/rlwe.py --claims crates/rlwe/src/params.rs
-	$(PYTHON) params/lpn.py --claims crates/ot/src/ferret.rs
+	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings

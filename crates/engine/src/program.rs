@@ -234,7 +234,7 @@ impl Program<'_> {
     ) -> Result<PreparedPlan, EngineError> {
         if party.role() == Role::Client {
             // In preparation the client sends nothing but what belongs to its COTs.
-            party.promise(self.plan.nonlinear_cost().cots_from_client);
+            party.promise(self.plan.nonlinear_cost().bits_from_client);
         }
         let mut steps = Vec::with_capacity(self.plan.steps.len());
         for (id, (node, step)) in self.network.nodes.iter().zip(&self.plan.steps).enumerate() {
@@ -268,7 +268,7 @@ impl Program<'_> {
             };
             steps.push(prepare().map_err(|e| e.in_layer(&node.name, "preparing"))?);
             let after = party.used();
-            clock.cots[id] = after.0 + after.1 - before.0 - before.1;
+            clock.cots[id] = (after.0 + after.1).total() - (before.0 + before.1).total();
             clock.add(Phase::Preprocessing, id, start, channel.waited() - waited);
         }
         let last = self.network.nodes.last().expect("a valid network has nodes");

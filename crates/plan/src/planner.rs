@@ -219,7 +219,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
         hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
         responses: layer.map_or(0, |l| l.geometry().responses),
-        cots: cost.cots_from_client + cost.cots_from_server,
+        cots: (cost.from_client() + cost.from_server()).total(),
         noise_ulps: layer.map_or(0.0, |l| l.noise_ulps()),
     }
 }
@@ -228,7 +228,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
 fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
     let p = predict::predict(plan, &Session::default(), site);
     let seconds = p.preparation.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
-    let (from_server, from_client) = predict::cots(plan, &Session::default());
+    let (from_server, from_client) = predict::correlations(plan, &Session::default());
     let weighed =
         (|| Some(seconds? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL))();
     Figures {
@@ -239,7 +239,7 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
         hint_bytes: p.hint_bytes,
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),
-        cots: from_server + from_client,
+        cots: (from_server + from_client).total(),
         noise_ulps: plan.layers().map(|l| l.noise_ulps()).fold(0.0, f64::max),
     }
 }

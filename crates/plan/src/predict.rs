@@ -19,7 +19,8 @@
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
 use jaguar_linear::backend::Work;
-use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear, cost};
+use jaguar_mpc::cost::{self, Drawn, Instances, Width};
+use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Kind, Link, Machine, Placement};
@@ -108,8 +109,8 @@ pub struct Site<'a> {
 /// What does not depend on the machine: how the session stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Session {
-    /// COTs that the connection has handed out before this query: sent by the server, sent by the client.
-    pub used: (u64, u64),
+    /// Correlations that the connection has handed out before this query: sent by the server, sent by the client.
+    pub used: (Drawn, Drawn),
     /// The label alone is revealed, by an argmax.
     pub label: bool,
 }
@@ -117,10 +118,10 @@ pub struct Session {
 /// The request for a query, as it is sent: a length and a number.
 const REQUEST_BYTES: u64 = 6;
 
-/// COTs that a query of `plan` draws: sent by the server, sent by the client.
-pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
+/// Correlations that a query of `plan` draws: sent by the server, sent by the client.
+pub fn correlations(plan: &Plan, session: &Session) -> (Drawn, Drawn) {
     let all = plan.nonlinear_cost() + result_cost(plan, session.label);
-    (all.cots_from_server, all.cots_from_client)
+    (all.from_server(), all.from_client())
 }
 
 /// The argmax, if there is one.
@@ -136,7 +137,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let nodes: Vec<NodeCost> = plan.steps.iter().map(|step| node_cost(step, site)).collect();
     let result = result_cost(plan, session.label);
     let all = plan.nonlinear_cost() + result;
-    let (from_server, from_client) = cots(plan, session);
+    let (from_server, from_client) = correlations(plan, session);
+    let instances = Instances::default();
     let (uploads, responses) = plan.linear_bytes();
     let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
@@ -152,8 +154,10 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         bytes_up: REQUEST_BYTES
             + key_bytes
             + all.prepare_up
-            + cost::extension_bytes(session.used.1, from_client),
-        bytes_down: seed_bytes + all.prepare_down + cost::extension_bytes(session.used.0, from_server),
+            + cost::extension_bytes(instances, session.used.1, from_client),
+        bytes_down: seed_bytes
+            + all.prepare_down
+            + cost::extension_bytes(instances, session.used.0, from_server),
         // The seed; whatever is drawn from both directions runs ahead.
         rounds: 1,
         ..Total::default()
@@ -233,7 +237,7 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 
 /// Both roles' time to make a nonlinear step's material.
 pub(crate) fn preparing(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
-    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+    let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let cot = site.machine.cots[kind as usize];
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
@@ -292,13 +296,19 @@ pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> 
     Some(protocols(step).map(|(kind, _, cost)| preparing(kind, &cost, site)).fold(linear, with))
 }
 
+/// What making so many correlations sends in the long run, rounded down.
+fn mean_extension_bytes(drawn: Drawn) -> u64 {
+    let of = |width, count: u64| count as f64 * cost::mean_extension_bytes(Instances::default(), width);
+    (of(Width::Bit, drawn.bits) + of(Width::Vector, drawn.vectors)) as u64
+}
+
 fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
     let mut node = NodeCost {
         hint_bytes: step.layer.as_ref().map_or(0, |l| l.traffic().hint as u64),
         preparation: NodePhase {
-            bytes_up: cost.prepare_up + cost::mean_extension_bytes(cost.cots_from_client),
-            bytes_down: cost.prepare_down + cost::mean_extension_bytes(cost.cots_from_server),
+            bytes_up: cost.prepare_up + mean_extension_bytes(cost.from_client()),
+            bytes_down: cost.prepare_down + mean_extension_bytes(cost.from_server()),
             ..NodePhase::default()
         },
         online: NodePhase {

@@ -98,7 +98,7 @@ fn a_nonlinear_layer_by_hand() {
     let plan = standard(&network);
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     let cost = plan.steps[3].cost;
-    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+    let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let before = p.nodes[3].preparation.seconds.unwrap();
     close(before.client, a * 1e-8 + b * 2e-8);
     close(before.server, a * 2e-8 + b * 1e-8);

@@ -16,7 +16,7 @@ use jaguar_mpc::{
     Block, Elementwise, ExtendParams, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range, Relu6Params,
     ReluParams, run_blocks,
 };
-use jaguar_ot::{Cots, Role};
+use jaguar_ot::{Cots, Instances, Role};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
 use jaguar_plan::planner::RINGS;
@@ -378,7 +378,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, probe(kind, digit))))
         .collect();
     let one = |role: Role, chan: &mut Channel| -> Result<Vec<Spent>, ProfileError> {
-        let mut party = Party::new(role, Cots::setup(chan, role)?);
+        let mut party = Party::new(role, Cots::setup(chan, role, Instances::default())?);
         let mut least = vec![
             Spent { preparing: f64::INFINITY, running: f64::INFINITY, both: f64::INFINITY };
             steps.len()
@@ -391,7 +391,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
             let mut ready = Vec::new();
             for ((.., step), least) in steps.iter().zip(&mut *least) {
                 if role == Role::Client {
-                    party.promise(step.cost().cots_from_client);
+                    party.promise(step.cost().bits_from_client);
                 }
                 meet(role, chan)?;
                 let (seconds, prepared) = working(chan, |chan| Ok(step.prepare(&mut party, chan)?))?;
@@ -415,7 +415,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
     let cots = Kind::ALL.map(|kind| {
         let i = steps.iter().rposition(|(k, ..)| *k == kind).expect("every kind was measured");
         let cost = steps[i].2.cost();
-        let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+        let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
         let [received, sent] = solve([a, b, client[i].preparing], [b, a, server[i].preparing]);
         PerCot { sent, received }
     });

@@ -9,7 +9,7 @@
 //! Exact. One COT, from the server; bits − 1 bits down offline, one bit each way online. Each message
 //! is masked by a pad or by a half of β that its receiver does not know.
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
@@ -18,7 +18,7 @@ use crate::error::{MpcError, check_count, check_range};
 use crate::gates::bits::Bits;
 use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
-use crate::party::{Pads, Party};
+use crate::party::{Pads, Party, Room};
 
 /// Prepared random bits.
 pub(crate) struct BitMaterial {
@@ -35,7 +35,7 @@ pub(crate) struct BitMaterial {
 pub(crate) fn cost(count: usize, bits: u32) -> Cost {
     let kept = (count * 8 + groups(count) * size_of::<Lanes>()) as u64;
     Cost {
-        cots_from_server: count as u64,
+        bits_from_server: count as u64,
         client_memory: kept,
         server_memory: kept,
         prepare_down: if bits > 1 { pack::packed_len(count, bits - 1) as u64 } else { 0 },
@@ -53,9 +53,11 @@ impl BitMaterial {
         let mut share = Zeroizing::new(Vec::with_capacity(count));
         let mut beta = Zeroizing::new(Vec::with_capacity(groups(count)));
         let mask = u64::MAX >> (64 - bits);
+        let drawn = party.draw(chan, Role::Server, Width::Bit, count)?;
+        let mut room = Room::default();
         for g in 0..groups(count) {
             let len = group_len(count, g);
-            match party.pads(chan, Role::Server, len)? {
+            match drawn.pads(g * GROUP, len, &mut room) {
                 Pads::Sender(zero, one) => {
                     // Bit 127 of the pads is not used otherwise.
                     let own: Vec<bool> = zero.iter().zip(one).map(|(z, o)| (z.0 ^ o.0) >> 127 == 1).collect();

@@ -18,7 +18,7 @@
 
 use std::iter;
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
@@ -29,7 +29,7 @@ use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
-use crate::party::{Pads, Party};
+use crate::party::{Pads, Party, Room};
 use crate::protocols::bit;
 use crate::protocols::compare::{check_digit, compare};
 use crate::protocols::mux::PACKED_AT_ONCE;
@@ -75,7 +75,7 @@ fn full_cost(count: usize, digit: u32, bits: u32, out_bits: u32) -> Cost {
 /// What an extension of one of `candidates` values of every element costs, in the other ranges.
 pub(crate) fn cost(count: usize, candidates: usize, bits: u32, out_bits: u32) -> Cost {
     Cost {
-        cots_from_client: (candidates * count) as u64,
+        bits_from_client: (candidates * count) as u64,
         client_memory: (candidates * count * 8) as u64,
         server_memory: (candidates * (count * 4 + groups(count) * size_of::<Lanes>())) as u64,
         up: pack::packed_len(count, out_bits - bits) as u64,
@@ -93,13 +93,15 @@ impl ExtendMaterial {
         (bits, out_bits): (u32, u32),
     ) -> Result<Self, MpcError> {
         let pads = || Zeroizing::new(Vec::with_capacity(count));
+        let mut room = Room::default();
         let mut client = Vec::new();
         let mut server = Vec::new();
         for _ in 0..candidates {
             let (mut zeros, mut ones) = (pads(), pads());
             let mut random = Zeroizing::new(Vec::with_capacity(groups(count)));
+            let drawn = party.draw(chan, Role::Client, Width::Bit, count)?;
             for g in 0..groups(count) {
-                match party.pads(chan, Role::Client, group_len(count, g))? {
+                match drawn.pads(g * GROUP, group_len(count, g), &mut room) {
                     Pads::Sender(zero, one) => {
                         zeros.extend(zero.iter().map(|pad| pad.0 as u32));
                         ones.extend(one.iter().map(|pad| pad.0 as u32));
