@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
 use jaguar_mpc::reference::open;
-use jaguar_ot::{Cots, Instances, Role};
+use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
 use jaguar_plan::{PROTOCOL_VERSION, Plan};
@@ -202,7 +202,7 @@ impl Connected {
         let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(model.0));
         backends.setup(channel)?;
         channel.enter(Phase::Client, "base OTs");
-        let cots = Cots::setup(channel, Role::Client, Instances::default())?;
+        let cots = Cots::setup(channel, Role::Client, plan.choices.instances)?;
         Ok((backends, hint, Party::new(Role::Client, cots)))
     }
 }

@@ -8,7 +8,7 @@ use std::vec::IntoIter;
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_mpc::{Party, WIDEST};
-use jaguar_ot::{Cots, Instances, Role};
+use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, PROTOCOL_VERSION, Plan};
 use jaguar_wire::{Channel, Phase, Traffic};
 use zeroize::Zeroizing;
@@ -157,7 +157,8 @@ impl Service {
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
         let mut hints = HintStream { service: self, key, missing };
         channel.enter(Phase::Client, "base OTs");
-        let mut party = Party::new(Role::Server, Cots::setup(channel, Role::Server, Instances::default())?);
+        let mut party =
+            Party::new(Role::Server, Cots::setup(channel, Role::Server, self.plan.choices.instances)?);
 
         // 3. Queries.
         loop {

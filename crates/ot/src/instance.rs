@@ -4,6 +4,8 @@
 //! that are made without LPN. A larger bin sends less (16 bytes for each of the log2 levels of its tree) and needs a longer
 //! secret, which is read at ten random places an output: the choice is one between the link and the cache.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Width;
 
 /// An LPN instance with regular noise: n = `bins`·2^`log_bin` samples with one error in each bin (at most one in each bin
@@ -67,7 +69,7 @@ impl Lpn {
 }
 
 /// How many samples a bin of the instances in use has. The same for both parties, so a part of what they agree on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Bin {
     /// 512.
     B512,
@@ -90,12 +92,27 @@ impl Bin {
 }
 
 /// Which LPN instances a session uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Instances {
     /// For correlations of one bit.
     pub bits: Bin,
     /// For vector correlations.
     pub vectors: Bin,
+}
+
+impl Instances {
+    /// Every choice there is, the smallest bins first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Bin::ALL.into_iter().flat_map(|bits| Bin::ALL.into_iter().map(move |vectors| Self { bits, vectors }))
+    }
+
+    /// The bins of this width.
+    pub const fn bin(self, width: Width) -> Bin {
+        match width {
+            Width::Bit => self.bits,
+            Width::Vector => self.vectors,
+        }
+    }
 }
 
 impl Default for Instances {
@@ -129,10 +146,11 @@ impl Instances {
     /// iteration.
     pub(crate) fn chain(self, width: Width) -> Vec<Lpn> {
         // From bins of 1024 on, the first secret comes from bins of 512.
-        let (all, first, bin) = match width {
-            Width::Bit => (&BITS[..], 1, self.bits),
-            Width::Vector => (&VECTORS[..], 2, self.vectors),
+        let (all, first) = match width {
+            Width::Bit => (&BITS[..], 1),
+            Width::Vector => (&VECTORS[..], 2),
         };
+        let bin = self.bin(width);
         let mut chain = all[..=first].to_vec();
         if bin != Bin::B512 {
             chain.push(all[first + bin as usize]);

@@ -15,6 +15,7 @@
 //! | ring | [`RINGS`]; those whose noise would show, or whose modulus is too narrow, are out | yes |
 //! | packing, by linear layer | the two of `Packing` | yes |
 //! | digits, by nonlinear layer | [`DIGITS`] | no |
+//! | LPN instances, for bits and for vectors | [`Instances::all`] | no |
 //!
 //! A tile is always as large as the ring allows: fewest tiles means fewest responses, and these are what a query, a hint and the a
 //! half all pay for. The kernel is the widest that the processor has. Activation bits belong to the quantised network.
@@ -23,10 +24,11 @@
 //!
 //! Measured constants differ a little from one calibration to the next, and a client's hint must outlast that. So what a hint is
 //! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
-//! passes its former choices to [`choose`], which then only picks the digits anew.
+//! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 
 use jaguar_graph::network::{Network, Op};
 use jaguar_linear::layout::Packing;
+use jaguar_mpc::cost::{self, Drawn, Instances};
 use serde::Serialize;
 
 use crate::machine::{DIGITS, Machine};
@@ -145,7 +147,23 @@ pub fn choose(
             *chosen = digit as u8;
         }
     }
+    let plan = Plan::new(network, choices.clone())?;
+    choices.instances = instances(predict::correlations(&plan, &Session::default()), site);
     Ok(choices)
+}
+
+/// The instances that make what a connection's first query draws, by the server and by the client, in the least time: both
+/// parties at work, and the link beside them.
+pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<'_>) -> Instances {
+    let seconds = |instances: Instances| {
+        let bytes = |drawn| cost::extension_bytes(instances, Drawn::default(), drawn);
+        let most = (bytes(from_server).max(bytes(from_client)) + cost::setup_bytes(instances)) as f64;
+        let each = site.machine.making(instances, from_server + from_client);
+        predict::overlapped(each, most / site.link.bytes_per_second)
+    };
+    let default = Instances::default();
+    let best = |best: Instances, other| if seconds(other) < seconds(best) { other } else { best };
+    Instances::all().fold(default, best)
 }
 
 /// Ring and packings.

@@ -134,11 +134,12 @@ fn result_cost(plan: &Plan, label: bool) -> Cost {
 
 /// What `plan` will cost one query; seconds if `site` says where.
 pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Prediction {
-    let nodes: Vec<NodeCost> = plan.steps.iter().map(|step| node_cost(step, site)).collect();
+    let nodes: Vec<NodeCost> =
+        plan.steps.iter().map(|step| node_cost(step, plan.choices.instances, site)).collect();
     let result = result_cost(plan, session.label);
     let all = plan.nonlinear_cost() + result;
     let (from_server, from_client) = correlations(plan, session);
-    let instances = Instances::default();
+    let instances = plan.choices.instances;
     let (uploads, responses) = plan.linear_bytes();
     let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
@@ -180,11 +181,16 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         a_half_seconds = sum(&|n| n.a_half_seconds);
         hint_seconds = sum(&|n| n.hint_seconds)
             .map(|computing| overlapped(computing, hint_bytes as f64 / site.link.bytes_per_second));
-        preparation.work =
-            both(&|n| n.preparation.seconds).map(|s| with(s, preparing(Kind::MaxPool, &result, site)));
+        // By the layers' constants with the default instances; what others take more, or less.
+        let making = |instances| site.machine.making(instances, from_server + from_client);
+        let more = making(instances) - making(Instances::default());
+        preparation.work = both(&|n| n.preparation.seconds).map(|s| {
+            let s = with(s, preparing(Kind::MaxPool, &result, site));
+            Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
+        });
         preparation.seconds = preparation.work.and_then(|work| {
             let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
-            let computing = beside(work, cores, site);
+            let computing = beside(work, (cores + 2.0 * more).max(0.0), site);
             let most = preparation.bytes_up.max(preparation.bytes_down) as f64;
             Some(
                 overlapped(computing, most / site.link.bytes_per_second)
@@ -222,7 +228,7 @@ fn with(a: Seconds, b: Seconds) -> Seconds {
 }
 
 /// Computing and transfer, partly at the same time.
-fn overlapped(computing: f64, transfer: f64) -> f64 {
+pub(crate) fn overlapped(computing: f64, transfer: f64) -> f64 {
     computing.hypot(transfer)
 }
 
@@ -297,18 +303,18 @@ pub(crate) fn step_preparation(step: &Step, site: &Site<'_>) -> Option<Seconds> 
 }
 
 /// What making so many correlations sends in the long run, rounded down.
-fn mean_extension_bytes(drawn: Drawn) -> u64 {
-    let of = |width, count: u64| count as f64 * cost::mean_extension_bytes(Instances::default(), width);
+fn mean_extension_bytes(instances: Instances, drawn: Drawn) -> u64 {
+    let of = |width, count: u64| count as f64 * cost::mean_extension_bytes(instances, width);
     (of(Width::Bit, drawn.bits) + of(Width::Vector, drawn.vectors)) as u64
 }
 
-fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
+fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
     let mut node = NodeCost {
         hint_bytes: step.layer.as_ref().map_or(0, |l| l.traffic().hint as u64),
         preparation: NodePhase {
-            bytes_up: cost.prepare_up + mean_extension_bytes(cost.from_client()),
-            bytes_down: cost.prepare_down + mean_extension_bytes(cost.from_server()),
+            bytes_up: cost.prepare_up + mean_extension_bytes(instances, cost.from_client()),
+            bytes_down: cost.prepare_down + mean_extension_bytes(instances, cost.from_server()),
             ..NodePhase::default()
         },
         online: NodePhase {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -265,6 +265,7 @@ mod tests {
             threads: rayon::current_num_threads(),
             speedup: 1.0,
             rings: rings.collect(),
+            making: [[1e-8; 4]; 2],
             cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
@@ -340,6 +341,7 @@ mod tests {
             modulus_bits: 48,
             packings: vec![Packing::Tight],
             digits: vec![3],
+            instances: Default::default(),
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends);

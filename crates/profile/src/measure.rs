@@ -16,7 +16,7 @@ use jaguar_mpc::{
     Block, Elementwise, ExtendParams, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range, Relu6Params,
     ReluParams, run_blocks,
 };
-use jaguar_ot::{Cots, Instances, Role};
+use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
 use jaguar_plan::planner::RINGS;
@@ -63,8 +63,19 @@ pub fn measure() -> Result<Machine, ProfileError> {
     }
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
+    let making = making()?;
     let loopback = loopback()?;
-    Ok(Machine { cpu: cpu(), kernel: kernel().into(), threads, speedup, rings, cots, nonlinear, loopback })
+    Ok(Machine {
+        cpu: cpu(),
+        kernel: kernel().into(),
+        threads,
+        speedup,
+        rings,
+        making,
+        cots,
+        nonlinear,
+        loopback,
+    })
 }
 
 /// The processor's name.
@@ -368,6 +379,41 @@ struct Spent {
     running: f64,
     /// Online, from beginning to end.
     both: f64,
+}
+
+/// Correlations that are drawn at once, and how often each way, where making them is measured.
+const DRAWN: usize = 1 << 16;
+const DRAWS: usize = 3;
+
+/// Seconds a correlation, sent or received: by width and bins.
+fn making() -> Result<[[f64; Bin::ALL.len()]; Width::ALL.len()], ProfileError> {
+    let one = |role: Role, chan: &mut Channel| -> Result<Vec<f64>, ProfileError> {
+        let mut all = Vec::new();
+        for (width, bin) in Width::ALL.into_iter().flat_map(|width| Bin::ALL.map(|bin| (width, bin))) {
+            let mut cots = Cots::setup(chan, role, Instances { bits: bin, vectors: bin })?;
+            let mut halves = vec![jaguar_ot::Block::ZERO; DRAWN];
+            let mut draw = |chan: &mut Channel| -> Result<(), ProfileError> {
+                for sender in [Role::Server, Role::Client] {
+                    if sender == role {
+                        cots.send(chan, width, &mut halves)?;
+                    } else {
+                        cots.receive(chan, width, &mut halves)?;
+                    }
+                }
+                Ok(())
+            };
+            // What comes with the first ones only.
+            draw(chan)?;
+            meet(role, chan)?;
+            let (seconds, ()) = working(chan, |chan| (0..DRAWS).try_for_each(|_| draw(chan)))?;
+            meet(role, chan)?;
+            all.push(seconds / (2 * DRAWS * DRAWN) as f64);
+        }
+        Ok(all)
+    };
+    let (client, server) = between(one)?;
+    let mean = |i: usize| (client[i] + server[i]) / 2.0;
+    Ok(std::array::from_fn(|width| std::array::from_fn(|bin| mean(width * Bin::ALL.len() + bin))))
 }
 
 type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];

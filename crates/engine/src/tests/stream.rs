@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
-use jaguar_ot::{Cots, Instances, Role};
+use jaguar_ot::{Cots, Role};
 use jaguar_wire::Phase;
 
 use super::*;
@@ -170,7 +170,7 @@ impl HintPath for NoHints {
 fn walk(plain: &Plain, channel: &mut Channel, input: Vec<u64>) -> Vec<u64> {
     let (network, plan) = (&plain.model.network, &*plain.plan);
     let program = Program { network, plan };
-    let mut party = Party::new(plain.role, Cots::setup(channel, plain.role, Instances::default()).unwrap());
+    let mut party = Party::new(plain.role, Cots::setup(channel, plain.role, plan.choices.instances).unwrap());
     let mut clock = Clock::new(network.nodes.len());
     let mut backends = Backends::new(plan, |_| Box::new(plain.clone()));
     let (clock_, none) = (&mut clock, &mut NoProgress);
