@@ -27,7 +27,7 @@ use std::hint::black_box;
 use anyhow::{Result, anyhow};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
-use jaguar_ot::{Block, Cots, Role, Tccr};
+use jaguar_ot::{Block, CotSource, Cots, Drawn, Hash, Instances, Role, Width};
 use jaguar_profile::Imitated;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
@@ -124,10 +124,15 @@ impl Peaks {
 
     /// COTs and pads before the input: of the client and of the server.
     pub fn nonlinear_preparing(&self, cost: &Cost) -> [f64; 2] {
-        let sent = self.cot_sent_seconds + 2.0 * self.hash_seconds;
-        let received = self.cot_received_seconds + self.hash_seconds;
-        let (from_client, from_server) = (cost.cots_from_client as f64, cost.cots_from_server as f64);
-        [from_client * sent + from_server * received, from_server * sent + from_client * received]
+        // A vector takes as much to make as a bit, and 16 hashes of its sender instead of two.
+        let seconds = |drawn: Drawn, making: f64, hashes: [f64; 2]| {
+            let hashes = drawn.bits as f64 * hashes[0] + drawn.vectors as f64 * hashes[1];
+            drawn.total() as f64 * making + hashes * self.hash_seconds
+        };
+        let sent = |drawn| seconds(drawn, self.cot_sent_seconds, [2.0, 16.0]);
+        let received = |drawn| seconds(drawn, self.cot_received_seconds, [1.0, 1.0]);
+        let (client, server) = (cost.from_client(), cost.from_server());
+        [sent(client) + received(server), sent(server) + received(client)]
     }
 
     /// Reading what was prepared: of the client and of the server.
@@ -232,10 +237,11 @@ fn responses() -> [f64; 2] {
 }
 
 fn hash() -> f64 {
-    const BATCH: usize = 1024;
-    let hash = Tccr::new();
-    let mut x = vec![Block(1); BATCH];
-    least_seconds(20 * REPEATS, 100, || hash.hash(0, 0, black_box(&mut x))) / BATCH as f64
+    const BATCH: usize = 512;
+    let hash = Hash::new(Block(7), Role::Client, Width::Bit);
+    let (x, mut pads) = (vec![Block(1); BATCH], vec![Block::ZERO; 2 * BATCH]);
+    let shifts = [Block::ZERO, Block(3)];
+    least_seconds(20 * REPEATS, 100, || hash.pads(0, &shifts, &x, black_box(&mut pads))) / (2 * BATCH) as f64
 }
 
 fn reading() -> f64 {
@@ -260,14 +266,14 @@ fn cots() -> Result<[f64; 2]> {
 fn one_role(mut chan: Channel, role: Role) -> Result<f64> {
     const CHUNK: usize = 1 << 16;
     const CHUNKS: usize = 32;
-    let mut cots = Cots::setup(&mut chan, role)?;
-    let (mut blocks, mut bits) = (vec![Block::ZERO; CHUNK], vec![false; CHUNK]);
+    let mut cots = Cots::setup(&mut chan, role, Instances::default())?;
+    let mut blocks = vec![Block::ZERO; CHUNK];
     let mut failed = Ok(());
     let seconds = busy_seconds(REPEATS, || {
         for _ in 0..CHUNKS {
             let done = match role {
-                Role::Client => cots.send(&mut chan, &mut blocks),
-                Role::Server => cots.receive(&mut chan, &mut blocks, &mut bits),
+                Role::Client => cots.send(&mut chan, Width::Bit, &mut blocks),
+                Role::Server => cots.receive(&mut chan, Width::Bit, &mut blocks),
             };
             if failed.is_ok() {
                 failed = done;
@@ -325,9 +331,10 @@ pub mod tests {
 
     #[test]
     fn cots_cost_by_role() {
-        let cost = Cost { cots_from_client: 1, cots_from_server: 10, ..Cost::default() };
+        let cost =
+            Cost { bits_from_client: 1, bits_from_server: 10, vectors_from_server: 4, ..Cost::default() };
         let [client, server] = PEAKS.nonlinear_preparing(&cost);
-        assert!((client - (32e-9 + 10.0 * 21e-9)).abs() < 1e-15);
-        assert!((server - (21e-9 + 10.0 * 32e-9)).abs() < 1e-15);
+        assert!((client - (32e-9 + 14.0 * 21e-9)).abs() < 1e-15);
+        assert!((server - (21e-9 + 10.0 * 32e-9 + 4.0 * 46e-9)).abs() < 1e-15);
     }
 }

@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
             "{caveat}\n(exact signs: nonlinear layers {} in all instead of {}, {} COTs)",
             bytes(sent(&exact)),
             bytes(sent(&reduced)),
-            count(exact.cots_from_client + exact.cots_from_server),
+            count((exact.from_client() + exact.from_server()).total()),
         );
     }
     if let Some(explanation) = &explanation {
@@ -172,7 +172,7 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),
             ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
             responses: layer.map_or(0, |l| l.geometry().responses),
-            cots: step.cost.cots_from_client + step.cost.cots_from_server,
+            cots: (step.cost.from_client() + step.cost.from_server()).total(),
             noise_ulps: layer.map(|l| l.noise_ulps()),
         }
     };
@@ -244,7 +244,7 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             bytes(cost.hint_bytes),
             bytes(cost.offline.bytes_up + cost.online.bytes_up),
             bytes(cost.offline.bytes_down + cost.online.bytes_down),
-            count(step.cost.cots_from_client + step.cost.cots_from_server),
+            count((step.cost.from_client() + step.cost.from_server()).total()),
             count(cost.online.rounds),
             of_layer(&|l| format!("{:.4}", l.noise_ulps())),
             time(&cost.offline, |s| s.client),

@@ -90,5 +90,5 @@ fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
     let ignored = ignored.max(1);
     let reduced = step.nonlinear.as_ref().and_then(|layer| layer.ignoring(ignored));
     let cost = reduced.map_or(step.cost, |layer| layer.cost());
-    (cost.cots_from_client + cost.cots_from_server, cost.up + cost.down + cost.prepare_down)
+    ((cost.from_client() + cost.from_server()).total(), cost.up + cost.down + cost.prepare_down)
 }

@@ -212,7 +212,7 @@ impl Connected {
         let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(model.0));
         backends.setup(channel)?;
         channel.enter(Stage::Client, "base OTs");
-        let cots = Cots::setup(channel, Role::Client)?;
+        let cots = Cots::setup(channel, Role::Client, plan.choices.instances)?;
         Ok((backends, hint, Party::new(Role::Client, cots)))
     }
 }

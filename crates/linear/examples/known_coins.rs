@@ -75,10 +75,13 @@ fn main() {
             };
         }
         let logits = by_coin.logits(&y);
-        // Without noise of its own the last layer is rounded: to nearest, its coins being known.
         let opened = std::array::from_fn(|c| match args.form {
             Form::Noise => logits[c] + last[c],
-            Form::Carried | Form::Dropped => logits[c].round(),
+            // Rounded by a coin that the client knows, and adds.
+            Form::Carried | Form::Dropped => {
+                let coin = uniform(&mut prg);
+                logits[c].floor() + f64::from(u8::from(coin < logits[c] - logits[c].floor())) + coin - 0.5
+            }
         });
         by_coin.observe(&coins, opened);
         by_low_bits.observe(&low, opened);
@@ -89,11 +92,18 @@ fn main() {
     let likeness = |of: &[usize]| {
         of.iter().map(|&i| by_coin.likeness(i, &found[i]).abs()).sum::<f64>() / of.len().max(1) as f64
     };
+    // How far the step's place is from the value's fraction, in units of the coin's range.
+    let place = |&i: &usize| {
+        let error = (found[i].place - (values[i] * unit).rem_euclid(1.0)).abs();
+        error.min(1.0 - error)
+    };
+    let places = active.iter().map(place).sum::<f64>() / active.len() as f64;
     let mut statistics: Vec<f64> = active.iter().map(|&i| found[i].statistic).collect();
     statistics.sort_by(f64::total_cmp);
     println!(
         "{} queries, {g} guard bits: by their coins {} of {} active units show themselves; statistic: median {:.0} (by chance \
-         19), largest {:.0}; likeness of what was found to the weights: all {:.2} (by chance 0.26), of those seen {:.2}",
+         19), largest {:.0}; the fraction of a value is found to {places:.3} (by chance 0.25); likeness of what was found to \
+         the weights: all {:.2} (by chance 0.26), of those seen {:.2}",
         args.queries,
         seen.len(),
         active.len(),

@@ -98,6 +98,9 @@ impl Attack {
                     run[k] += sums[k] - count * mean[k];
                 }
                 let above = self.queries - below;
+                if below == 0.0 || above == 0.0 {
+                    continue;
+                }
                 let statistic = (0..CLASSES).map(|k| run[k] * run[k] / variance[k]).sum::<f64>()
                     * self.queries
                     / (below * above);

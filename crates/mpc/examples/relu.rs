@@ -7,15 +7,20 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use jaguar_mpc::{Modulus, MpcError, Party, Relu, Relu6, Relu6Params, ReluParams, reference};
-use jaguar_ot::{Block, CotSource, Cots, OtError, Role};
+use jaguar_mpc::{
+    Elementwise, Modulus, MpcError, Nonlinear, Party, Relu, Relu6, Relu6Params, ReluParams, reference,
+};
+use jaguar_ot::{Bin, Block, CotSource, Cots, Drawn, Instances, OtError, Role, Width, combinations};
 use jaguar_wire::{Channel, Stage, memory_pair};
 
 /// Fast correlations that anyone can predict.
 struct StandIn {
     role: Role,
-    sent: u64,
-    received: u64,
+    sent: [u64; 2],
+    received: [u64; 2],
+    deltas: [Vec<Block>; 2],
+    /// Of the peer's.
+    sums: [[Block; 16]; 2],
 }
 
 fn mix(x: u64) -> u64 {
@@ -23,35 +28,52 @@ fn mix(x: u64) -> u64 {
     (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-fn half(sender: Role, i: u64) -> Block {
-    let x = mix(i << 1 | u64::from(sender == Role::Client));
-    Block(u128::from(x) << 64 | u128::from(x.rotate_left(32) & !1))
+fn half(sender: Role, width: Width, i: u64) -> Block {
+    let x = mix(i << 2 | (width as u64) << 1 | u64::from(sender == Role::Client));
+    Block(u128::from(x) << 64 | u128::from(x.rotate_left(32) & !(width.choice_mask() as u64)))
 }
 
-fn delta(sender: Role) -> Block {
-    Block(u128::from(mix(!u64::from(sender == Role::Client))) << 63 | 1)
+fn deltas(sender: Role, width: Width) -> Vec<Block> {
+    let delta = |j: u64| Block(u128::from(mix(!(j << 1 | u64::from(sender == Role::Client)))) << 63 | 1 << j);
+    (0..width.choice_mask().count_ones().into()).map(delta).collect()
+}
+
+impl StandIn {
+    fn new(role: Role) -> Self {
+        let sums = Width::ALL.map(|width| {
+            let mut theirs = deltas(role.peer(), width);
+            theirs.resize(4, Block::ZERO);
+            combinations(theirs[..].try_into().expect("four"))
+        });
+        Self { role, sent: [0; 2], received: [0; 2], deltas: Width::ALL.map(|w| deltas(role, w)), sums }
+    }
 }
 
 impl CotSource for StandIn {
-    fn delta(&self) -> Block {
-        delta(self.role)
+    fn nonce(&self) -> Block {
+        Block(0)
     }
 
-    fn send(&mut self, _: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
-        for (q, i) in q.iter_mut().zip(self.sent..) {
-            *q = half(self.role, i);
+    fn deltas(&self, width: Width) -> &[Block] {
+        &self.deltas[width as usize]
+    }
+
+    fn send(&mut self, _: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
+        let next = &mut self.sent[width as usize];
+        for q in q {
+            *q = half(self.role, width, *next);
+            *next += 1;
         }
-        self.sent += q.len() as u64;
         Ok(())
     }
 
-    fn receive(&mut self, _: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
-        let sender = self.role.peer();
-        for ((t, r), i) in t.iter_mut().zip(r.iter_mut()).zip(self.received..) {
-            *r = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
-            *t = half(sender, i) ^ delta(sender).masked(*r);
+    fn receive(&mut self, _: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+        let next = &mut self.received[width as usize];
+        for t in t {
+            let choice = next.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 & width.choice_mask() as u64;
+            *t = half(self.role.peer(), width, *next) ^ self.sums[width as usize][choice as usize];
+            *next += 1;
         }
-        self.received += t.len() as u64;
         Ok(())
     }
 }
@@ -63,20 +85,28 @@ struct Timed<S> {
 }
 
 impl<S: CotSource> CotSource for Timed<S> {
-    fn delta(&self) -> Block {
-        self.source.delta()
+    fn promise(&mut self, count: u64) {
+        self.source.promise(count);
     }
 
-    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
+    fn nonce(&self) -> Block {
+        self.source.nonce()
+    }
+
+    fn deltas(&self, width: Width) -> &[Block] {
+        self.source.deltas(width)
+    }
+
+    fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
         let start = Instant::now();
-        let result = self.source.send(chan, q);
+        let result = self.source.send(chan, width, q);
         self.time += start.elapsed();
         result
     }
 
-    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
+    fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
         let start = Instant::now();
-        let result = self.source.receive(chan, t, r);
+        let result = self.source.receive(chan, width, t);
         self.time += start.elapsed();
         result
     }
@@ -103,12 +133,49 @@ struct Options {
     /// ReLU6, with 6 at 2^SIX.
     #[arg(long)]
     six: Option<u32>,
-    /// COTs from the real source.
+    /// Correlations from the real source.
     #[arg(long)]
     real: bool,
+    /// Samples in a bin of the real source: 512, 1024, 2048 or 4096; for bits.
+    #[arg(long, default_value_t = 1024)]
+    bin: usize,
+    /// The same for vectors.
+    #[arg(long, default_value_t = 512)]
+    vector_bin: usize,
+    /// Threads of both parties together.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl Options {
+    fn relu(&self) -> ReluParams {
+        ReluParams {
+            bits: self.bits,
+            output: Modulus::power_of_two(self.out),
+            digit: self.digit,
+            ignored: self.ignored,
+        }
+    }
+
+    fn relu6(&self, log2_six: u32) -> Relu6Params {
+        let exact = Relu6Params::new(self.bits, log2_six);
+        Relu6Params {
+            output: Modulus::power_of_two(self.out),
+            digit: self.digit,
+            ignored: self.ignored,
+            ..exact
+        }
+    }
+
+    fn layer(&self) -> Box<dyn Nonlinear> {
+        match self.six {
+            None => Box::new(Elementwise { count: self.count, params: self.relu() }),
+            Some(six) => Box::new(Elementwise { count: self.count, params: self.relu6(six) }),
+        }
+    }
 }
 
 /// What one party measured.
@@ -121,7 +188,7 @@ struct Figures {
     wall: Duration,
     sent: u64,
     rounds: u64,
-    used: (u64, u64),
+    used: (Drawn, Drawn),
 }
 
 enum Prepared {
@@ -143,26 +210,13 @@ fn party<S: CotSource>(
 
     let mut party = Party::new(role, Timed { source, time: Duration::ZERO });
     chan.enter(Stage::Offline, "relu");
+    if role == Role::Client {
+        party.promise(o.layer().cost().bits_from_client);
+    }
     let start = Instant::now();
     let prepared = match o.six {
-        None => {
-            let params = ReluParams {
-                bits: o.bits,
-                output: Modulus::power_of_two(o.out),
-                digit: o.digit,
-                ignored: o.ignored,
-            };
-            Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, params)?)
-        }
-        Some(log2_six) => {
-            let params = Relu6Params {
-                output: Modulus::power_of_two(o.out),
-                digit: o.digit,
-                ignored: o.ignored,
-                ..Relu6Params::new(o.bits, log2_six)
-            };
-            Prepared::Relu6(Relu6::prepare(&mut party, &mut chan, o.count, params)?)
-        }
+        None => Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, o.relu())?),
+        Some(six) => Prepared::Relu6(Relu6::prepare(&mut party, &mut chan, o.count, o.relu6(six))?),
     };
     chan.flush()?;
     let cots = party.source().time;
@@ -196,12 +250,15 @@ fn main() {
     let o = Options { out: o.out.max(o.bits), ..o };
     let mask = u64::MAX >> (64 - o.bits);
     let shares = [1, 2].map(|s| (0..o.count as u64).map(|i| mix(i * 2 + s) & mask).collect::<Vec<_>>());
+    let bin = |samples| Bin::ALL.into_iter().find(|bin| bin.samples() == samples).expect("a size of bins");
+    let instances = Instances { bits: bin(o.bin), vectors: bin(o.vector_bin) };
+    rayon::ThreadPoolBuilder::new().num_threads(o.threads).build_global().expect("the first pool");
     let (a, b) = memory_pair();
     let one = |role: Role, chan: Channel, x: &[u64]| {
         if o.real {
-            party(role, chan, |chan| Cots::setup(chan, role).expect("setting up COTs"), x, o)
+            party(role, chan, |chan| Cots::setup(chan, role, instances).expect("setting up COTs"), x, o)
         } else {
-            party(role, chan, |_| StandIn { role, sent: 0, received: 0 }, x, o)
+            party(role, chan, |_| StandIn::new(role), x, o)
         }
         .expect("a peer that follows the protocol")
     };
@@ -226,13 +283,14 @@ fn main() {
                 "setup_s": f.setup.as_secs_f64(), "cot_ns": per(f.cots), "prepare_ns": per(f.prepare),
                 "online_busy_ns": per(f.online), "online_wall_ns": per(f.wall),
                 "bytes_sent": f.sent as f64 / o.count as f64, "rounds": f.rounds,
-                "cots_as_sender": f.used.0 as f64 / o.count as f64,
-                "cots_as_receiver": f.used.1 as f64 / o.count as f64,
+                "bits_as_sender": f.used.0.bits as f64 / o.count as f64,
+                "bits_as_receiver": f.used.1.bits as f64 / o.count as f64,
+                "vectors": (f.used.0 + f.used.1).vectors as f64 / o.count as f64,
             })
         };
         let all = serde_json::json!({
             "protocol": if o.six.is_some() { "relu6" } else { "relu" }, "count": o.count, "bits": o.bits,
-            "out_bits": o.out, "digit": o.digit, "ignored": o.ignored, "log2_six": o.six, "link": "memory", "threads_per_party": 1,
+            "out_bits": o.out, "digit": o.digit, "ignored": o.ignored, "log2_six": o.six, "link": "memory", "threads": o.threads,
             "cot_source": if o.real { "real" } else { "stand-in" },
             "client": side(&client), "server": side(&server),
         });
@@ -240,7 +298,7 @@ fn main() {
         return;
     }
     println!(
-        "{} x {} from {} to {} bits, digits of {}, one thread a party, in-memory link; ns per element",
+        "{} x {} from {} to {} bits, digits of {}, in-memory link; ns per element",
         o.count,
         if o.six.is_some() { "ReLU6" } else { "ReLU" },
         o.bits,
@@ -250,15 +308,16 @@ fn main() {
     for (name, f) in [("client", &client), ("server", &server)] {
         println!(
             "{name}: COTs {:7.1}   prepare {:6.1}   online {:6.1} (wall {:6.1})   sent {:.3} bytes, {} rounds   \
-             COTs {:.2} + {:.2}   setup {:.2} s",
+             bits {:.2} + {:.2}, vectors {:.2}   setup {:.2} s",
             per(f.cots),
             per(f.prepare),
             per(f.online),
             per(f.wall),
             f.sent as f64 / o.count as f64,
             f.rounds,
-            f.used.0 as f64 / o.count as f64,
-            f.used.1 as f64 / o.count as f64,
+            f.used.0.bits as f64 / o.count as f64,
+            f.used.1.bits as f64 / o.count as f64,
+            (f.used.0 + f.used.1).vectors as f64 / o.count as f64,
             f.setup.as_secs_f64()
         );
     }

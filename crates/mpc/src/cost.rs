@@ -5,16 +5,18 @@
 
 use std::ops::Add;
 
-pub use jaguar_ot::extension_bytes;
+pub use jaguar_ot::{Bin, Drawn, Instances, Width, extension_bytes, mean_extension_bytes, setup_bytes};
 
-/// COTs, bytes, memory and rounds of one prepared batch and its run. What making the COTs themselves sends
-/// is not in it.
+/// Correlations, bytes, memory and rounds of one prepared batch and its run. What making the correlations themselves
+/// sends is not in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// COTs with the server as the sender.
-    pub cots_from_server: u64,
-    /// COTs with the client as the sender.
-    pub cots_from_client: u64,
+    /// Vector correlations with the server as the sender. The client sends none.
+    pub vectors_from_server: u64,
+    /// Correlations of one bit with the server as the sender.
+    pub bits_from_server: u64,
+    /// The same with the client as the sender.
+    pub bits_from_client: u64,
     /// Bytes that the client keeps between preparation and run.
     pub client_memory: u64,
     /// Bytes that the server keeps between preparation and run.
@@ -34,6 +36,16 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// The correlations that the server sends.
+    pub fn from_server(&self) -> Drawn {
+        Drawn { bits: self.bits_from_server, vectors: self.vectors_from_server }
+    }
+
+    /// The correlations that the client sends.
+    pub fn from_client(&self) -> Drawn {
+        Drawn { bits: self.bits_from_client, vectors: 0 }
+    }
+
     /// The same with `bytes` of corrections sent offline ([`crate::Block::correct`]), which the server keeps until the
     /// run.
     #[must_use]
@@ -59,19 +71,15 @@ impl Cost {
     }
 }
 
-/// What making `count` COTs sends in the long run, rounded down.
-pub fn mean_extension_bytes(count: u64) -> u64 {
-    (count as f64 * jaguar_ot::mean_extension_bytes()) as u64
-}
-
 impl Add for Cost {
     type Output = Self;
 
     /// One after the other.
     fn add(self, other: Self) -> Self {
         Self {
-            cots_from_server: self.cots_from_server + other.cots_from_server,
-            cots_from_client: self.cots_from_client + other.cots_from_client,
+            vectors_from_server: self.vectors_from_server + other.vectors_from_server,
+            bits_from_server: self.bits_from_server + other.bits_from_server,
+            bits_from_client: self.bits_from_client + other.bits_from_client,
             client_memory: self.client_memory + other.client_memory,
             server_memory: self.server_memory + other.server_memory,
             prepare_up: self.prepare_up + other.prepare_up,

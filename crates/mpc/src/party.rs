@@ -1,35 +1,61 @@
-//! One party of a session: its role, its source of correlated OTs, and the pads made of them.
+//! One party of a session: its role, its source of correlations, and the pads made of them.
 
-use jaguar_ot::{Block, CotSource, Role, Tccr};
+use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations};
 use jaguar_wire::Channel;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use crate::error::MpcError;
 use crate::kernels::loops::Level;
 
-/// The high half of the tweaks of OTs sent by the server and by the client: "mpc" and the direction.
-const DOMAIN: [u128; 2] = [0x006d_7063_0000_0000 << 64, 0x006d_7063_0000_0001 << 64];
+/// How much room is kept: for what a comparison draws at once.
+const SPARE: usize = 3;
 
-/// What the preparations of a session draw from. **One for the whole life of a COT source**: it numbers the
-/// correlated OTs, and no number may come twice under the same Δ.
+/// What the preparations of a session draw from. **One for the whole life of a source**: it numbers the
+/// correlations, and no number may come twice under the same keys.
 ///
-/// Every COT (q; r, t = q ⊕ r·Δ) becomes a random OT by hashing: the sender has the pads H(i, q) and
-/// H(i, q ⊕ Δ), the receiver H(i, t), which is the pad number r. So the sender hashes twice and the receiver
-/// once. The assumption is the tweakable correlation robustness of H, see [`jaguar_ot::hash`].
+/// Every correlation of a bit (q; r, t = q ⊕ r·Δ) becomes a random OT by hashing: the sender has the pads H(q) and
+/// H(q ⊕ Δ), the receiver H(t), which is the pad number r. A vector correlation becomes one of 16 in the same way. So a
+/// sender hashes 2 or 16 times and the receiver once. The assumption is the correlation robustness of H, see
+/// [`jaguar_ot::hash`].
 pub struct Party<S: ?Sized> {
     role: Role,
-    hash: Tccr,
     pub(crate) level: Level,
-    sent: u64,
-    received: u64,
-    first: Zeroizing<Vec<Block>>,
-    second: Zeroizing<Vec<Block>>,
-    choices: Vec<bool>,
+    sent: Drawn,
+    received: Drawn,
+    /// Room for halves, used before.
+    spare: Vec<Zeroizing<Vec<Block>>>,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
 }
 
-/// The random OTs of one direction as this party has them.
+/// Some correlations of one direction as this party has them, not hashed yet. May be hashed by several threads.
+pub(crate) struct Correlations {
+    halves: Zeroizing<Vec<Block>>,
+    /// The first one's number.
+    number: u64,
+    hash: Hash,
+    /// The sender's: all sums of its Δ_j, the empty one first.
+    sums: Option<Zeroizing<Vec<Block>>>,
+}
+
+/// Room for the pads of one group.
+#[derive(Default)]
+pub(crate) struct Room {
+    pads: Zeroizing<Vec<Block>>,
+    choices: Zeroizing<Vec<bool>>,
+}
+
+impl Room {
+    /// Room for `n` pads.
+    fn pads(&mut self, n: usize) -> &mut [Block] {
+        if self.pads.len() < n {
+            self.pads = Zeroizing::new(vec![Block::ZERO; n]);
+        }
+        &mut self.pads[..n]
+    }
+}
+
+/// The random OTs of bits as this party has them.
 pub(crate) enum Pads<'a> {
     /// This party sends: both pads of each.
     Sender(&'a [Block], &'a [Block]),
@@ -37,25 +63,67 @@ pub(crate) enum Pads<'a> {
     Receiver(&'a [Block], &'a [bool]),
 }
 
-impl<S: CotSource> Party<S> {
-    /// The party with this role, drawing from `source`.
-    pub fn new(role: Role, source: S) -> Self {
-        Self {
-            role,
-            hash: Tccr::new(),
-            level: Level::best(),
-            sent: 0,
-            received: 0,
-            first: Zeroizing::default(),
-            second: Zeroizing::default(),
-            choices: Vec::new(),
-            source,
+/// One-of-16 tables of masks as this party has them.
+pub(crate) enum Masks {
+    /// This party sends: all entries.
+    Sender,
+    /// This party receives: its choices.
+    Receiver(Zeroizing<Vec<u64>>),
+}
+
+impl Correlations {
+    /// The random OTs made of `len` bits from the `at`-th on. Each is to be asked for once.
+    pub(crate) fn pads<'r>(&self, at: usize, len: usize, room: &'r mut Room) -> Pads<'r> {
+        let (halves, number) = (&self.halves[at..at + len], self.number + at as u64);
+        match &self.sums {
+            Some(sums) => {
+                let pads = room.pads(2 * len);
+                self.hash.pads(number, &sums[..2], halves, pads);
+                let (zero, one) = pads.split_at(len);
+                Pads::Sender(zero, one)
+            }
+            None => {
+                room.choices.clear();
+                room.choices.extend(halves.iter().map(|t| t.lsb()));
+                self.hash.pads(number, &[Block::ZERO], halves, room.pads(len));
+                Pads::Receiver(&room.pads[..len], &room.choices)
+            }
+        }
+    }
+
+    /// Masks of `bits` bits (1..=4) from as many vectors as `words`, from the `at`-th on. The sender gets those of all 16
+    /// entries in a word, entry v from bit v·`bits` on; the receiver that of its choice. Each is to be asked for once.
+    pub(crate) fn masks(&self, at: usize, bits: u32, words: &mut [u64], room: &mut Room) -> Masks {
+        let (halves, number) = (&self.halves[at..at + words.len()], self.number + at as u64);
+        match &self.sums {
+            Some(sums) => {
+                let sums = sums[..].try_into().expect("16 sums of four keys");
+                self.hash.tables(number, sums, bits, halves, words);
+                Masks::Sender
+            }
+            None => {
+                let pads = room.pads(words.len());
+                self.hash.pads(number, &[Block::ZERO], halves, pads);
+                for (word, pad) in words.iter_mut().zip(pads) {
+                    *word = pad.0 as u64 & ((1 << bits) - 1);
+                }
+                let choice = |t: &Block| (t.0 & Width::Vector.choice_mask()) as u64;
+                Masks::Receiver(Zeroizing::new(halves.iter().map(choice).collect()))
+            }
         }
     }
 }
 
+impl<S: CotSource> Party<S> {
+    /// The party with this role, drawing from `source`.
+    pub fn new(role: Role, source: S) -> Self {
+        let (sent, received) = Default::default();
+        Self { role, level: Level::best(), sent, received, spare: Vec::new(), source }
+    }
+}
+
 impl<S: CotSource + ?Sized> Party<S> {
-    /// Promises to draw `sends` COTs as a sender before this party sends anything else over the channel
+    /// Promises to draw `sends` bits as a sender before this party sends anything else over the channel
     /// ([`CotSource::promise`]). Offline the client sends nothing else.
     pub fn promise(&mut self, sends: u64) {
         self.source.promise(sends);
@@ -66,8 +134,8 @@ impl<S: CotSource + ?Sized> Party<S> {
         self.role
     }
 
-    /// How many correlated OTs have been used up, as a sender and as a receiver.
-    pub fn used(&self) -> (u64, u64) {
+    /// How many correlations have been used up, as a sender and as a receiver.
+    pub fn used(&self) -> (Drawn, Drawn) {
         (self.sent, self.received)
     }
 
@@ -76,39 +144,55 @@ impl<S: CotSource + ?Sized> Party<S> {
         &self.source
     }
 
-    /// The next `n` random OTs sent by `sender`.
-    pub(crate) fn pads(&mut self, chan: &mut Channel, sender: Role, n: usize) -> Result<Pads<'_>, MpcError> {
-        let room = n.max(self.first.len());
-        self.first.resize(room, Block::ZERO);
-        let first = &mut self.first[..n];
-        let domain = DOMAIN[usize::from(sender == Role::Client)];
-        if sender == self.role {
-            self.second.resize(room, Block::ZERO);
-            let second = &mut self.second[..n];
-            self.source.send(chan, first)?;
-            let delta = self.source.delta();
-            for (a, b) in first.iter().zip(second.iter_mut()) {
-                *b = *a ^ delta;
-            }
-            let tweak = domain | u128::from(self.sent);
-            self.sent += n as u64;
-            self.hash.hash(tweak, 0, first);
-            self.hash.hash(tweak, 0, second);
-            Ok(Pads::Sender(first, second))
+    /// The next `n` correlations sent by `sender`.
+    pub(crate) fn draw(
+        &mut self,
+        chan: &mut Channel,
+        sender: Role,
+        width: Width,
+        n: usize,
+    ) -> Result<Correlations, MpcError> {
+        let mut halves = self.room(n);
+        let sends = sender == self.role;
+        let sums = if sends {
+            self.source.send(chan, width, &mut halves)?;
+            let mut deltas = Zeroizing::new([Block::ZERO; 4]);
+            let own = self.source.deltas(width);
+            deltas[..own.len()].copy_from_slice(own);
+            Some(Zeroizing::new(combinations(&deltas).to_vec()))
         } else {
-            self.choices.resize(n.max(self.choices.len()), false);
-            let choices = &mut self.choices[..n];
-            self.source.receive(chan, first, choices)?;
-            let tweak = domain | u128::from(self.received);
-            self.received += n as u64;
-            self.hash.hash(tweak, 0, first);
-            Ok(Pads::Receiver(first, choices))
+            self.source.receive(chan, width, &mut halves)?;
+            None
+        };
+        let drawn = if sends { &mut self.sent } else { &mut self.received };
+        let counter = match width {
+            Width::Bit => &mut drawn.bits,
+            Width::Vector => &mut drawn.vectors,
+        };
+        let number = *counter;
+        *counter += n as u64;
+        Ok(Correlations { halves, number, hash: Hash::new(self.source.nonce(), sender, width), sums })
+    }
+
+    /// Keeps the room of correlations that have served, since a large one is dear to come by.
+    pub(crate) fn done_with(&mut self, correlations: Correlations) {
+        if self.spare.len() < SPARE {
+            self.spare.push(correlations.halves);
         }
     }
-}
 
-impl<S: ?Sized> Drop for Party<S> {
-    fn drop(&mut self) {
-        self.choices.zeroize();
+    fn room(&mut self, n: usize) -> Zeroizing<Vec<Block>> {
+        match self.spare.iter().position(|room| room.capacity() >= n) {
+            Some(at) => {
+                let mut room = self.spare.swap_remove(at);
+                room.resize(n, Block::ZERO);
+                room
+            }
+            // Not by growing one, which would leave a copy behind.
+            None => {
+                self.spare.pop();
+                Zeroizing::new(vec![Block::ZERO; n])
+            }
+        }
     }
 }

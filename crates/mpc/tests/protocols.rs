@@ -23,8 +23,8 @@ fn ring(bits: u32) -> Modulus {
 #[track_caller]
 fn assert_cost(seen: [Seen; 2], want: Cost) {
     let [client, server] = seen;
-    assert_eq!((client.cots.0, client.cots.1), (want.cots_from_client, want.cots_from_server), "COTs");
-    assert_eq!((server.cots.0, server.cots.1), (want.cots_from_server, want.cots_from_client), "COTs");
+    assert_eq!(client.drawn, (want.from_client(), want.from_server()), "correlations");
+    assert_eq!(server.drawn, (want.from_server(), want.from_client()), "correlations");
     let prepared = (client.prepared.sent, client.prepared.received);
     assert_eq!(prepared, (want.prepare_up, want.prepare_down), "preparation, client");
     let prepared = (server.prepared.sent, server.prepared.received);
@@ -345,9 +345,9 @@ fn layers_are_values() {
             assert_eq!(got, reference::maxpool(&values, &shape));
         }
         // Fewer bits in the signs cost less, where there are signs.
-        let reduced = layer.ignoring(8).map(|layer| layer.cost().cots_from_server);
+        let reduced = layer.ignoring(8).map(|layer| layer.cost().vectors_from_server);
         assert_eq!(reduced.is_some(), layer.digit().is_some());
-        assert!(reduced.is_none_or(|cots| cots < layer.cost().cots_from_server));
+        assert!(reduced.is_none_or(|vectors| vectors < layer.cost().vectors_from_server));
     }
     let logits = ArgmaxParams { count: 100, bits: 16, digit: 4 };
     let shares = [&shares[0], &shares[1]].map(|x| x[..100].to_vec());
@@ -368,7 +368,7 @@ fn relu_from_real_correlations() {
     let shares = share(&values, 16, 9);
     let params = ReluParams { output: ring(30), ..ReluParams::new(16) };
     let one = |role: Role, mut chan: jaguar_wire::Channel| {
-        let source = jaguar_ot::Cots::setup(&mut chan, role).unwrap();
+        let source = jaguar_ot::Cots::setup(&mut chan, role, jaguar_ot::Instances::default()).unwrap();
         let mut party = Party::new(role, source);
         let relu = Relu::prepare(&mut party, &mut chan, values.len(), params).unwrap();
         let y = relu.run(&mut chan, of(role, &shares)).unwrap();
@@ -792,8 +792,8 @@ fn maxpool_in_common_shapes() {
     maxpool(shape(2, [2, 3], [4, 5], [1, 1], [1, 2, 3, 4]), of(16), 8);
     // 3 × 3 with stride 2 takes six comparisons a window, inside.
     let inside = shape(1, [101, 101], [3, 3], [2, 2], [0, 0, 0, 0]);
-    let per_window = Pooling { shape: inside, params: of(16) }.cost().cots_from_client as f64
-        / priced(50 * 50, ReluParams::new(16)).cots_from_client as f64;
+    let per_window = Pooling { shape: inside, params: of(16) }.cost().bits_from_client as f64
+        / priced(50 * 50, ReluParams::new(16)).bits_from_client as f64;
     assert!(per_window < 6.1, "{per_window}");
 }
 
@@ -992,30 +992,22 @@ fn argmax_finds_the_first_of_the_largest() {
 fn prepared_memory_is_about_thirty_bytes() {
     let cost = priced(1 << 20, ReluParams { output: ring(30), ..ReluParams::new(16) });
     let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    assert!(each(cost.client_memory) < 31.0 && each(cost.server_memory) < 31.0, "{cost:?}");
+    assert_eq!((each(cost.client_memory), each(cost.server_memory)), (28.375, 31.75));
     // The figures of relu.rs's header.
-    assert_eq!(
-        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
-        (21.0, 19, 6)
-    );
-    let cost = priced(1 << 20, ReluParams::new(16));
-    assert_eq!(
-        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
-        (19.0, 19, 4)
-    );
+    let figures = |cost: Cost| {
+        let drawn = [cost.vectors_from_server, cost.bits_from_server, cost.bits_from_client];
+        (each(cost.up + cost.down), drawn.map(|n| n >> 20))
+    };
+    assert_eq!(figures(cost), (21.125, [4, 4, 6]));
+    assert_eq!(figures(priced(1 << 20, ReluParams::new(16))), (19.125, [4, 4, 4]));
     let cost = priced(1 << 20, Relu6Params::new(16, 12));
-    assert_eq!((each(cost.up + cost.down), each(cost.prepare_down)), (26.125, 0.375));
-    assert_eq!((cost.cots_from_server >> 20, cost.cots_from_client >> 20), (22, 5));
+    assert_eq!((figures(cost), each(cost.prepare_down)), ((26.125, [4, 6, 5]), 0.375));
     // At full width, and the truncation's header.
-    let cost = priced(1 << 20, ReluParams::new(37));
-    assert_eq!(
-        (each(cost.up + cost.down), cost.cots_from_server >> 20, cost.cots_from_client >> 20),
-        (50.875, 45, 9)
-    );
+    assert_eq!(figures(priced(1 << 20, ReluParams::new(37))), (50.875, [9, 9, 9]));
     let cut = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
     let cost = priced(1 << 20, cut);
     assert_eq!((each(cost.up), each(cost.down)), (1.5, 0.125));
-    assert_eq!((cost.cots_from_server, cost.cots_from_client), (0, 1 << 20));
+    assert_eq!(figures(cost).1, [0, 0, 1]);
     // Where the ring shrinks with the value, nothing.
     let cost = priced(1 << 20, TruncateParams { bits: 28, out_bits: 16, ..cut });
     assert_eq!(cost, Cost::default());

@@ -1,6 +1,6 @@
 //! How fast this machine makes correlated OTs and pads.
 //!
-//!     cargo run --release -p jaguar-ot --example cots -- [--count N] [--repeat R] [--json]
+//!     cargo run --release -p jaguar-ot --example cots -- [--count N] [--bin B] [--vectors] [--threads T] [--json]
 //!
 //! Two threads, one per party, over an in-memory channel: first one direction (each party does one half of the
 //! work, on its own core if there are two), then both directions in turn, in chunks of 65536 as a protocol would ask
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use jaguar_ot::{Block, Cots, Role, Tccr};
+use jaguar_ot::{Bin, Block, CotSource, Cots, Hash, Instances, Role, Width};
 use jaguar_wire::{Channel, memory_pair};
 
 /// How fast this machine makes correlated OTs.
@@ -22,6 +22,15 @@ struct Options {
     /// Runs.
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat: usize,
+    /// Samples in a bin: 512, 1024, 2048 or 4096.
+    #[arg(long, default_value_t = 1024)]
+    bin: usize,
+    /// Vector correlations, each of which counts as one.
+    #[arg(long)]
+    vectors: bool,
+    /// Threads of both parties together.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
@@ -45,6 +54,7 @@ const CHUNK: usize = 1 << 16;
 
 fn main() {
     let options = Options::parse();
+    rayon::ThreadPoolBuilder::new().num_threads(options.threads).build_global().expect("the first pool");
     let (a, b) = memory_pair();
     let (client, server) = std::thread::scope(|scope| {
         let server = scope.spawn(|| party(b, Role::Server, &options));
@@ -54,7 +64,7 @@ fn main() {
     let rate = |seconds: f64| options.count as f64 / seconds / 1e6;
     let bytes = client.one_way_bytes as f64 / (options.count * options.repeat) as f64;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = Tccr::new().kernel();
+    let kernel = Hash::new(Block::ZERO, Role::Client, Width::Bit).kernel();
     if options.json {
         let figures = serde_json::json!({
             "count": options.count,
@@ -95,10 +105,21 @@ fn main() {
 fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
     let client = role == Role::Client;
     let start = Instant::now();
-    let mut cots = Cots::setup(&mut chan, role).expect("setup");
+    let bin = Bin::ALL.into_iter().find(|bin| bin.samples() == options.bin).expect("a size of bins");
+    let instances = Instances { bits: bin, vectors: bin };
+    let mut cots = Cots::setup(&mut chan, role, instances).expect("setup");
+    let width = if options.vectors { Width::Vector } else { Width::Bit };
     let setup_seconds = start.elapsed().as_secs_f64();
     let setup = chan.total();
-    let (mut blocks, mut bits) = (vec![Block::ZERO; CHUNK], vec![false; CHUNK]);
+    let mut blocks = vec![Block::ZERO; CHUNK];
+    // What only the first ones send.
+    for sends in [client, !client] {
+        if sends {
+            cots.send(&mut chan, width, &mut blocks).expect("send");
+        } else {
+            cots.receive(&mut chan, width, &mut blocks).expect("receive");
+        }
+    }
     let mut run = |chan: &mut Channel, client_sends: fn(usize) -> bool| {
         let mut best = f64::MAX;
         for _ in 0..options.repeat {
@@ -106,9 +127,9 @@ fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
             let start = Instant::now();
             for (i, n) in chunks(options.count).enumerate() {
                 if client == client_sends(i) {
-                    cots.send(chan, &mut blocks[..n]).expect("send");
+                    cots.send(chan, width, &mut blocks[..n]).expect("send");
                 } else {
-                    cots.receive(chan, &mut blocks[..n], &mut bits[..n]).expect("receive");
+                    cots.receive(chan, width, &mut blocks[..n]).expect("receive");
                 }
             }
             best = best.min(start.elapsed().as_secs_f64());
@@ -147,20 +168,20 @@ fn meet(chan: &mut Channel, first: bool) {
     }
 }
 
-/// Nanoseconds for one hash, in batches that stay in the cache.
+/// Nanoseconds for one pad of a bit, in batches that stay in the cache.
 fn hash_nanoseconds(repeat: usize) -> f64 {
-    const BATCH: usize = 1024;
+    const BATCH: usize = 512;
     const BATCHES: usize = 10_000;
-    let hash = Tccr::new();
-    let mut x = vec![Block(1); BATCH];
+    let hash = Hash::new(Block(7), Role::Client, Width::Bit);
+    let (x, mut pads) = (vec![Block(1); BATCH], vec![Block::ZERO; 2 * BATCH]);
     let mut best = f64::MAX;
     for _ in 0..repeat {
         let start = Instant::now();
         for i in 0..BATCHES {
-            hash.hash((i * BATCH) as u128, 0, &mut x);
+            hash.pads((i * BATCH) as u64, &[Block::ZERO, Block(3)], &x, &mut pads);
         }
-        std::hint::black_box(&x);
+        std::hint::black_box(&pads);
         best = best.min(start.elapsed().as_secs_f64());
     }
-    best / (BATCH * BATCHES) as f64 * 1e9
+    best / (2 * BATCH * BATCHES) as f64 * 1e9
 }

@@ -2,8 +2,9 @@
 //!
 //! | function | computes | used by |
 //! |---|---|---|
-//! | [`Key::tccr`] | π(π(x) ⊕ i) ⊕ π(x) | [`crate::hash`] |
+//! | [`pads`], [`tables`] | π(σ(x)) ⊕ σ(x) under keys that change after a few inputs | [`crate::hash`] |
 //! | [`Key::expand`] | one level of a correlated GGM tree | [`crate::ggm`] |
+//! | [`Key::leaves`] | hashes of the last level's nodes | [`crate::ggm`] |
 //! | [`Key::finish`] | the corrections on the leaves | [`crate::ggm`] |
 //! | [`Key::draw`] | numbers below a bound from π(c), π(c + 1), … | [`crate::lpn`] |
 //!
@@ -93,6 +94,101 @@ impl Patch {
     pub(crate) const NONE: Self = Self { value: Block::ZERO, place: 0, period: 1 };
 }
 
+/// Which bit of the leaves tells one of them from all others.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    /// Zero or one bit; public.
+    pub bit: u128,
+    /// The marked leaf; secret. No leaf has the index `u64::MAX`.
+    pub place: u64,
+}
+
+impl Mark {
+    /// Leaves all bits as they are.
+    pub(crate) const NONE: Self = Self { bit: 0, place: u64::MAX };
+    /// Clears bit 0 everywhere.
+    pub(crate) const NOWHERE: Self = Self { bit: 1, place: u64::MAX };
+}
+
+/// The choice bits of a vector correlation: the low bits of its halves.
+const CHOICE: u128 = 15;
+
+/// How many keys are in use side by side: input j is hashed under the key of place j mod 4.
+const QUAD: usize = 4;
+
+/// The keys of a run of hashes. Inputs come in blocks of 4·`per_key`; input j of block b is hashed under the AES key
+/// `base` ⊕ (4·(`number` + b) + j mod 4), the sum taken mod 2^64.
+#[derive(Clone, Copy)]
+pub(crate) struct PadKeys {
+    /// Public, of this session and of one purpose in it; differs from other purposes in the high 64 bits.
+    pub base: Block,
+    /// The first block's number.
+    pub number: u64,
+    /// How many inputs a key hashes.
+    pub per_key: usize,
+}
+
+/// Inputs under the same keys: `rows` registers, the first at input `from`, the others a [`QUAD`] behind each other.
+#[derive(Clone, Copy)]
+struct Part {
+    block: u64,
+    lane: usize,
+    /// Whether the registers are as wide as was asked for, or of one block.
+    whole: bool,
+    from: usize,
+    rows: usize,
+}
+
+impl PadKeys {
+    /// What `n` inputs consist of, in registers of `width` blocks.
+    fn parts(self, n: usize, width: usize) -> impl Iterator<Item = Part> {
+        let size = QUAD * self.per_key;
+        (0..n.div_ceil(size)).flat_map(move |block| {
+            let (start, len) = (block * size, size.min(n - block * size));
+            let rows = len / QUAD;
+            let part = move |lane, whole, from, rows| Part { block: block as u64, lane, whole, from, rows };
+            let whole = (0..QUAD).step_by(width).map(move |lane| part(lane, true, start + lane, rows));
+            let rest = (0..len % QUAD).map(move |lane| part(lane, false, start + rows * QUAD + lane, 1));
+            whole.chain(rest)
+        })
+    }
+
+    /// The keys of the part's place and of those behind it.
+    fn lanes(self, part: Part) -> [Block; QUAD] {
+        let first = self.number.wrapping_add(part.block).wrapping_mul(QUAD as u64);
+        std::array::from_fn(|i| self.base ^ Block(first.wrapping_add((part.lane + i) as u64).into()))
+    }
+}
+
+/// Fills `out` with π(σ(x ⊕ s)) ⊕ σ(x ⊕ s) for every shift s and, within it, every x, in order; σ maps the 64-bit
+/// halves (high, low) to (high ⊕ low, high).
+pub(crate) fn pads(kernel: Kernel, keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Block]) {
+    assert!(out.len() == shifts.len() * x.len(), "a pad for every input and shift");
+    match kernel {
+        Kernel::Portable => portable::pads(keys, shifts, x, out),
+        #[cfg(target_arch = "x86_64")]
+        other => x86::pads(other, keys, shifts, x, out),
+    }
+}
+
+/// Of the same hashes, the low `bits` bits (1..=4) for all 16 shifts in a word for every x: bits v·`bits` and up belong
+/// to shift v.
+pub(crate) fn tables(
+    kernel: Kernel,
+    keys: PadKeys,
+    shifts: &[Block; 16],
+    bits: u32,
+    x: &[Block],
+    words: &mut [u64],
+) {
+    assert!(words.len() == x.len() && (1..=4).contains(&bits), "a word of 16 entries for every input");
+    match kernel {
+        Kernel::Portable => portable::tables(keys, shifts, bits, x, words),
+        #[cfg(target_arch = "x86_64")]
+        other => x86::tables(other, keys, shifts, bits, x, words),
+    }
+}
+
 /// An expanded public key, bound to a kernel.
 #[derive(Clone)]
 pub(crate) enum Key {
@@ -116,17 +212,6 @@ impl Key {
         }
     }
 
-    /// Replaces every `x[j]` by π(π(`x[j]`) ⊕ i) ⊕ π(`x[j]`), where i is `first` with ⌊j / 2^`log_group`⌋ added to
-    /// its low 64 bits (wrapping). `log_group` is below 64.
-    pub(crate) fn tccr(&self, first: u128, log_group: u32, x: &mut [Block]) {
-        assert!(log_group < 64, "groups of 2^{log_group} inputs");
-        match self {
-            Self::Portable(key) => key.tccr(first, log_group, x),
-            #[cfg(target_arch = "x86_64")]
-            Self::X86(key) => key.tccr(first, log_group, x),
-        }
-    }
-
     /// One level of a tree: with n the half of `nodes`, every x = `nodes[j]`, j < n, once patched, turns into its
     /// children `nodes[j]` = H(x) and `nodes[j + n]` = x ⊕ H(x), where H(x) = π(σ(x)) ⊕ σ(x) and σ maps the
     /// 64-bit halves (high, low) to (high ⊕ low, high). Returns the XOR of all left children.
@@ -140,15 +225,24 @@ impl Key {
         }
     }
 
-    /// Patches every leaf, and sets its bit 0 to whether its index is `marked` (which is secret).
-    pub(crate) fn finish(&self, leaves: &mut [Block], patch: Patch, marked: Option<u64>) {
+    /// Replaces every node x, once patched, by the leaf H(x), the [`CHOICE`] bits of which are zero. Returns the XOR
+    /// of all leaves.
+    pub(crate) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
         assert!(patch.period.is_power_of_two());
-        // No index reaches this value.
-        let marked = marked.unwrap_or(u64::MAX);
         match self {
-            Self::Portable(_) => portable::finish(leaves, patch, marked),
+            Self::Portable(key) => key.leaves(nodes, patch),
             #[cfg(target_arch = "x86_64")]
-            Self::X86(key) => key.finish(leaves, patch, marked),
+            Self::X86(key) => key.leaves(nodes, patch),
+        }
+    }
+
+    /// Patches every leaf, then sets the bit of `mark` in the marked one and clears it in all others.
+    pub(crate) fn finish(&self, leaves: &mut [Block], patch: Patch, mark: Mark) {
+        assert!(patch.period.is_power_of_two());
+        match self {
+            Self::Portable(_) => portable::finish(leaves, patch, mark),
+            #[cfg(target_arch = "x86_64")]
+            Self::X86(key) => key.finish(leaves, patch, mark),
         }
     }
 
@@ -200,19 +294,40 @@ mod tests {
 
         #[test]
         fn every_kernel_hashes_like_the_portable_one(
-            n in 0usize..200, seed: u64, key: u128, high: u64, low in prop_oneof![any::<u64>(), Just(u64::MAX - 3)],
-            log_group in prop_oneof![0u32..8, Just(63)],
+            n in 0usize..300, seed: u64, base: u128, number in prop_oneof![any::<u64>(), Just(u64::MAX)],
+            shifts in 0usize..4, log_per_key in 0u32..6, bits in 1u32..=4,
         ) {
-            let first = u128::from(high) << 64 | u128::from(low);
+            let keys = PadKeys { base: Block(base), number, per_key: 1 << log_per_key };
             let mut x = blocks(n, seed);
             if n > 3 {
                 (x[0], x[1], x[n - 1]) = (Block::ZERO, Block(u128::MAX), Block(u128::MAX));
             }
-            let mut want = x.clone();
-            Key::for_kernel(Kernel::Portable, Block(key)).tccr(first, log_group, &mut want);
+            let combinations: [Block; 16] = blocks(16, !seed).try_into().ok().unwrap();
+            let mut want = (vec![Block::ZERO; shifts * n], vec![0; n]);
+            pads(Kernel::Portable, keys, &combinations[..shifts], &x, &mut want.0);
+            tables(Kernel::Portable, keys, &combinations, bits, &x, &mut want.1);
             for kernel in Kernel::available() {
-                let mut got = x.clone();
-                Key::for_kernel(kernel, Block(key)).tccr(first, log_group, &mut got);
+                let mut got = (vec![Block::ZERO; shifts * n], vec![0; n]);
+                pads(kernel, keys, &combinations[..shifts], &x, &mut got.0);
+                tables(kernel, keys, &combinations, bits, &x, &mut got.1);
+                prop_assert!(got.0 == want.0, "{} of {n}", kernel.name());
+                prop_assert_eq!(got.1, want.1.clone());
+            }
+        }
+
+        #[test]
+        fn every_kernel_hashes_leaves_like_the_portable_one(
+            n in 0usize..200, seed: u64, key: u128, place: u64, log_period in 0u32..=10,
+        ) {
+            let period = 1 << log_period;
+            let patch = Patch { value: blocks(1, !seed)[0], place: place % period, period };
+            let nodes = blocks(n, seed);
+            let mut want = nodes.clone();
+            let sum = Key::for_kernel(Kernel::Portable, Block(key)).leaves(&mut want, patch);
+            prop_assert!(want.iter().fold(Block::ZERO, |sum, &leaf| sum ^ leaf) == sum && sum.0 & CHOICE == 0);
+            for kernel in Kernel::available() {
+                let mut got = nodes.clone();
+                prop_assert!(Key::for_kernel(kernel, Block(key)).leaves(&mut got, patch) == sum);
                 prop_assert!(got == want, "{} of {n}", kernel.name());
             }
         }
@@ -236,18 +351,20 @@ mod tests {
         #[test]
         fn every_kernel_finishes_like_the_portable_one(
             n in 0usize..200, seed: u64, place: u64, log_period in 0u32..=10, marked in prop::option::of(0u64..200),
+            bit in prop_oneof![Just(0u128), Just(1)],
         ) {
+            let mark = Mark { bit, place: marked.unwrap_or(u64::MAX) };
             let period = 1 << log_period;
             let patch = Patch { value: blocks(1, !seed)[0], place: place % period, period };
             let leaves = blocks(n, seed);
             let mut want = leaves.clone();
-            Key::for_kernel(Kernel::Portable, Block::ZERO).finish(&mut want, patch, marked);
+            Key::for_kernel(Kernel::Portable, Block::ZERO).finish(&mut want, patch, mark);
             for (j, leaf) in want.iter().enumerate() {
-                prop_assert_eq!(leaf.lsb(), Some(j as u64) == marked);
+                prop_assert!(bit == 0 || leaf.lsb() == (Some(j as u64) == marked));
             }
             for kernel in Kernel::available() {
                 let mut got = leaves.clone();
-                Key::for_kernel(kernel, Block::ZERO).finish(&mut got, patch, marked);
+                Key::for_kernel(kernel, Block::ZERO).finish(&mut got, patch, mark);
                 prop_assert!(got == want, "{} of {n}", kernel.name());
             }
         }

@@ -21,6 +21,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::OtError;
 
+/// Bytes of a point.
+pub(crate) const POINT: usize = 32;
+
 /// A key that a base OT gives.
 pub(crate) type Key = Zeroizing<[u8; 32]>;
 

@@ -5,8 +5,7 @@ use std::ops::{BitXor, BitXorAssign};
 use bytemuck::{Pod, Zeroable};
 use zeroize::DefaultIsZeroes;
 
-/// A 128-bit string, also read as a polynomial over F_2 of degree below 128 (bit `i` of the integer is the
-/// coefficient of X^i). It often holds a secret, hence no `Debug`; `==` is for tests and public values only
+/// A 128-bit string. It often holds a secret, hence no `Debug`; `==` is for tests and public values only
 /// (variable time).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
@@ -44,30 +43,6 @@ impl Block {
     pub const fn masked(self, bit: bool) -> Self {
         Self(self.0 & (bit as u128).wrapping_neg())
     }
-
-    /// The product with X in GF(2^128) = F_2\[X\]/(X^128 + X^7 + X^2 + X + 1), without a branch.
-    ///
-    /// Combines m correlated OTs into one of 2^m messages: with t_b = q_b ⊕ r_b·Δ, the sum
-    /// Σ_b X^b·t_b = Σ_b X^b·q_b ⊕ r·Δ, where r is the choice (r_{m−1} … r_0) read as a polynomial, so a
-    /// sender hashes Q ⊕ v·Δ for every value v, and a receiver hashes once.
-    #[must_use]
-    pub const fn mul_x(self) -> Self {
-        let carry = (self.0 >> 127).wrapping_neg() & 0x87;
-        Self(self.0 << 1 ^ carry)
-    }
-
-    /// The product in GF(2^128) with the polynomial that the low `bits` bits of `small` are, `bits` at most 8.
-    /// Branches on neither operand.
-    #[must_use]
-    pub const fn mul_small(self, small: u8, bits: u32) -> Self {
-        let (mut power, mut sum, mut i) = (self, 0, 0);
-        while i < bits {
-            sum ^= power.masked(small >> i & 1 == 1).0;
-            power = power.mul_x();
-            i += 1;
-        }
-        Self(sum)
-    }
 }
 
 impl From<u128> for Block {
@@ -96,32 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// The product in GF(2^128) by long multiplication and long division on bit vectors.
-    fn schoolbook(a: u128, b: u128) -> u128 {
-        let mut product = [false; 256];
-        for i in 0..128 {
-            for j in 0..128 {
-                product[i + j] ^= a >> i & 1 == 1 && b >> j & 1 == 1;
-            }
-        }
-        for i in (128..256).rev() {
-            if product[i] {
-                for e in [128, 7, 2, 1, 0] {
-                    product[i - 128 + e] ^= true;
-                }
-            }
-        }
-        (0..128).filter(|&i| product[i]).fold(0, |acc, i| acc | 1 << i)
-    }
-
     proptest! {
-        #[test]
-        fn products_are_those_of_the_field(a: u128, small: u8, bits in 0u32..=8) {
-            prop_assert_eq!(Block(a).mul_x().0, schoolbook(a, 2));
-            let low = u128::from(small) & ((1 << bits) - 1);
-            prop_assert_eq!(Block(a).mul_small(small, bits).0, schoolbook(a, low));
-        }
-
         #[test]
         fn bytes_and_bits(a: u128, bit: bool) {
             let block = Block(a);
@@ -131,11 +81,5 @@ mod tests {
             prop_assert_eq!(block.masked(bit).0, if bit { a } else { 0 });
             prop_assert_eq!((block ^ Block(a)).0, 0);
         }
-    }
-
-    #[test]
-    fn the_top_bit_wraps() {
-        assert_eq!(Block(1 << 127).mul_x().0, 0x87);
-        assert_eq!(Block(u128::MAX).mul_x().0, schoolbook(u128::MAX, 2));
     }
 }

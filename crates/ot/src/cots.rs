@@ -4,39 +4,104 @@ use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::ferret::{Ferret, Lpn, PublicKeys, Receiver, Sender};
-use crate::{Block, CotSource, OtError, Role, base, iknp};
+use crate::ferret::{Context, PublicKeys, Receiver, Sender, Side, Stream};
+use crate::instance::{Instances, Lpn};
+use crate::{Block, CotSource, Drawn, Hash, OtError, Role, Width, base, iknp};
 
-/// Both directions of correlated OT: base OTs, IKNP, then Ferret for as many as are asked for.
+/// Both directions of correlated OT: base OTs, IKNP, then Ferret for as many as are asked for, on all threads of the
+/// current rayon pool.
 ///
-/// Holds about 10 MiB per direction, and 8 MiB for what is made ahead. Secrets are zeroised on drop.
+/// Vectors of a direction are set up when the first of them is asked for. Secrets are zeroised on drop.
 pub struct Cots {
-    sender: Ferret<Sender>,
-    receiver: Ferret<Receiver>,
-    sent: u64,
-    received: u64,
-    /// The sender's halves that were made ahead of time: `ahead[taken..]`.
+    sender: Direction<Sender>,
+    receiver: Direction<Receiver>,
+    nonce: Block,
+    sent: Drawn,
+    received: Drawn,
+    /// The sender's halves of bits that were made ahead of time: `ahead[taken..]`.
     ahead: Zeroizing<Vec<Block>>,
     taken: usize,
-    /// How many more COTs will be drawn as a sender before anything else is sent.
+    /// How many more bits will be drawn as a sender before anything else is sent.
     promised: u64,
 }
 
-/// How many COTs a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
+/// How many bits a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
 const AHEAD: usize = 1 << 19;
 
+/// One direction, as one party has it.
+struct Direction<S> {
+    side: S,
+    bits: Stream,
+    vectors: Option<Stream>,
+    vector_chain: Vec<Lpn>,
+    vector_keys: Vec<PublicKeys>,
+    /// For the first vectors.
+    hash: Hash,
+}
+
+impl<S: Side> Direction<S> {
+    /// Starts the bits from `base`; `transcript` and `sender` tell the direction's public keys.
+    fn new(
+        chan: &mut Channel,
+        mut side: S,
+        base: Zeroizing<Vec<Block>>,
+        instances: Instances,
+        (transcript, sender, nonce): (&[u8; 32], Role, Block),
+    ) -> Result<Self, OtError> {
+        let keys = |width, chain: &[Lpn]| -> Vec<PublicKeys> {
+            (0..chain.len()).map(|stage| public_keys(transcript, sender, width, stage)).collect()
+        };
+        let (chain, vector_chain) = (instances.chain(Width::Bit), instances.chain(Width::Vector));
+        let mut context = Context { chan, side: &mut side, bits: None };
+        let bits = Stream::start(&mut context, &chain, &keys(Width::Bit, &chain), base)?;
+        let vector_keys = keys(Width::Vector, &vector_chain);
+        let hash = Hash::for_purpose(nonce, 1, sender, Width::Bit);
+        Ok(Self { side, bits, vectors: None, vector_chain, vector_keys, hash })
+    }
+
+    fn fill(&mut self, chan: &mut Channel, width: Width, out: &mut [Block]) -> Result<(), OtError> {
+        match width {
+            Width::Bit => self.bits.fill(&mut Context { chan, side: &mut self.side, bits: None }, out),
+            Width::Vector if out.is_empty() => Ok(()),
+            Width::Vector => {
+                if self.vectors.is_none() {
+                    self.vectors = Some(self.start_vectors(chan)?);
+                }
+                let vectors = self.vectors.as_mut().expect("just made");
+                vectors.fill(&mut Context { chan, side: &mut self.side, bits: Some(&mut self.bits) }, out)
+            }
+        }
+    }
+
+    /// The first vectors are made of four bits each.
+    fn start_vectors(&mut self, chan: &mut Channel) -> Result<Stream, OtError> {
+        let Self { side, bits, vector_chain, vector_keys, hash, .. } = self;
+        let mut base = Zeroizing::new(vec![Block::ZERO; vector_chain[0].cost()]);
+        let mut spent = Zeroizing::new(vec![Block::ZERO; 4 * base.len()]);
+        bits.fill(&mut Context { chan, side: &mut *side, bits: None }, &mut spent)?;
+        side.add_up(chan, hash, &spent, &mut base)?;
+        Stream::start(&mut Context { chan, side, bits: Some(bits) }, vector_chain, vector_keys, base)
+    }
+}
+
 impl Cots {
-    /// Sets both directions up with the peer, which must do the same at the same point of the protocol. Takes 3
-    /// rounds, 0.86 MB each way (all but 4 KB of it sent before anything of it is read), and about 30 ms of computing.
+    /// Sets both directions up with the peer, which must do the same, with the same `instances`, at the same point of the
+    /// protocol. Takes 3 rounds, [`setup_bytes`](crate::setup_bytes) each way (all but 4 KB of it sent before anything of it
+    /// is read), and some 20 ms of computing.
     ///
     /// # Errors
     /// When the connection fails or the peer breaks the protocol.
-    pub fn setup(chan: &mut Channel, role: Role) -> Result<Self, OtError> {
-        Self::setup_with(chan, role, Prg::from_os())
+    pub fn setup(chan: &mut Channel, role: Role, instances: Instances) -> Result<Self, OtError> {
+        Self::setup_with(chan, role, instances, Prg::from_os())
     }
 
     /// As [`setup`](Self::setup), with this party's randomness from `prg`.
-    pub(crate) fn setup_with(chan: &mut Channel, role: Role, mut prg: Prg) -> Result<Self, OtError> {
+    pub(crate) fn setup_with(
+        chan: &mut Channel,
+        role: Role,
+        instances: Instances,
+        mut prg: Prg,
+    ) -> Result<Self, OtError> {
         // 1. Base OTs: this party's Δ chooses for the direction in which it sends, and it offers for the other.
         let mut delta = Zeroizing::new([0; 16]);
         prg.fill(delta.as_mut());
@@ -45,72 +110,31 @@ impl Cots {
         let (chosen, send_transcript) = base::choose(chan, &mut prg, &iknp::choices(*delta))?;
         let (pairs, receive_transcript) = offer.finish(chan, iknp::BASE)?;
         // 2. The first COTs.
-        let mut t = Zeroizing::new(vec![Block::ZERO; Lpn::SETUP.cost()]);
+        let count = iknp::rows(instances.chain(Width::Bit)[0].cost());
+        let mut t = Zeroizing::new(vec![Block::ZERO; count]);
         iknp::receive(chan, &mut prg, &pairs, &mut t)?;
-        let mut q = Zeroizing::new(vec![Block::ZERO; Lpn::SETUP.cost()]);
+        let mut q = Zeroizing::new(vec![Block::ZERO; count]);
         iknp::send(chan, *delta, &chosen, &mut q)?;
         // 3. The first secrets of the main LPN instance.
-        let sender = Ferret::new(chan, Sender::new(*delta, prg), q, public_keys(&send_transcript, role))?;
-        let receiver = Ferret::new(chan, Receiver, t, public_keys(&receive_transcript, role.peer()))?;
+        let nonce =
+            public_key(&send_transcript, "nonce", &[]) ^ public_key(&receive_transcript, "nonce", &[]);
+        let sends = (&send_transcript, role, nonce);
+        let sender = Direction::new(chan, Sender::new(*delta, prg), q, instances, sends)?;
+        let receives = (&receive_transcript, role.peer(), nonce);
+        let receiver = Direction::new(chan, Receiver, t, instances, receives)?;
         Ok(Self {
             sender,
             receiver,
-            sent: 0,
-            received: 0,
+            nonce,
+            sent: Drawn::default(),
+            received: Drawn::default(),
             ahead: Zeroizing::default(),
             taken: 0,
             promised: 0,
         })
     }
 
-    /// This party's Δ as a sender, the same for the whole session, bit 0 set.
-    pub fn delta(&self) -> Block {
-        *self.sender.side().delta
-    }
-
-    /// Fills `q` with the sender's halves, bit 0 of each zero. The peer must call [`receive`](Self::receive) with the
-    /// same count at the same point of the protocol; from time to time something is sent to it.
-    ///
-    /// # Errors
-    /// When the connection fails. The session is spent then.
-    pub fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
-        let ready = q.len().min(self.ahead.len() - self.taken);
-        let (made, rest) = q.split_at_mut(ready);
-        let ahead = &mut self.ahead[self.taken..self.taken + ready];
-        made.copy_from_slice(ahead);
-        ahead.zeroize();
-        self.taken += ready;
-        self.sender.fill(chan, rest)?;
-        self.sent += q.len() as u64;
-        self.promised = self.promised.saturating_sub(q.len() as u64);
-        Ok(())
-    }
-
-    /// Fills `r` with random choice bits and `t` with `t_i = q_i ^ r_i·Δ` of the peer's q and Δ, so that bit 0 of
-    /// `t_i` is `r_i`.
-    ///
-    /// # Errors
-    /// When the connection fails. The session is spent then.
-    ///
-    /// # Panics
-    /// When `t` and `r` differ in length.
-    pub fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
-        assert_eq!(t.len(), r.len(), "as many choice bits as blocks");
-        self.run_ahead(chan)?;
-        self.receiver.fill(chan, t)?;
-        for (t, r) in t.iter().zip(r) {
-            *r = t.lsb();
-        }
-        self.received += t.len() as u64;
-        Ok(())
-    }
-
-    /// As [`CotSource::promise`].
-    pub fn promise(&mut self, count: u64) {
-        self.promised = count;
-    }
-
-    /// Makes COTs ahead of time, as far as was promised, when half of those that were made are used up.
+    /// Makes bits ahead of time, as far as was promised, when half of those that were made are used up.
     fn run_ahead(&mut self, chan: &mut Channel) -> Result<(), OtError> {
         let left = self.ahead.len() - self.taken;
         let want = AHEAD.min(usize::try_from(self.promised).unwrap_or(usize::MAX));
@@ -123,63 +147,79 @@ impl Cots {
         self.ahead.copy_within(self.taken.., 0);
         self.taken = 0;
         self.ahead.resize(want, Block::ZERO);
-        self.sender.fill(chan, &mut self.ahead[left..])?;
-        Ok(chan.flush()?)
+        self.sender.fill(chan, Width::Bit, &mut self.ahead[left..])
     }
 
     /// How many correlations were handed out: as a sender, as a receiver.
-    pub fn counters(&self) -> (u64, u64) {
+    pub fn counters(&self) -> (Drawn, Drawn) {
         (self.sent, self.received)
     }
 }
 
 impl CotSource for Cots {
     fn promise(&mut self, count: u64) {
-        Self::promise(self, count);
+        self.promised = count;
     }
 
-    fn delta(&self) -> Block {
-        Self::delta(self)
+    fn nonce(&self) -> Block {
+        self.nonce
     }
 
-    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
-        Self::send(self, chan, q)
+    fn deltas(&self, width: Width) -> &[Block] {
+        match width {
+            Width::Bit => &self.sender.side.delta[..],
+            Width::Vector => &self.sender.side.deltas[..],
+        }
     }
 
-    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
-        Self::receive(self, chan, t, r)
+    fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
+        let count = q.len() as u64;
+        match width {
+            Width::Bit => {
+                let ready = q.len().min(self.ahead.len() - self.taken);
+                let (made, rest) = q.split_at_mut(ready);
+                let ahead = &mut self.ahead[self.taken..self.taken + ready];
+                made.copy_from_slice(ahead);
+                ahead.zeroize();
+                self.taken += ready;
+                self.sender.fill(chan, width, rest)?;
+                self.sent.bits += count;
+                self.promised = self.promised.saturating_sub(count);
+            }
+            Width::Vector => {
+                // Their trees take bits, which would be those behind the ones made ahead: the peer takes the next.
+                assert!(self.taken == self.ahead.len(), "who promised bits draws no vectors meanwhile");
+                self.sender.fill(chan, width, q)?;
+                self.sent.vectors += count;
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+        self.run_ahead(chan)?;
+        self.receiver.fill(chan, width, t)?;
+        match width {
+            Width::Bit => self.received.bits += t.len() as u64,
+            Width::Vector => self.received.vectors += t.len() as u64,
+        }
+        Ok(())
     }
 }
 
-/// Bytes that the sender of a direction sends for `count` more COTs, when `before` were drawn already: whole bins are
-/// made, and at the start of each iteration those that are put aside for the next.
-pub fn extension_bytes(before: u64, count: u64) -> u64 {
-    let Lpn { bins, log_bin, .. } = Lpn::MAIN;
-    let aside = (Lpn::MAIN.cost() / Lpn::MAIN.bin()) as u64;
-    let trees = |cots: u64| {
-        let wanted = cots.div_ceil(Lpn::MAIN.bin() as u64);
-        wanted + aside * wanted.div_ceil(bins as u64 - aside)
-    };
-    (trees(before + count) - trees(before)) * (size_of::<Block>() * log_bin) as u64
+/// A public key of a direction: a hash of its base OTs' messages, which neither party could steer alone.
+fn public_key(transcript: &[u8; 32], label: &str, indices: &[u64]) -> Block {
+    let seed = derive_seed(transcript, label, indices);
+    Block::from_bytes(seed[..16].try_into().expect("16 of 32 bytes"))
 }
 
-/// What a COT sends in the long run, in bytes: those of an iteration, over the COTs that it hands out.
-pub fn mean_extension_bytes() -> f64 {
-    let Lpn { bins, log_bin, .. } = Lpn::MAIN;
-    (bins * log_bin * size_of::<Block>()) as f64 / (Lpn::MAIN.samples() - Lpn::MAIN.cost()) as f64
-}
-
-/// The public keys of the setup and the main instance of a direction: hashes of its base OTs' messages, which neither
-/// party could steer alone, and of who sends.
-fn public_keys(transcript: &[u8; 32], sender: Role) -> [PublicKeys; 2] {
-    let key = |label| {
-        let seed = derive_seed(transcript, label, &[u64::from(sender == Role::Client)]);
-        Block::from_bytes(seed[..16].try_into().expect("16 of 32 bytes"))
-    };
-    [
-        PublicKeys { matrix: key("setup matrix"), trees: key("setup trees") },
-        PublicKeys { matrix: key("main matrix"), trees: key("main trees") },
-    ]
+/// The public keys of an instance: the `stage`-th of its chain, in the direction in which `sender` sends.
+fn public_keys(transcript: &[u8; 32], sender: Role, width: Width, stage: usize) -> PublicKeys {
+    let indices = [u64::from(sender == Role::Client), width as u64, stage as u64];
+    PublicKeys {
+        matrix: public_key(transcript, "matrix", &indices),
+        trees: public_key(transcript, "trees", &indices),
+    }
 }
 
 #[cfg(test)]
@@ -190,64 +230,94 @@ mod tests {
 
     use super::*;
     use crate::two_parties::{self, Run};
+    use crate::{Bin, combinations, cost};
 
-    /// One request: who sends, and how many.
-    type Request = (Role, usize);
+    /// One request: who sends, what, and how many.
+    type Request = (Role, Width, usize);
 
-    /// What a party got: (q, no bits) as a sender, (t, r) as a receiver.
+    /// What a party got, request by request: q as a sender, t as a receiver.
     struct Party {
-        delta: Block,
-        got: Vec<(Vec<Block>, Vec<bool>)>,
-        counters: (u64, u64),
+        deltas: [Vec<Block>; 2],
+        got: Vec<Vec<Block>>,
+        counters: (Drawn, Drawn),
     }
 
-    fn party(chan: &mut Channel, role: Role, seed: [u8; 32], requests: &[Request]) -> Result<Party, OtError> {
-        let cots = Cots::setup_with(chan, role, Prg::new(seed))?;
+    fn party(
+        chan: &mut Channel,
+        role: Role,
+        instances: Instances,
+        requests: &[Request],
+    ) -> Result<Party, OtError> {
+        let seed = if role == Role::Client { [1; 32] } else { [2; 32] };
+        let cots = Cots::setup_with(chan, role, instances, Prg::new(seed))?;
         draw(chan, cots, role, requests)
     }
 
     fn draw(chan: &mut Channel, mut cots: Cots, role: Role, requests: &[Request]) -> Result<Party, OtError> {
         let mut got = Vec::new();
-        for &(sender, n) in requests {
+        for &(sender, width, n) in requests {
             let mut halves = vec![Block::ZERO; n];
-            let mut bits = vec![false; if sender == role { 0 } else { n }];
             if sender == role {
-                cots.send(chan, &mut halves)?;
+                cots.send(chan, width, &mut halves)?;
             } else {
-                cots.receive(chan, &mut halves, &mut bits)?;
+                cots.receive(chan, width, &mut halves)?;
             }
-            got.push((halves, bits));
+            got.push(halves);
         }
-        Ok(Party { delta: cots.delta(), got, counters: cots.counters() })
+        let deltas = Width::ALL.map(|width| cots.deltas(width).to_vec());
+        Ok(Party { deltas, got, counters: cots.counters() })
     }
 
-    fn run(requests: &[Request]) -> Run<Party, Party> {
+    fn run(instances: Instances, requests: &[Request]) -> Run<Party, Party> {
         let run = two_parties::run(
-            |chan| party(chan, Role::Client, [1; 32], requests),
-            |chan| party(chan, Role::Server, [2; 32], requests),
+            |chan| party(chan, Role::Client, instances, requests),
+            |chan| party(chan, Role::Server, instances, requests),
         );
         let Run { first, second, traffic, transcript } = run;
         Run { first: first.unwrap(), second: second.unwrap(), traffic, transcript }
     }
 
-    /// Checks every correlation, and returns all senders' halves and the receivers' bits by direction.
-    fn check(run: &Run<Party, Party>, requests: &[Request]) -> [Vec<(Block, bool)>; 2] {
+    /// Checks every correlation, and returns all pairs of halves by direction and width.
+    fn check(run: &Run<Party, Party>, requests: &[Request]) -> [[Vec<(Block, Block)>; 2]; 2] {
         let (client, server) = (&run.first, &run.second);
-        assert!(client.delta.lsb() && server.delta.lsb() && client.delta != server.delta);
-        let mut all = [Vec::new(), Vec::new()];
-        for (i, &(sender, n)) in requests.iter().enumerate() {
+        let mut all: [[Vec<_>; 2]; 2] = Default::default();
+        for (i, &(sender, width, n)) in requests.iter().enumerate() {
             let (from, to) = if sender == Role::Client { (client, server) } else { (server, client) };
-            let (q, (t, r)) = (&from.got[i].0, &to.got[i]);
-            assert_eq!((q.len(), t.len(), r.len()), (n, n, n));
-            for j in 0..n {
-                assert!(t[j] == q[j] ^ from.delta.masked(r[j]), "COT {j} of request {i}");
-                assert!(!q[j].lsb());
-                all[usize::from(sender == Role::Server)].push((q[j], r[j]));
+            let (q, t) = (&from.got[i], &to.got[i]);
+            assert_eq!((q.len(), t.len()), (n, n));
+            let mut deltas = from.deltas[width as usize].clone();
+            deltas.resize(4, Block::ZERO);
+            let sums = combinations(deltas[..].try_into().unwrap());
+            for (j, (q, t)) in q.iter().zip(t).enumerate() {
+                let choice = t.0 & width.choice_mask();
+                assert!(*t == *q ^ sums[choice as usize], "{width:?} {j} of request {i}");
+                assert!(q.0 & width.choice_mask() == 0);
             }
+            all[usize::from(sender == Role::Server)][width as usize]
+                .extend(q.iter().copied().zip(t.iter().copied()));
         }
-        let counts = all.each_ref().map(|halves| halves.len() as u64);
-        assert_eq!((client.counters, server.counters), ((counts[0], counts[1]), (counts[1], counts[0])));
+        let drawn = all
+            .each_ref()
+            .map(|[bits, vectors]| Drawn { bits: bits.len() as u64, vectors: vectors.len() as u64 });
+        assert_eq!((client.counters, server.counters), ((drawn[0], drawn[1]), (drawn[1], drawn[0])));
         all
+    }
+
+    fn drawn(requests: &[Request], sender: Role) -> Drawn {
+        requests.iter().filter(|r| r.0 == sender).fold(Drawn::default(), |sum, &(_, width, n)| match width {
+            Width::Bit => Drawn { bits: sum.bits + n as u64, ..sum },
+            Width::Vector => Drawn { vectors: sum.vectors + n as u64, ..sum },
+        })
+    }
+
+    /// Checks the bytes of a run, and returns both ways'.
+    fn check_bytes(run: &Run<Party, Party>, instances: Instances, requests: &[Request]) {
+        let bytes = |sender| {
+            let extension = cost::extension_bytes(instances, Drawn::default(), drawn(requests, sender));
+            cost::setup_bytes(instances) + extension
+        };
+        assert_eq!(run.traffic.sent, bytes(Role::Client));
+        assert_eq!(run.traffic.received, bytes(Role::Server));
     }
 
     proptest! {
@@ -255,24 +325,23 @@ mod tests {
 
         #[test]
         fn any_sequence_of_requests_correlates_and_nothing_repeats(
+            bins: (prop::sample::Index, prop::sample::Index),
             requests in prop::collection::vec(
                 (
                     prop_oneof![Just(Role::Client), Just(Role::Server)],
+                    prop_oneof![Just(Width::Bit), Just(Width::Vector)],
                     // Around the size of a bin, where the paths through the buffer change.
-                    prop_oneof![
-                        0usize..10, 0usize..20_000, 4090usize..4100, Just(4096), Just(8192), 8190usize..8200,
-                    ],
+                    prop_oneof![0usize..10, 0usize..20_000, 1022usize..1026, Just(512), 4090usize..4100, Just(65_536)],
                 ),
-                0..12,
+                0..10,
             ),
         ) {
-            let run = run(&requests);
-            let drawn = |role| requests.iter().filter(|r| r.0 == role).map(|r| r.1 as u64).sum();
-            prop_assert_eq!(run.traffic.sent, SETUP_BYTES + extension_bytes(0, drawn(Role::Client)));
-            prop_assert_eq!(run.traffic.received, SETUP_BYTES + extension_bytes(0, drawn(Role::Server)));
-            for halves in check(&run, &requests) {
+            let instances = Instances { bits: *bins.0.get(&Bin::ALL[..3]), vectors: *bins.1.get(&Bin::ALL[..2]) };
+            let run = run(instances, &requests);
+            check_bytes(&run, instances, &requests);
+            for direction in check(&run, &requests) {
                 let mut seen = HashSet::new();
-                prop_assert!(halves.iter().all(|(q, _)| seen.insert(q.0)));
+                prop_assert!(direction.iter().flatten().all(|(q, _)| seen.insert(q.0)));
             }
         }
     }
@@ -280,85 +349,128 @@ mod tests {
     /// Two iterations and the start of a third, so that what one iteration puts aside serves the next.
     #[test]
     fn iterations_follow_each_other() {
-        let per_iteration = Lpn::MAIN.samples() - Lpn::MAIN.cost();
-        let requests = [(Role::Server, 2 * per_iteration + 1)];
-        let run = run(&requests);
-        let [_, halves] = check(&run, &requests);
-        let mut seen = HashSet::with_capacity(halves.len());
-        assert!(halves.iter().all(|(q, _)| seen.insert(q.0)));
+        let instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
+        for width in Width::ALL {
+            let lpn = *instances.chain(width).last().unwrap();
+            let per_iteration = lpn.samples() - lpn.bins_for(lpn.cost()) * lpn.bin();
+            let requests = [(Role::Server, width, 2 * per_iteration + 1)];
+            let run = run(instances, &requests);
+            let [_, mut halves] = check(&run, &requests);
+            let halves = std::mem::take(&mut halves[width as usize]);
+            let mut seen = HashSet::with_capacity(halves.len());
+            assert!(halves.iter().all(|(q, _)| seen.insert(q.0)));
+            check_bytes(&run, instances, &requests);
+            assert_eq!(run.traffic.rounds, 3);
+            // The same, told beforehand and in two parts.
+            let all = drawn(&requests, Role::Server);
+            let none = Drawn::default();
+            let first = Drawn { bits: all.bits / 2, vectors: all.vectors / 2 };
+            let rest = Drawn { bits: all.bits - first.bits, vectors: all.vectors - first.vectors };
+            let whole = cost::extension_bytes(instances, none, all);
+            assert_eq!(
+                whole,
+                cost::extension_bytes(instances, none, first) + cost::extension_bytes(instances, first, rest)
+            );
 
-        // Bytes a COT, once set up: three starts are in it for the work of two, and still it is a tenth.
-        let extension = run.traffic.received - SETUP_BYTES;
-        let bins = 2 * Lpn::MAIN.bins + Lpn::MAIN.cost() / Lpn::MAIN.bin() + 1;
-        assert_eq!(extension, (bins * Lpn::MAIN.log_bin * 16) as u64);
-        // The same, told beforehand and in two parts.
-        let (first, rest) = (per_iteration as u64 - 1, per_iteration as u64 + 2);
-        assert_eq!(extension, extension_bytes(0, first) + extension_bytes(first, rest));
-        assert!((mean_extension_bytes() - 0.051).abs() < 0.0005);
-        assert!((extension as f64) < 0.06 * halves.len() as f64);
-        assert_eq!((run.traffic.sent, run.traffic.rounds), (SETUP_BYTES, 3));
-
-        // Choice bits: six standard deviations around half, overall, from one to the next, and by bins.
-        let bits: Vec<bool> = halves.iter().map(|(_, r)| *r).collect();
-        let near_half =
-            |ones: usize, n: usize| (ones as f64 - n as f64 / 2.0).abs() < 3.0 * (n as f64).sqrt();
-        assert!(near_half(bits.iter().filter(|r| **r).count(), bits.len()));
-        for lag in [1, 2, 10, 64, 4096] {
-            let changes = bits.windows(lag + 1).filter(|w| w[0] != w[lag]).count();
-            assert!(near_half(changes, bits.len() - lag), "lag {lag}");
-        }
-        for bin in bits.chunks_exact(4096) {
-            // Some 1850 bins: seven standard deviations.
-            let ones = bin.iter().filter(|r| **r).count() as f64;
-            assert!((ones - 2048.0).abs() < 3.5 * 64.0, "{ones} ones in a bin");
-        }
-        // And every bit of the halves is as often 0 as 1, but for bit 0.
-        for j in 1..128 {
-            let ones = halves.iter().filter(|(q, _)| q.0 >> j & 1 == 1).count();
-            assert!(near_half(ones, halves.len()), "bit {j}");
+            // Choices: six standard deviations around half, overall, from one to the next, and by bins.
+            let near_half =
+                |ones: usize, n: usize| (ones as f64 - n as f64 / 2.0).abs() < 3.0 * (n as f64).sqrt();
+            for j in 0..width.choice_mask().count_ones() {
+                let bits: Vec<bool> = halves.iter().map(|(_, t)| t.0 >> j & 1 == 1).collect();
+                assert!(near_half(bits.iter().filter(|r| **r).count(), bits.len()));
+                for lag in [1, 2, 10, 64, lpn.bin()] {
+                    let changes = bits.windows(lag + 1).filter(|w| w[0] != w[lag]).count();
+                    assert!(near_half(changes, bits.len() - lag), "lag {lag}");
+                }
+                for bin in bits.chunks_exact(lpn.bin()) {
+                    // Some thousand bins: seven standard deviations.
+                    let (ones, n) = (bin.iter().filter(|r| **r).count() as f64, bin.len() as f64);
+                    assert!((ones - n / 2.0).abs() < 3.5 * n.sqrt(), "{ones} ones in a bin");
+                }
+                // Two of the bits are independent of each other.
+                for other in j + 1..width.choice_mask().count_ones() {
+                    let equal = halves.iter().filter(|(_, t)| (t.0 >> j ^ t.0 >> other) & 1 == 0).count();
+                    assert!(near_half(equal, halves.len()), "bits {j} and {other}");
+                }
+            }
+            // And every other bit of the halves is as often 0 as 1.
+            for j in width.choice_mask().count_ones()..128 {
+                let ones = halves.iter().filter(|(q, _)| q.0 >> j & 1 == 1).count();
+                assert!(near_half(ones, halves.len()), "bit {j}");
+            }
         }
     }
 
-    /// Each way: the sender's point, 127 receiver's points, 127 columns of IKNP, the trees of the setup instance.
-    const SETUP_BYTES: u64 = 32 + 127 * 32 + 127 * 47_872 / 8 + 656 * 9 * 16;
-
     #[test]
     fn the_wire_format_is_the_recorded_one() {
-        assert_eq!(Lpn::SETUP.cost(), 47_872);
-        let requests = [(Role::Client, 5000), (Role::Server, 100), (Role::Server, 1)];
-        let run = run(&requests);
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512 };
+        let requests = [
+            (Role::Client, Width::Bit, 5000),
+            (Role::Server, Width::Vector, 100),
+            (Role::Server, Width::Bit, 1),
+        ];
+        let run = run(instances, &requests);
         check(&run, &requests);
-        // The base of the next iteration is made before the first COT: 82 bins, then one or two for the request.
-        let bin = 12 * 16;
-        assert_eq!(run.traffic.sent, SETUP_BYTES + (82 + 2) * bin);
-        assert_eq!(run.traffic.received, SETUP_BYTES + (82 + 1) * bin);
+        // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP, 576 and 269 bins for the first secrets.
+        let setup = 32 + 127 * 32 + 127 * 19_200 / 8 + 576 * 7 * 16 + 269 * 9 * 16;
+        assert_eq!(cost::setup_bytes(instances), setup);
+        // The base of the next iteration is made before the first one, 135 bins, then one bin for each thousand.
+        assert_eq!(run.traffic.sent, setup + (135 + 5) * 10 * 16);
+        check_bytes(&run, instances, &requests);
         assert_eq!(run.traffic.rounds, 3);
-        assert_eq!(run.digest(), "ebbe9574cb4280154747884cf3f670044d0f3ae6f3b76798b2689bdbdc8ff743");
+        assert_eq!(run.digest(), "0106e73befa99df9a91c13459e5ceb9b1226d0b9c29ff9d1ad9832cda3fe8791");
+    }
+
+    /// The same bytes in the same order, and the same correlations, on any number of threads.
+    #[test]
+    fn threads_change_nothing() {
+        let requests = [
+            (Role::Client, Width::Bit, 50_000),
+            (Role::Server, Width::Vector, 70_000),
+            (Role::Server, Width::Bit, 40_001),
+        ];
+        let instances = Instances::default();
+        let runs: Vec<_> = [1, 2, 3]
+            .map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                two_parties::run(
+                    |chan| party(chan, Role::Client, instances, &requests).unwrap(),
+                    |chan| pool.install(|| party(chan, Role::Server, instances, &requests).unwrap()),
+                )
+            })
+            .into();
+        for other in &runs[1..] {
+            assert_eq!(runs[0].digest(), other.digest());
+            assert!(runs[0].second.got == other.second.got);
+        }
     }
 
     /// A party that promises what it will draw sends it ahead: the same correlations and bytes, but the other one
     /// finds them waiting.
     #[test]
     fn running_ahead_changes_nothing_but_the_order() {
-        let requests: Vec<Request> =
-            (0..60).flat_map(|i| [(Role::Client, 30_000 - i), (Role::Server, 20_000 + 7 * i)]).collect();
-        let plain = run(&requests);
+        let instances = Instances::default();
+        let requests: Vec<Request> = (0..60)
+            .flat_map(|i| {
+                let vectors = (Role::Server, Width::Vector, 3000 + i);
+                [(Role::Client, Width::Bit, 30_000 - i), (Role::Server, Width::Bit, 20_000 + 7 * i), vectors]
+            })
+            .collect();
+        let plain = run(instances, &requests);
         let promised = two_parties::run(
             |chan| {
-                let mut cots = Cots::setup_with(chan, Role::Client, Prg::new([1; 32])).unwrap();
-                cots.promise(requests.iter().filter(|r| r.0 == Role::Client).map(|r| r.1 as u64).sum());
+                let mut cots = Cots::setup_with(chan, Role::Client, instances, Prg::new([1; 32])).unwrap();
+                cots.promise(drawn(&requests, Role::Client).bits);
                 // Ahead of the first thing that is waited for.
                 let before = chan.total().sent;
                 cots.run_ahead(chan).unwrap();
                 assert!(chan.total().sent > before);
                 draw(chan, cots, Role::Client, &requests).unwrap()
             },
-            |chan| party(chan, Role::Server, [2; 32], &requests).unwrap(),
+            |chan| party(chan, Role::Server, instances, &requests).unwrap(),
         );
         for (a, b) in [(&plain.first, &promised.first), (&plain.second, &promised.second)] {
-            for (a, b) in a.got.iter().zip(&b.got) {
-                assert!(a.0 == b.0 && a.1 == b.1);
-            }
+            assert!(a.got == b.got);
         }
         assert_eq!(plain.traffic.sent, promised.traffic.sent);
         assert_eq!(plain.traffic.received, promised.traffic.received);
@@ -368,16 +480,18 @@ mod tests {
     fn a_peer_that_stops_is_an_error_wherever_it_stops() {
         use jaguar_wire::double::{Fault, Faulty};
         use jaguar_wire::memory_transports;
-        for end in [0, 31, 32, 100, 4096, 5000, SETUP_BYTES - 1, SETUP_BYTES + 500] {
+        let instances = Instances::default();
+        let setup = cost::setup_bytes(instances);
+        for end in [0, 31, 32, 100, 4096, 5000, setup - 1, setup + 500, setup + 400_000] {
             let (a, b) = memory_transports();
-            let requests = [(Role::Server, 10), (Role::Client, 10)];
+            let requests = [(Role::Server, Width::Bit, 10), (Role::Server, Width::Vector, 10)];
             let (client, server) = std::thread::scope(|scope| {
                 let server = scope.spawn(move || {
                     let mut chan = Channel::new(b);
-                    party(&mut chan, Role::Server, [2; 32], &requests)
+                    party(&mut chan, Role::Server, instances, &requests)
                 });
                 let mut chan = Channel::new(Faulty::new(a, Fault::CutReceived(end)));
-                let client = party(&mut chan, Role::Client, [1; 32], &requests);
+                let client = party(&mut chan, Role::Client, instances, &requests);
                 drop(chan);
                 (client, server.join().expect("no panic"))
             });
@@ -389,14 +503,18 @@ mod tests {
     #[test]
     fn fresh_sessions_differ() {
         let session = || {
-            two_parties::run(
-                |chan| Cots::setup(chan, Role::Client).map(|cots| cots.delta()).unwrap(),
-                |chan| Cots::setup(chan, Role::Server).map(|cots| cots.delta()).unwrap(),
-            )
+            let one = |chan: &mut Channel, role| {
+                let cots = Cots::setup(chan, role, Instances::default()).unwrap();
+                let deltas = Width::ALL.map(|width| cots.deltas(width).to_vec()).concat();
+                (deltas, cots.nonce())
+            };
+            two_parties::run(|chan| one(chan, Role::Client), |chan| one(chan, Role::Server))
         };
         let (one, two) = (session(), session());
-        let deltas: HashSet<u128> = [one.first, one.second, two.first, two.second].map(|d| d.0).into();
-        assert_eq!(deltas.len(), 4);
+        let all = [&one.first, &one.second, &two.first, &two.second];
+        let deltas: HashSet<u128> = all.iter().flat_map(|(deltas, _)| deltas.iter().map(|d| d.0)).collect();
+        assert_eq!(deltas.len(), 20);
+        assert!(one.first.1 == one.second.1 && one.first.1 != two.first.1);
         assert!(one.digest() != two.digest());
     }
 }

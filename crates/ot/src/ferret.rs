@@ -1,200 +1,216 @@
-//! Silent extension of correlated OTs: a few hundred thousand turn into four million for 0.05 bytes each.
+//! Silent extension: a few hundred thousand correlations turn into millions for a fraction of a byte each.
 //!
-//! `q ; (t, r) <- Extend(Δ ; )` with t_i = q_i ⊕ r_i·Δ, r random; bit 0 of Δ is set, bit 0 of q_i zero, bit 0 of t_i
-//! = r_i. Ferret (Yang, Weng, Lan, Zhang and Wang, CCS 2020, ePrint 2020/924), semi-honest, with regular noise:
+//! `q ; t <- Extend(Δ ; )` with t_i = q_i ⊕ Σ_j r_ij·Δ_j, r_i random, of one bit or of four; bit j of Δ_j is set and of
+//! the others zero, those bits of q_i are zero, and those of t_i = r_i. Ferret (Yang, Weng, Lan, Zhang and Wang, CCS 2020,
+//! ePrint 2020/924), semi-honest, with regular noise:
 //!
 //! > q = A·p ⊕ v,  t = A·s ⊕ w
 //!
-//! where (p, s) are k COTs made before, A is a public sparse matrix ([`crate::lpn`]), and (v, w) are one
-//! single-point COT per bin ([`crate::ggm`]). The choice bits r = A·(bit 0 of s) ⊕ e, with one error in every bin,
-//! look random by the LPN assumption; the algebra on whole blocks carries bit 0 along. Each iteration puts
-//! aside what the next one needs (k COTs, and h for every tree), then gives out the rest bin by bin: memory does not
-//! grow with the number of COTs.
+//! where (p, s) are k correlations made before, A is a public sparse matrix ([`crate::lpn`]), and (v, w) are one
+//! single-point correlation per bin ([`crate::ggm`]). The choices r = A·(choices of s) ⊕ e look random by the LPN assumption: for
+//! bits with one error in every bin, for vectors with one random vector e in every bin, so that each of the four bits is an
+//! instance of its own with an error in every second bin. The algebra on whole blocks carries the choices along. Each
+//! iteration puts aside what the next one needs, then gives out the rest bin by bin: memory does not grow with the number
+//! of correlations.
 //!
-//! Messages go from sender to receiver only, 16·h bytes a bin: the sender may run ahead by as much as the
-//! connection buffers. Who learns what: the receiver sees messages that are masked by fresh COTs, the sender
-//! nothing at all.
+//! The trees of vectors spend bits of the same direction, one a level, and one vector each.
+//!
+//! Messages go from sender to receiver only: the sender may run ahead by as much as the connection buffers. Who learns
+//! what: the receiver sees messages that are masked by fresh correlations, the sender nothing at all.
+//!
+//! Bins are independent: they are spread over the threads of the current rayon pool. What is sent, and in which order, does not
+//! depend on how many there are.
 
 use jaguar_ring::Prg;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use crate::aes::Key;
+use crate::instance::Lpn;
 use crate::lpn::Matrix;
-use crate::{Block, OtError, ggm};
+use crate::threads::each;
+use crate::{Block, Hash, OtError, Width, ggm};
 
-/// An LPN instance with regular noise: n = `bins`·2^`log_bin` samples with one error in each bin, a secret of k =
-/// `secret` bits, rows of weight [`crate::gather::WEIGHT`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Lpn {
-    /// k, the length of the secret.
-    pub secret: usize,
-    /// t, the number of bins and of errors.
-    pub bins: usize,
-    /// h: a bin has 2^h samples.
-    pub log_bin: usize,
+/// Outputs that are made together, and whose messages are one flush: enough for all threads, and little enough for the
+/// receiver not to wait long for the first.
+const BATCH: usize = 1 << 15;
+
+/// Some bins that are made together.
+pub(crate) struct Bins<'a> {
+    lpn: Lpn,
+    iteration: u64,
+    /// Which bin of the iteration is the first.
+    first: usize,
+    /// The public key of the trees of this direction and width.
+    trees: Block,
+    matrix: &'a Matrix,
+    secret: &'a [Block],
+    /// h bits a tree.
+    levels: &'a [Block],
+    /// For vectors, one a tree.
+    errors: &'a [Block],
 }
 
-impl Lpn {
-    /// The main instance. Security: 135 bits by the cheapest of all attacks in `params/lpn.py`, at the most
-    /// favourable terms for the attacker; 163 bits by those that are usually counted. Both sides must agree on it.
-    ///
-    /// The instance of other implementations with as few unknowns as fit into the cache (n = 10,180,608,
-    /// k = 124,000, t = 4971) is not for us: k < 2^11·√t, so the quadratic equations of regular noise determine
-    /// the secret by linear algebra alone, at 2^92 operations or fewer.
-    pub(crate) const MAIN: Self = Self { secret: 323_584, bins: 1024, log_bin: 12 };
-
-    /// The instance that makes the first base of the main one. Security: 134 bits and 159 bits, as above.
-    pub(crate) const SETUP: Self = Self { secret: 41_968, bins: 656, log_bin: 9 };
-
-    /// Samples in a bin.
-    pub(crate) const fn bin(self) -> usize {
-        1 << self.log_bin
-    }
-
-    /// COTs that one iteration uses up: the secret, and h for every tree.
-    pub(crate) const fn cost(self) -> usize {
-        self.secret + self.bins * self.log_bin
-    }
-
-    /// COTs that one iteration makes, those for the next one included.
-    pub(crate) const fn samples(self) -> usize {
-        self.bins << self.log_bin
+impl Bins<'_> {
+    /// Makes each bin while it is in the cache: by `tree`, which gets the tree's key, levels, error, leaves, and its
+    /// part of `message`, the single-point correlation; then the product with the matrix is added.
+    fn each<T: Send>(
+        &self,
+        out: &mut [Block],
+        message: impl Iterator<Item = T>,
+        tree: impl Fn(&Key, &[Block], Option<Block>, &mut [Block], T) + Sync + Send,
+    ) {
+        let bins = out.chunks_exact_mut(self.lpn.bin()).zip(message).enumerate();
+        each(bins.collect(), |(b, (out, message))| {
+            let bin = self.first + b;
+            // A new key for every tree.
+            let number = (u128::from(self.iteration) << 32) + bin as u128;
+            let key = Key::new(Block(self.trees.0.wrapping_add(number)));
+            let levels = &self.levels[b * self.lpn.log_bin..][..self.lpn.log_bin];
+            tree(&key, levels, self.errors.get(b).copied(), out, message);
+            let row = (bin << self.lpn.log_bin) as u64;
+            self.matrix.add_rows(self.iteration, row, self.secret, out);
+        });
     }
 }
 
-// The setup instance makes exactly what the main one needs, and the main one's own needs are whole bins.
-const _: () = assert!(Lpn::SETUP.samples() == Lpn::MAIN.cost());
-const _: () = assert!(Lpn::MAIN.cost().is_multiple_of(Lpn::MAIN.bin()));
-
-/// How many bins are made between two flushes: the receiver starts on the first while the sender makes the next. The
-/// fewer, the better for requests that alternate in direction (16 bins each: 4 was twice as fast as 16, and 1 a third
-/// faster than 4), but every flush is a frame of its own.
-const FLUSH_BINS: u64 = 2;
-
-/// What sender and receiver do differently: one bin of single-point COT.
+/// What sender and receiver do differently.
 pub(crate) trait Side {
-    /// Fills `leaves`, using up the halves `base`, and flushes now and then. `key` is the tree's.
-    fn tree(
+    /// Makes whole bins.
+    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError>;
+
+    /// Fills `vectors` from four times as many `bits`: each is turned into a bit with a Δ_j of its own, by one message
+    /// c = H(q) ⊕ H(q ⊕ Δ) ⊕ Δ_j, and four of these add up to a vector correlation.
+    fn add_up(
         &mut self,
         chan: &mut Channel,
-        key: &Key,
-        base: &[Block],
-        leaves: &mut [Block],
+        hash: &Hash,
+        bits: &[Block],
+        vectors: &mut [Block],
     ) -> Result<(), OtError>;
-
-    /// Called after the last bin of a request.
-    fn rest(&mut self, chan: &mut Channel) -> Result<(), OtError>;
 }
 
-/// The COT sender: holds Δ.
+/// The sender: holds every Δ.
 pub(crate) struct Sender {
-    pub(crate) delta: Zeroizing<Block>,
+    /// Of the bits.
+    pub(crate) delta: Zeroizing<[Block; 1]>,
+    /// Of the vectors.
+    pub(crate) deltas: Zeroizing<[Block; 4]>,
     /// Secret randomness, for the trees' seeds.
-    pub(crate) prg: Prg,
-    trees: u64,
+    prg: Prg,
 }
 
 impl Sender {
-    pub(crate) fn new(delta: Block, prg: Prg) -> Self {
-        Self { delta: Zeroizing::new(delta), prg, trees: 0 }
+    /// With this Δ for bits, and randomness for the rest.
+    pub(crate) fn new(delta: Block, mut prg: Prg) -> Self {
+        let mut deltas = Zeroizing::new([Block::ZERO; 4]);
+        prg.fill(bytemuck::cast_slice_mut(&mut deltas[..]));
+        for (j, delta) in deltas.iter_mut().enumerate() {
+            *delta = Block(delta.0 & !Width::Vector.choice_mask() | 1 << j);
+        }
+        Self { delta: Zeroizing::new([delta]), deltas, prg }
     }
 }
 
 impl Side for Sender {
-    fn tree(
-        &mut self,
-        chan: &mut Channel,
-        key: &Key,
-        base: &[Block],
-        leaves: &mut [Block],
-    ) -> Result<(), OtError> {
-        let mut seed = Zeroizing::new([0; 16]);
-        self.prg.fill(seed.as_mut());
-        let message = &mut [Block::ZERO; 64][..base.len()];
-        ggm::send(key, *self.delta, Block::from_bytes(*seed), base, leaves, message);
-        chan.send_ahead(bytemuck::cast_slice(message))?;
-        self.trees += 1;
-        if self.trees.is_multiple_of(FLUSH_BINS) { Ok(chan.flush()?) } else { Ok(()) }
+    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError> {
+        let count = out.len() / bins.lpn.bin();
+        let mut seeds = Zeroizing::new(vec![Block::ZERO; count]);
+        self.prg.fill(bytemuck::cast_slice_mut(&mut seeds));
+        let mut message = vec![Block::ZERO; count * bins.lpn.message()];
+        let delta = self.delta[0];
+        let parts = message.chunks_exact_mut(bins.lpn.message()).zip(seeds.iter());
+        bins.each(out, parts, |key, q, error, leaves, (message, seed)| match error {
+            None => ggm::send(key, delta, *seed, q, leaves, message),
+            Some(error) => ggm::send_vector(key, delta, *seed, q, error, leaves, message),
+        });
+        chan.send_ahead(bytemuck::cast_slice(&message))?;
+        Ok(chan.flush()?)
     }
 
-    fn rest(&mut self, chan: &mut Channel) -> Result<(), OtError> {
+    fn add_up(
+        &mut self,
+        chan: &mut Channel,
+        hash: &Hash,
+        bits: &[Block],
+        vectors: &mut [Block],
+    ) -> Result<(), OtError> {
+        let mut pads = Zeroizing::new(vec![Block::ZERO; 2 * bits.len()]);
+        hash.pads(0, &[Block::ZERO, self.delta[0]], bits, &mut pads);
+        let (zeros, ones) = pads.split_at(bits.len());
+        let mut message = vec![Block::ZERO; bits.len()];
+        for (i, (c, (zero, one))) in message.iter_mut().zip(zeros.iter().zip(ones)).enumerate() {
+            let (zero, one) = (without_choices(*zero), without_choices(*one));
+            *c = zero ^ one ^ self.deltas[i % 4];
+            vectors[i / 4] ^= zero;
+        }
+        chan.send_ahead(bytemuck::cast_slice(&message))?;
         Ok(chan.flush()?)
     }
 }
 
-/// The COT receiver: holds nothing but its halves.
+/// The receiver: holds nothing but its halves.
 pub(crate) struct Receiver;
 
 impl Side for Receiver {
-    fn tree(
-        &mut self,
-        chan: &mut Channel,
-        key: &Key,
-        base: &[Block],
-        leaves: &mut [Block],
-    ) -> Result<(), OtError> {
-        let message = &mut [Block::ZERO; 64][..base.len()];
-        chan.recv_into(bytemuck::cast_slice_mut(message))?;
-        ggm::receive(key, base, message, leaves);
+    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError> {
+        let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * bins.lpn.message()];
+        chan.recv_into(bytemuck::cast_slice_mut(&mut message))?;
+        let parts = message.chunks_exact(bins.lpn.message());
+        bins.each(out, parts, |key, t, error, leaves, message| match error {
+            None => ggm::receive(key, t, message, leaves),
+            Some(error) => ggm::receive_vector(key, t, error, message, leaves),
+        });
         Ok(())
     }
 
-    fn rest(&mut self, _chan: &mut Channel) -> Result<(), OtError> {
+    fn add_up(
+        &mut self,
+        chan: &mut Channel,
+        hash: &Hash,
+        bits: &[Block],
+        vectors: &mut [Block],
+    ) -> Result<(), OtError> {
+        let mut pads = Zeroizing::new(vec![Block::ZERO; bits.len()]);
+        hash.pads(0, &[Block::ZERO], bits, &mut pads);
+        let mut message = vec![Block::ZERO; bits.len()];
+        chan.recv_into(bytemuck::cast_slice_mut(&mut message))?;
+        for (i, ((c, pad), t)) in message.iter().zip(pads.iter()).zip(bits).enumerate() {
+            vectors[i / 4] ^= without_choices(*pad) ^ c.masked(t.lsb());
+        }
         Ok(())
     }
 }
 
-/// The public keys that an instance draws its matrices and trees from.
+/// A pad with zeros where a vector correlation has its choices.
+fn without_choices(pad: Block) -> Block {
+    Block(pad.0 & !Width::Vector.choice_mask())
+}
+
+/// The public keys that the instances of one width draw their matrices and trees from: one pair for each of a chain.
 pub(crate) struct PublicKeys {
     pub(crate) matrix: Block,
     pub(crate) trees: Block,
 }
 
-/// One direction of one LPN instance: makes bins of COTs in order.
-struct Instance {
+/// What an instance needs besides itself.
+pub(crate) struct Context<'a, S> {
+    pub(crate) chan: &'a mut Channel,
+    pub(crate) side: &'a mut S,
+    /// Where trees of vectors take their levels from.
+    pub(crate) bits: Option<&'a mut Stream>,
+}
+
+/// One direction of one LPN instance: makes bins of correlations in order, and its own next secrets.
+pub(crate) struct Stream {
     lpn: Lpn,
     matrix: Matrix,
     trees: Block,
     iteration: u64,
     /// The bin of this iteration that comes next.
     next: usize,
-    /// k COTs for the secret, then h for every tree.
+    /// k correlations for the secret, then what every tree spends.
     base: Zeroizing<Vec<Block>>,
-}
-
-impl Instance {
-    fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Block>>) -> Self {
-        assert_eq!(base.len(), lpn.cost());
-        Self { lpn, matrix: Matrix::new(keys.matrix), trees: keys.trees, iteration: 0, next: 0, base }
-    }
-
-    /// Makes the next bin of this iteration.
-    fn make_bin(
-        &mut self,
-        chan: &mut Channel,
-        side: &mut impl Side,
-        out: &mut [Block],
-    ) -> Result<(), OtError> {
-        let Lpn { secret, bins, log_bin } = self.lpn;
-        assert!(self.next < bins && out.len() == self.lpn.bin());
-        let bin = self.next;
-        self.next += 1;
-        // 1. The errors: a single-point COT. The key is a new one for every tree.
-        let number = (u128::from(self.iteration) << 32) + bin as u128;
-        let key = Key::new(Block(self.trees.0.wrapping_add(number)));
-        let used = secret + bin * log_bin;
-        side.tree(chan, &key, &self.base[used..used + log_bin], out)?;
-        // 2. The product with the matrix.
-        self.matrix.add_rows(self.iteration, (bin << log_bin) as u64, &self.base[..secret], out);
-        Ok(())
-    }
-}
-
-/// A stream of COTs in one direction.
-pub(crate) struct Ferret<S> {
-    side: S,
-    instance: Instance,
     /// The base of the next iteration, while it is being made.
     reserve: Zeroizing<Vec<Block>>,
     /// A bin that a request used only in part: `bin[taken..]` is left.
@@ -202,79 +218,121 @@ pub(crate) struct Ferret<S> {
     taken: usize,
 }
 
-impl<S: Side> Ferret<S> {
-    /// Starts the stream from `base`, which holds [`Lpn::cost`] COTs for [`Lpn::SETUP`].
-    pub(crate) fn new(
-        chan: &mut Channel,
-        mut side: S,
+impl Stream {
+    /// Starts the last instance of `chain` from what the first one spends; `keys` are as many.
+    pub(crate) fn start<S: Side>(
+        context: &mut Context<S>,
+        chain: &[Lpn],
+        keys: &[PublicKeys],
         base: Zeroizing<Vec<Block>>,
-        keys: [PublicKeys; 2],
     ) -> Result<Self, OtError> {
-        let mut setup = Instance::new(Lpn::SETUP, &keys[0], base);
-        let mut first = Zeroizing::new(vec![Block::ZERO; Lpn::MAIN.cost()]);
-        for bin in first.chunks_exact_mut(Lpn::SETUP.bin()) {
-            setup.make_bin(chan, &mut side, bin)?;
+        let mut stream = Self::new(chain[0], &keys[0], base);
+        for (&lpn, keys) in chain[1..].iter().zip(&keys[1..]) {
+            let mut first =
+                Zeroizing::new(vec![Block::ZERO; stream.lpn.bins_for(lpn.cost()) * stream.lpn.bin()]);
+            stream.make(context, &mut first)?;
+            stream = Self::new(lpn, keys, first);
         }
-        side.rest(chan)?;
-        Ok(Self {
-            side,
-            instance: Instance::new(Lpn::MAIN, &keys[1], first),
-            reserve: Zeroizing::new(Vec::new()),
-            bin: Zeroizing::new(vec![Block::ZERO; Lpn::MAIN.bin()]),
-            taken: Lpn::MAIN.bin(),
-        })
+        Ok(stream)
     }
 
-    pub(crate) fn side(&self) -> &S {
-        &self.side
+    fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Block>>) -> Self {
+        assert!(base.len() >= lpn.cost());
+        Self {
+            lpn,
+            matrix: Matrix::new(keys.matrix),
+            trees: keys.trees,
+            iteration: 0,
+            next: 0,
+            base,
+            reserve: Zeroizing::default(),
+            bin: Zeroizing::new(vec![Block::ZERO; lpn.bin()]),
+            taken: lpn.bin(),
+        }
     }
 
-    /// Makes the next bin that is not put aside.
-    fn make_bin(&mut self, chan: &mut Channel, out: &mut [Block]) -> Result<(), OtError> {
-        let Self { side, instance, reserve, .. } = self;
-        // 1. An iteration is over: what it put aside is the base of the next one.
-        if instance.next == instance.lpn.bins {
-            std::mem::swap(&mut instance.base, reserve);
-            instance.iteration += 1;
-            instance.next = 0;
+    /// Makes the next bins of this iteration.
+    fn make<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
+        let lpn = self.lpn;
+        for out in out.chunks_mut(BATCH) {
+            let (first, bins) = (self.next, out.len() / lpn.bin());
+            assert!(out.len().is_multiple_of(lpn.bin()) && first + bins <= lpn.bins);
+            self.next += bins;
+            let (secret, spent) = self.base.split_at(lpn.secret);
+            let spent = &spent[first * lpn.spent()..][..bins * lpn.spent()];
+            let drawn: Zeroizing<Vec<Block>>;
+            let (levels, errors): (&[Block], &[Block]) = match lpn.width {
+                Width::Bit => (spent, &[]),
+                Width::Vector => {
+                    let mut levels = Zeroizing::new(vec![Block::ZERO; bins * lpn.log_bin]);
+                    let Context { chan, side, bits } = context;
+                    let bits = bits.as_deref_mut().expect("vectors come with bits");
+                    bits.fill(&mut Context { chan, side: &mut **side, bits: None }, &mut levels)?;
+                    drawn = levels;
+                    (&drawn, spent)
+                }
+            };
+            let (iteration, trees, matrix) = (self.iteration, self.trees, &self.matrix);
+            let bins = Bins { lpn, iteration, first, trees, matrix, secret, levels, errors };
+            context.side.make(context.chan, &bins, out)?;
         }
-        // 2. An iteration begins: its first bins are put aside.
-        if instance.next == 0 {
-            reserve.resize(instance.lpn.cost(), Block::ZERO);
-            for bin in reserve.chunks_exact_mut(instance.lpn.bin()) {
-                instance.make_bin(chan, side, bin)?;
+        Ok(())
+    }
+
+    /// Makes the next bins that are not put aside.
+    fn make_for_use<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
+        let mut out = out;
+        while !out.is_empty() {
+            // 1. An iteration is over: what it put aside is the base of the next one.
+            if self.next == self.lpn.bins {
+                std::mem::swap(&mut self.base, &mut self.reserve);
+                self.iteration += 1;
+                self.next = 0;
             }
+            // 2. An iteration begins: its first bins are put aside.
+            if self.next == 0 {
+                let mut reserve = std::mem::take(&mut self.reserve);
+                let size = self.lpn.bins_for(self.lpn.cost()) * self.lpn.bin();
+                if reserve.len() != size {
+                    reserve = Zeroizing::new(vec![Block::ZERO; size]);
+                }
+                self.make(context, &mut reserve)?;
+                self.reserve = reserve;
+            }
+            // 3. As much of it as is left.
+            let now = out.len().min((self.lpn.bins - self.next) * self.lpn.bin());
+            let (head, rest) = out.split_at_mut(now);
+            self.make(context, head)?;
+            out = rest;
         }
-        instance.make_bin(chan, side, out)
+        Ok(())
     }
 
-    /// Fills `out` with the next COTs.
-    pub(crate) fn fill(&mut self, chan: &mut Channel, out: &mut [Block]) -> Result<(), OtError> {
+    /// Fills `out` with the next correlations.
+    pub(crate) fn fill<S: Side>(
+        &mut self,
+        context: &mut Context<S>,
+        out: &mut [Block],
+    ) -> Result<(), OtError> {
         // 1. What the last request left, which is then forgotten.
         let size = self.bin.len();
         let ready = out.len().min(size - self.taken);
         let (head, rest) = out.split_at_mut(ready);
         take(&mut self.bin[self.taken..self.taken + ready], head);
         self.taken += ready;
-        if rest.is_empty() {
-            return Ok(());
-        }
         // 2. Whole bins are made where they are wanted.
-        let mut bins = rest.chunks_exact_mut(size);
-        for bin in &mut bins {
-            self.make_bin(chan, bin)?;
-        }
+        let (whole, tail) = rest.split_at_mut(rest.len() / size * size);
+        self.make_for_use(context, whole)?;
         // 3. The last one may be used in part only.
-        let tail = bins.into_remainder();
         if !tail.is_empty() {
-            let mut bin = std::mem::take(&mut *self.bin);
-            let made = self.make_bin(chan, &mut bin);
-            *self.bin = bin;
+            let mut bin = std::mem::take(&mut self.bin);
+            let made = self.make_for_use(context, &mut bin);
+            self.bin = bin;
             made?;
             take(&mut self.bin[..tail.len()], tail);
             self.taken = tail.len();
         }
-        self.side.rest(chan)
+        Ok(())
     }
 }
 

@@ -24,13 +24,47 @@
 //!
 //! Leaves lie in the order of the bits of their path, the root's choice being the lowest bit of the index.
 //!
-//! Bytes: 16·h a bin, from sender to receiver. Rounds: none of its own, the sender may run ahead.
+//! *Vectors.* `v ; (w, α, e) <- SinglePoint(Δ, Δ_1..Δ_4 ; )` with w_j = v_j ⊕ (j = α)·Σ_i e_i·Δ_i, e random, for one vector
+//! correlation (K; e, M = K ⊕ Σ_i e_i·Δ_i) more. The leaves are hashed once more, as left children without their
+//! siblings, v_j = H(x_j), their lowest four bits set to zero: so v_α looks random to who has x_α ⊕ Δ only. The sender sends
+//! c = Σ_j v_j ⊕ K, and c ⊕ M ⊕ Σ_{j≠α} v_j = v_α ⊕ Σ_i e_i·Δ_i. (Without the hash, Σ_j x_j = Δ would be known to all but for e,
+//! and two trees would tell a Δ_i.)
+//!
+//! Bytes: 16·h a bin (16·(h + 1) for vectors), from sender to receiver. Rounds: none of its own, the sender may run ahead.
 
 use crate::Block;
-use crate::aes::{Key, Patch};
+use crate::aes::{Key, Mark, Patch};
 
 /// The sender's part. `q`: the h COT halves; `seed`: fresh randomness; fills the 2^h `leaves` and the h `message`s.
 pub(crate) fn send(
+    key: &Key,
+    delta: Block,
+    seed: Block,
+    q: &[Block],
+    leaves: &mut [Block],
+    message: &mut [Block],
+) {
+    send_levels(key, delta, seed, q, leaves, message);
+    // Bit 0 of every half is zero by convention.
+    key.finish(leaves, Patch::NONE, Mark::NOWHERE);
+}
+
+/// The sender's part for a vector, with `half` of the one that is spent; `message` has h + 1 blocks.
+pub(crate) fn send_vector(
+    key: &Key,
+    delta: Block,
+    seed: Block,
+    q: &[Block],
+    half: Block,
+    leaves: &mut [Block],
+    message: &mut [Block],
+) {
+    let (levels, last) = message.split_at_mut(q.len());
+    send_levels(key, delta, seed, q, leaves, levels);
+    last[0] = half ^ key.leaves(leaves, Patch::NONE);
+}
+
+fn send_levels(
     key: &Key,
     delta: Block,
     seed: Block,
@@ -47,13 +81,27 @@ pub(crate) fn send(
         let left = key.expand(&mut leaves[..2 << i], Patch::NONE);
         message[i] = q[i] ^ left;
     }
-    // 3. Bit 0 of every half is zero by convention.
-    key.finish(leaves, Patch::NONE, None);
 }
 
 /// The receiver's part. `t`: the h COT halves, with the choice bits in bit 0; fills the 2^h `leaves`, bit 0
 /// of which is the choice bit.
 pub(crate) fn receive(key: &Key, t: &[Block], message: &[Block], leaves: &mut [Block]) {
+    let (patch, place) = receive_levels(key, t, message, leaves);
+    // The last correction; bit 0 of every half is zero but at α.
+    key.finish(leaves, patch, Mark { bit: 1, place });
+}
+
+/// The receiver's part for a vector, with its `half` of the one that is spent.
+pub(crate) fn receive_vector(key: &Key, t: &[Block], half: Block, message: &[Block], leaves: &mut [Block]) {
+    let (levels, last) = message.split_at(t.len());
+    let (patch, place) = receive_levels(key, t, levels, leaves);
+    // At α there is the hash of a wrong node, which falls out of the sum.
+    let value = last[0] ^ half ^ key.leaves(leaves, patch);
+    key.finish(leaves, Patch { value, place, period: 1 << t.len() }, Mark::NONE);
+}
+
+/// All levels; what corrects the last one is still to be done. Also α.
+fn receive_levels(key: &Key, t: &[Block], message: &[Block], leaves: &mut [Block]) -> (Patch, u64) {
     assert!(leaves.len() == 1 << t.len() && message.len() == t.len());
     // 1. Level 1: the children of the root. The path goes where the choice bit does not.
     let first = message[0] ^ t[0];
@@ -66,8 +114,7 @@ pub(crate) fn receive(key: &Key, t: &[Block], message: &[Block], leaves: &mut [B
         patch = Patch { value: message[i] ^ t[i] ^ left, place: path, period: 1 << i };
         path |= u64::from(!t[i].lsb()) << i;
     }
-    // 3. The last correction; bit 0 of every half is zero but at α.
-    key.finish(leaves, patch, Some(path));
+    (patch, path)
 }
 
 #[cfg(test)]
@@ -95,6 +142,39 @@ mod tests {
             x = if index >> level & 1 == 0 { left } else { x ^ left };
         }
         x & !1
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn leaves_of_vectors_differ_at_one_place(
+            key: u128, delta: u128, seed: u128, halves in prop::collection::vec(any::<(u128, bool)>(), 1..=10),
+            half: u128, e in 0usize..16, deltas: [u128; 4],
+        ) {
+            let (h, delta) = (halves.len(), Block(delta).with_lsb(true));
+            let q: Vec<Block> = halves.iter().map(|(q, _)| Block(*q).with_lsb(false)).collect();
+            let t: Vec<Block> = q.iter().zip(&halves).map(|(q, (_, r))| *q ^ delta.masked(*r)).collect();
+            let deltas = std::array::from_fn(|j| Block(deltas[j] & !15 | 1 << j));
+            let error = crate::hash::combinations(&deltas)[e];
+            let half = Block(half & !15);
+            let (mut v, mut w) = (vec![Block::ZERO; 1 << h], vec![Block::ZERO; 1 << h]);
+            let mut message = vec![Block::ZERO; h + 1];
+            let tree_key = Key::new(Block(key));
+            send_vector(&tree_key, delta, Block(seed), &q, half, &mut v, &mut message);
+            receive_vector(&tree_key, &t, half ^ error, &message, &mut w);
+            let path = halves.iter().enumerate().map(|(i, (_, r))| usize::from(!r) << i).sum::<usize>();
+            for j in 0..1 << h {
+                // One more level, of which the left children are taken.
+                let mut x = if j & 1 == 0 { seed } else { seed ^ delta.0 };
+                for level in 1..h {
+                    let left = hash(key, x);
+                    x = if j >> level & 1 == 0 { left } else { x ^ left };
+                }
+                prop_assert_eq!(v[j].0, hash(key, x) & !15);
+                prop_assert!(w[j] == v[j] ^ error.masked(j == path));
+            }
+        }
     }
 
     proptest! {

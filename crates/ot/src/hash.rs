@@ -1,76 +1,135 @@
 //! The hash that makes pads of correlated OTs.
 //!
-//! H(i, x) = π(π(x) ⊕ i) ⊕ π(x), with π = AES-128 under a fixed public key: "TMMO" of Guo, Katz, Wang and
-//! Yu, *Efficient and Secure Multiparty Computation from Fixed-Key Block Ciphers*, S&P 2020 (ePrint
-//! 2019/074, Section 7.4): tweakable circular correlation robust when π is modelled as a random permutation.
-//! So H(i, q ⊕ v·Δ), for a secret Δ and public v ≠ 0, looks random to who knows q and i, provided no pair of
-//! tweak and input is used for two purposes: **the caller never repeats a tweak under the same Δ**, except for
-//! the inputs of one tweak group, which must differ from each other by distinct multiples of Δ.
+//! H(k, x) = AES_k(σ(x)) ⊕ σ(x), with σ(high, low) = (high ⊕ low, high) on 64-bit halves, under keys that change after a
+//! few inputs: "MITCCRH" of Guo, Katz, Wang, Weng and Yu, *Better Concrete Security for Half-Gates Garbling*, CRYPTO 2020
+//! (ePrint 2019/1168). One call of AES a pad. In the ideal cipher model, H(k, x ⊕ D) for a secret D looks random to
+//! who knows x, as long as inputs under one key differ.
 //!
-//! The hash without the tweak is not enough: equal inputs would give equal pads.
+//! *Bound.* Who calls AES p times has an advantage of at most about 2·p·u / 2^124, where u is how many unknown pads
+//! there are under one key ([`PADS_PER_KEY`]: at most 120, so 2^-116·p), and 124 bits of each Δ are secret.
+//! How many pads a session makes does not enter, as long as its keys differ; **so no number may come twice** in a
+//! session, direction and width. With one key for 2^29 pads, as it was before, the same bound has 2^-94·p.
+//! Inputs under one key are equal with probability 2^-110: they are halves of correlations, which are pseudorandom.
+//!
+//! Keys are public: the session's nonce, which neither party chose alone, the direction, the width, and a number.
 
-use crate::Block;
-use crate::aes::{Kernel, Key};
+use crate::aes::{self, Kernel, PadKeys};
+use crate::{Block, Role, Width};
 
-/// The fixed key of π: the first 128 bits of the fractional part of π, so that nobody chose it.
-const PI_KEY: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
+/// How many correlations of one and of four bits are hashed under one key: 32 unknown pads of bits, 8 · 15 of vectors.
+const PADS_PER_KEY: [usize; 2] = [32, 8];
 
-/// The tweakable circular correlation robust hash, ready to use. Cheap to make, cheaper to share.
-#[derive(Clone)]
-pub struct Tccr {
-    key: Key,
+/// The hash of one session, direction and width.
+#[derive(Clone, Copy)]
+pub struct Hash {
+    base: Block,
+    width: Width,
+    kernel: Kernel,
 }
 
-impl Default for Tccr {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Tccr {
-    /// The hash under the fixed public key.
-    pub fn new() -> Self {
-        Self { key: Key::new(Block::from_bytes(PI_KEY)) }
+impl Hash {
+    /// For correlations of this width sent by `sender`, in the session of this public `nonce`.
+    pub fn new(nonce: Block, sender: Role, width: Width) -> Self {
+        Self::for_purpose(nonce, 0, sender, width)
     }
 
-    /// Replaces every `x[j]` by H(`first` + ⌊j / 2^`log_group`⌋, `x[j]`): the tweak counts up once per group
-    /// of 2^`log_group` inputs (0 for one tweak each). The sum is taken in the low 64 bits of the tweak, the
-    /// high 64 bits are the caller's domain.
-    pub fn hash(&self, first: u128, log_group: u32, x: &mut [Block]) {
-        self.key.tccr(first, log_group, x);
+    /// The same; hashes of different purposes have different keys.
+    pub(crate) fn for_purpose(nonce: Block, purpose: u8, sender: Role, width: Width) -> Self {
+        let number = u128::from(purpose) << 2 | u128::from(sender == Role::Client) << 1 | width as u128;
+        Self { base: nonce ^ Block(number << 64), width, kernel: Kernel::best() }
+    }
+
+    fn keys(&self, number: u64) -> PadKeys {
+        PadKeys { base: self.base, number, per_key: PADS_PER_KEY[self.width as usize] }
+    }
+
+    /// The pads of `halves`, which are the correlations from `number` on; a call for some of them is another use of their
+    /// numbers. `pads` has one row of as many blocks for each shift s, with the pads of q ⊕ s. A receiver shifts by
+    /// nothing.
+    ///
+    /// # Panics
+    /// When the lengths do not fit.
+    pub fn pads(&self, number: u64, shifts: &[Block], halves: &[Block], pads: &mut [Block]) {
+        aes::pads(self.kernel, self.keys(number), shifts, halves, pads);
+    }
+
+    /// Of the same pads the low `bits` (1..=4) bits for 16 shifts, in one word for every half: bits v·`bits` and up are those of
+    /// shift v.
+    ///
+    /// # Panics
+    /// When the lengths do not fit.
+    pub fn tables(&self, number: u64, shifts: &[Block; 16], bits: u32, halves: &[Block], words: &mut [u64]) {
+        aes::tables(self.kernel, self.keys(number), shifts, bits, halves, words);
     }
 
     /// The instructions in use, for reports.
     pub fn kernel(&self) -> &'static str {
-        Kernel::best().name()
+        self.kernel.name()
     }
+}
+
+/// Every sum of the four keys of a vector correlation: entry v is Σ_j v_j·Δ_j.
+pub fn combinations(deltas: &[Block; 4]) -> [Block; 16] {
+    std::array::from_fn(|v| {
+        deltas.iter().enumerate().fold(Block::ZERO, |sum, (j, delta)| sum ^ delta.masked(v >> j & 1 == 1))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use ::aes::Aes128;
+    use ::aes::cipher::{BlockCipherEncrypt, KeyInit};
+
     use super::*;
 
+    /// The definition, by the `aes` crate.
+    fn one(key: u128, x: u128) -> u128 {
+        let (high, low) = (x >> 64, x & u128::from(u64::MAX));
+        let s = (high ^ low) << 64 | high;
+        let mut block = s.to_le_bytes().into();
+        Aes128::new(&key.to_le_bytes().into()).encrypt_block(&mut block);
+        u128::from_le_bytes(block.into()) ^ s
+    }
+
     #[test]
-    fn the_tweak_counts_by_groups() {
-        let hash = Tccr::new();
-        let x: Vec<Block> = (0..24u128).map(|i| Block(i * 0x1234_5678_9abc_def0_1111)).collect();
-        let first = 9u128 << 64 | u128::from(u64::MAX - 1);
-        let mut all = x.clone();
-        hash.hash(first, 2, &mut all);
-        for j in 0..24 {
-            let low = (u64::MAX - 1).wrapping_add(j as u64 / 4);
-            let mut one = [x[j]];
-            hash.hash(9 << 64 | u128::from(low), 0, &mut one);
-            assert!(all[j] == one[0]);
+    fn pads_are_those_of_the_definition() {
+        let nonce = Block(0x1234_5678_9abc_def0_1111_2222_3333_4444);
+        let x: Vec<Block> = (0..300u128).map(|i| Block(i * 0x1234_5678_9abc_def0_1111)).collect();
+        let shifts = [Block::ZERO, Block(u128::MAX / 3)];
+        for (width, per_key) in [(Width::Bit, 32), (Width::Vector, 8)] {
+            let mut pads = vec![Block::ZERO; 600];
+            Hash::new(nonce, Role::Client, width).pads(7, &shifts, &x, &mut pads);
+            let mut words = vec![0; 300];
+            let all = combinations(&[Block(1), Block(2 << 70), Block(4 << 90), Block(8 << 110)]);
+            Hash::new(nonce, Role::Client, width).tables(7, &all, 3, &x, &mut words);
+            for (j, x) in x.iter().enumerate() {
+                let number = 4 * (7 + j / (4 * per_key)) + j % 4;
+                let key = nonce.0 ^ (2 | width as u128) << 64 ^ number as u128;
+                for (s, shift) in shifts.iter().enumerate() {
+                    assert_eq!(pads[s * 300 + j].0, one(key, x.0 ^ shift.0));
+                }
+                for (v, shift) in all.iter().enumerate() {
+                    assert_eq!(words[j] >> (3 * v) & 7, one(key, x.0 ^ shift.0) as u64 & 7);
+                }
+            }
         }
     }
 
     #[test]
-    fn equal_inputs_give_different_pads() {
-        let mut x = [Block(5); 8];
-        Tccr::new().hash(0, 0, &mut x);
-        for i in 0..8 {
-            assert!(x[..i].iter().all(|y| *y != x[i]));
+    fn combinations_are_linear() {
+        let all = combinations(&[Block(1), Block(2), Block(4), Block(8)]);
+        assert!((0..16).all(|v| all[v].0 == v as u128));
+    }
+
+    #[test]
+    fn no_two_purposes_share_a_key() {
+        let mut seen = std::collections::HashSet::new();
+        for purpose in 0..2 {
+            for sender in [Role::Client, Role::Server] {
+                for width in [Width::Bit, Width::Vector] {
+                    assert!(seen.insert(Hash::for_purpose(Block(5), purpose, sender, width).base.0 >> 64));
+                }
+            }
         }
     }
 }

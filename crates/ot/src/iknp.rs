@@ -25,6 +25,11 @@ use crate::{Block, OtError};
 /// Base OTs that are needed: one per column but column 0.
 pub(crate) const BASE: usize = 127;
 
+/// Rows that are made when `count` are wanted.
+pub(crate) const fn rows(count: usize) -> usize {
+    count.next_multiple_of(128)
+}
+
 /// The choice bits that the COT sender takes in the base OTs: bits 1..128 of Δ.
 pub(crate) fn choices(delta: Block) -> Zeroizing<Vec<bool>> {
     Zeroizing::new((1..128).map(|j| delta.0 >> j & 1 == 1).collect())

@@ -2,29 +2,33 @@
 //!
 //! A *correlated OT* (COT) gives the sender, who holds a fixed odd Δ, a random block q, and the receiver a
 //! random bit r and t = q ⊕ r·Δ. The receiver learns nothing of Δ or of q ⊕ (1⊕r)·Δ, the sender nothing of
-//! r. Everything nonlinear is made from COTs, so this crate is the offline phase's hot path.
+//! r. A *vector correlation* has four bits and four keys, t = q ⊕ Σ_j r_j·Δ_j: a random 1-of-16 OT for little more than
+//! one COT. Everything nonlinear is made from these, so this crate is the offline phase's hot path.
 //!
 //! | module | what | source |
 //! |---|---|---|
-//! | [`Cots`] | both directions of COT, as many as are asked for | |
+//! | [`Cots`] | both directions, as many as are asked for | |
 //! | `base` | 127 base OTs each way | Chou, Orlandi, LATINCRYPT 2015 |
-//! | `iknp` | the first 47,872 COTs | Ishai, Kilian, Nissim, Petrank, CRYPTO 2003 |
-//! | `ferret` | the silent extension: 3.86 million COTs an iteration | Yang, Weng, Lan, Zhang, Wang, CCS 2020 (ePrint 2020/924) |
+//! | `iknp` | the first COTs | Ishai, Kilian, Nissim, Petrank, CRYPTO 2003 |
+//! | `ferret` | the silent extension | Yang, Weng, Lan, Zhang, Wang, CCS 2020 (ePrint 2020/924) |
 //! | `ggm`, `lpn` | its two halves: the errors, and the matrix | Guo et al., EUROCRYPT 2023 (ePrint 2022/1431) |
-//! | [`hash`] | the correlation-robust hash that turns COTs into pads | Guo, Katz, Wang, Yu, S&P 2020 (ePrint 2019/074) |
-//! | [`block`] | 128-bit strings, GF(2^128) helpers | |
-//! | [`insecure_test_dealer`] | COTs from a shared seed, for the tests of other crates | |
+//! | [`Instances`] | the LPN instances that may be chosen | `params/lpn.py` |
+//! | [`mod@hash`] | the correlation-robust hash that turns correlations into pads | Guo et al., CRYPTO 2020 (ePrint 2019/1168) |
+//! | [`setup_bytes`], [`extension_bytes`] | what all of it sends | |
+//! | [`block`] | 128-bit strings | |
+//! | [`threads`] | independent pieces of work on all threads | |
+//! | [`insecure_test_dealer`] | correlations from a shared seed, for the tests of other crates | |
 //!
-//! What it costs: to set up, 3 rounds and 0.86 MB each way; then 0.051 bytes a COT, sent by the COT sender only, in
-//! no round of its own. Memory: about 11 MiB a direction. Speed: `cargo run --release --example cots`.
+//! What it costs: to set up, 3 rounds and 0.4 MB each way; then 0.05 to 0.36 bytes a correlation by instance, sent by its
+//! sender only, in no round of its own. Speed: `cargo run --release --example cots`.
 //!
 //! # What security rests on
 //!
 //! - *Both parties follow the protocol.* A malicious receiver could learn Δ bit by bit, a malicious sender the choice
 //!   bits: neither is checked.
 //! - Computational Diffie–Hellman on ristretto255, BLAKE3 as a random oracle (base OTs).
-//! - AES as a PRG (`jaguar_ring::Prg`), as a random permutation (hash), as an ideal cipher (trees, one key each).
-//! - LPN with regular noise and a sparse matrix: the parameters are in `ferret`, the estimates in `params/lpn.py`.
+//! - AES as a PRG (`jaguar_ring::Prg`), as an ideal cipher (trees, one key each; hash, a key for a few inputs).
+//! - LPN with regular noise and a sparse matrix: the parameters are in `instance`, the estimates in `params/lpn.py`.
 //!   They are larger than in other implementations because of algebraic attacks on regular noise.
 //!
 //! Time and addresses depend on counts only, never on Δ, choice bits or paths. `unsafe` is confined to the
@@ -36,6 +40,7 @@ compile_error!("blocks are sent and counted in the order of memory, which must b
 mod aes;
 mod base;
 pub mod block;
+mod cost;
 mod cots;
 mod ferret;
 mod gather;
@@ -43,13 +48,17 @@ mod ggm;
 pub mod hash;
 mod iknp;
 pub mod insecure_test_dealer;
+mod instance;
 mod lpn;
+pub mod threads;
 
 use jaguar_wire::{Channel, WireError};
 
 pub use block::Block;
-pub use cots::{Cots, extension_bytes, mean_extension_bytes};
-pub use hash::Tccr;
+pub use cost::{Drawn, extension_bytes, mean_extension_bytes, setup_bytes};
+pub use cots::Cots;
+pub use hash::{Hash, combinations};
+pub use instance::{Bin, Instances};
 
 /// Which of the two parties this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,47 +80,78 @@ impl Role {
     }
 }
 
-/// A source of correlated OTs in both directions.
+/// How many choice bits a correlation has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    /// One: a correlated OT, t = q ⊕ r·Δ.
+    Bit,
+    /// Four: a vector correlation, t = q ⊕ Σ_j r_j·Δ_j.
+    Vector,
+}
+
+impl Width {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Bit, Self::Vector];
+
+    /// The bits of a receiver's half that are its choice; they are zero in a sender's half.
+    pub const fn choice_mask(self) -> u128 {
+        match self {
+            Self::Bit => 1,
+            Self::Vector => 15,
+        }
+    }
+}
+
+/// A source of correlations in both directions.
 ///
-/// When one party calls [`send`](Self::send), its peer calls [`receive`](Self::receive) with the same count
+/// When one party calls [`send`](Self::send), its peer calls [`receive`](Self::receive) with the same width and count
 /// at the same point of the protocol. Every correlation is handed out once.
 pub trait CotSource {
-    /// Promises that this party will draw `count` more COTs as a sender before it sends anything else over the
-    /// channel. A source may then send what belongs to them ahead of time, so that two parties that alternate between
-    /// both directions do not wait a round trip for each other at every turn. Does nothing by default.
+    /// Promises that this party will draw `count` more bits as a sender before it sends anything else over the
+    /// channel, and no vectors as a sender meanwhile. A source may then send what belongs to them ahead of time, so that two
+    /// parties that alternate between both directions do not wait a round trip for each other at every turn. Does
+    /// nothing by default.
     fn promise(&mut self, _count: u64) {}
 
-    /// This party's Δ as a sender, the same for the whole session, bit 0 set.
-    fn delta(&self) -> Block;
+    /// A number of the session that both parties know and neither chose alone: the keys of hashes follow from it.
+    fn nonce(&self) -> Block;
 
-    /// Fills `q` with the sender's halves; bit 0 of each is zero.
+    /// This party's Δ_j as a sender, the same for the whole session: one for bits, four for vectors. Of the choice bits
+    /// ([`Width::choice_mask`]) bit j is set in Δ_j, the others are zero.
+    fn deltas(&self, width: Width) -> &[Block];
+
+    /// Fills `q` with the sender's halves; the choice bits of each are zero.
     ///
     /// # Errors
     /// When the connection fails or the peer breaks the protocol. The source is spent then.
-    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError>;
+    fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError>;
 
-    /// Fills `r` with random choice bits and `t` with `t_i = q_i ^ r_i·Δ` of the peer's q and Δ, so that bit
-    /// 0 of `t_i` is `r_i`.
+    /// Fills `t` with t_i = q_i ⊕ Σ_j r_ij·Δ_j of the peer's q and Δ_j, for random r_i, which are the choice bits of t_i.
     ///
     /// # Errors
     /// When the connection fails or the peer breaks the protocol. The source is spent then.
-    ///
-    /// # Panics
-    /// When `t` and `r` differ in length.
-    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError>;
+    fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError>;
 }
 
 impl<T: CotSource + ?Sized> CotSource for Box<T> {
-    fn delta(&self) -> Block {
-        (**self).delta()
+    fn promise(&mut self, count: u64) {
+        (**self).promise(count);
     }
 
-    fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
-        (**self).send(chan, q)
+    fn nonce(&self) -> Block {
+        (**self).nonce()
     }
 
-    fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
-        (**self).receive(chan, t, r)
+    fn deltas(&self, width: Width) -> &[Block] {
+        (**self).deltas(width)
+    }
+
+    fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
+        (**self).send(chan, width, q)
+    }
+
+    fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+        (**self).receive(chan, width, t)
     }
 }
 

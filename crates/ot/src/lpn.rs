@@ -1,9 +1,9 @@
 //! The public matrix of the learning-parity-with-noise (LPN) problem, and the product with it.
 //!
-//! Row i has [`WEIGHT`] ones at places drawn from AES in counter mode under a public key: the "d-local" linear code
-//! of Ferret (Yang, Weng, Lan, Zhang, Wang, CCS 2020, ePrint 2020/924, Section 5), d = 10. A place may be drawn
-//! twice, which happens to one row in 7000 and leaves it with two ones fewer. All weights being even, the matrix
-//! cancels the all-ones vector: a secret of k bits counts as one of k − 1.
+//! Row i has [`WEIGHT`] ones, one in each of as many segments of equal length, at places drawn from AES in counter mode
+//! under a public key: the "d-local" linear code of Ferret (Yang, Weng, Lan, Zhang, Wang, CCS 2020, ePrint
+//! 2020/924, Section 5), d = 10, with segments for the cache's sake. The sum of two whole segments is cancelled by every
+//! row, so a secret of k bits counts as one of k − 9.
 //!
 //! Places are public, so looking blocks up by them reveals nothing.
 
@@ -12,7 +12,7 @@ use crate::aes::Key;
 use crate::gather::{WEIGHT, gather};
 
 /// Rows whose places are drawn together: few enough to stay in the L1 cache.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 /// Blocks of places that a batch takes, four places each.
 const PLACES: usize = BATCH * WEIGHT / 4;
 
@@ -29,10 +29,11 @@ impl Matrix {
 
     /// `out[i]` ^= the product of row `row` + i of matrix `iteration` with `secret`, over F_2^128.
     ///
-    /// `row` and the length of `out` must be multiples of [`BATCH`], `secret` shorter than 2^32.
+    /// `row` and the length of `out` must be multiples of [`BATCH`], that of `secret` one of [`WEIGHT`] and below 2^32.
     pub(crate) fn add_rows(&self, iteration: u64, row: u64, secret: &[Block], out: &mut [Block]) {
         assert!(row.is_multiple_of(BATCH as u64) && out.len().is_multiple_of(BATCH));
-        let width = u32::try_from(secret.len()).expect("fewer columns than 2^32");
+        assert!(secret.len().is_multiple_of(WEIGHT), "segments of equal length");
+        let width = u32::try_from(secret.len() / WEIGHT).expect("fewer columns than 2^32");
         let mut counter = u128::from(iteration) << 64 | u128::from(row / BATCH as u64 * PLACES as u64);
         let mut places = [Block::ZERO; PLACES];
         for out in out.chunks_exact_mut(BATCH) {
@@ -51,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// The definition, word by word: place w of row i of matrix m is ⌊k·a / 2^32⌋, a being word 10·i + w of the
-    /// stream AES(0 ‖ m), AES(1 ‖ m), …
+    /// The definition, word by word: place w of row i of matrix m is w·k' + ⌊k'·a / 2^32⌋ with k' = k / 10, a being word
+    /// 10·i + w of the stream AES(0 ‖ m), AES(1 ‖ m), …
     fn place(key: [u8; 16], iteration: u64, row: u64, w: u64, k: usize) -> usize {
         let word = row * WEIGHT as u64 + w;
         let counter = u128::from(iteration) << 64 | u128::from(word / 4);
@@ -60,12 +61,13 @@ mod tests {
         Aes128::new(&key.into()).encrypt_block(&mut block);
         let at = (word % 4 * 4) as usize;
         let a = u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
-        (a as usize * k) >> 32
+        let segment = k / WEIGHT;
+        w as usize * segment + ((a as usize * segment) >> 32)
     }
 
     #[test]
     fn rows_are_sums_over_the_places_of_the_definition() {
-        let k = 777;
+        let k = 770;
         let mut secret = vec![Block::ZERO; k];
         jaguar_ring::Prg::new([3; 32]).fill(bytemuck::cast_slice_mut(&mut secret));
         let key = [0x5a; 16];

@@ -4,6 +4,7 @@ use jaguar_graph::network::{Network, Op};
 use jaguar_he::params::Parameters;
 use jaguar_linear::layout::Packing;
 use jaguar_linear::registry::BackendId;
+use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
 use crate::{Plan, PlanError};
@@ -22,6 +23,8 @@ pub struct Choices {
     pub packings: Vec<Packing>,
     /// By node: bits per digit of its comparisons, 1..=4. Four makes the fewest rounds, three fewer bytes.
     pub digits: Vec<u8>,
+    /// Which LPN instances the session's correlations come from: larger bins send less, smaller ones stay in the cache.
+    pub instances: Instances,
 }
 
 /// Bits per digit where nothing else was chosen: the fewest rounds.
@@ -37,6 +40,7 @@ impl Choices {
             modulus_bits: params.modulus_bits(),
             packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
+            instances: Instances::default(),
         }
     }
 

@@ -6,6 +6,7 @@
 use jaguar_linear::backend::Constants;
 pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts};
 pub use jaguar_mpc::Kind;
+use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
 
 /// A connection between the two parties.
@@ -76,7 +77,9 @@ pub struct Machine {
     pub rings: Vec<RingCosts>,
     /// By RNS ring.
     pub rns: Vec<RnsCosts>,
-    /// Offline: by [`Kind`].
+    /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
+    pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
+    /// Offline, with the default instances: by [`Kind`].
     pub cots: [PerCot; Kind::ALL.len()],
     /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
@@ -110,6 +113,12 @@ impl Machine {
         self.nonlinear[kind as usize][(digit - DIGITS[0]) as usize]
     }
 
+    /// Seconds in which a party makes so many correlations, sent and received together, without their pads.
+    pub fn making(&self, instances: Instances, drawn: Drawn) -> f64 {
+        let each = |width: Width| self.making[width as usize][instances.bin(width) as usize];
+        drawn.bits as f64 * each(Width::Bit) + drawn.vectors as f64 * each(Width::Vector)
+    }
+
     /// Whether every figure is one that can be calculated with.
     pub fn is_sound(&self) -> bool {
         let time = |t: f64| t.is_finite() && t >= 0.0;
@@ -137,6 +146,7 @@ impl Machine {
             && !self.rings.is_empty()
             && self.rings.iter().all(ring)
             && self.rns.iter().all(rns)
+            && self.making.iter().flatten().all(|&t| time(t))
             && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
@@ -181,6 +191,7 @@ pub(crate) mod tests {
             speedup: 2.0,
             rings: crate::planner::RINGS.map(ring).to_vec(),
             rns: crate::planner::RNS_RINGS.map(rns).to_vec(),
+            making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
             cots: [PerCot { sent: 2e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
@@ -225,6 +236,7 @@ pub(crate) mod tests {
         assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
         assert!(unsound(&|m| m.rns[0].product = f64::NAN));
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
+        assert!(unsound(&|m| m.making[1][3] = f64::NAN));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));
     }
 }

@@ -16,6 +16,7 @@
 //! | packing, by linear layer | the two of `Packing` | yes |
 //! | backend, by linear layer | those that are allowed; the first that can run it, unless the whole query gains | yes |
 //! | digits, by nonlinear layer | [`DIGITS`] | no |
+//! | LPN instances, for bits and for vectors | [`Instances::all`] | no |
 //!
 //! A tile is always as large as the ring allows: fewest tiles means fewest responses, and these are what a query, a hint and the a
 //! half all pay for. The kernel is the widest that the processor has. Activation bits belong to the quantised network.
@@ -24,11 +25,12 @@
 //!
 //! Measured constants differ a little from one calibration to the next, and a client's hint must outlast that. So what a hint is
 //! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
-//! passes its former choices to [`choose`], which then only picks the digits anew.
+//! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 
 use jaguar_graph::network::{Network, Op};
 use jaguar_linear::backend::Constants;
 use jaguar_linear::layout::Packing;
+use jaguar_mpc::cost::{self, Drawn, Instances};
 use serde::Serialize;
 
 use crate::machine::{DIGITS, Machine};
@@ -151,7 +153,23 @@ pub fn choose(
             *chosen = digit as u8;
         }
     }
+    let plan = Plan::new(network, choices.clone())?;
+    choices.instances = instances(predict::correlations(&plan, &Session::default()), site);
     Ok(choices)
+}
+
+/// The instances that make what a connection's first query draws, by the server and by the client, in the least time: both
+/// parties at work, and the link beside them.
+pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<'_>) -> Instances {
+    let seconds = |instances: Instances| {
+        let bytes = |drawn| cost::extension_bytes(instances, Drawn::default(), drawn);
+        let most = (bytes(from_server).max(bytes(from_client)) + cost::setup_bytes(instances)) as f64;
+        let each = site.machine.making(instances, from_server + from_client);
+        predict::overlapped(each, most / site.link.bytes_per_second)
+    };
+    let default = Instances::default();
+    let best = |best: Instances, other| if seconds(other) < seconds(best) { other } else { best };
+    Instances::all().fold(default, best)
 }
 
 /// Ring and packings.
@@ -274,7 +292,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
         hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
         responses: layer.map_or(0, |l| l.geometry().responses),
-        cots: cost.cots_from_client + cost.cots_from_server,
+        cots: (cost.from_client() + cost.from_server()).total(),
         noise_ulps: layer.map_or(0.0, |l| l.noise_ulps()),
     }
 }
@@ -283,7 +301,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
 fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
     let p = predict::predict(plan, &Session::default(), site);
     let seconds = p.offline.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
-    let (from_server, from_client) = predict::cots(plan, &Session::default());
+    let (from_server, from_client) = predict::correlations(plan, &Session::default());
     let weighed =
         (|| Some(seconds? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL))();
     Figures {
@@ -294,7 +312,7 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
         hint_bytes: p.hint_bytes,
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),
-        cots: from_server + from_client,
+        cots: (from_server + from_client).total(),
         noise_ulps: plan.layers().map(|l| l.noise_ulps()).fold(0.0, f64::max),
     }
 }

@@ -19,7 +19,8 @@
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
 use jaguar_linear::backend::{Traffic, Work};
-use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear, cost};
+use jaguar_mpc::cost::{self, Drawn, Instances, Width};
+use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Kind, Link, Machine, Placement};
@@ -108,8 +109,8 @@ pub struct Site<'a> {
 /// What does not depend on the machine: how the session stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Session {
-    /// COTs that the connection has handed out before this query: sent by the server, sent by the client.
-    pub used: (u64, u64),
+    /// Correlations that the connection has handed out before this query: sent by the server, sent by the client.
+    pub used: (Drawn, Drawn),
     /// The label alone is revealed, by an argmax.
     pub label: bool,
 }
@@ -117,10 +118,10 @@ pub struct Session {
 /// The request for a query, as it is sent: a length and a number.
 const REQUEST_BYTES: u64 = 6;
 
-/// COTs that a query of `plan` draws: sent by the server, sent by the client.
-pub fn cots(plan: &Plan, session: &Session) -> (u64, u64) {
+/// Correlations that a query of `plan` draws: sent by the server, sent by the client.
+pub fn correlations(plan: &Plan, session: &Session) -> (Drawn, Drawn) {
     let all = plan.nonlinear_cost() + result_cost(plan, session.label);
-    (all.cots_from_server, all.cots_from_client)
+    (all.from_server(), all.from_client())
 }
 
 /// The argmax, if there is one.
@@ -135,10 +136,12 @@ fn result_cost(plan: &Plan, label: bool) -> Cost {
 
 /// What `plan` will cost one query; seconds if `site` says where.
 pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Prediction {
-    let nodes: Vec<NodeCost> = plan.steps.iter().map(|step| node_cost(step, site)).collect();
+    let nodes: Vec<NodeCost> =
+        plan.steps.iter().map(|step| node_cost(step, plan.choices.instances, site)).collect();
     let result = result_cost(plan, session.label);
     let all = plan.nonlinear_cost() + result;
-    let (from_server, from_client) = cots(plan, session);
+    let (from_server, from_client) = correlations(plan, session);
+    let instances = plan.choices.instances;
     let (uploads, responses) = plan.linear_bytes();
     let (uploads, responses) = (uploads as u64, responses as u64);
     let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
@@ -154,8 +157,10 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         bytes_up: REQUEST_BYTES
             + linear_up
             + all.prepare_up
-            + cost::extension_bytes(session.used.1, from_client),
-        bytes_down: linear_down + all.prepare_down + cost::extension_bytes(session.used.0, from_server),
+            + cost::extension_bytes(instances, session.used.1, from_client),
+        bytes_down: linear_down
+            + all.prepare_down
+            + cost::extension_bytes(instances, session.used.0, from_server),
         // The seed; whatever is drawn from both directions runs ahead.
         rounds: 1,
         ..Total::default()
@@ -178,11 +183,16 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         a_half_seconds = sum(&|n| n.a_half_seconds);
         hint_seconds = sum(&|n| n.hint_seconds)
             .map(|computing| overlapped(computing, hint_bytes as f64 / site.link.bytes_per_second));
-        offline.work =
-            both(&|n| n.offline.seconds).map(|s| with(s, cots_seconds(Kind::MaxPool, &result, site)));
+        // By the layers' constants with the default instances; what others take more, or less.
+        let making = |instances| site.machine.making(instances, from_server + from_client);
+        let more = making(instances) - making(Instances::default());
+        offline.work = both(&|n| n.offline.seconds).map(|s| {
+            let s = with(s, correlations_seconds(Kind::MaxPool, &result, site));
+            Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
+        });
         offline.seconds = offline.work.and_then(|work| {
             let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
-            let computing = beside(work, cores, site);
+            let computing = beside(work, (cores + 2.0 * more).max(0.0), site);
             let most = offline.bytes_up.max(offline.bytes_down) as f64;
             Some(
                 overlapped(computing, most / site.link.bytes_per_second)
@@ -220,7 +230,7 @@ fn with(a: Seconds, b: Seconds) -> Seconds {
 }
 
 /// Computing and transfer, partly at the same time.
-fn overlapped(computing: f64, transfer: f64) -> f64 {
+pub(crate) fn overlapped(computing: f64, transfer: f64) -> f64 {
     computing.hypot(transfer)
 }
 
@@ -234,8 +244,8 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn cots_seconds(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
-    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+pub(crate) fn correlations_seconds(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
+    let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let cot = site.machine.cots[kind as usize];
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
@@ -273,8 +283,9 @@ fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
 /// Work of both roles before the input, on one core.
 pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
-    let cots =
-        protocols(step).map(|(kind, _, cost)| cots_seconds(kind, &cost, site)).fold(Seconds::default(), with);
+    let cots = protocols(step)
+        .map(|(kind, _, cost)| correlations_seconds(kind, &cost, site))
+        .fold(Seconds::default(), with);
     Some(linear[0] + linear[1] + cots.client + cots.server)
 }
 
@@ -293,10 +304,16 @@ pub(crate) fn step_offline(step: &Step, site: &Site<'_>) -> Option<Seconds> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let speedup = site.machine.speedup;
     let linear = Seconds { client: linear[0] / speedup, server: linear[1] / speedup };
-    Some(protocols(step).map(|(kind, _, cost)| cots_seconds(kind, &cost, site)).fold(linear, with))
+    Some(protocols(step).map(|(kind, _, cost)| correlations_seconds(kind, &cost, site)).fold(linear, with))
 }
 
-fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
+/// What making so many correlations sends in the long run, rounded down.
+fn mean_extension_bytes(instances: Instances, drawn: Drawn) -> u64 {
+    let of = |width, count: u64| count as f64 * cost::mean_extension_bytes(instances, width);
+    (of(Width::Bit, drawn.bits) + of(Width::Vector, drawn.vectors)) as u64
+}
+
+fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
     let linear = step.layer.as_ref().map_or_else(Traffic::default, |layer| layer.traffic());
     let mut node = NodeCost {
@@ -304,10 +321,10 @@ fn node_cost(step: &Step, site: Option<&Site<'_>>) -> NodeCost {
         offline: NodePhase {
             bytes_up: linear.offline.0 as u64
                 + cost.prepare_up
-                + cost::mean_extension_bytes(cost.cots_from_client),
+                + mean_extension_bytes(instances, cost.from_client()),
             bytes_down: linear.offline.1 as u64
                 + cost.prepare_down
-                + cost::mean_extension_bytes(cost.cots_from_server),
+                + mean_extension_bytes(instances, cost.from_server()),
             ..NodePhase::default()
         },
         online: NodePhase {

@@ -2,6 +2,7 @@
 
 use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
 use jaguar_linear::layout::{Layout, Packing};
+use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
@@ -99,7 +100,7 @@ fn a_nonlinear_layer_by_hand() {
     let plan = standard(&network);
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     let cost = plan.steps[3].cost;
-    let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+    let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let before = p.nodes[3].offline.seconds.unwrap();
     close(before.client, a * 1e-8 + b * 2e-8);
     close(before.server, a * 2e-8 + b * 1e-8);
@@ -147,6 +148,24 @@ fn without_constants_there_are_bytes_and_no_seconds() {
     let p = predict(&standard(&network), &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     assert_eq!((p.offline.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
     assert!(p.online.bytes_up > 0 && p.hint_bytes > 0);
+}
+
+/// Bytes decide where few pass, the cache where many do; and a few correlations do not pay for a long secret.
+#[test]
+fn instances_follow_the_link() {
+    let machine = round_figures();
+    let chosen = |bytes_per_second, count: u64| {
+        let link = Link { bytes_per_second, round_trip: 1e-3 };
+        let drawn = Drawn { bits: count, vectors: count };
+        let site = site(&machine, link, Placement::Apart);
+        crate::planner::instances((drawn, Drawn { vectors: 0, ..drawn }), &site)
+    };
+    let (least, most) = (Bin::B512, Bin::B4096);
+    assert_eq!(chosen(1e12, 1 << 28), Instances { bits: least, vectors: least });
+    assert_eq!(chosen(1e5, 1 << 28), Instances { bits: most, vectors: most });
+    assert_eq!(chosen(1e5, 1000), Instances { bits: least, vectors: least });
+    // Where nothing is drawn, what is used when nobody has measured.
+    assert_eq!(chosen(1e12, 0).vectors, Instances::default().vectors);
 }
 
 /// Rounds decide where they are long, bytes where few pass: the digits of every layer.

@@ -272,6 +272,7 @@ mod tests {
             speedup: 1.0,
             rings: rings.collect(),
             rns: rns.collect(),
+            making: [[1e-8; 4]; 2],
             cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
@@ -350,6 +351,7 @@ mod tests {
             modulus_bits: 48,
             packings: vec![Packing::Tight],
             digits: vec![3],
+            instances: Default::default(),
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends);

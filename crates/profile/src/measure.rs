@@ -17,7 +17,7 @@ use jaguar_mpc::{
     Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range,
     Relu6Params, ReluParams, run_blocks,
 };
-use jaguar_ot::{Cots, Role};
+use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
 use jaguar_plan::planner::{RINGS, RNS_RINGS};
@@ -66,6 +66,7 @@ pub fn measure() -> Result<Machine, ProfileError> {
     let rns = RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(ring))).collect::<Result<_, _>>()?;
     let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
+    let making = making()?;
     let loopback = loopback()?;
     Ok(Machine {
         cpu: cpu(),
@@ -74,6 +75,7 @@ pub fn measure() -> Result<Machine, ProfileError> {
         speedup,
         rings,
         rns,
+        making,
         cots,
         nonlinear,
         loopback,
@@ -385,6 +387,41 @@ struct Spent {
     both: f64,
 }
 
+/// Correlations that are drawn at once, and how often each way, where making them is measured.
+const DRAWN: usize = 1 << 16;
+const DRAWS: usize = 3;
+
+/// Seconds a correlation, sent or received: by width and bins.
+fn making() -> Result<[[f64; Bin::ALL.len()]; Width::ALL.len()], ProfileError> {
+    let one = |role: Role, chan: &mut Channel| -> Result<Vec<f64>, ProfileError> {
+        let mut all = Vec::new();
+        for (width, bin) in Width::ALL.into_iter().flat_map(|width| Bin::ALL.map(|bin| (width, bin))) {
+            let mut cots = Cots::setup(chan, role, Instances { bits: bin, vectors: bin })?;
+            let mut halves = vec![jaguar_ot::Block::ZERO; DRAWN];
+            let mut draw = |chan: &mut Channel| -> Result<(), ProfileError> {
+                for sender in [Role::Server, Role::Client] {
+                    if sender == role {
+                        cots.send(chan, width, &mut halves)?;
+                    } else {
+                        cots.receive(chan, width, &mut halves)?;
+                    }
+                }
+                Ok(())
+            };
+            // What comes with the first ones only.
+            draw(chan)?;
+            meet(role, chan)?;
+            let (seconds, ()) = working(chan, |chan| (0..DRAWS).try_for_each(|_| draw(chan)))?;
+            meet(role, chan)?;
+            all.push(seconds / (2 * DRAWS * DRAWN) as f64);
+        }
+        Ok(all)
+    };
+    let (client, server) = between(one)?;
+    let mean = |i: usize| (client[i] + server[i]) / 2.0;
+    Ok(std::array::from_fn(|width| std::array::from_fn(|bin| mean(width * Bin::ALL.len() + bin))))
+}
+
 type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];
 
 fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
@@ -393,7 +430,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, probe(kind, digit))))
         .collect();
     let one = |role: Role, chan: &mut Channel| -> Result<Vec<Spent>, ProfileError> {
-        let mut party = Party::new(role, Cots::setup(chan, role)?);
+        let mut party = Party::new(role, Cots::setup(chan, role, Instances::default())?);
         let mut least = vec![
             Spent { preparing: f64::INFINITY, running: f64::INFINITY, both: f64::INFINITY };
             steps.len()
@@ -406,7 +443,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
             let mut ready = Vec::new();
             for ((.., step), least) in steps.iter().zip(&mut *least) {
                 if role == Role::Client {
-                    party.promise(step.cost().cots_from_client);
+                    party.promise(step.cost().bits_from_client);
                 }
                 meet(role, chan)?;
                 let (seconds, prepared) = working(chan, |chan| Ok(step.prepare(&mut party, chan)?))?;
@@ -430,7 +467,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
     let cots = Kind::ALL.map(|kind| {
         let i = steps.iter().rposition(|(k, ..)| *k == kind).expect("every kind was measured");
         let cost = steps[i].2.cost();
-        let (a, b) = (cost.cots_from_server as f64, cost.cots_from_client as f64);
+        let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
         let [received, sent] = solve([a, b, client[i].preparing], [b, a, server[i].preparing]);
         PerCot { sent, received }
     });

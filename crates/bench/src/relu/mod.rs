@@ -400,7 +400,7 @@ mod tests {
         for (case, row) in cases.iter().zip(&rows) {
             let cost = case.cost();
             assert_eq!(row.online_bytes, cost.up + cost.down, "{}", case.name);
-            assert_eq!(row.cots, cost.cots_from_client + cost.cots_from_server, "{}", case.name);
+            assert_eq!(row.cots, (cost.from_client() + cost.from_server()).total(), "{}", case.name);
             assert_eq!(row.limit() > 0.0, row.cots > 0, "{}", case.name);
         }
         assert_eq!(goals(&rows, &PEAKS).len(), 6);

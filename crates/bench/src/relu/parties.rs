@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_mpc::{Party, Range, TruncateParams, reference, run_blocks};
-use jaguar_ot::{Cots, Role};
+use jaguar_ot::{Cots, Instances, Role};
 use jaguar_profile::{Imitated, link};
 use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
 
@@ -115,7 +115,7 @@ fn party(
     cases: &[Case],
     repeats: usize,
 ) -> Result<Vec<Vec<Measured>>> {
-    let source = Cots::setup(&mut chan, role)?;
+    let source = Cots::setup(&mut chan, role, Instances::default())?;
     let mut party = Party::new(role, source);
     let mut all = Vec::new();
     for case in cases {
@@ -164,7 +164,7 @@ fn once(
     let start = timed(chan, Stage::Offline)?;
     if role == Role::Client {
         // It sends nothing else in preparation, so its COTs may run ahead.
-        party.promise(case.cost().cots_from_client);
+        party.promise(case.cost().bits_from_client);
     }
     let mut prepared = Vec::new();
     for &count in &case.layers {
@@ -188,7 +188,7 @@ fn once(
     }
     chan.flush()?;
     let (online, online_traffic) = (start.span(), chan.total());
-    let cots = after.0 - before.0 + after.1 - before.1;
+    let cots = (after.0 + after.1).total() - (before.0 + before.1).total();
     Ok((outputs, Measured { prepare, online, prepare_traffic, online_traffic, cots }))
 }
 

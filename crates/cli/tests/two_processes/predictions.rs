@@ -159,7 +159,7 @@ fn reduced_signs_are_never_silent() {
     let cots = |network| {
         let cost =
             Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap().nonlinear_cost();
-        cost.cots_from_client + cost.cots_from_server
+        (cost.from_client() + cost.from_server()).total()
     };
     assert!(cots(network) < cots(&exact_bundle.model.network));
 

@@ -88,7 +88,7 @@ pub(crate) fn prepare(
     let PlannedNetwork { network, plan } = planned;
     if offline.party.role() == Role::Client {
         // Offline the client sends nothing but what belongs to its COTs.
-        offline.party.promise(plan.nonlinear_cost().cots_from_client);
+        offline.party.promise(plan.nonlinear_cost().bits_from_client);
     }
     let mut steps = Vec::with_capacity(plan.steps.len());
     for (id, node) in network.nodes.iter().enumerate() {
@@ -159,7 +159,7 @@ impl Offline<'_> {
         };
         let prepared = prepare().map_err(|e| e.in_layer(name, "offline"))?;
         let after = party.used();
-        times.cots[id] = after.0 + after.1 - before.0 - before.1;
+        times.cots[id] = (after.0 + after.1).total() - (before.0 + before.1).total();
         times.add(Stage::Offline, id, began, channel);
         Ok(prepared)
     }

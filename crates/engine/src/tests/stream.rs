@@ -159,7 +159,7 @@ fn walk(
     channel: &mut Channel,
     input: Vec<u64>,
 ) -> BTreeMap<usize, Vec<u64>> {
-    let mut party = Party::new(role, Cots::setup(channel, role).unwrap());
+    let mut party = Party::new(role, Cots::setup(channel, role, planned.plan.choices.instances).unwrap());
     let mut times = NodeTimes::new(channel.clock(), planned.network.nodes.len());
     let offline = Offline {
         channel: &mut *channel,

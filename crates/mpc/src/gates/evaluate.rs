@@ -1,13 +1,10 @@
 //! Evaluating a [`Formula`] on shares: \[bits\] <- Evaluate(\[x\]).
 //!
-//! *Digits.* A table of 2^m entries from m random OTs (Naor and Pinkas, STOC 1999): with the pads
-//! K_i^0, K_i^1 of the i-th OT read as long strings, the mask of entry v is ⊕_i K_i^{v_i} **at the place that
-//! belongs to v**. A receiver with choices r_i knows K_i^{r_i}, hence the mask of entry r; for every other
-//! entry it misses some K_i^{v_i}, of which the bits at v's place are used for v only. So 2m hashes make all
-//! masks (2^m would be needed to hash one mask each), and nothing is assumed but a correlation-robust hash.
-//! The masks are made offline. Online the client, with digit a, sends a ⊕ r; the server moves mask
-//! v ⊕ a ⊕ r to entry v, adds its table, and chooses its share so that entry 0 becomes zero and need not be
-//! sent.
+//! *Digits.* A table of 2^m entries, m ≤ 4, from one vector correlation: with the pads of a random 1-of-16 OT as masks,
+//! a receiver with the choice r, of four bits, knows mask r and no other. The masks are made offline. Online the client,
+//! with digit a, sends a ⊕ r, all four bits of it, those of a beyond its m being zero: uniform, since r is. The
+//! server moves mask v ⊕ a ⊕ r to entry v < 2^m, adds its table, and chooses its share so that entry 0 becomes zero and
+//! need not be sent.
 //!
 //! *Gates.* An AND opens both operands under a prepared triple (Beaver, CRYPTO 1991). A triple costs one
 //! random OT in each direction: with choices as α, and the difference of a sender's pads as its β, the pads
@@ -24,7 +21,8 @@
 
 use std::borrow::Cow;
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::threads::each;
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -33,13 +31,13 @@ use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::gates::bits::Bits;
 use crate::gates::formula::Formula;
-use crate::kernels::circuit::And;
+use crate::kernels::circuit::{And, CHOICES};
 use crate::kernels::lanes::{
     GROUP, Lanes, group_len, groups, lane_bytes, plane_bytes, read_lanes, write_lanes,
 };
 use crate::kernels::loops::{self, Level};
 use crate::kernels::planes::{self, Sink};
-use crate::party::{Pads, Party};
+use crate::party::{Correlations, Masks, Pads, Party, Room};
 
 /// The server answers corrections in batches of so many groups, a block's, so that what is not cut into blocks (plain
 /// comparisons, argmax, the full range) keeps both directions of the link busy as well.
@@ -53,6 +51,71 @@ pub(crate) struct FormulaMaterial {
     pub(crate) formula: Formula,
     level: Level,
     planes: Zeroizing<Vec<Lanes>>,
+}
+
+/// What some groups are made of: those of an element side by side.
+struct Drawn {
+    digits: Correlations,
+    /// From the server, from the client.
+    ands: [Correlations; 2],
+}
+
+impl Drawn {
+    /// The digits of the `len` elements from `at` on: all masks, or all choices and then the chosen masks.
+    fn digits(&self, formula: &Formula, at: usize, len: usize, sink: &mut Sink) {
+        let (mut words, mut room) = (Zeroizing::new([0u64; GROUP]), Room::default());
+        // The client's masks wait until its choices are written.
+        let mut chosen = Vec::new();
+        for (d, digit) in formula.digits.iter().enumerate() {
+            let (at, width) = (at * formula.digits.len() + d * len, digit.width());
+            match self.digits.masks(at, width as u32, &mut words[..len], &mut room) {
+                Masks::Sender => sink.push(&words[..len], digit.planes() as u32),
+                Masks::Receiver(choices) => {
+                    sink.push(&choices, CHOICES as u32);
+                    chosen.push((words.clone(), width as u32));
+                }
+            }
+        }
+        for (masks, width) in chosen {
+            sink.push(&masks[..len], width);
+        }
+    }
+
+    /// The triples of the same elements.
+    fn triples(&self, formula: &Formula, at: usize, len: usize, sink: &mut Sink) {
+        let ands: Vec<&And> = formula.circuit.ands().collect();
+        let (mut triples, mut room) = (Zeroizing::new(vec![0u64; ands.len() * len]), Room::default());
+        for correlations in &self.ands {
+            let pads = correlations.pads(at * ands.len(), triples.len(), &mut room);
+            for (a, and) in ands.iter().enumerate() {
+                let n = and.b.len();
+                let low = (1u64 << n) - 1;
+                for (e, triple) in triples[a * len..][..len].iter_mut().enumerate() {
+                    let i = a * len + e;
+                    // Bit 0 is α, then β, then the sum of what this party has of the cross terms.
+                    *triple ^= match pads {
+                        Pads::Sender(zero, one) => {
+                            let (zero, one) = (zero[i].0 as u64 & low, one[i].0 as u64 & low);
+                            (zero ^ one) << 1 | zero << (1 + n)
+                        }
+                        Pads::Receiver(pads, choices) => {
+                            u64::from(choices[i]) | (pads[i].0 as u64 & low) << (1 + n)
+                        }
+                    };
+                }
+            }
+        }
+        for (a, and) in ands.iter().enumerate() {
+            let n = and.b.len();
+            let own = &mut triples[a * len..][..len];
+            for triple in own.iter_mut() {
+                // The own product α·β completes γ.
+                let (alpha, beta) = (*triple & 1, *triple >> 1 & ((1 << n) - 1));
+                *triple ^= (alpha.wrapping_neg() & beta) << (1 + n);
+            }
+            sink.push(own, and.triple() as u32);
+        }
+    }
 }
 
 /// Planes of a group that `role` keeps.
@@ -70,8 +133,9 @@ pub(crate) fn cost(count: usize, formula: &Formula) -> Cost {
     let opened: usize = formula.circuit.ands().map(And::opened).sum();
     let memory = |role| (groups(count) * stride(formula, role) * size_of::<Lanes>()) as u64;
     Cost {
-        cots_from_server: ((formula.corrections() + ands) * count) as u64,
-        cots_from_client: (ands * count) as u64,
+        vectors_from_server: (formula.digits.len() * count) as u64,
+        bits_from_server: (ands * count) as u64,
+        bits_from_client: (ands * count) as u64,
         client_memory: memory(Role::Client),
         server_memory: memory(Role::Server),
         up: plane_bytes(count, formula.corrections() + opened) as u64,
@@ -80,14 +144,9 @@ pub(crate) fn cost(count: usize, formula: &Formula) -> Cost {
     }
 }
 
-/// In the masks' string, the places of all entries `v` with bit `i` clear.
-fn places(size: usize, width: usize, i: usize) -> u64 {
-    let entry = u64::MAX >> (64 - width);
-    (0..size).filter(|v| v >> i & 1 == 0).fold(0, |all, v| all | entry << (v * width))
-}
-
 impl FormulaMaterial {
-    /// Uses up `corrections` COTs from the server and one in each direction per AND, for each element.
+    /// Uses up a vector correlation from the server for each digit, and a bit in each direction for each AND, of
+    /// each element.
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -95,78 +154,33 @@ impl FormulaMaterial {
         formula: Formula,
     ) -> Result<Self, MpcError> {
         let (role, level) = (party.role(), party.level);
-        let mut sink = Sink::new(level, stride(&formula, role) * groups(count));
-        let mut words = Zeroizing::new([0u64; GROUP]);
-        for g in 0..groups(count) {
-            let len = group_len(count, g);
-            // 1. Digits. The client's masks wait until its choices are written.
-            let mut masks: Vec<(Zeroizing<[u64; GROUP]>, u32)> = Vec::new();
-            for digit in &formula.digits {
-                let (bits, width) = (digit.bits, digit.width());
-                words.fill(0);
-                match party.pads(chan, Role::Server, bits * len)? {
-                    Pads::Sender(zero, one) => {
-                        for i in 0..bits {
-                            let (zero, one) = (&zero[i * len..][..len], &one[i * len..][..len]);
-                            loops::blend(level, &mut words[..len], zero, one, places(1 << bits, width, i));
-                        }
-                        sink.push(&words[..len], digit.planes() as u32);
-                    }
-                    Pads::Receiver(pads, choices) => {
-                        let mut mask = Zeroizing::new([0u64; GROUP]);
-                        for e in 0..len {
-                            let (mut choice, mut word) = (0, 0);
-                            for i in 0..bits {
-                                choice |= u64::from(choices[i * len + e]) << i;
-                                word ^= pads[i * len + e].0 as u64;
-                            }
-                            words[e] = choice;
-                            mask[e] = word >> (choice * width as u64) & (u64::MAX >> (64 - width));
-                        }
-                        sink.push(&words[..len], bits as u32);
-                        masks.push((mask, width as u32));
-                    }
-                }
+        let (stride, ands) = (stride(&formula, role), formula.circuit.ands().count());
+        let mut planes = Zeroizing::new(vec![Lanes::ZERO; stride * groups(count)]);
+        for (batch, planes) in planes.chunks_mut(stride.max(1) * BATCH).enumerate() {
+            let len = (count - batch * BATCH * GROUP).min(BATCH * GROUP);
+            // A long stretch of each kind, so that one secret is in the cache at a time.
+            let drawn = Drawn {
+                digits: party.draw(chan, Role::Server, Width::Vector, formula.digits.len() * len)?,
+                ands: [
+                    party.draw(chan, Role::Server, Width::Bit, ands * len)?,
+                    party.draw(chan, Role::Client, Width::Bit, ands * len)?,
+                ],
+            };
+            let groups = planes.chunks_mut(stride.max(1)).enumerate();
+            each(groups.collect(), |(g, planes): (usize, &mut [Lanes])| {
+                let mut sink = Sink::new(level, stride);
+                let (at, len) = (g * GROUP, group_len(len, g));
+                drawn.digits(&formula, at, len, &mut sink);
+                drawn.triples(&formula, at, len, &mut sink);
+                sink.flush();
+                planes.copy_from_slice(&sink.planes);
+            });
+            let [from_server, from_client] = drawn.ands;
+            for correlations in [drawn.digits, from_server, from_client] {
+                party.done_with(correlations);
             }
-            for (mask, width) in masks {
-                sink.push(&mask[..len], width);
-            }
-            // 2. Triples.
-            let ands: Vec<&And> = formula.circuit.ands().collect();
-            let mut triples = Zeroizing::new(vec![0u64; ands.len() * len]);
-            for sender in [Role::Server, Role::Client] {
-                let pads = party.pads(chan, sender, triples.len())?;
-                for (a, and) in ands.iter().enumerate() {
-                    let n = and.b.len();
-                    let low = (1u64 << n) - 1;
-                    for (e, triple) in triples[a * len..][..len].iter_mut().enumerate() {
-                        let i = a * len + e;
-                        // Bit 0 is α, then β, then the sum of what this party has of the cross terms.
-                        *triple ^= match pads {
-                            Pads::Sender(zero, one) => {
-                                let (zero, one) = (zero[i].0 as u64 & low, one[i].0 as u64 & low);
-                                (zero ^ one) << 1 | zero << (1 + n)
-                            }
-                            Pads::Receiver(pads, choices) => {
-                                u64::from(choices[i]) | (pads[i].0 as u64 & low) << (1 + n)
-                            }
-                        };
-                    }
-                }
-            }
-            for (a, and) in ands.iter().enumerate() {
-                let n = and.b.len();
-                let own = &mut triples[a * len..][..len];
-                for triple in own.iter_mut() {
-                    // The own product α·β completes γ.
-                    let (alpha, beta) = (*triple & 1, *triple >> 1 & ((1 << n) - 1));
-                    *triple ^= (alpha.wrapping_neg() & beta) << (1 + n);
-                }
-                sink.push(own, and.triple() as u32);
-            }
-            sink.flush();
         }
-        Ok(Self { role, count, formula, level, planes: std::mem::take(&mut sink.planes) })
+        Ok(Self { role, count, formula, level, planes })
     }
 
     fn stride(&self) -> usize {
@@ -184,9 +198,10 @@ impl FormulaMaterial {
             let own = Zeroizing::new(planes::load(self.level, x, |x| self.formula.client_cell(x)));
             let mut random = self.group(g).iter();
             for digit in &self.formula.digits {
-                for choice in &own[digit.shift..][..digit.bits] {
+                for i in 0..CHOICES {
+                    let choice = if i < digit.bits { own[digit.shift + i] } else { Lanes::ZERO };
                     let random = random.next().expect("a random choice for every bit");
-                    write_lanes(&mut bytes, &(*choice ^ *random), x.len());
+                    write_lanes(&mut bytes, &(choice ^ *random), x.len());
                 }
             }
             chan.send(&bytes)?;

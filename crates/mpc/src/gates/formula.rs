@@ -14,7 +14,7 @@
 //!
 //! The lowest digit needs no eq. ANDs with a common operand open it once and share its OTs.
 
-use crate::kernels::circuit::{And, Digit, Table};
+use crate::kernels::circuit::{And, CHOICES, Digit, Table};
 
 /// Gates by level, wires numbered from 0, the inputs first.
 #[derive(Default)]
@@ -272,19 +272,19 @@ impl Formula {
         }
     }
 
-    /// Bits of correction that the client sends, which are the COTs from the server as well.
+    /// Bits of correction that the client sends: all of each digit's choice.
     pub(crate) fn corrections(&self) -> usize {
-        self.digits.iter().map(|d| d.bits).sum()
+        self.digits.len() * CHOICES
     }
 
-    /// Planes that the server prepares: every entry of every table.
+    /// Planes that the server prepares: every mask for every table.
     pub(crate) fn table_planes(&self) -> usize {
         self.digits.iter().map(Digit::planes).sum()
     }
 
     /// Planes that the server sends: every entry but the first of each table.
     pub(crate) fn message_planes(&self) -> usize {
-        self.digits.iter().map(|d| d.planes() - d.width()).sum()
+        self.digits.iter().map(Digit::sent).sum()
     }
 
     /// Shared bits that come of the digits.

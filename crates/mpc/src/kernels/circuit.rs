@@ -22,6 +22,9 @@ pub(crate) enum Table {
     },
 }
 
+/// Choice bits of the correlation that a digit takes, and entries of the table of masks that comes of it.
+pub(crate) const CHOICES: usize = 4;
+
 /// A few bits of both operands.
 #[derive(Clone, Copy)]
 pub(crate) struct Digit {
@@ -43,9 +46,14 @@ impl Digit {
         }
     }
 
-    /// Planes of its whole table.
+    /// Planes of all masks that are prepared for it.
     pub(crate) const fn planes(&self) -> usize {
-        self.width() << self.bits
+        self.width() << CHOICES
+    }
+
+    /// Planes of its table on the wire: every entry but the first.
+    pub(crate) const fn sent(&self) -> usize {
+        self.width() * ((1 << self.bits) - 1)
     }
 }
 

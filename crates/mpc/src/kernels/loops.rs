@@ -4,9 +4,7 @@
 //! AVX2 and for AVX-512; the compiler does the vectorising. A [`Level`] can only be had by asking the CPU, so
 //! holding one proves that its instructions exist. This is the only module of the crate with `unsafe`.
 
-use jaguar_ot::Block;
-
-use crate::kernels::circuit::{And, Digit, Table};
+use crate::kernels::circuit::{And, CHOICES, Digit, Table};
 use crate::kernels::lanes::{Lanes, Planes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,8 +105,8 @@ fn transpose_body(planes: &mut Planes) {
 
 kernel! {
     /// The server's side of all digits of one group. `own` are its operand planes, `masks` the prepared
-    /// planes of every table (entry `v`, bit `o` at `v·width + o`), `corrections` the client's choices ⊕ random
-    /// choices. Fills the message (all entries but the first of each table) and the server's shares.
+    /// planes of the 16 masks for every table (entry `v`, bit `o` at `v·width + o`), `corrections` the client's choices,
+    /// padded with zeros to four bits, ⊕ random choices. Fills the message (all entries but the first of each table) and the server's shares.
     serve = serve_body(
         digits: &[Digit], corrections: &[Lanes], own: &Planes, masks: &[Lanes],
         message: &mut [Lanes], shares: &mut [Lanes],
@@ -129,8 +127,15 @@ fn serve_body(
     for digit in digits {
         let (size, width) = (1 << digit.bits, digit.width());
         let mut words = [Lanes::ZERO; 64];
-        words[..size * width].copy_from_slice(&masks[..size * width]);
-        // Entry v becomes the mask of entry v ⊕ correction: conditional swaps, one bit at a time.
+        words[..digit.planes()].copy_from_slice(&masks[..digit.planes()]);
+        // Entry v becomes the mask of entry v ⊕ correction. Bits beyond the digit's: one half of the masks remains.
+        for (i, &bit) in corrections[..CHOICES].iter().enumerate().skip(digit.bits).rev() {
+            let half = width << i;
+            for o in 0..half {
+                words[o] = words[o] ^ (words[o] ^ words[half + o]) & bit;
+            }
+        }
+        // The others: conditional swaps, one bit at a time.
         for (i, &bit) in corrections[..digit.bits].iter().enumerate() {
             for v in (0..size).filter(|v| v >> i & 1 == 0) {
                 let (low, high) = (v * width, (v | 1 << i) * width);
@@ -149,8 +154,8 @@ fn serve_body(
                 message[(v - 1) * width + o] = words[v * width + o] ^ words[o];
             }
         }
-        corrections = &corrections[digit.bits..];
-        masks = &masks[size * width..];
+        corrections = &corrections[CHOICES..];
+        masks = &masks[digit.planes()..];
         message = &mut message[(size - 1) * width..];
         shares = &mut shares[width..];
     }
@@ -290,19 +295,6 @@ fn close_body(ands: &[And], wires: &mut [Lanes], triples: &[Lanes], opened: &[La
 }
 
 kernel! {
-    /// `words[e]` ^= what OT `e` adds to a digit's masks: the bits of pad `zero` where `select` is set, of pad
-    /// `one` elsewhere. Only the low 64 bits of the pads count.
-    blend = blend_body(words: &mut [u64], zero: &[Block], one: &[Block], select: u64)
-}
-
-#[inline(always)]
-fn blend_body(words: &mut [u64], zero: &[Block], one: &[Block], select: u64) {
-    for ((word, zero), one) in words.iter_mut().zip(zero).zip(one) {
-        *word ^= one.0 as u64 ^ (one.0 as u64 ^ zero.0 as u64) & select;
-    }
-}
-
-kernel! {
     /// `masked[e]` = ±`x[e]` − `delta[e]` mod 2^bits, minus where the element's bit in `beta` is set: what
     /// turns a random OT of the multiplication into one of x. At most one group.
     correct = correct_body(masked: &mut [u64], x: &[u64], delta: &[u32], beta: &Lanes, bits: u32)
@@ -423,9 +415,6 @@ mod tests {
             let triples = lanes(seed ^ 3, formula.triple_planes());
             let (x, y) = (words(seed ^ 4, 500), words(seed ^ 5, 500));
             let small: Vec<u32> = y.iter().map(|&v| v as u32).collect();
-            let block = |a: u64, b: u64| Block(u128::from(a) << 64 | u128::from(b));
-            let (big, other): (Vec<Block>, Vec<Block>) =
-                x.iter().zip(&y).map(|(&a, &b)| (block(a, b), block(b, a ^ b << 1))).unzip();
             let mut all = Vec::new();
             for level in Level::all() {
                 let mut message = vec![Lanes::ZERO; formula.message_planes()];
@@ -438,8 +427,6 @@ mod tests {
                 let mut opened = vec![Lanes::ZERO; ands.iter().map(And::opened).sum()];
                 open(level, ands, &wires, &triples, &mut opened);
                 close(level, ands, &mut wires, &triples, &opened, Lanes::ONES);
-                let mut blended = x.clone();
-                blend(level, &mut blended, &big, &other, 0x00ff_f0f0_3333_5555);
                 let mut corrected = vec![0; 500];
                 correct(level, &mut corrected, &x, &small, &own[0], 20);
                 let mut product_ = y.clone();
@@ -451,7 +438,7 @@ mod tests {
                 choose(level, &mut chosen, &y, &own[2]);
                 all.push((
                     [raw(&message), raw(&shares), raw(&taken), raw(&opened), raw(&wires)],
-                    [blended, corrected, product_, chosen],
+                    [corrected, product_, chosen],
                     wide,
                 ));
             }

@@ -10,7 +10,7 @@
 //! is masked by a pad or by a half of β that its receiver does not know. (Modulo an odd M < 2^62 a pad of 127 bits is within
 //! 2^−65 of uniform.)
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
@@ -20,7 +20,7 @@ use crate::error::{MpcError, check_count};
 use crate::gates::bits::Bits;
 use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
-use crate::party::{Pads, Party};
+use crate::party::{Pads, Party, Room};
 
 /// Prepared random bits.
 pub(crate) struct BitMaterial {
@@ -43,7 +43,7 @@ pub(crate) fn cost(count: usize, modulus: Modulus) -> Cost {
     let bits = product_bits(modulus);
     let kept = (count * 8 + groups(count) * size_of::<Lanes>()) as u64;
     Cost {
-        cots_from_server: count as u64,
+        bits_from_server: count as u64,
         client_memory: kept,
         server_memory: kept,
         prepare_down: if bits > 0 { pack::packed_len(count, bits) as u64 } else { 0 },
@@ -63,9 +63,11 @@ impl BitMaterial {
         let reduced = |pad: &jaguar_ot::Block| modulus.reduce_wide(pad.0 & (u128::MAX >> 1));
         let mut share = Zeroizing::new(Vec::with_capacity(count));
         let mut beta = Zeroizing::new(Vec::with_capacity(groups(count)));
+        let drawn = party.draw(chan, Role::Server, Width::Bit, count)?;
+        let mut room = Room::default();
         for g in 0..groups(count) {
             let len = group_len(count, g);
-            match party.pads(chan, Role::Server, len)? {
+            match drawn.pads(g * GROUP, len, &mut room) {
                 Pads::Sender(zero, one) => {
                     // Bit 127 of the pads is not used otherwise.
                     let own: Vec<bool> = zero.iter().zip(one).map(|(z, o)| (z.0 ^ o.0) >> 127 == 1).collect();

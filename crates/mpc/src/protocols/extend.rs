@@ -23,7 +23,7 @@
 
 use std::iter;
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
@@ -35,7 +35,7 @@ use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::nonlinear::{Elementwise, Kind, Nonlinear};
-use crate::party::{Pads, Party};
+use crate::party::{Pads, Party, Room};
 use crate::protocols::bit;
 use crate::protocols::compare::{check_digit, compare};
 use crate::protocols::mux::PACKED_AT_ONCE;
@@ -253,7 +253,7 @@ fn full_cost(count: usize, digit: u32, rings: &Rings) -> Cost {
 pub(crate) fn cost(count: usize, candidates: usize, rings: &Rings) -> Cost {
     let pads = count * rings.pad_bytes();
     Cost {
-        cots_from_client: (candidates * count) as u64,
+        bits_from_client: (candidates * count) as u64,
         client_memory: (candidates * pads * 2) as u64,
         server_memory: (candidates * (pads + groups(count) * size_of::<Lanes>())) as u64,
         up: pack::packed_len(count, rings.wrap.bits()) as u64,
@@ -271,13 +271,15 @@ impl ExtendMaterial {
         rings: Rings,
     ) -> Result<Self, MpcError> {
         let pads = || Words::with_capacity(count, &rings);
+        let mut room = Room::default();
         let mut client = Vec::new();
         let mut server = Vec::new();
         for _ in 0..candidates {
             let (mut zeros, mut ones) = (pads(), pads());
             let mut random = Zeroizing::new(Vec::with_capacity(groups(count)));
+            let drawn = party.draw(chan, Role::Client, Width::Bit, count)?;
             for g in 0..groups(count) {
-                match party.pads(chan, Role::Client, group_len(count, g))? {
+                match drawn.pads(g * GROUP, group_len(count, g), &mut room) {
                     Pads::Sender(zero, one) => {
                         zeros.extend(&rings, zero);
                         ones.extend(&rings, one);

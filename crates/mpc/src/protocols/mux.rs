@@ -11,7 +11,7 @@
 //! of ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most
 //! two parts) can be multiplied by the same bit for the same COTs.
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::{Channel, pack};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -21,7 +21,7 @@ use crate::gates::bits::Bits;
 use crate::gates::evaluate::{Corrections, exchange};
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::kernels::loops::{self, Level};
-use crate::party::{Pads, Party};
+use crate::party::{Pads, Party, Room};
 use crate::shares::WIDEST;
 
 /// Packed values are sent and read so many at a time (a multiple of 8, so that no block ends inside a byte).
@@ -146,8 +146,8 @@ pub(crate) fn cost(count: usize, parts: &[u32]) -> Cost {
     let words: usize = parts.iter().map(|&bits| Part::kept(bits) * count).sum();
     let kept = (groups(count) * size_of::<Lanes>() + words) as u64;
     Cost {
-        cots_from_server: count as u64,
-        cots_from_client: count as u64,
+        bits_from_server: count as u64,
+        bits_from_client: count as u64,
         client_memory: kept,
         server_memory: kept,
         up: values as u64,
@@ -171,10 +171,12 @@ impl MuxMaterial {
             parts: parts.iter().map(|&bits| Part::new(bits, count)).collect(),
             beta: Zeroizing::new(Vec::with_capacity(groups(count))),
         };
-        for g in 0..groups(count) {
-            let (at, len) = (g * GROUP, group_len(count, g));
-            for sender in [Role::Server, Role::Client] {
-                let pads = party.pads(chan, sender, len)?;
+        let mut room = Room::default();
+        for sender in [Role::Server, Role::Client] {
+            let drawn = party.draw(chan, sender, Width::Bit, count)?;
+            for g in 0..groups(count) {
+                let (at, len) = (g * GROUP, group_len(count, g));
+                let pads = drawn.pads(at, len, &mut room);
                 if let Pads::Receiver(_, choices) = pads {
                     this.beta.push(Lanes::from_bools(choices));
                 }
@@ -182,6 +184,7 @@ impl MuxMaterial {
                     part.absorb(&pads, at, 64 * p);
                 }
             }
+            party.done_with(drawn);
         }
         Ok(this)
     }

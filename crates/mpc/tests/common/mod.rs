@@ -1,8 +1,8 @@
 //! Both roles of a protocol in one closure.
 
 use jaguar_mpc::{MpcError, Party};
-use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
+use jaguar_ot::{Drawn, Role};
 use jaguar_wire::{Channel, Stage, Traffic, memory_pair};
 
 pub type TestParty = Party<InsecureTestDealer>;
@@ -13,8 +13,8 @@ pub type TestParty = Party<InsecureTestDealer>;
 pub struct Seen {
     pub prepared: Traffic,
     pub online: Traffic,
-    /// COTs as sender and receiver.
-    pub cots: (u64, u64),
+    /// Correlations as sender and receiver.
+    pub drawn: (Drawn, Drawn),
 }
 
 /// Prepares and runs a protocol at both parties, each in its thread; the client's result first.
@@ -35,7 +35,7 @@ pub fn both<P, T: Send>(
         let result = run(prepared, role, &mut chan).unwrap();
         chan.flush().unwrap();
         assert_eq!(party.used(), party.source().counters());
-        (result, Seen { prepared: traffic, online: chan.total(), cots: party.used() })
+        (result, Seen { prepared: traffic, online: chan.total(), drawn: party.used() })
     };
     std::thread::scope(|scope| {
         let client = scope.spawn(|| one(Role::Client, a));

@@ -3,7 +3,7 @@
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
-use super::Patch;
+use super::{CHOICE, Mark, PadKeys, Patch, QUAD};
 use crate::Block;
 
 /// A key of the `aes` crate (constant time on every CPU).
@@ -23,29 +23,13 @@ impl Key {
         self.0.encrypt_blocks(blocks);
     }
 
-    pub(super) fn tccr(&self, first: u128, log_group: u32, x: &mut [Block]) {
-        for (c, x) in x.chunks_mut(BATCH).enumerate() {
-            let px = &mut [Block::ZERO; BATCH][..x.len()];
-            self.permute(x);
-            px.copy_from_slice(x);
-            for (i, x) in x.iter_mut().enumerate() {
-                *x ^= add_low(first, (c * BATCH + i) as u64 >> log_group);
-            }
-            self.permute(x);
-            for (x, px) in x.iter_mut().zip(px) {
-                *x ^= *px;
-            }
-        }
-    }
-
     pub(super) fn expand(&self, nodes: &mut [Block], patch: Patch) -> Block {
         let (front, back) = nodes.split_at_mut(nodes.len() / 2);
         let mut sum = Block::ZERO;
         for (c, (lefts, rights)) in front.chunks_mut(BATCH).zip(back.chunks_mut(BATCH)).enumerate() {
             for (i, (left, right)) in lefts.iter_mut().zip(rights.iter_mut()).enumerate() {
                 *right = patched(*left, (c * BATCH + i) as u64, patch);
-                let (high, low) = ((right.0 >> 64) as u64, right.0 as u64);
-                *left = Block(u128::from(high ^ low) << 64 | u128::from(high));
+                *left = sigma(*right);
             }
             let s = &mut [Block::ZERO; BATCH][..lefts.len()];
             s.copy_from_slice(lefts);
@@ -54,6 +38,23 @@ impl Key {
                 *left ^= *s;
                 *right ^= *left;
                 sum ^= *left;
+            }
+        }
+        sum
+    }
+
+    pub(super) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
+        let mut sum = Block::ZERO;
+        for (c, nodes) in nodes.chunks_mut(BATCH).enumerate() {
+            let s = &mut [Block::ZERO; BATCH][..nodes.len()];
+            for (i, (node, s)) in nodes.iter_mut().zip(s.iter_mut()).enumerate() {
+                *s = sigma(patched(*node, (c * BATCH + i) as u64, patch));
+                *node = *s;
+            }
+            self.permute(nodes);
+            for (node, s) in nodes.iter_mut().zip(s) {
+                *node = Block((*node ^ *s).0 & !CHOICE);
+                sum ^= *node;
             }
         }
         sum
@@ -70,10 +71,49 @@ impl Key {
     }
 }
 
-pub(super) fn finish(leaves: &mut [Block], patch: Patch, marked: u64) {
+pub(super) fn finish(leaves: &mut [Block], patch: Patch, mark: Mark) {
     for (j, leaf) in leaves.iter_mut().enumerate() {
-        *leaf = patched(*leaf, j as u64, patch).with_lsb(j as u64 == marked);
+        let kept = Block(patched(*leaf, j as u64, patch).0 & !mark.bit);
+        *leaf = kept ^ Block(mark.bit).masked(j as u64 == mark.place);
     }
+}
+
+pub(super) fn pads(keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Block]) {
+    assert!(out.len() == shifts.len() * x.len(), "a pad for every input and shift");
+    for part in keys.parts(x.len(), 1) {
+        let key = Key::new(keys.lanes(part)[0]);
+        for (s, shift) in shifts.iter().enumerate() {
+            for at in (part.from..).step_by(QUAD).take(part.rows) {
+                out[s * x.len() + at] = hash(&key, x[at] ^ *shift);
+            }
+        }
+    }
+}
+
+pub(super) fn tables(keys: PadKeys, shifts: &[Block; 16], bits: u32, x: &[Block], words: &mut [u64]) {
+    assert!(words.len() == x.len(), "a word for every input");
+    for part in keys.parts(x.len(), 1) {
+        let key = Key::new(keys.lanes(part)[0]);
+        for at in (part.from..).step_by(QUAD).take(part.rows) {
+            let entry = |v: usize| {
+                (hash(&key, x[at] ^ shifts[v]).0 as u64 & ((1 << bits) - 1)) << (v * bits as usize)
+            };
+            words[at] = (0..16).fold(0, |word, v| word | entry(v));
+        }
+    }
+}
+
+/// π(σ(x)) ⊕ σ(x).
+fn hash(key: &Key, x: Block) -> Block {
+    let mut y = [sigma(x)];
+    key.permute(&mut y);
+    y[0] ^ sigma(x)
+}
+
+/// The 64-bit halves (high, low) become (high ⊕ low, high).
+fn sigma(x: Block) -> Block {
+    let (high, low) = ((x.0 >> 64) as u64, x.0 as u64);
+    Block(u128::from(high ^ low) << 64 | u128::from(high))
 }
 
 /// The node at index `j`, corrected. The comparison becomes a mask: there is no branch on the secret place.

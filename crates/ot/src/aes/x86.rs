@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Patch};
+use super::{CHOICE, Kernel, Mark, PadKeys, Part, Patch, QUAD};
 use crate::Block;
 
 /// The round keys, and the widest register to use them with.
@@ -30,32 +30,13 @@ impl Key {
     /// # Panics
     /// When this CPU cannot run `kernel`.
     pub(super) fn new(kernel: Kernel, key: Block) -> Self {
-        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
-        let has_vaes = has_aes && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx2");
-        let (there, width) = match kernel {
-            Kernel::Portable => (false, Width::One),
-            Kernel::AesNi => (has_aes, Width::One),
-            Kernel::Vaes256 => (has_vaes, Width::Two),
-            Kernel::Vaes512 => (has_vaes && is_x86_feature_detected!("avx512f"), Width::Four),
-        };
-        assert!(there, "this CPU has no {}", kernel.name());
+        let width = Width::of(kernel);
         // SAFETY: AES-NI and SSE4.1 are there.
         Self { rounds: unsafe { expand_key(key) }, width }
     }
 
-    pub(super) fn tccr(&self, first: u128, log_group: u32, x: &mut [Block]) {
-        // SAFETY: `width` is only ever set to what the CPU has (`new`).
-        unsafe {
-            match self.width {
-                Width::One => tccr_1(&self.rounds, first, log_group, x),
-                Width::Two => tccr_2(&self.rounds, first, log_group, x),
-                Width::Four => tccr_4(&self.rounds, first, log_group, x),
-            }
-        }
-    }
-
     pub(super) fn expand(&self, nodes: &mut [Block], patch: Patch) -> Block {
-        // SAFETY: as in `tccr`.
+        // SAFETY: `width` is only ever set to what the CPU has (`new`).
         unsafe {
             match self.width {
                 Width::One => expand_1(&self.rounds, nodes, patch),
@@ -65,25 +46,86 @@ impl Key {
         }
     }
 
-    pub(super) fn finish(&self, leaves: &mut [Block], patch: Patch, marked: u64) {
-        // SAFETY: as in `tccr`.
+    pub(super) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
+        // SAFETY: as in `expand`.
         unsafe {
             match self.width {
-                Width::One => finish_1(leaves, patch, marked),
-                Width::Two => finish_2(leaves, patch, marked),
-                Width::Four => finish_4(leaves, patch, marked),
+                Width::One => leaves_1(&self.rounds, nodes, patch),
+                Width::Two => leaves_2(&self.rounds, nodes, patch),
+                Width::Four => leaves_4(&self.rounds, nodes, patch),
+            }
+        }
+    }
+
+    pub(super) fn finish(&self, leaves: &mut [Block], patch: Patch, mark: Mark) {
+        // SAFETY: as in `expand`.
+        unsafe {
+            match self.width {
+                Width::One => finish_1(leaves, patch, mark),
+                Width::Two => finish_2(leaves, patch, mark),
+                Width::Four => finish_4(leaves, patch, mark),
             }
         }
     }
 
     pub(super) fn draw(&self, first: u128, bound: u32, out: &mut [Block]) {
-        // SAFETY: as in `tccr`.
+        // SAFETY: as in `expand`.
         unsafe {
             match self.width {
                 Width::One => draw_1(&self.rounds, first, bound, out),
                 Width::Two => draw_2(&self.rounds, first, bound, out),
                 Width::Four => draw_4(&self.rounds, first, bound, out),
             }
+        }
+    }
+}
+
+impl Width {
+    /// The register of `kernel`.
+    ///
+    /// # Panics
+    /// When this CPU cannot run it.
+    fn of(kernel: Kernel) -> Self {
+        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
+        let has_vaes = has_aes && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx2");
+        let (there, width) = match kernel {
+            Kernel::Portable => (false, Self::One),
+            Kernel::AesNi => (has_aes, Self::One),
+            Kernel::Vaes256 => (has_vaes, Self::Two),
+            Kernel::Vaes512 => (has_vaes && is_x86_feature_detected!("avx512f"), Self::Four),
+        };
+        assert!(there, "this CPU has no {}", kernel.name());
+        width
+    }
+}
+
+/// [`super::pads`] by `kernel`.
+pub(super) fn pads(kernel: Kernel, keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Block]) {
+    // SAFETY: `Width::of` asks the CPU.
+    unsafe {
+        match Width::of(kernel) {
+            Width::One => pads_1(keys, shifts, x, out),
+            Width::Two => pads_2(keys, shifts, x, out),
+            Width::Four => pads_4(keys, shifts, x, out),
+        }
+    }
+}
+
+/// [`super::tables`] by `kernel`.
+pub(super) fn tables(
+    kernel: Kernel,
+    keys: PadKeys,
+    shifts: &[Block; 16],
+    bits: u32,
+    x: &[Block],
+    words: &mut [u64],
+) {
+    // SAFETY: `Width::of` asks the CPU.
+    unsafe {
+        match Width::of(kernel) {
+            Width::One => tables_1(keys, shifts, bits, x, words),
+            Width::Two => tables_2(keys, shifts, bits, x, words),
+            Width::Four => tables_4(keys, shifts, bits, x, words),
         }
     }
 }
@@ -132,8 +174,12 @@ trait Lane: Copy {
     unsafe fn and(self, other: Self) -> Self;
     /// Sums of 64-bit halves.
     unsafe fn add64(self, other: Self) -> Self;
-    /// 64-bit halves shifted right by the low 64 bits of `count`.
+    /// 64-bit halves shifted left by the low 64 bits of `count`.
     unsafe fn shift64(self, count: __m128i) -> Self;
+    /// The top 32-bit word of each block in all four places, rotated right by eight bits.
+    unsafe fn top_word(self) -> Self;
+    /// In every 32-bit word of a block the XOR of it and of those below.
+    unsafe fn sum_words(self) -> Self;
     /// `self ⊕ value` in those 64-bit halves where `a = b`, `self` elsewhere.
     unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self;
     /// ⌊w·b / 2^32⌋ for every 32-bit word w, where b is the low word of the same 64-bit half of `bound`.
@@ -199,7 +245,21 @@ impl Lane for One {
     }
     #[inline(always)]
     unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm_srl_epi64(self.0, count)))
+        call!(Self(_mm_sll_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn top_word(self) -> Self {
+        call! {
+            let word = _mm_shuffle_epi32::<0xff>(self.0);
+            Self(_mm_or_si128(_mm_srli_epi32::<8>(word), _mm_slli_epi32::<24>(word)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_words(self) -> Self {
+        call! {
+            let one = self.xor(Self(_mm_slli_si128::<4>(self.0)));
+            one.xor(Self(_mm_slli_si128::<8>(one.0)))
+        }
     }
     #[inline(always)]
     unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
@@ -264,7 +324,21 @@ impl Lane for Two {
     }
     #[inline(always)]
     unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm256_srl_epi64(self.0, count)))
+        call!(Self(_mm256_sll_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn top_word(self) -> Self {
+        call! {
+            let word = _mm256_shuffle_epi32::<0xff>(self.0);
+            Self(_mm256_or_si256(_mm256_srli_epi32::<8>(word), _mm256_slli_epi32::<24>(word)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_words(self) -> Self {
+        call! {
+            let one = self.xor(Self(_mm256_slli_si256::<4>(self.0)));
+            one.xor(Self(_mm256_slli_si256::<8>(one.0)))
+        }
     }
     #[inline(always)]
     unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
@@ -331,7 +405,20 @@ impl Lane for Four {
     }
     #[inline(always)]
     unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm512_srl_epi64(self.0, count)))
+        call!(Self(_mm512_sll_epi64(self.0, count)))
+    }
+    #[inline(always)]
+    unsafe fn top_word(self) -> Self {
+        call! {
+            Self(_mm512_ror_epi32::<8>(_mm512_shuffle_epi32::<0xff>(self.0)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_words(self) -> Self {
+        call! {
+            let one = self.xor(Self(_mm512_maskz_shuffle_epi32::<0x90>(0xeeee, self.0)));
+            one.xor(Self(_mm512_maskz_shuffle_epi32::<0x40>(0xcccc, one.0)))
+        }
     }
     #[inline(always)]
     unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
@@ -448,34 +535,6 @@ unsafe fn indices<L: Lane, const U: usize>(j: usize) -> [L; U] {
     }
 }
 
-/// One step of [`super::Key::tccr`] at `x[j..]`.
-///
-/// # Safety
-/// The CPU has `L`'s features; `x[j..j + U·BLOCKS]` is readable and writable.
-#[inline(always)]
-unsafe fn tccr_step<L: Lane, const U: usize>(
-    keys: &[L; 11],
-    first: u128,
-    log_group: u32,
-    x: *mut Block,
-    j: usize,
-) {
-    // SAFETY: the caller promises features and memory.
-    unsafe {
-        let (first, low) = (L::splat(Block(first)), L::splat(Block(u128::from(u64::MAX))));
-        let count = bytemuck::must_cast(Block(log_group.into()));
-        let y = permute(keys, load::<L, U>(x.add(j)));
-        let mut z = indices::<L, U>(j);
-        for u in 0..U {
-            z[u] = y[u].xor(first.add64(z[u].shift64(count).and(low)));
-        }
-        let z = permute(keys, z);
-        for u in 0..U {
-            z[u].xor(y[u]).store(x.add(j + u * L::BLOCKS));
-        }
-    }
-}
-
 /// One step of [`super::Key::expand`] at `nodes[j..]` of a level of `n` nodes; returns the children's left sum.
 ///
 /// # Safety
@@ -512,19 +571,53 @@ unsafe fn expand_step<L: Lane, const U: usize>(
     }
 }
 
+/// One step of [`super::Key::leaves`] at `nodes[j..]`; returns the leaves' sum.
+///
+/// # Safety
+/// The CPU has `L`'s features; `nodes[j..j + U·BLOCKS]` is readable and writable.
+#[inline(always)]
+unsafe fn leaves_step<L: Lane, const U: usize>(
+    keys: &[L; 11],
+    nodes: *mut Block,
+    j: usize,
+    patch: Patch,
+) -> L {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let (value, place, mask) =
+            (L::splat(patch.value), twice::<L>(patch.place), twice::<L>(patch.period - 1));
+        let (high, clear) = (L::splat(Block(u128::from(u64::MAX) << 64)), L::splat(Block(!CHOICE)));
+        let index = indices::<L, U>(j);
+        let mut s = load::<L, U>(nodes.add(j));
+        for u in 0..U {
+            let x = s[u].xor_where_equal(value, index[u].and(mask), place);
+            s[u] = x.swap().xor(x.and(high));
+        }
+        let p = permute(keys, s);
+        let mut sum = L::splat(Block::ZERO);
+        for u in 0..U {
+            let leaf = p[u].xor(s[u]).and(clear);
+            leaf.store(nodes.add(j + u * L::BLOCKS));
+            sum = sum.xor(leaf);
+        }
+        sum
+    }
+}
+
 /// One register of [`super::Key::finish`] at `leaves[j..]`.
 ///
 /// # Safety
 /// The CPU has `L`'s features; `leaves[j..j + BLOCKS]` is readable and writable.
 #[inline(always)]
-unsafe fn finish_step<L: Lane>(leaves: *mut Block, j: usize, patch: Patch, marked: u64) {
+unsafe fn finish_step<L: Lane>(leaves: *mut Block, j: usize, patch: Patch, mark: Mark) {
     // SAFETY: the caller promises features and memory.
     unsafe {
         let (value, place, mask) =
             (L::splat(patch.value), twice::<L>(patch.place), twice::<L>(patch.period - 1));
         let index = indices::<L, 1>(j)[0];
         let x = L::load(leaves.add(j)).xor_where_equal(value, index.and(mask), place);
-        let x = x.and(L::splat(Block(!1))).xor_where_equal(L::splat(Block(1)), index, twice::<L>(marked));
+        let x = x.and(L::splat(Block(!mark.bit)));
+        let x = x.xor_where_equal(L::splat(Block(mark.bit)), index, twice::<L>(mark.place));
         x.store(leaves.add(j));
     }
 }
@@ -556,35 +649,148 @@ unsafe fn draw_step<L: Lane, const U: usize>(
     }
 }
 
-/// The loops under one register width and its features.
-macro_rules! loops {
-    ($lane:ident, $features:literal, $tccr:ident, $expand:ident, $finish:ident, $draw:ident) => {
-        #[target_feature(enable = $features)]
-        fn $tccr(rounds: &[Block; 11], first: u128, log_group: u32, x: &mut [Block]) {
-            const B: usize = $lane::BLOCKS;
-            let (n, x) = (x.len(), x.as_mut_ptr());
-            // SAFETY: this function has the features; every step stays within x[..n].
-            unsafe {
-                let keys = splat_keys::<$lane>(rounds);
-                let mut j = 0;
-                while j + FLIGHT * B <= n {
-                    tccr_step::<$lane, FLIGHT>(&keys, first, log_group, x, j);
-                    j += FLIGHT * B;
-                }
-                while j + B <= n {
-                    tccr_step::<$lane, 1>(&keys, first, log_group, x, j);
-                    j += B;
-                }
-                if j < n {
-                    let keys = splat_keys::<One>(rounds);
-                    while j < n {
-                        tccr_step::<One, 1>(&keys, first, log_group, x, j);
-                        j += 1;
-                    }
-                }
+/// Round keys of the AES-128 keys in the blocks of `keys`, each for its own place.
+///
+/// # Safety
+/// The CPU has `L`'s features; BLOCKS blocks are readable at `keys`.
+#[inline(always)]
+unsafe fn key_schedule<L: Lane>(keys: *const Block) -> [L; 11] {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let mut rounds = [L::load(keys); 11];
+        for (i, rcon) in
+            [0x01u128, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36].into_iter().enumerate()
+        {
+            // All four columns are equal, so that shifting rows changes nothing: the last round is SubWord.
+            let rcon = L::splat(Block(rcon | rcon << 32 | rcon << 64 | rcon << 96));
+            rounds[i + 1] = rounds[i].sum_words().xor(rounds[i].top_word().last_round(rcon));
+        }
+        rounds
+    }
+}
+
+/// σ of the hash: the 64-bit halves (high, low) become (high ⊕ low, high).
+///
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn sigma<L: Lane>(x: L) -> L {
+    // SAFETY: the caller promises the features.
+    unsafe { x.swap().xor(x.and(L::splat(Block(u128::from(u64::MAX) << 64)))) }
+}
+
+/// `U` rows of [`super::pads`] under keys that differ by place.
+///
+/// # Safety
+/// The CPU has `L`'s features; at every multiple of QUAD below U·QUAD, BLOCKS blocks are readable at `x` and writable
+/// at `out`.
+#[inline(always)]
+unsafe fn pads_step<L: Lane, const U: usize>(keys: &[L; 11], shift: Block, x: *const Block, out: *mut Block) {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let shift = L::splat(shift);
+        let mut s = [shift; U];
+        for (u, s) in s.iter_mut().enumerate() {
+            *s = sigma(L::load(x.add(u * QUAD)).xor(shift));
+        }
+        let p = permute(keys, s);
+        for u in 0..U {
+            p[u].xor(s[u]).store(out.add(u * QUAD));
+        }
+    }
+}
+
+/// A row of [`super::tables`], each word in the low half of a block.
+///
+/// # Safety
+/// The CPU has `L`'s features; BLOCKS blocks are readable at `x` and writable at `out`.
+#[inline(always)]
+unsafe fn tables_step<L: Lane>(
+    keys: &[L; 11],
+    shifts: &[Block; 16],
+    bits: u32,
+    x: *const Block,
+    out: *mut Block,
+) {
+    // SAFETY: the caller promises features and memory.
+    unsafe {
+        let x = L::load(x);
+        let mask = L::splat(Block((1 << bits) - 1));
+        let mut words = L::splat(Block::ZERO);
+        for (half, shifts) in shifts.chunks_exact(FLIGHT).enumerate() {
+            let mut s = [x; FLIGHT];
+            for (s, &shift) in s.iter_mut().zip(shifts) {
+                *s = sigma(x.xor(L::splat(shift)));
+            }
+            let p = permute(keys, s);
+            for u in 0..FLIGHT {
+                let place = (half * FLIGHT + u) as u128 * u128::from(bits);
+                let entry = p[u].xor(s[u]).and(mask);
+                words = words.xor(entry.shift64(bytemuck::must_cast(Block(place))));
             }
         }
+        words.store(out);
+    }
+}
 
+/// [`super::pads`] for one part.
+///
+/// # Safety
+/// The CPU has `L`'s features, and the part is one of `x.len()` inputs in registers of BLOCKS blocks (or of one).
+#[inline(always)]
+unsafe fn pads_part<L: Lane>(keys: &PadKeys, part: Part, shifts: &[Block], x: &[Block], out: &mut [Block]) {
+    // SAFETY: the caller promises the features; `parts` counts rows that lie inside x, and `out` has a row of
+    // as many blocks for each shift.
+    unsafe {
+        let round_keys = key_schedule::<L>(keys.lanes(part).as_ptr());
+        for (s, &shift) in shifts.iter().enumerate() {
+            let (from, to) = (x.as_ptr().add(part.from), out.as_mut_ptr().add(s * x.len() + part.from));
+            let mut r = 0;
+            while r + FLIGHT <= part.rows {
+                pads_step::<L, FLIGHT>(&round_keys, shift, from.add(r * QUAD), to.add(r * QUAD));
+                r += FLIGHT;
+            }
+            while r < part.rows {
+                pads_step::<L, 1>(&round_keys, shift, from.add(r * QUAD), to.add(r * QUAD));
+                r += 1;
+            }
+        }
+    }
+}
+
+/// [`super::tables`] for one part.
+///
+/// # Safety
+/// As for [`pads_part`].
+#[inline(always)]
+unsafe fn tables_part<L: Lane>(
+    keys: &PadKeys,
+    part: Part,
+    shifts: &[Block; 16],
+    bits: u32,
+    x: &[Block],
+    words: &mut [u64],
+) {
+    // SAFETY: as in `pads_part`.
+    unsafe {
+        let round_keys = key_schedule::<L>(keys.lanes(part).as_ptr());
+        for r in 0..part.rows {
+            let at = part.from + r * QUAD;
+            let mut row = [Block::ZERO; QUAD];
+            tables_step::<L>(&round_keys, shifts, bits, x.as_ptr().add(at), row.as_mut_ptr());
+            for (word, block) in words[at..][..L::BLOCKS].iter_mut().zip(row) {
+                *word = block.0 as u64;
+            }
+        }
+    }
+}
+
+/// The loops under one register width and its features.
+macro_rules! loops {
+    (
+        $lane:ident, $features:literal,
+        $expand:ident, $leaves:ident, $finish:ident, $draw:ident, $pads:ident, $tables:ident
+    ) => {
         #[target_feature(enable = $features)]
         fn $expand(rounds: &[Block; 11], nodes: &mut [Block], patch: Patch) -> Block {
             const B: usize = $lane::BLOCKS;
@@ -616,7 +822,36 @@ macro_rules! loops {
         }
 
         #[target_feature(enable = $features)]
-        fn $finish(leaves: &mut [Block], patch: Patch, marked: u64) {
+        fn $leaves(rounds: &[Block; 11], nodes: &mut [Block], patch: Patch) -> Block {
+            const B: usize = $lane::BLOCKS;
+            let (n, nodes) = (nodes.len(), nodes.as_mut_ptr());
+            // SAFETY: this function has the features; every step stays within nodes[..n].
+            unsafe {
+                let keys = splat_keys::<$lane>(rounds);
+                let mut sum = $lane::splat(Block::ZERO);
+                let mut j = 0;
+                while j + FLIGHT * B <= n {
+                    sum = sum.xor(leaves_step::<$lane, FLIGHT>(&keys, nodes, j, patch));
+                    j += FLIGHT * B;
+                }
+                while j + B <= n {
+                    sum = sum.xor(leaves_step::<$lane, 1>(&keys, nodes, j, patch));
+                    j += B;
+                }
+                let mut sum = sum.sum();
+                if j < n {
+                    let keys = splat_keys::<One>(rounds);
+                    while j < n {
+                        sum ^= leaves_step::<One, 1>(&keys, nodes, j, patch).sum();
+                        j += 1;
+                    }
+                }
+                sum
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $finish(leaves: &mut [Block], patch: Patch, marked: Mark) {
             const B: usize = $lane::BLOCKS;
             let (n, leaves) = (leaves.len(), leaves.as_mut_ptr());
             // SAFETY: this function has the features; every step stays within leaves[..n].
@@ -658,9 +893,39 @@ macro_rules! loops {
                 }
             }
         }
+
+        #[target_feature(enable = $features)]
+        fn $pads(keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Block]) {
+            assert!(out.len() == shifts.len() * x.len(), "a pad for every input and shift");
+            // SAFETY: this function has the features, and One's are among them.
+            unsafe {
+                for part in keys.parts(x.len(), $lane::BLOCKS) {
+                    if part.whole {
+                        pads_part::<$lane>(&keys, part, shifts, x, out);
+                    } else {
+                        pads_part::<One>(&keys, part, shifts, x, out);
+                    }
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $tables(keys: PadKeys, shifts: &[Block; 16], bits: u32, x: &[Block], words: &mut [u64]) {
+            assert!(words.len() == x.len(), "a word for every input");
+            // SAFETY: this function has the features, and One's are among them.
+            unsafe {
+                for part in keys.parts(x.len(), $lane::BLOCKS) {
+                    if part.whole {
+                        tables_part::<$lane>(&keys, part, shifts, bits, x, words);
+                    } else {
+                        tables_part::<One>(&keys, part, shifts, bits, x, words);
+                    }
+                }
+            }
+        }
     };
 }
 
-loops!(One, "sse4.1,aes", tccr_1, expand_1, finish_1, draw_1);
-loops!(Two, "sse4.1,aes,avx2,vaes", tccr_2, expand_2, finish_2, draw_2);
-loops!(Four, "sse4.1,aes,avx2,avx512f,vaes", tccr_4, expand_4, finish_4, draw_4);
+loops!(One, "sse4.1,aes", expand_1, leaves_1, finish_1, draw_1, pads_1, tables_1);
+loops!(Two, "sse4.1,aes,avx2,vaes", expand_2, leaves_2, finish_2, draw_2, pads_2, tables_2);
+loops!(Four, "sse4.1,aes,avx2,avx512f,vaes", expand_4, leaves_4, finish_4, draw_4, pads_4, tables_4);
