@@ -67,8 +67,8 @@ pub(crate) enum Pads<'a> {
 pub(crate) enum Masks {
     /// This party sends: all entries.
     Sender,
-    /// This party receives: its choices.
-    Receiver(Zeroizing<Vec<u64>>),
+    /// This party receives: its choices, and the mask of each.
+    Receiver,
 }
 
 impl Correlations {
@@ -92,8 +92,16 @@ impl Correlations {
     }
 
     /// Masks of `bits` bits (1..=4) from as many vectors as `words`, from the `at`-th on. The sender gets those of all 16
-    /// entries in a word, entry v from bit v·`bits` on; the receiver that of its choice. Each is to be asked for once.
-    pub(crate) fn masks(&self, at: usize, bits: u32, words: &mut [u64], room: &mut Room) -> Masks {
+    /// entries in a word, entry v from bit v·`bits` on; the receiver that of its choice, and the `choices`. Each is to be
+    /// asked for once.
+    pub(crate) fn masks(
+        &self,
+        at: usize,
+        bits: u32,
+        words: &mut [u64],
+        choices: &mut [u64],
+        room: &mut Room,
+    ) -> Masks {
         let (halves, number) = (&self.halves[at..at + words.len()], self.number + at as u64);
         match &self.sums {
             Some(sums) => {
@@ -107,8 +115,10 @@ impl Correlations {
                 for (word, pad) in words.iter_mut().zip(pads) {
                     *word = pad.0 as u64 & ((1 << bits) - 1);
                 }
-                let choice = |t: &Block| (t.0 & Width::Vector.choice_mask()) as u64;
-                Masks::Receiver(Zeroizing::new(halves.iter().map(choice).collect()))
+                for (choice, t) in choices.iter_mut().zip(halves) {
+                    *choice = (t.0 & Width::Vector.choice_mask()) as u64;
+                }
+                Masks::Receiver
             }
         }
     }

@@ -288,6 +288,19 @@ fn the_wire_format_is_as_recorded() {
     assert_eq!(found, RECORDED);
 }
 
+/// The same bytes on any number of threads.
+#[test]
+fn threads_change_nothing() {
+    let shares = [words(1, 3000), words(2, 3000)].map(|s| s.iter().map(|w| w & 0xffff).collect::<Vec<u64>>());
+    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let digest = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let prepare = |p: &mut TestParty, c: &mut Channel| pool.install(|| Relu::prepare(p, c, 3000, params));
+        recorded(1, prepare, |p, role, c| p.run(c, of(role, &shares))).digest()
+    };
+    assert_eq!(digest(1), digest(3));
+}
+
 /// A truncation as Cheetah's networks run it.
 const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
 

@@ -21,7 +21,7 @@
 
 use std::borrow::Cow;
 
-use jaguar_ot::threads::each;
+use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -60,33 +60,61 @@ struct Drawn {
     ands: [Correlations; 2],
 }
 
+/// Room to make groups in, one after the other.
+struct Workbench {
+    room: Room,
+    words: Zeroizing<Vec<u64>>,
+    choices: Zeroizing<Vec<u64>>,
+    /// The client's masks, until its choices are written.
+    chosen: Zeroizing<Vec<u64>>,
+    triples: Zeroizing<Vec<u64>>,
+    sink: Sink,
+}
+
+impl Workbench {
+    fn new(level: Level, formula: &Formula, role: Role) -> Self {
+        let words = |n: usize| Zeroizing::new(vec![0; n * GROUP]);
+        Self {
+            room: Room::default(),
+            words: words(1),
+            choices: words(1),
+            chosen: words(formula.digits.len()),
+            triples: words(formula.circuit.ands().count()),
+            sink: Sink::new(level, stride(formula, role)),
+        }
+    }
+}
+
 impl Drawn {
     /// The digits of the `len` elements from `at` on: all masks, or all choices and then the chosen masks.
-    fn digits(&self, formula: &Formula, at: usize, len: usize, sink: &mut Sink) {
-        let (mut words, mut room) = (Zeroizing::new([0u64; GROUP]), Room::default());
-        // The client's masks wait until its choices are written.
-        let mut chosen = Vec::new();
+    fn digits(&self, formula: &Formula, at: usize, len: usize, work: &mut Workbench) {
+        let Workbench { room, words, choices, chosen, sink, .. } = work;
+        let (words, choices) = (&mut words[..len], &mut choices[..len]);
+        let at = at * formula.digits.len();
+        let mut receives = false;
         for (d, digit) in formula.digits.iter().enumerate() {
-            let (at, width) = (at * formula.digits.len() + d * len, digit.width());
-            match self.digits.masks(at, width as u32, &mut words[..len], &mut room) {
-                Masks::Sender => sink.push(&words[..len], digit.planes() as u32),
-                Masks::Receiver(choices) => {
-                    sink.push(&choices, CHOICES as u32);
-                    chosen.push((words.clone(), width as u32));
+            match self.digits.masks(at + d * len, digit.width() as u32, words, choices, room) {
+                Masks::Sender => sink.push(words, digit.planes() as u32),
+                Masks::Receiver => {
+                    receives = true;
+                    sink.push(choices, CHOICES as u32);
+                    chosen[d * GROUP..][..len].copy_from_slice(words);
                 }
             }
         }
-        for (masks, width) in chosen {
-            sink.push(&masks[..len], width);
+        for (digit, masks) in formula.digits.iter().zip(chosen.chunks(GROUP)).filter(|_| receives) {
+            sink.push(&masks[..len], digit.width() as u32);
         }
     }
 
     /// The triples of the same elements.
-    fn triples(&self, formula: &Formula, at: usize, len: usize, sink: &mut Sink) {
+    fn triples(&self, formula: &Formula, at: usize, len: usize, work: &mut Workbench) {
         let ands: Vec<&And> = formula.circuit.ands().collect();
-        let (mut triples, mut room) = (Zeroizing::new(vec![0u64; ands.len() * len]), Room::default());
+        let Workbench { room, triples, sink, .. } = work;
+        let triples = &mut triples[..ands.len() * len];
+        triples.fill(0);
         for correlations in &self.ands {
-            let pads = correlations.pads(at * ands.len(), triples.len(), &mut room);
+            let pads = correlations.pads(at * ands.len(), triples.len(), room);
             for (a, and) in ands.iter().enumerate() {
                 let n = and.b.len();
                 let low = (1u64 << n) - 1;
@@ -167,13 +195,14 @@ impl FormulaMaterial {
                 ],
             };
             let groups = planes.chunks_mut(stride.max(1)).enumerate();
-            each(groups.collect(), |(g, planes): (usize, &mut [Lanes])| {
-                let mut sink = Sink::new(level, stride);
+            let work = || Workbench::new(level, &formula, role);
+            each_with(groups.collect(), work, |work, (g, planes): (usize, &mut [Lanes])| {
                 let (at, len) = (g * GROUP, group_len(len, g));
-                drawn.digits(&formula, at, len, &mut sink);
-                drawn.triples(&formula, at, len, &mut sink);
-                sink.flush();
-                planes.copy_from_slice(&sink.planes);
+                work.sink.planes.clear();
+                drawn.digits(&formula, at, len, work);
+                drawn.triples(&formula, at, len, work);
+                work.sink.flush();
+                planes.copy_from_slice(&work.sink.planes);
             });
             let [from_server, from_client] = drawn.ands;
             for correlations in [drawn.digits, from_server, from_client] {

@@ -290,6 +290,7 @@ impl ExtendMaterial {
                     }
                 }
             }
+            party.done_with(drawn);
             match party.role() {
                 Role::Client => client.push(([zeros, ones], Vec::new())),
                 Role::Server => server.push((zeros, random)),
