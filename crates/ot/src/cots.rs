@@ -20,6 +20,8 @@ pub struct Cots {
     taken: usize,
     /// How many more COTs will be drawn as a sender before anything else is sent.
     promised: u64,
+    /// A call has failed, or has not come to its end: the two parties may have drawn differently.
+    spent: bool,
 }
 
 /// How many COTs a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
@@ -60,6 +62,7 @@ impl Cots {
             ahead: Zeroizing::default(),
             taken: 0,
             promised: 0,
+            spent: false,
         })
     }
 
@@ -72,8 +75,9 @@ impl Cots {
     /// same count at the same point of the protocol; from time to time something is sent to it.
     ///
     /// # Errors
-    /// When the connection fails. The session is spent then.
+    /// When the connection fails, or a call did before. The session is spent then.
     pub fn send(&mut self, chan: &mut Channel, q: &mut [Block]) -> Result<(), OtError> {
+        self.begin()?;
         let ready = q.len().min(self.ahead.len() - self.taken);
         let (made, rest) = q.split_at_mut(ready);
         let ahead = &mut self.ahead[self.taken..self.taken + ready];
@@ -83,6 +87,7 @@ impl Cots {
         self.sender.fill(chan, rest)?;
         self.sent += q.len() as u64;
         self.promised = self.promised.saturating_sub(q.len() as u64);
+        self.spent = false;
         Ok(())
     }
 
@@ -90,24 +95,36 @@ impl Cots {
     /// `t_i` is `r_i`.
     ///
     /// # Errors
-    /// When the connection fails. The session is spent then.
+    /// When the connection fails, or a call did before. The session is spent then.
     ///
     /// # Panics
     /// When `t` and `r` differ in length.
     pub fn receive(&mut self, chan: &mut Channel, t: &mut [Block], r: &mut [bool]) -> Result<(), OtError> {
         assert_eq!(t.len(), r.len(), "as many choice bits as blocks");
+        self.begin()?;
         self.run_ahead(chan)?;
         self.receiver.fill(chan, t)?;
         for (t, r) in t.iter().zip(r) {
             *r = t.lsb();
         }
         self.received += t.len() as u64;
+        self.spent = false;
         Ok(())
+    }
+
+    /// Refuses if a call has failed; spent until this one has succeeded.
+    fn begin(&mut self) -> Result<(), OtError> {
+        if std::mem::replace(&mut self.spent, true) { Err(OtError::Spent) } else { Ok(()) }
     }
 
     /// As [`CotSource::promise`].
     pub fn promise(&mut self, count: u64) {
         self.promised = count;
+    }
+
+    /// As [`CotSource::promised`].
+    pub fn promised(&self) -> u64 {
+        self.promised
     }
 
     /// Makes COTs ahead of time, as far as was promised, when half of those that were made are used up.
@@ -136,6 +153,10 @@ impl Cots {
 impl CotSource for Cots {
     fn promise(&mut self, count: u64) {
         Self::promise(self, count);
+    }
+
+    fn promised(&self) -> u64 {
+        Self::promised(self)
     }
 
     fn delta(&self) -> Block {
@@ -384,6 +405,56 @@ mod tests {
             assert!(matches!(client, Err(OtError::Wire(_))), "cut after {end}");
             assert!(matches!(server, Err(OtError::Wire(_)) | Ok(_)), "cut after {end}");
         }
+    }
+
+    /// After an error nothing is handed out any more, even over a sound connection: the parties may have drawn differently.
+    #[test]
+    fn an_error_ends_the_source() {
+        use jaguar_wire::memory_pair;
+        for sends in [true, false] {
+            let run = two_parties::run(
+                |chan| Cots::setup_with(chan, Role::Client, Prg::new([1; 32])).unwrap(),
+                |chan| Cots::setup_with(chan, Role::Server, Prg::new([2; 32])).unwrap(),
+            );
+            let (mut client, mut server) = (run.first, run.second);
+            let (mut blocks, mut bits) = ([Block::ZERO; 10], [false; 10]);
+            let (mut broken, gone) = memory_pair();
+            drop(gone);
+            assert!(matches!(client.receive(&mut broken, &mut blocks, &mut bits), Err(OtError::Wire(_))));
+            let (mut a, mut b) = memory_pair();
+            server.send(&mut b, &mut blocks).unwrap();
+            b.flush().unwrap();
+            let again = match sends {
+                true => client.send(&mut a, &mut blocks),
+                false => client.receive(&mut a, &mut blocks, &mut bits),
+            };
+            assert!(matches!(again, Err(OtError::Spent)));
+            assert_eq!(client.counters(), (0, 0));
+        }
+    }
+
+    /// What was promised, less what was drawn; also behind a box.
+    #[test]
+    fn a_promise_is_kept_count_of() {
+        let run = two_parties::run(
+            |chan| {
+                let mut cots: Box<dyn CotSource> =
+                    Box::new(Cots::setup_with(chan, Role::Client, Prg::new([1; 32])).unwrap());
+                let mut left = Vec::new();
+                cots.promise(100);
+                for count in [30, 70, 5] {
+                    left.push(cots.promised());
+                    cots.send(chan, &mut vec![Block::ZERO; count]).unwrap();
+                }
+                left.push(cots.promised());
+                left
+            },
+            |chan| {
+                let mut cots = Cots::setup_with(chan, Role::Server, Prg::new([2; 32])).unwrap();
+                cots.receive(chan, &mut [Block::ZERO; 105], &mut [false; 105]).unwrap();
+            },
+        );
+        assert_eq!(run.first, [100, 70, 0, 0]);
     }
 
     #[test]

@@ -81,6 +81,11 @@ pub trait CotSource {
     /// both directions do not wait a round trip for each other at every turn. Does nothing by default.
     fn promise(&mut self, _count: u64) {}
 
+    /// What is left of the promise: COTs to be drawn as a sender before this party may send anything else. Zero by default.
+    fn promised(&self) -> u64 {
+        0
+    }
+
     /// This party's Δ as a sender, the same for the whole session, bit 0 set.
     fn delta(&self) -> Block;
 
@@ -102,6 +107,14 @@ pub trait CotSource {
 }
 
 impl<T: CotSource + ?Sized> CotSource for Box<T> {
+    fn promise(&mut self, count: u64) {
+        (**self).promise(count);
+    }
+
+    fn promised(&self) -> u64 {
+        (**self).promised()
+    }
+
     fn delta(&self) -> Block {
         (**self).delta()
     }
@@ -130,6 +143,9 @@ pub enum OtError {
         /// Which rule.
         what: &'static str,
     },
+    /// An earlier call failed: what the parties have drawn may differ since.
+    #[error("an earlier error has ended this source of correlated OTs")]
+    Spent,
 }
 
 /// Runs both roles of a protocol in two threads over a recorded in-memory connection.
