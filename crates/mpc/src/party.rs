@@ -25,6 +25,8 @@ pub struct Party<S: ?Sized> {
     first: Zeroizing<Vec<Block>>,
     second: Zeroizing<Vec<Block>>,
     choices: Vec<bool>,
+    /// Drawing has failed, or has not come to its end.
+    spent: bool,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
 }
@@ -49,6 +51,7 @@ impl<S: CotSource> Party<S> {
             first: Zeroizing::default(),
             second: Zeroizing::default(),
             choices: Vec::new(),
+            spent: false,
             source,
         }
     }
@@ -59,6 +62,11 @@ impl<S: CotSource + ?Sized> Party<S> {
     /// ([`CotSource::promise`]). Offline the client sends nothing else.
     pub fn promise(&mut self, sends: u64) {
         self.source.promise(sends);
+    }
+
+    /// What is left of the promise: nothing, when this party sends something else.
+    pub fn promised(&self) -> u64 {
+        self.source.promised()
     }
 
     /// Which of the two parties this one is.
@@ -76,8 +84,12 @@ impl<S: CotSource + ?Sized> Party<S> {
         &self.source
     }
 
-    /// The next `n` random OTs sent by `sender`.
+    /// The next `n` random OTs sent by `sender`. After an error there are none: numbers and correlations of the two parties may
+    /// have come apart.
     pub(crate) fn pads(&mut self, chan: &mut Channel, sender: Role, n: usize) -> Result<Pads<'_>, MpcError> {
+        if std::mem::replace(&mut self.spent, true) {
+            return Err(MpcError::Spent);
+        }
         let room = n.max(self.first.len());
         self.first.resize(room, Block::ZERO);
         let first = &mut self.first[..n];
@@ -94,6 +106,7 @@ impl<S: CotSource + ?Sized> Party<S> {
             self.sent += n as u64;
             self.hash.hash(tweak, 0, first);
             self.hash.hash(tweak, 0, second);
+            self.spent = false;
             Ok(Pads::Sender(first, second))
         } else {
             self.choices.resize(n.max(self.choices.len()), false);
@@ -102,6 +115,7 @@ impl<S: CotSource + ?Sized> Party<S> {
             let tweak = domain | u128::from(self.received);
             self.received += n as u64;
             self.hash.hash(tweak, 0, first);
+            self.spent = false;
             Ok(Pads::Receiver(first, choices))
         }
     }
@@ -110,5 +124,43 @@ impl<S: CotSource + ?Sized> Party<S> {
 impl<S: ?Sized> Drop for Party<S> {
     fn drop(&mut self) {
         self.choices.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_ot::OtError;
+    use jaguar_wire::{WireError, memory_pair};
+
+    use super::*;
+
+    /// Fails at its second call.
+    struct FailsOnce(u32);
+
+    impl CotSource for FailsOnce {
+        fn delta(&self) -> Block {
+            Block::ZERO.with_lsb(true)
+        }
+
+        fn send(&mut self, _: &mut Channel, _: &mut [Block]) -> Result<(), OtError> {
+            self.0 += 1;
+            if self.0 == 2 { Err(WireError::misbehaved("a test", 0, 1).into()) } else { Ok(()) }
+        }
+
+        fn receive(&mut self, chan: &mut Channel, t: &mut [Block], _: &mut [bool]) -> Result<(), OtError> {
+            self.send(chan, t)
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_party() {
+        for (first, then) in [(Role::Client, Role::Server), (Role::Server, Role::Client)] {
+            let (mut chan, _peer) = memory_pair();
+            let mut party = Party::new(Role::Client, FailsOnce(0));
+            assert!(party.pads(&mut chan, first, 3).is_ok());
+            assert!(matches!(party.pads(&mut chan, first, 3), Err(MpcError::Ot(_))));
+            assert!(matches!(party.pads(&mut chan, then, 3), Err(MpcError::Spent)));
+            assert_eq!(party.source().0, 2, "the source is not asked again");
+        }
     }
 }
