@@ -176,6 +176,55 @@ fn the_hint_file_is_shared_when_complete() {
     served.unwrap();
 }
 
+/// What a server sends to a client with this name, of this model, is part of the protocol: a client that was cut off goes on with
+/// a server of the same version, and a hint on its disk serves for years.
+#[test]
+fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
+    // Every figure is written down here, so that nothing but the protocol can change the bytes.
+    let mut b = Builder::new([2, 6, 5]);
+    let spec = Linear {
+        out_channels: 3,
+        kernel: [3, 2],
+        stride: [1, 2],
+        dilation: [1, 1],
+        pads: [1, 0, 1, 1],
+        groups: 1,
+        shift: 12,
+        max_exponent: 1,
+    };
+    let conv = b.add(Op::Linear(spec), &[0], [3, 6, 3]);
+    let weights = (0..36).map(|i| i * 37 % 401 - 200).collect();
+    let bias = Bias::PerChannel(vec![1000, -2000, 30_000]);
+    b.weights[conv] = Some(Weights { weights, exponents: vec![0, 1, 0], bias });
+    // A secret of 32 times 9 in place of the fresh one, which ends the file.
+    let folder = Scratch::new("known-hint");
+    let path = folder.0.join("model.jaguar");
+    b.bundle().write(&path).unwrap();
+    let mut file = std::fs::read(&path).unwrap();
+    let end = file.len();
+    file[end - 32..].fill(9);
+    let hash = blake3::hash(&file[40..]);
+    file[8..40].copy_from_slice(hash.as_bytes());
+    std::fs::write(&path, &file).unwrap();
+    let service = service(Bundle::read(&path).unwrap());
+    let place = Place::from(&folder.0);
+    drop(Hint::open(&place, service.model(), service.plan(), [7; 32], &mut NoProgress).unwrap());
+    let (_, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&folder.0).unwrap();
+        ready.fetch_hint(&mut NoProgress).unwrap().leave().unwrap();
+    });
+    served.unwrap();
+    let mut hint = Hint::open(&place, service.model(), service.plan(), [8; 32], &mut NoProgress).unwrap();
+    assert_eq!(hint.nonce(), [7; 32]);
+    let bytes = hint.layer(conv).unwrap();
+    assert_eq!(bytes.len(), service.plan().hint_bytes());
+    assert_eq!(
+        (PROTOCOL_VERSION, blake3::hash(&bytes).to_hex().as_str()),
+        (14, "106e9a6b865823ea1741df24424c09ac2ffe4a8a9fd5138fb8e1b0deb4178cc0"),
+        "the bytes of hints have changed: raise jaguar_plan::PROTOCOL_VERSION, then record version and hash here"
+    );
+}
+
 /// Another layout of the same model names other zero-encryptions: their difference would cancel.
 #[test]
 fn hint_keys_follow_the_layout() {
