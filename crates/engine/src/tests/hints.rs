@@ -1,5 +1,7 @@
 //! Hints: fetched once, resumed, shared between sessions.
 
+use std::time::Duration;
+
 use super::*;
 
 /// The hint of the only model in `cache`.
@@ -174,6 +176,76 @@ fn the_hint_file_is_shared_when_complete() {
         ready.leave().unwrap();
     });
     served.unwrap();
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Default)]
+struct TestClock(std::sync::atomic::AtomicU64);
+
+impl jaguar_wire::Clock for TestClock {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+/// Two hints at once, then one a minute: who is beyond that hears when to come back, whatever it calls itself, and before
+/// any of the hint is computed.
+#[test]
+fn hints_are_made_at_a_pace() {
+    let number = |n| std::num::NonZeroU32::new(n).unwrap();
+    let limits = crate::server::Limits { hints_at_once: number(2), hints_per_hour: number(60) };
+    let service = service(everything()).with_limits(limits);
+    let clock = Arc::new(TestClock::default());
+    // With a name of its own, or that of the hint in a folder; `Ok` is how many bytes of hint came.
+    let ask = |place: Place, with_query: bool| -> Result<u64, String> {
+        let (client_end, server_end) = memory_transports();
+        let client_end = Channel::new(client_end);
+        let server_end = Channel::with_clock(server_end, clock.clone());
+        thread::scope(|scope| {
+            let server = scope.spawn(|| service.serve(server_end, &mut |_| ()));
+            let mut heard = HintProgress(Vec::new());
+            let result = connect(client_end, &Limits::default())
+                .and_then(|connected| connected.prepare_client(place))
+                .and_then(|ready| match with_query {
+                    true => ready.prepare_query(&mut heard).map(|_| ()),
+                    false => ready.fetch_hint(&mut heard)?.leave(),
+                });
+            let served = server.join().unwrap();
+            let came = heard.0.last().map_or(0, |&(done, _)| done);
+            match result {
+                Ok(()) => Ok(came),
+                Err(e) => {
+                    assert!(matches!(served, Err(EngineError::HintsSpent { .. })), "{served:?}");
+                    assert_eq!(came, 0, "nothing is computed in vain");
+                    Err(e.to_string())
+                }
+            }
+        })
+    };
+    let whole = service.plan().hint_bytes() as u64;
+    // Who asks for nothing spends nothing.
+    let (left, served) = session(&service, |channel| {
+        connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap().leave()
+    });
+    left.and(served).unwrap();
+    let cache = Scratch::new("pace");
+    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
+    assert_eq!(ask(Place::Memory, true), Ok(whole));
+    for with_query in [false, true] {
+        let refused = ask(Place::Memory, with_query).unwrap_err();
+        assert!(refused.contains("come back in 60 s"), "{refused}");
+    }
+    // A client with its hint asks for none.
+    assert_eq!(ask(Place::from(&cache.0), true), Ok(0));
+    // A client that has lost its hint, and asks under its old name.
+    let file = hint_in(&cache);
+    let sound = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &sound[..sound.len() - service.plan().hint_bytes()]).unwrap();
+    assert!(ask(Place::from(&cache.0), false).unwrap_err().contains("come back in 60 s"));
+    clock.0.store(60, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
+    assert_eq!(std::fs::read(&file).unwrap(), sound);
+    assert!(ask(Place::Memory, false).is_err());
 }
 
 /// What a server sends to a client with this name, of this model, is part of the protocol: a client that was cut off goes on with
