@@ -1,6 +1,7 @@
 //! `jaguar serve`
 
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use clap::ValueEnum;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::peak_kib;
-use jaguar_engine::server::Service;
+use jaguar_engine::server::{self, Service};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
@@ -60,6 +61,10 @@ pub struct Args {
     /// Clients served at once; more are turned away.
     #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
     max_clients: usize,
+    /// Hints an hour that clients may have, in the long run: whole ones, for new clients and old. After a quiet time some more
+    /// come at once. Who is beyond it is told when to come back.
+    #[arg(long, default_value_t = server::Limits::default().hints_per_hour)]
+    new_hints_per_hour: NonZeroU32,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -84,8 +89,11 @@ pub fn run(args: &Args) -> Result<()> {
     let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
     let limits = Limits { clients: args.max_clients, ..Limits::default() };
     let imitated = args.link;
-    let server = Server::new(Service::new(bundle, choices, reveal)?, listener, limits)
-        .with_channel(move |tcp| link::channel(tcp, imitated));
+    let hints_per_hour = args.new_hints_per_hour;
+    let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
+    let service = Service::new(bundle, choices, reveal)?;
+    let service = service.with_limits(server::Limits { hints_at_once, hints_per_hour });
+    let server = Server::new(service, listener, limits).with_channel(move |tcp| link::channel(tcp, imitated));
     let (service, address) = (server.service(), server.address()?);
     let (name, protocol) = (&service.network().name, service.plan().choices.names(service.network()));
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());

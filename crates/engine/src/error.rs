@@ -3,6 +3,8 @@
 #[cfg(feature = "files")]
 use std::path::Path;
 
+use std::time::Duration;
+
 use jaguar_bundle::{BundleError, FileError};
 use jaguar_linear::backend::BackendError;
 use jaguar_mpc::MpcError;
@@ -66,6 +68,12 @@ pub enum EngineError {
     /// The server computes as many answers as it may.
     #[error("the server computes as many answers as it may: come back later")]
     Busy,
+    /// The server has computed as much of hints as it may for now.
+    #[error("the server has made as many hints as it may for now: come back in {} s", whole_seconds(*wait))]
+    HintsSpent {
+        /// When it may make this one.
+        wait: Duration,
+    },
     /// The peer sent something that cannot be right.
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
@@ -81,6 +89,11 @@ pub enum EngineError {
     /// The disk.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// Rounded up.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 impl From<BackendError> for EngineError {
@@ -101,9 +114,11 @@ impl EngineError {
     /// What the peer is told: never a value, a path, or anything else of this side's.
     pub(crate) fn for_peer(&self) -> String {
         match self {
-            Self::PeerMisbehaved(_) | Self::Version { .. } | Self::NoCommonProtocol { .. } | Self::Busy => {
-                self.to_string()
-            }
+            Self::PeerMisbehaved(_)
+            | Self::Version { .. }
+            | Self::NoCommonProtocol { .. }
+            | Self::Busy
+            | Self::HintsSpent { .. } => self.to_string(),
             Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),

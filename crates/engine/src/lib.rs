@@ -26,6 +26,8 @@
 pub mod ahead;
 #[cfg(feature = "client")]
 pub mod answer;
+#[cfg(feature = "server")]
+mod budget;
 #[cfg(feature = "client")]
 pub mod client;
 mod error;

@@ -1,6 +1,7 @@
 //! The server: it holds a model, and answers queries.
 
 use std::iter::{Peekable, Skip};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec::IntoIter;
@@ -15,6 +16,7 @@ use jaguar_plan::{Choices, Plan};
 use jaguar_wire::{Channel, Stage, Traffic};
 use zeroize::Zeroizing;
 
+use crate::budget::{Booking, HintBudget};
 use crate::error::EngineError;
 use crate::exec::backends::Backends;
 use crate::exec::clock::{NodeTimes, Spent};
@@ -29,6 +31,25 @@ use crate::one_round::server as one_round;
 use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
 
+/// What clients may make a server spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Whole hints that may be asked for at once, after a quiet time.
+    pub hints_at_once: NonZeroU32,
+    /// Whole hints an hour, in the long run. Parts count as such; so does a hint that is asked for again.
+    pub hints_per_hour: NonZeroU32,
+}
+
+impl Default for Limits {
+    /// 64 hints at once, 240 an hour. (ResNet-50's take some seconds of one core each.)
+    fn default() -> Self {
+        const fn number(n: u32) -> NonZeroU32 {
+            NonZeroU32::new(n).expect("above zero")
+        }
+        Self { hints_at_once: number(64), hints_per_hour: number(240) }
+    }
+}
+
 /// A model that is ready to serve any number of clients.
 pub struct Service {
     bundle: Bundle,
@@ -38,6 +59,7 @@ pub struct Service {
     reveal: Reveal,
     /// What is offered beside the interactive protocol.
     one_round: Option<one_round::Service>,
+    hint_budget: HintBudget,
 }
 
 /// What one query cost the server.
@@ -88,7 +110,15 @@ impl Service {
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
         let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
-        Ok(Self { bundle, plan, models, reveal, one_round: None })
+        let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
+        Ok(Self { bundle, plan, models, reveal, one_round: None, hint_budget })
+    }
+
+    /// Bounds what clients may make this server spend, in other than the default way.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.hint_budget = HintBudget::new(limits, self.plan.hint_bytes() as u64);
+        self
     }
 
     /// Offers one-round protocols too.
@@ -187,7 +217,7 @@ impl Service {
         });
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
-        let mut hints = HintStream { service: self, key, missing };
+        let mut hints = HintStream { service: self, key, missing, booking: None };
         channel.enter(Stage::Client, "base OTs");
         let mut party =
             Party::new(Role::Server, Cots::setup(channel, Role::Server, self.plan.choices.instances)?);
@@ -203,6 +233,7 @@ impl Service {
                     if self.plan.hint_bytes() == 0 {
                         return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
                     }
+                    hints.book(channel)?;
                     hints.send_through(usize::MAX, channel)?;
                 }
                 Request::Probe { up, down } => {
@@ -218,6 +249,7 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
+                    hints.book(channel)?;
                     let mut material = (&mut backends, &mut hints);
                     self.query(channel, &mut party, &mut material, timeline, observe, shares)?;
                 }
@@ -307,15 +339,27 @@ struct HintStream<'a> {
     service: &'a Service,
     key: Zeroizing<[u8; 32]>,
     missing: Peekable<Skip<IntoIter<Block>>>,
+    /// Its place in the budget, once something is asked for.
+    booking: Option<Booking<'a>>,
 }
 
 impl HintStream<'_> {
+    /// Books what is missing, before the first of it is computed.
+    fn book(&mut self, channel: &Channel) -> Result<(), EngineError> {
+        if self.booking.is_none() {
+            let bytes = self.missing.clone().map(|block| block.bytes as u64).sum();
+            self.booking = Some(self.service.hint_budget.book(bytes, channel.clock().now())?);
+        }
+        Ok(())
+    }
+
     /// Computes and sends what is missing of the nodes up to `node`, without waiting for anything. Says whether there was any.
     fn send_through(&mut self, node: NodeId, channel: &mut Channel) -> Result<bool, EngineError> {
         let mut any = false;
         while let Some(block) = self.missing.next_if(|b| b.node <= node) {
             let model = self.service.model_of(block.node).expect("blocks are of linear layers");
             let bytes = model.hint(block.node, block.responses, &self.key);
+            self.booking.iter_mut().for_each(|booking| booking.used(block.bytes as u64));
             let hash = blake3::hash(&bytes);
             channel.send_ahead(&bytes)?;
             channel.send_ahead(hash.as_bytes())?;

@@ -9,7 +9,14 @@ use std::ops::Range;
 
 use jaguar_wire::pack;
 
-use crate::layout::{Contents, Layout};
+use crate::layout::{Contents, Layout, LayoutError, Tile, few};
+
+/// Bytes of what is listed of a layer, and of all layers of a network: tiles, ciphertexts and patterns. (ResNet-50's take
+/// LISTED.) A layer may have a pattern for every tile, and a pattern a run for every second coefficient.
+pub(crate) const MAX_LISTED: usize = 128 << 20;
+
+/// What [`MAX_LISTED`] counts, as an error names it.
+pub(crate) const LISTED: &str = "bytes of tiles, ciphertexts and runs of values";
 
 /// A row of input values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +62,14 @@ impl Pattern {
                 }
             }
         }
+        read.shrink_to_fit();
+        data.shrink_to_fit();
         Self { read, data, count: contents.read.len() }
+    }
+
+    /// Bytes that it takes.
+    fn listed(&self) -> usize {
+        size_of::<Self>() + size_of_val(&self.read[..]) + size_of_val(&self.data[..])
     }
 }
 
@@ -78,6 +92,8 @@ pub struct Inputs {
     uploads: Vec<Upload>,
     step: usize,
     count: usize,
+    /// Bytes.
+    listed: usize,
 }
 
 /// One input ciphertext on its way.
@@ -93,22 +109,34 @@ pub struct Upload {
 
 impl Inputs {
     /// Those of `layout`.
-    pub fn new(layout: &Layout) -> Self {
+    ///
+    /// # Errors
+    /// When they take more than 128 MiB to list. No more than that is allocated first.
+    pub fn new(layout: &Layout) -> Result<Self, LayoutError> {
+        let each = size_of::<Tile>() + size_of::<(u32, u32)>() + size_of::<Upload>();
+        let mut listed = layout.ciphertexts().saturating_mul(each);
+        few(LISTED, listed, MAX_LISTED)?;
         let [_, h, w] = layout.in_shape();
         let step = layout.spec().stride[1];
-        let (mut patterns, mut ciphertexts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut patterns, mut known) = (Vec::new(), HashMap::new());
+        let mut ciphertexts = Vec::with_capacity(layout.ciphertexts());
         for (t, tile) in layout.tiles().iter().enumerate() {
             for i in 0..layout.ciphertexts_per_tile() {
                 let (channel, phase, maps) = layout.maps_of(i);
                 let first_value = (channel * h * w) as u32;
-                let pattern = *known.entry((t, phase, maps)).or_insert_with(|| {
-                    patterns.push(Pattern::new(&layout.contents(tile, i), first_value, step as u32));
-                    patterns.len() as u32 - 1
-                });
-                ciphertexts.push((pattern, first_value));
+                let next = patterns.len() as u32;
+                let number = *known.entry((t, phase, maps)).or_insert(next);
+                if number == next {
+                    let pattern = Pattern::new(&layout.contents(tile, i), first_value, step as u32);
+                    listed += pattern.listed();
+                    few(LISTED, listed, MAX_LISTED)?;
+                    patterns.push(pattern);
+                }
+                ciphertexts.push((number, first_value));
             }
         }
-        let mut this = Self { patterns, ciphertexts, uploads: Vec::new(), step, count: 0 };
+        let uploads = Vec::with_capacity(ciphertexts.len());
+        let mut this = Self { patterns, ciphertexts, uploads, step, count: 0, listed };
         for index in 0..this.ciphertexts.len() {
             let Input { pattern, first_value } = this.ciphertext(index);
             let end = |run: &Run| first_value + run.from as usize + (run.len as usize - 1) * step + 1;
@@ -117,7 +145,12 @@ impl Inputs {
             this.count += count;
         }
         this.uploads.sort_by_key(|upload| upload.needs);
-        this
+        Ok(this)
+    }
+
+    /// Bytes of what is listed of the layer: its tiles, ciphertexts and patterns.
+    pub fn listed(&self) -> usize {
+        self.listed
     }
 
     /// The ciphertexts in the order in which they are sent: as their inputs become known, from the first channel on.
@@ -171,6 +204,65 @@ mod tests {
 
     use super::*;
 
+    /// What is allocated, by the capacities of the lists.
+    fn allocated(inputs: &Inputs) -> usize {
+        let pattern =
+            |p: &Pattern| p.read.capacity() * size_of::<Range<u32>>() + p.data.capacity() * size_of::<Run>();
+        inputs.patterns.iter().map(|p| size_of::<Pattern>() + pattern(p)).sum::<usize>()
+            + inputs.ciphertexts.capacity() * size_of::<(u32, u32)>()
+            + inputs.uploads.capacity() * size_of::<Upload>()
+    }
+
+    /// Taps three apart under windows of two outputs: a run for each of them, in each of 65,500 tiles.
+    #[test]
+    fn runs_are_counted_while_they_are_listed() {
+        let spec = Linear {
+            out_channels: 1,
+            kernel: [1, 683],
+            stride: [1, 1],
+            dilation: [1, 3],
+            pads: [0; 4],
+            groups: 1,
+            shift: 1,
+            max_exponent: 0,
+        };
+        let layout = Layout::new(2048, &spec, [1, 1, 133_046]).unwrap();
+        let error = Inputs::new(&layout).unwrap_err();
+        assert!(matches!(error, LayoutError::Pieces { what: LISTED, most: MAX_LISTED, .. }), "{error}");
+        let layout = Layout::new(2048, &spec, [1, 1, 13_304]).unwrap();
+        let inputs = Inputs::new(&layout).unwrap();
+        assert!(allocated(&inputs) <= inputs.listed() && inputs.listed() > MAX_LISTED / 20);
+    }
+
+    /// Extents of 1, of what a ring holds, and of the most that a network may have.
+    fn extent() -> impl Strategy<Value = usize> + Clone {
+        prop_oneof![Just(1usize), 1usize..5, 40usize..50, 500usize..1100, 2040usize..2050, Just(4096)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(800))]
+        /// Layers as a hostile server would choose them: refused, or listed in no more than is counted.
+        #[test]
+        fn no_layer_takes_more_than_the_limit_to_list(
+            kernel in prop::array::uniform2(extent()),
+            stride in prop::array::uniform2(extent()),
+            dilation in prop::array::uniform2(prop_oneof![3 => 1usize..5, 1 => extent()]),
+            pads in prop::array::uniform4(prop_oneof![Just(0usize), extent()]),
+            (h, w) in (prop_oneof![extent(), 1usize..200_000], prop_oneof![extent(), 1usize..200_000]),
+            channels in prop_oneof![Just(1usize), 1usize..100, Just(2048), Just(1 << 16)],
+        ) {
+            let spec = Linear { out_channels: 1, kernel, stride, dilation, pads, groups: 1, shift: 1, max_exponent: 0 };
+            // Only what a valid network may have.
+            let valid = channels * h * w <= 1 << 26
+                && spec.output_hw([channels, h, w]).is_some_and(|[oh, ow]| oh * ow <= 1 << 26);
+            let listed = || Layout::new(2048, &spec, [channels, h, w]).and_then(|layout| Inputs::new(&layout));
+            if valid && let Ok(inputs) = listed() {
+                prop_assert!(allocated(&inputs) <= inputs.listed());
+                prop_assert!(inputs.listed() <= MAX_LISTED);
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
@@ -185,7 +277,7 @@ mod tests {
             prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
             let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1, max_exponent: 0 };
             if let Ok(layout) = Layout::new(1 << log_n, &spec, [channels, h, w]) {
-                let inputs = Inputs::new(&layout);
+                let inputs = Inputs::new(&layout).unwrap();
                 let mut places: Vec<usize> = (0..inputs.count()).collect();
                 let parts = inputs.split_mut(&mut places);
                 let mut start = 0;

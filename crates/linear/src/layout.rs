@@ -18,7 +18,7 @@
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
 //! rows below a map are those above the next slot.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape};
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub enum LayoutError {
     /// Too many pieces: a plan lists each of them.
     #[error("{found} {what} in one layer; at most {most} are taken")]
     Pieces {
-        /// Taps, tiles, or kinds of ciphertexts.
+        /// Taps, tiles, ciphertexts, kinds of them, or bytes of what is listed of them.
         what: &'static str,
         /// How many, at least.
         found: usize,
@@ -53,7 +53,10 @@ const MAX_TAPS: usize = 1 << 18;
 /// Tiles of a layer, and ciphertexts that differ in more than their channels. (A picture of 4096 x 4096 is ten thousand.)
 const MAX_TILES: usize = 1 << 16;
 
-fn few(what: &'static str, found: usize, most: usize) -> Result<(), LayoutError> {
+/// Input ciphertexts of a layer. (The layers of a network with 2^28 values have 2^18 of N = 2048 altogether.)
+const MAX_CIPHERTEXTS: usize = 1 << 20;
+
+pub(crate) fn few(what: &'static str, found: usize, most: usize) -> Result<(), LayoutError> {
     if found <= most { Ok(()) } else { Err(LayoutError::Pieces { what, found, most }) }
 }
 
@@ -70,24 +73,61 @@ pub enum Packing {
 /// From so many maps in a ciphertext on a transform over them can pay, and so a power of two as their distance.
 pub const POWER_FROM: usize = 4;
 
-/// One kernel position, in the order of the weights.
+/// What a kernel reads along one axis. Tap u is `u·dilation` rows down the padded channel: row `u·dilation / stride` of
+/// phase `u·dilation mod stride`. Phases are numbered as the taps meet them, so tap u reads phase `u mod period`.
+/// Nothing is listed: a kernel may have 2^18 taps, and a network thousands of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tap {
-    /// Which phase of the channel it reads.
-    phase: usize,
-    /// Rows down from the output's row.
-    dy: usize,
-    /// Columns to the right of the output's column.
-    dx: usize,
+struct Axis {
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    /// Taps from one to the next of the same phase: `stride / gcd(stride, dilation)`.
+    period: usize,
 }
 
-/// Every s-th row and column of a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Phase {
-    /// Its first row and column in the padded channel.
-    offset: [usize; 2],
-    /// The taps that read it: rows down, columns to the right.
-    taps: Vec<[usize; 2]>,
+impl Axis {
+    fn new(kernel: usize, stride: usize, dilation: usize) -> Self {
+        let (mut gcd, mut rest) = (stride, dilation);
+        while rest > 0 {
+            (gcd, rest) = (rest, gcd % rest);
+        }
+        Self { kernel, stride, dilation, period: stride / gcd }
+    }
+
+    /// How many phases are read.
+    fn phases(&self) -> usize {
+        self.period.min(self.kernel)
+    }
+
+    /// Which phase tap `u` reads.
+    fn phase(&self, u: usize) -> usize {
+        u % self.period
+    }
+
+    /// How many rows down its phase tap `u` reads.
+    fn down(&self, u: usize) -> usize {
+        u * self.dilation / self.stride
+    }
+
+    /// The first row of a phase in the padded channel.
+    fn offset(&self, phase: usize) -> usize {
+        phase * self.dilation % self.stride
+    }
+
+    /// How many rows down the last tap reads.
+    fn reach(&self) -> usize {
+        self.down(self.kernel - 1)
+    }
+
+    /// The rows of a phase that `outputs` outputs in a row read: ascending, with gaps between neighbouring runs.
+    fn seen(&self, phase: usize, outputs: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<> {
+        let first = self.down(phase);
+        let step = self.dilation * self.period / self.stride;
+        let taps = (self.kernel - phase).div_ceil(self.period);
+        // Taps no further apart than the outputs are many leave no gap.
+        let (runs, len) = if outputs < step { (taps, outputs) } else { (1, (taps - 1) * step + outputs) };
+        (0..runs).map(move |run| first + run * step..first + run * step + len)
+    }
 }
 
 /// A rectangle of outputs.
@@ -110,8 +150,8 @@ pub struct Layout {
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
-    phases: Vec<Phase>,
-    taps: Vec<Tap>,
+    /// Rows, columns.
+    axes: [Axis; 2],
     /// The output plane as it is cut into tiles: `[1, H·W]` where no tap reaches sideways.
     plane: [usize; 2],
     reach: [usize; 2],
@@ -186,28 +226,8 @@ impl Layout {
             (size + pads - spec.dilation[axis] * (spec.kernel[axis] - 1) - 1) / spec.stride[axis] + 1
         };
         let (oh, ow) = (out(0, h, top + bottom), out(1, w, left + right));
-        // The taps of one axis: which phase of it they read, and how far down.
-        let axis = |axis: usize| -> Vec<(usize, usize)> {
-            (0..spec.kernel[axis])
-                .map(|u| u * spec.dilation[axis])
-                .map(|y| (y % spec.stride[axis], y / spec.stride[axis]))
-                .collect()
-        };
-        let (rows, columns) = (axis(0), axis(1));
-        let mut numbers = HashMap::new();
-        let (mut phases, mut taps) = (Vec::new(), Vec::new());
-        for &(py, dy) in &rows {
-            for &(px, dx) in &columns {
-                let phase = *numbers.entry([py, px]).or_insert_with(|| {
-                    phases.push(Phase { offset: [py, px], taps: Vec::new() });
-                    phases.len() - 1
-                });
-                phases[phase].taps.push([dy, dx]);
-                taps.push(Tap { phase, dy, dx });
-            }
-        }
-        let reach =
-            [taps.iter().map(|t| t.dy).max().unwrap_or(0), taps.iter().map(|t| t.dx).max().unwrap_or(0)];
+        let axes = [0, 1].map(|i| Axis::new(spec.kernel[i], spec.stride[i], spec.dilation[i]));
+        let reach = axes.map(|axis| axis.reach());
         let plane = if reach == [0, 0] { [1, oh * ow] } else { [oh, ow] };
 
         let dense = spec.stride == [1, 1] && reach != [0, 0];
@@ -228,8 +248,7 @@ impl Layout {
             spec: spec.clone(),
             in_shape,
             out_shape: [spec.out_channels, oh, ow],
-            phases,
-            taps,
+            axes,
             plane,
             reach,
             tiles,
@@ -237,7 +256,8 @@ impl Layout {
             slot,
             slots: (ring_dim / slot).min((ring_dim - furthest) / slot + 1),
         };
-        let kinds = this.tiles.len() * this.phases.len().min(this.ciphertexts_per_tile());
+        few("ciphertexts", this.tiles.len().saturating_mul(this.ciphertexts_per_tile()), MAX_CIPHERTEXTS)?;
+        let kinds = this.tiles.len() * this.phases().min(this.ciphertexts_per_tile());
         few("kinds of ciphertexts", kinds, MAX_TILES)?;
         Ok(this)
     }
@@ -288,14 +308,19 @@ impl Layout {
         self.spec.groups == 1 && self.slots >= POWER_FROM && self.slot.is_power_of_two()
     }
 
+    /// Phases of a channel; number `row's · columns' phases + column's`.
+    fn phases(&self) -> usize {
+        self.axes[0].phases() * self.axes[1].phases()
+    }
+
     fn maps(&self) -> usize {
-        self.in_shape[0] * self.phases.len()
+        self.in_shape[0].saturating_mul(self.phases())
     }
 
     /// What ciphertext `index` of any tile begins with, a channel and a phase of it, and how many maps it holds.
     pub(crate) fn maps_of(&self, index: usize) -> (usize, usize, usize) {
         let first = index * self.slots;
-        (first / self.phases.len(), first % self.phases.len(), self.slots.min(self.maps() - first))
+        (first / self.phases(), first % self.phases(), self.slots.min(self.maps() - first))
     }
 
     /// Input ciphertexts of one tile.
@@ -320,7 +345,7 @@ impl Layout {
 
     /// How many terms a single output adds up.
     pub fn terms_per_output(&self) -> usize {
-        self.in_shape[0] / self.spec.groups * self.taps.len()
+        self.in_shape[0] / self.spec.groups * self.spec.kernel[0] * self.spec.kernel[1]
     }
 
     /// Coefficients from the first to the last exported one of a tile, both included.
@@ -339,14 +364,19 @@ impl Layout {
     /// the tile, and shifted down by how much.
     pub fn terms(&self, group: usize) -> Vec<(usize, usize)> {
         let channels = self.in_shape[0] / self.spec.groups;
-        (group * channels..(group + 1) * channels)
-            .flat_map(|c| {
-                self.taps.iter().map(move |t| {
-                    let map = c * self.phases.len() + t.phase;
-                    (map / self.slots, map % self.slots * self.slot + t.dy * self.row_stride + t.dx)
-                })
-            })
-            .collect()
+        let [rows, columns] = self.axes;
+        let mut terms = Vec::with_capacity(self.terms_per_output());
+        for c in group * channels..(group + 1) * channels {
+            for u in 0..rows.kernel {
+                for v in 0..columns.kernel {
+                    let phase = rows.phase(u) * columns.phases() + columns.phase(v);
+                    let map = c * self.phases() + phase;
+                    let shift = rows.down(u) * self.row_stride + columns.down(v);
+                    terms.push((map / self.slots, map % self.slots * self.slot + shift));
+                }
+            }
+        }
+        terms
     }
 
     /// Which coefficients of ciphertext `index` of `tile` any output reads (only these are sent), and which of
@@ -357,19 +387,14 @@ impl Layout {
         let [_, h, w] = self.in_shape;
         let first = index * self.slots;
         for map in first..self.maps().min(first + self.slots) {
-            let (channel, phase) = (map / self.phases.len(), map % self.phases.len());
+            let (channel, phase) = (map / self.phases(), map % self.phases());
             let base = (map - first) * self.slot;
-            let mut seen = vec![false; (tile.height + self.reach[0]) * (tile.width + self.reach[1])];
-            let width = tile.width + self.reach[1];
-            let Phase { offset, taps } = &self.phases[phase];
-            for [dy, dx] in taps {
-                for r in 0..tile.height {
-                    let row = (r + dy) * width + dx;
-                    seen[row..row + tile.width].fill(true);
-                }
-            }
-            for (i, _) in seen.iter().enumerate().filter(|(_, s)| **s) {
-                let (r, x) = (i / width, i % width);
+            let [rows, columns] = self.axes;
+            let of = [phase / columns.phases(), phase % columns.phases()];
+            let offset = [rows.offset(of[0]), columns.offset(of[1])];
+            let across = columns.seen(of[1], tile.width);
+            let places = rows.seen(of[0], tile.height).flatten();
+            for (r, x) in places.flat_map(|r| across.clone().flatten().map(move |x| (r, x))) {
                 let at = (base + r * self.row_stride + x) % self.ring_dim;
                 read[at] = true;
                 // The place in the output plane that a 1x1 kernel would compute from here.
@@ -637,6 +662,48 @@ mod tests {
                 check(2048, &stretched, [channels, size, size]);
                 check(2048, &conv(2, kernel, 2, pad, 1), [channels, size, size]);
             }
+        }
+    }
+
+    /// Taps and phases, counted one by one.
+    #[test]
+    fn an_axis_is_what_its_taps_read() {
+        for (kernel, stride, dilation, outputs) in (1..9).flat_map(|k| {
+            (1..8).flat_map(move |s| (1..8).flat_map(move |d| (1..6).map(move |t| (k, s, d, t))))
+        }) {
+            let axis = Axis::new(kernel, stride, dilation);
+            let mut offsets = Vec::new();
+            for y in (0..kernel).map(|u| u * dilation) {
+                if !offsets.contains(&(y % stride)) {
+                    offsets.push(y % stride);
+                }
+            }
+            assert_eq!(axis.phases(), offsets.len());
+            assert_eq!((0..offsets.len()).map(|p| axis.offset(p)).collect::<Vec<_>>(), offsets);
+            let mut seen = vec![std::collections::BTreeSet::new(); offsets.len()];
+            for u in 0..kernel {
+                let y = u * dilation;
+                let phase = offsets.iter().position(|&o| o == y % stride).unwrap();
+                assert_eq!((axis.phase(u), axis.down(u)), (phase, y / stride));
+                seen[phase].extend(y / stride..y / stride + outputs);
+            }
+            assert_eq!(axis.reach(), (kernel - 1) * dilation / stride);
+            for (phase, seen) in seen.iter().enumerate() {
+                assert!(axis.seen(phase, outputs).flatten().eq(seen.iter().copied()));
+                let runs: Vec<_> = axis.seen(phase, outputs).collect();
+                assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+        }
+    }
+
+    /// A layer of one output channel, cheap in plaintext: its ciphertexts would take gigabytes to list.
+    #[test]
+    fn ciphertexts_are_counted_before_they_are_listed() {
+        let spec =
+            Linear { kernel: [2, 1], dilation: [2047, 1], pads: [4096, 4, 4096, 5], ..conv(1, 1, 1, 0, 1) };
+        for channels in [256, 2048, 65_536] {
+            let error = Layout::new(2048, &spec, [channels, 1, 1]).unwrap_err();
+            assert!(matches!(error, LayoutError::Pieces { what: "ciphertexts", .. }), "{error}");
         }
     }
 

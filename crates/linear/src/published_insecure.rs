@@ -131,7 +131,7 @@ impl InsecurePublishedLayer {
         plaintext_bits: u32,
     ) -> Result<Self, LayoutError> {
         let layout = Layout::aligned(params.ring_dim(), spec, in_shape)?;
-        Ok(Self { inputs: Inputs::new(&layout), layout, params, plaintext_bits })
+        Ok(Self { inputs: Inputs::new(&layout)?, layout, params, plaintext_bits })
     }
 
     fn shift(&self) -> u32 {

@@ -14,6 +14,9 @@ pub enum MpcError {
     /// Preparing the correlated OTs failed.
     #[error(transparent)]
     Ot(#[from] OtError),
+    /// An earlier preparation failed: what the parties have drawn may differ since.
+    #[error("an earlier error has ended this party's session")]
+    Spent,
     /// The caller asked for something that the protocol does not offer.
     #[error("unusable {what}: found {found}, expected {expected}")]
     Misuse {

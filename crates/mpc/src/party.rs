@@ -24,6 +24,8 @@ pub struct Party<S: ?Sized> {
     received: Drawn,
     /// Room for halves, used before.
     spare: Vec<Zeroizing<Vec<Block>>>,
+    /// Drawing has failed, or has not come to its end.
+    spent: bool,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
 }
@@ -128,7 +130,7 @@ impl<S: CotSource> Party<S> {
     /// The party with this role, drawing from `source`.
     pub fn new(role: Role, source: S) -> Self {
         let (sent, received) = Default::default();
-        Self { role, level: Level::best(), sent, received, spare: Vec::new(), source }
+        Self { role, level: Level::best(), sent, received, spare: Vec::new(), spent: false, source }
     }
 }
 
@@ -137,6 +139,11 @@ impl<S: CotSource + ?Sized> Party<S> {
     /// ([`CotSource::promise`]). Offline the client sends nothing else.
     pub fn promise(&mut self, sends: u64) {
         self.source.promise(sends);
+    }
+
+    /// What is left of the promise: nothing, when this party sends something else.
+    pub fn promised(&self) -> u64 {
+        self.source.promised()
     }
 
     /// Which of the two parties this one is.
@@ -154,7 +161,8 @@ impl<S: CotSource + ?Sized> Party<S> {
         &self.source
     }
 
-    /// The next `n` correlations sent by `sender`.
+    /// The next `n` correlations sent by `sender`. After an error there are none: numbers and correlations of the two parties
+    /// may have come apart.
     pub(crate) fn draw(
         &mut self,
         chan: &mut Channel,
@@ -162,6 +170,9 @@ impl<S: CotSource + ?Sized> Party<S> {
         width: Width,
         n: usize,
     ) -> Result<Correlations, MpcError> {
+        if std::mem::replace(&mut self.spent, true) {
+            return Err(MpcError::Spent);
+        }
         let mut halves = self.room(n);
         let sends = sender == self.role;
         let sums = if sends {
@@ -181,6 +192,7 @@ impl<S: CotSource + ?Sized> Party<S> {
         };
         let number = *counter;
         *counter += n as u64;
+        self.spent = false;
         Ok(Correlations { halves, number, hash: Hash::new(self.source.nonce(), sender, width), sums })
     }
 
@@ -203,6 +215,48 @@ impl<S: CotSource + ?Sized> Party<S> {
                 self.spare.pop();
                 Zeroizing::new(vec![Block::ZERO; n])
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_ot::OtError;
+    use jaguar_wire::{WireError, memory_pair};
+
+    use super::*;
+
+    /// Fails at its second call.
+    struct FailsOnce(u32, [Block; 4]);
+
+    impl CotSource for FailsOnce {
+        fn nonce(&self) -> Block {
+            Block::ZERO
+        }
+
+        fn deltas(&self, width: Width) -> &[Block] {
+            &self.1[..if width == Width::Bit { 1 } else { 4 }]
+        }
+
+        fn send(&mut self, _: &mut Channel, _: Width, _: &mut [Block]) -> Result<(), OtError> {
+            self.0 += 1;
+            if self.0 == 2 { Err(WireError::misbehaved("a test", 0, 1).into()) } else { Ok(()) }
+        }
+
+        fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+            self.send(chan, width, t)
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_party() {
+        for (first, then) in [(Role::Client, Role::Server), (Role::Server, Role::Client)] {
+            let (mut chan, _peer) = memory_pair();
+            let mut party = Party::new(Role::Client, FailsOnce(0, [Block::ZERO; 4]));
+            assert!(party.draw(&mut chan, first, Width::Bit, 3).is_ok());
+            assert!(matches!(party.draw(&mut chan, first, Width::Bit, 3), Err(MpcError::Ot(_))));
+            assert!(matches!(party.draw(&mut chan, then, Width::Vector, 3), Err(MpcError::Spent)));
+            assert_eq!(party.source().0, 2, "the source is not asked again");
         }
     }
 }

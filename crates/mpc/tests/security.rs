@@ -292,7 +292,7 @@ fn the_wire_format_is_as_recorded() {
 #[test]
 fn threads_change_nothing() {
     let shares = [words(1, 3000), words(2, 3000)].map(|s| s.iter().map(|w| w & 0xffff).collect::<Vec<u64>>());
-    let params = ReluParams { out_bits: 30, ..ReluParams::new(16) };
+    let params = ReluParams { output: Modulus::power_of_two(30), ..ReluParams::new(16) };
     let digest = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let prepare = |p: &mut TestParty, c: &mut Channel| pool.install(|| Relu::prepare(p, c, 3000, params));

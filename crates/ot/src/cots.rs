@@ -23,6 +23,8 @@ pub struct Cots {
     taken: usize,
     /// How many more bits will be drawn as a sender before anything else is sent.
     promised: u64,
+    /// A call has failed, or has not come to its end: the two parties may have drawn differently.
+    spent: bool,
 }
 
 /// How many bits a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
@@ -131,7 +133,13 @@ impl Cots {
             ahead: Zeroizing::default(),
             taken: 0,
             promised: 0,
+            spent: false,
         })
+    }
+
+    /// Refuses if a call has failed; spent until this one has succeeded.
+    fn begin(&mut self) -> Result<(), OtError> {
+        if std::mem::replace(&mut self.spent, true) { Err(OtError::Spent) } else { Ok(()) }
     }
 
     /// Makes bits ahead of time, as far as was promised, when half of those that were made are used up.
@@ -161,6 +169,10 @@ impl CotSource for Cots {
         self.promised = count;
     }
 
+    fn promised(&self) -> u64 {
+        self.promised
+    }
+
     fn nonce(&self) -> Block {
         self.nonce
     }
@@ -173,6 +185,7 @@ impl CotSource for Cots {
     }
 
     fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
+        self.begin()?;
         let count = q.len() as u64;
         match width {
             Width::Bit => {
@@ -193,16 +206,19 @@ impl CotSource for Cots {
                 self.sent.vectors += count;
             }
         }
+        self.spent = false;
         Ok(())
     }
 
     fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+        self.begin()?;
         self.run_ahead(chan)?;
         self.receiver.fill(chan, width, t)?;
         match width {
             Width::Bit => self.received.bits += t.len() as u64,
             Width::Vector => self.received.vectors += t.len() as u64,
         }
+        self.spent = false;
         Ok(())
     }
 }
@@ -474,6 +490,57 @@ mod tests {
         }
         assert_eq!(plain.traffic.sent, promised.traffic.sent);
         assert_eq!(plain.traffic.received, promised.traffic.received);
+    }
+
+    /// After an error nothing is handed out any more, even over a sound connection: the parties may have drawn differently.
+    #[test]
+    fn an_error_ends_the_source() {
+        use jaguar_wire::memory_pair;
+        let instances = Instances::default();
+        for sends in [true, false] {
+            let run = two_parties::run(
+                |chan| Cots::setup_with(chan, Role::Client, instances, Prg::new([1; 32])).unwrap(),
+                |chan| Cots::setup_with(chan, Role::Server, instances, Prg::new([2; 32])).unwrap(),
+            );
+            let (mut client, mut server) = (run.first, run.second);
+            let mut blocks = [Block::ZERO; 10];
+            let (mut broken, gone) = memory_pair();
+            drop(gone);
+            assert!(matches!(client.receive(&mut broken, Width::Bit, &mut blocks), Err(OtError::Wire(_))));
+            let (mut a, mut b) = memory_pair();
+            server.send(&mut b, Width::Bit, &mut blocks).unwrap();
+            b.flush().unwrap();
+            let again = match sends {
+                true => client.send(&mut a, Width::Bit, &mut blocks),
+                false => client.receive(&mut a, Width::Bit, &mut blocks),
+            };
+            assert!(matches!(again, Err(OtError::Spent)));
+        }
+    }
+
+    /// What was promised, less what was drawn; also behind a box.
+    #[test]
+    fn a_promise_is_kept_count_of() {
+        let instances = Instances::default();
+        let run = two_parties::run(
+            |chan| {
+                let cots = Cots::setup_with(chan, Role::Client, instances, Prg::new([1; 32])).unwrap();
+                let mut cots: Box<dyn CotSource> = Box::new(cots);
+                let mut left = Vec::new();
+                cots.promise(100);
+                for count in [30, 70, 5] {
+                    left.push(cots.promised());
+                    cots.send(chan, Width::Bit, &mut vec![Block::ZERO; count]).unwrap();
+                }
+                left.push(cots.promised());
+                left
+            },
+            |chan| {
+                let mut cots = Cots::setup_with(chan, Role::Server, instances, Prg::new([2; 32])).unwrap();
+                cots.receive(chan, Width::Bit, &mut [Block::ZERO; 105]).unwrap();
+            },
+        );
+        assert_eq!(run.first, [100, 70, 0, 0]);
     }
 
     #[test]

@@ -113,6 +113,11 @@ pub trait CotSource {
     /// nothing by default.
     fn promise(&mut self, _count: u64) {}
 
+    /// What is left of the promise: bits to be drawn as a sender before this party may send anything else. Zero by default.
+    fn promised(&self) -> u64 {
+        0
+    }
+
     /// A number of the session that both parties know and neither chose alone: the keys of hashes follow from it.
     fn nonce(&self) -> Block;
 
@@ -136,6 +141,10 @@ pub trait CotSource {
 impl<T: CotSource + ?Sized> CotSource for Box<T> {
     fn promise(&mut self, count: u64) {
         (**self).promise(count);
+    }
+
+    fn promised(&self) -> u64 {
+        (**self).promised()
     }
 
     fn nonce(&self) -> Block {
@@ -170,6 +179,9 @@ pub enum OtError {
         /// Which rule.
         what: &'static str,
     },
+    /// An earlier call failed: what the parties have drawn may differ since.
+    #[error("an earlier error has ended this source of correlations")]
+    Spent,
 }
 
 /// Runs both roles of a protocol in two threads over a recorded in-memory connection.

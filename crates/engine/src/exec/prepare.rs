@@ -107,6 +107,7 @@ pub(crate) fn prepare(
         }
     };
     // All that the client promised has been drawn: it may send something else.
+    assert_eq!(offline.party.promised(), 0, "the plan's cost counts what its layers draw");
     offline.send_early_corrections(planned, &mut steps)?;
     // The peer needs the last of it now; the input may be long in coming.
     offline.channel.flush()?;

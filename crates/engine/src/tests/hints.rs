@@ -1,5 +1,7 @@
 //! Hints: fetched once, resumed, shared between sessions.
 
+use std::time::Duration;
+
 use super::*;
 
 /// The hint of the only model in `cache`.
@@ -174,6 +176,125 @@ fn the_hint_file_is_shared_when_complete() {
         ready.leave().unwrap();
     });
     served.unwrap();
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Default)]
+struct TestClock(std::sync::atomic::AtomicU64);
+
+impl jaguar_wire::Clock for TestClock {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+/// Two hints at once, then one a minute: who is beyond that hears when to come back, whatever it calls itself, and before
+/// any of the hint is computed.
+#[test]
+fn hints_are_made_at_a_pace() {
+    let number = |n| std::num::NonZeroU32::new(n).unwrap();
+    let limits = crate::server::Limits { hints_at_once: number(2), hints_per_hour: number(60) };
+    let service = service(everything()).with_limits(limits);
+    let clock = Arc::new(TestClock::default());
+    // With a name of its own, or that of the hint in a folder; `Ok` is how many bytes of hint came.
+    let ask = |place: Place, with_query: bool| -> Result<u64, String> {
+        let (client_end, server_end) = memory_transports();
+        let client_end = Channel::new(client_end);
+        let server_end = Channel::with_clock(server_end, clock.clone());
+        thread::scope(|scope| {
+            let server = scope.spawn(|| service.serve(server_end, &mut |_| ()));
+            let mut heard = HintProgress(Vec::new());
+            let result = connect(client_end, &Limits::default())
+                .and_then(|connected| connected.prepare_client(place))
+                .and_then(|ready| match with_query {
+                    true => ready.prepare_query(&mut heard).map(|_| ()),
+                    false => ready.fetch_hint(&mut heard)?.leave(),
+                });
+            let served = server.join().unwrap();
+            let came = heard.0.last().map_or(0, |&(done, _)| done);
+            match result {
+                Ok(()) => Ok(came),
+                Err(e) => {
+                    assert!(matches!(served, Err(EngineError::HintsSpent { .. })), "{served:?}");
+                    assert_eq!(came, 0, "nothing is computed in vain");
+                    Err(e.to_string())
+                }
+            }
+        })
+    };
+    let whole = service.plan().hint_bytes() as u64;
+    // Who asks for nothing spends nothing.
+    let (left, served) = session(&service, |channel| {
+        connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap().leave()
+    });
+    left.and(served).unwrap();
+    let cache = Scratch::new("pace");
+    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
+    assert_eq!(ask(Place::Memory, true), Ok(whole));
+    for with_query in [false, true] {
+        let refused = ask(Place::Memory, with_query).unwrap_err();
+        assert!(refused.contains("come back in 60 s"), "{refused}");
+    }
+    // A client with its hint asks for none.
+    assert_eq!(ask(Place::from(&cache.0), true), Ok(0));
+    // A client that has lost its hint, and asks under its old name.
+    let file = hint_in(&cache);
+    let sound = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &sound[..sound.len() - service.plan().hint_bytes()]).unwrap();
+    assert!(ask(Place::from(&cache.0), false).unwrap_err().contains("come back in 60 s"));
+    clock.0.store(60, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
+    assert_eq!(std::fs::read(&file).unwrap(), sound);
+    assert!(ask(Place::Memory, false).is_err());
+}
+
+/// What a server sends to a client with this name, of this model, is part of the protocol: a client that was cut off goes on with
+/// a server of the same version, and a hint on its disk serves for years.
+#[test]
+fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
+    // Every figure is written down here, so that nothing but the protocol can change the bytes.
+    let mut b = Builder::new([2, 6, 5]);
+    let spec = Linear {
+        out_channels: 3,
+        kernel: [3, 2],
+        stride: [1, 2],
+        dilation: [1, 1],
+        pads: [1, 0, 1, 1],
+        groups: 1,
+        shift: 12,
+        max_exponent: 1,
+    };
+    let conv = b.add(Op::Linear(spec), &[0], [3, 6, 3]);
+    let weights = (0..36).map(|i| i * 37 % 401 - 200).collect();
+    let bias = Bias::PerChannel(vec![1000, -2000, 30_000]);
+    b.weights[conv] = Some(Weights { weights, exponents: vec![0, 1, 0], bias });
+    // A secret of 32 times 9 in place of the fresh one, which ends the file.
+    let folder = Scratch::new("known-hint");
+    let path = folder.0.join("model.jaguar");
+    b.bundle().write(&path).unwrap();
+    let mut file = std::fs::read(&path).unwrap();
+    let end = file.len();
+    file[end - 32..].fill(9);
+    let hash = blake3::hash(&file[40..]);
+    file[8..40].copy_from_slice(hash.as_bytes());
+    std::fs::write(&path, &file).unwrap();
+    let service = service(Bundle::read(&path).unwrap());
+    let place = Place::from(&folder.0);
+    drop(Hint::open(&place, service.model(), service.plan(), [7; 32], &mut NoProgress).unwrap());
+    let (_, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&folder.0).unwrap();
+        ready.fetch_hint(&mut NoProgress).unwrap().leave().unwrap();
+    });
+    served.unwrap();
+    let mut hint = Hint::open(&place, service.model(), service.plan(), [8; 32], &mut NoProgress).unwrap();
+    assert_eq!(hint.nonce(), [7; 32]);
+    let bytes = hint.layer(conv).unwrap();
+    assert_eq!(bytes.len(), service.plan().hint_bytes());
+    assert_eq!(
+        (PROTOCOL_VERSION, blake3::hash(&bytes).to_hex().as_str()),
+        (14, "106e9a6b865823ea1741df24424c09ac2ffe4a8a9fd5138fb8e1b0deb4178cc0"),
+        "the bytes of hints have changed: raise jaguar_plan::PROTOCOL_VERSION, then record version and hash here"
+    );
 }
 
 /// Another layout of the same model names other zero-encryptions: their difference would cancel.

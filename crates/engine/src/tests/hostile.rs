@@ -48,6 +48,33 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
         let error = greet(network).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     }
+    // One output channel, cheap in plaintext: ciphertexts, or runs of values in them, by the gigabyte.
+    let one = Linear {
+        out_channels: 1,
+        kernel: [1, 1],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+        groups: 1,
+        shift: 12,
+        max_exponent: 0,
+    };
+    let far = Linear { kernel: [2, 1], dilation: [2047, 1], pads: [4096, 4, 4096, 5], ..one.clone() };
+    let combs = Linear { kernel: [1, 683], dilation: [1, 3], ..one.clone() };
+    let mut cases = vec![([256, 1, 1], far.clone(), 1, "ciphertexts in one layer")];
+    cases.push(([65_536, 1, 1], far, 1, "ciphertexts in one layer"));
+    cases.push(([1, 1, 133_046], combs.clone(), 1, "runs of values in one layer"));
+    // Each of them within the limits.
+    cases.push(([1, 1, 13_304], combs, 30, "in the layers so far"));
+    for (shape, spec, layers, what) in cases {
+        let mut network = Builder::new(shape);
+        let [h, w] = spec.output_hw(shape).unwrap();
+        for _ in 0..layers {
+            network.add(Op::Linear(spec.clone()), &[0], [1, h, w]);
+        }
+        let error = greet(network).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
     // A nonlinear layer behind a sum that has outgrown its ring.
     let mut wide = Builder::new([3, 8, 8]);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };

@@ -16,7 +16,8 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage};
 
 use super::{
-    ClientPrepared, Layer, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload, Windows,
+    ClientPrepared, Layer, MAX_WINDOWS, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload,
+    Windows,
 };
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
@@ -49,12 +50,20 @@ impl Backend for Cheetah {
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
         let mut by_node: Vec<Option<Layer>> = Vec::new();
+        let mut windows_so_far = 0;
         for (i, r) in requests.iter().enumerate() {
             let last_place = (r.spec.shift + r.guard_bits) as i32;
             let noise = 2f64.powi(last_place - NOISE_GUARD).max(Layer::MAX_NOISE);
             let (spec, windows) = (r.spec, Windows::FewestBytes);
             let layer = Layer::with_noise(spec, r.in_shape, r.product_bits, r.weight_bits, windows, noise)
                 .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
+            // Every layer lists its windows.
+            windows_so_far += layer.layout().tiles().len();
+            if windows_so_far > MAX_WINDOWS {
+                let total =
+                    format!("{windows_so_far} windows in the layers so far; at most {MAX_WINDOWS} are taken");
+                return Err((i, LayerError::Refused(total)));
+            }
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
         }

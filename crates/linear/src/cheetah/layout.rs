@@ -320,12 +320,9 @@ pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
 
 /// The sizes of the largest part when `size` is cut into 1, 2, ... parts, each size once, descending.
 fn parts(size: usize) -> impl Iterator<Item = usize> {
-    let mut last = 0;
-    (1..=size).map(move |count| size.div_ceil(count)).filter(move |&part| {
-        let new = part != last;
-        last = part;
-        new
-    })
+    // The next smaller one comes with the fewest parts that are smaller than this one.
+    let smaller = move |&part: &usize| (part > 1).then(|| size.div_ceil(size.div_ceil(part - 1)));
+    std::iter::successors(Some(size), smaller)
 }
 
 fn tiles([oh, ow]: [usize; 2], [height, width]: [usize; 2]) -> Vec<Tile> {

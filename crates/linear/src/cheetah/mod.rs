@@ -81,8 +81,8 @@ const B_GUARD: u32 = 5;
 /// Share widths that the guards and the ring's switching leave room for.
 const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
 
-/// Windows of one layer: each takes its own ciphertexts, of 30 KiB and more. (The largest convolution of common
-/// networks has tens.)
+/// Windows of one layer, and of all layers of a plan: each takes its own ciphertexts, of 30 KiB and more. (The largest
+/// convolution of common networks has tens.)
 const MAX_WINDOWS: usize = 1 << 18;
 
 /// Why a layer cannot run in this backend.

@@ -16,6 +16,7 @@ use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
     Party, Request, RingCosts, Traffic, WIDE, Work, on_line, positions,
 };
+use crate::inputs::{LISTED, MAX_LISTED};
 use crate::layout::Layout;
 
 /// The main path: parted halves over Z_{2^k}, phase sharing.
@@ -37,6 +38,7 @@ impl Backend for Jaguar {
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
         let params = requests.first().map_or(Parameters::DEFAULT, |r| r.params);
         let mut by_node: Vec<Option<Layer>> = Vec::new();
+        let mut listed = 0;
         for (i, r) in requests.iter().enumerate() {
             let planned = Layout::with_packing(params.ring_dim(), r.spec, r.in_shape, r.packing)
                 .map_err(LayerError::from)
@@ -48,6 +50,12 @@ impl Backend for Jaguar {
                     };
                     Layer::with_widths(params, layout, r.node, widths, r.opened)
                         .map_err(|e| LayerError::Refused(e.to_string()))
+                })
+                .and_then(|layer| {
+                    listed += layer.listed_bytes();
+                    let total =
+                        || format!("{listed} {LISTED} in the layers so far; at most {MAX_LISTED} are taken");
+                    if listed <= MAX_LISTED { Ok(layer) } else { Err(LayerError::Refused(total())) }
                 });
             let layer = planned.map_err(|e| (i, e))?;
             by_node.resize(by_node.len().max(r.node + 1), None);

@@ -181,7 +181,7 @@ impl Layer {
         if params.is_secure() && noise_ulps > MAX_NOISE {
             return Err(LayerError::Noise { ulps: noise_ulps });
         }
-        let inputs = Arc::new(Inputs::new(&layout));
+        let inputs = Arc::new(Inputs::new(&layout)?);
         Ok(Self {
             params,
             layout,
@@ -222,6 +222,11 @@ impl Layer {
     /// How many values of b are sent per query, and with how many bits each.
     pub fn upload(&self) -> (usize, u32) {
         (self.inputs.count(), self.upload_bits)
+    }
+
+    /// Bytes of memory of what is listed of its input ciphertexts.
+    pub fn listed_bytes(&self) -> usize {
+        self.inputs.listed()
     }
 
     /// Bytes of b per query.

@@ -1,0 +1,143 @@
+//! How much hint a server computes for those who ask: a bucket that all sessions of a service share.
+//!
+//! A client's name is its own choice, and the server keeps nothing of a client. So it cannot tell a new client from an
+//! old one that asks again, and counts the work: bytes of hint, whoever they are for. A session books all that its
+//! client lacks before the first block, so that no query ends half way; what was not sent is given back at its end.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::EngineError;
+use crate::server::Limits;
+
+/// The books of one service.
+pub(crate) struct HintBudget {
+    limits: Limits,
+    /// Bytes of a whole hint.
+    whole: u64,
+    /// Up to when the work that was booked takes, at the pace of the limits: by the sessions' clock.
+    until: Mutex<Duration>,
+}
+
+/// Work that a session has booked. What is left of it when it is dropped is given back.
+pub(crate) struct Booking<'a> {
+    budget: &'a HintBudget,
+    bytes: u64,
+}
+
+impl HintBudget {
+    /// `whole` bytes are one hint; where a plan has none there is nothing to book.
+    pub(crate) fn new(limits: Limits, whole: u64) -> Self {
+        Self { limits, whole: whole.max(1), until: Mutex::default() }
+    }
+
+    /// The time in which `bytes` may be computed, in the long run.
+    fn pace(&self, bytes: u64) -> Duration {
+        let hour = Duration::from_secs(3600).as_nanos();
+        let nanos =
+            hour * u128::from(bytes) / u128::from(self.whole) / u128::from(self.limits.hints_per_hour.get());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    fn until(&self) -> MutexGuard<'_, Duration> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Books `bytes` of hint at the time `now`.
+    ///
+    /// # Errors
+    /// When so many were booked before that this has to wait; it says for how long.
+    pub(crate) fn book(&self, bytes: u64, now: Duration) -> Result<Booking<'_>, EngineError> {
+        let mut until = self.until();
+        let booked = (*until).max(now).saturating_add(self.pace(bytes));
+        let room = self.pace(self.whole.saturating_mul(u64::from(self.limits.hints_at_once.get())));
+        let wait = booked.saturating_sub(now).saturating_sub(room);
+        if wait > Duration::ZERO {
+            return Err(EngineError::HintsSpent { wait });
+        }
+        *until = booked;
+        Ok(Booking { budget: self, bytes })
+    }
+}
+
+impl Booking<'_> {
+    /// So many bytes were computed.
+    pub(crate) fn used(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+impl Drop for Booking<'_> {
+    fn drop(&mut self) {
+        let mut until = self.budget.until();
+        *until = until.saturating_sub(self.budget.pace(self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    const fn number(n: u32) -> NonZeroU32 {
+        NonZeroU32::new(n).expect("above zero")
+    }
+
+    /// Three at once, then one a minute; time is what the test says.
+    fn budget() -> HintBudget {
+        HintBudget::new(Limits { hints_at_once: number(3), hints_per_hour: number(60) }, 1000)
+    }
+
+    fn wait(result: Result<Booking<'_>, EngineError>) -> Duration {
+        match result {
+            Err(EngineError::HintsSpent { wait }) => wait,
+            Err(other) => panic!("{other}"),
+            Ok(_) => Duration::ZERO,
+        }
+    }
+
+    fn take(budget: &HintBudget, bytes: u64, seconds: u64) -> Duration {
+        let result = budget.book(bytes, Duration::from_secs(seconds));
+        wait(result.map(|mut booking| {
+            booking.used(bytes);
+            booking
+        }))
+    }
+
+    #[test]
+    fn some_at_once_then_at_a_pace() {
+        let budget = budget();
+        let start = 1_000_000;
+        for _ in 0..3 {
+            assert_eq!(take(&budget, 1000, start), Duration::ZERO);
+        }
+        // Refused until a minute is over, however often it is asked; a quarter of a hint needs a quarter of that.
+        for _ in 0..5 {
+            assert_eq!(take(&budget, 1000, start), Duration::from_secs(60));
+            assert_eq!(take(&budget, 250, start), Duration::from_secs(15));
+        }
+        assert_eq!(take(&budget, 0, start), Duration::ZERO);
+        assert_eq!(take(&budget, 1000, start + 59), Duration::from_secs(1));
+        assert_eq!(take(&budget, 1000, start + 60), Duration::ZERO);
+        assert_eq!(take(&budget, 1000, start + 60), Duration::from_secs(60));
+        // A quiet day allows no more than three again.
+        let later = start + 86_400;
+        assert_eq!(take(&budget, 3000, later), Duration::ZERO);
+        assert_eq!(take(&budget, 1, later), Duration::from_millis(60));
+        // More than fits at once never comes.
+        assert!(take(&budget, 3001, later + 86_400) > Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_not_sent_is_given_back() {
+        let budget = budget();
+        let now = Duration::from_secs(5);
+        let mut first = budget.book(3000, now).unwrap();
+        assert_eq!(wait(budget.book(500, now)), Duration::from_secs(30));
+        first.used(1000);
+        drop(first);
+        assert_eq!(take(&budget, 2000, 5), Duration::ZERO);
+        assert_eq!(take(&budget, 1000, 5), Duration::from_secs(60));
+    }
+}
