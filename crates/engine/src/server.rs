@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::vec::IntoIter;
 
 use jaguar_bundle::{Bundle, ModelId};
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_mpc::{Party, WIDEST};
@@ -32,6 +33,7 @@ use crate::server_times::ServerTimes;
 pub struct Service {
     bundle: Bundle,
     plan: Plan,
+    cpu: Cpu,
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
@@ -57,8 +59,16 @@ impl Service {
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
+        Self::on(Cpu::detect(), bundle, choices, reveal)
+    }
+
+    /// As [`new`](Self::new), with linear layers that are computed with the instructions that `cpu` has.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn on(cpu: Cpu, bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let plan = Plan::new(&bundle.model.network, choices)?;
-        Self::with_plan(bundle, plan, reveal)
+        Self::with_plan(cpu, bundle, plan, reveal)
     }
 
     /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
@@ -72,10 +82,15 @@ impl Service {
         reveal: Reveal,
     ) -> Result<Self, EngineError> {
         let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices)?;
-        Self::with_plan(bundle, plan, reveal)
+        Self::with_plan(Cpu::detect(), bundle, plan, reveal)
     }
 
-    fn with_plan(bundle: Bundle, plan: Plan, reveal: Reveal) -> Result<Self, EngineError> {
+    pub(crate) fn with_plan(
+        cpu: Cpu,
+        bundle: Bundle,
+        plan: Plan,
+        reveal: Reveal,
+    ) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
         let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
@@ -85,9 +100,10 @@ impl Service {
             )));
         }
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
-        let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
+        let model =
+            |layers: &Arc<dyn Layers>| Arc::clone(layers).model(cpu, public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
-        Ok(Self { bundle, plan, models, reveal, one_round: None })
+        Ok(Self { bundle, plan, cpu, models, reveal, one_round: None })
     }
 
     /// Offers one-round protocols too.
@@ -117,6 +133,11 @@ impl Service {
     /// The network's public part.
     pub fn network(&self) -> &Network {
         &self.bundle.model.network
+    }
+
+    /// What its linear layers are computed with.
+    pub fn cpu(&self) -> Cpu {
+        self.cpu
     }
 
     /// The whole model, for `verify`.

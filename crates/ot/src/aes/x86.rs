@@ -6,6 +6,8 @@
 
 use std::arch::x86_64::*;
 
+use jaguar_cpu::{Cpu, Feature};
+
 use super::{Kernel, Patch};
 use crate::Block;
 
@@ -24,19 +26,25 @@ enum Width {
     Four,
 }
 
+/// Whether `cpu` has what registers of one, two and four blocks need.
+pub(super) fn there(cpu: Cpu) -> [bool; 3] {
+    use Feature::{Aes, Avx2, Avx512F, Sse41, Vaes};
+    [&[Aes, Sse41][..], &[Aes, Sse41, Vaes, Avx2], &[Aes, Sse41, Vaes, Avx2, Avx512F]]
+        .map(|features| cpu.has_all(features))
+}
+
 impl Key {
     /// Expands `key`.
     ///
     /// # Panics
     /// When this CPU cannot run `kernel`.
     pub(super) fn new(kernel: Kernel, key: Block) -> Self {
-        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
-        let has_vaes = has_aes && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx2");
+        let [has_aes, has_vaes, has_vaes512] = there(Cpu::detect());
         let (there, width) = match kernel {
             Kernel::Portable => (false, Width::One),
             Kernel::AesNi => (has_aes, Width::One),
             Kernel::Vaes256 => (has_vaes, Width::Two),
-            Kernel::Vaes512 => (has_vaes && is_x86_feature_detected!("avx512f"), Width::Four),
+            Kernel::Vaes512 => (has_vaes512, Width::Four),
         };
         assert!(there, "this CPU has no {}", kernel.name());
         // SAFETY: AES-NI and SSE4.1 are there.
