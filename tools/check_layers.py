@@ -3,7 +3,8 @@ backend's folder and the registry names a backend.
 
     python3 tools/check_layers.py
 
-Prints every violation and exits with 1 if there is one. Needs Python 3.11 and nothing else.
+It also checks that one crate alone asks the processor for its features. Prints every violation and exits with 1 if there is
+one. Needs Python 3.11 and nothing else.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ PREFIX = "jaguar-"
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
+    "cpu": set(),
     "share": set(),
     "semantics": set(),
-    "ring": set(),
+    "ring": {"cpu"},
     "wire": set(),
-    "graph": {"semantics"},
+    "graph": {"cpu", "semantics"},
     "samples": {"graph"},
-    "he": {"ring"},
-    "ot": {"wire", "ring"},
-    "mpc": {"share", "ot", "wire", "semantics"},
-    "linear": {"share", "semantics", "he", "ring", "wire", "graph"},
+    "he": {"cpu", "ring"},
+    "ot": {"cpu", "wire", "ring"},
+    "mpc": {"cpu", "share", "ot", "wire", "semantics"},
+    "linear": {"cpu", "share", "semantics", "he", "ring", "wire", "graph"},
     "plan": {"share", "graph", "linear", "mpc", "he"},
     "bundle": {"graph", "ring"},
-    "profile": {"ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
-    "compile": {"graph", "mpc", "plan", "bundle"},
-    "engine": {"share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
+    "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
+    "compile": {"cpu", "graph", "mpc", "plan", "bundle"},
+    "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},
-    "bench": {"terminal", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "samples", "compile", "serve", "bench", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 
@@ -126,9 +128,21 @@ def named_backends(crates: Path) -> list[str]:
     return found
 
 
+def asked_processors(crates: Path) -> list[str]:
+    """Lines outside the crate `cpu` that ask the processor what it has."""
+    found = []
+    for path in sorted(crates.glob("*/**/*.rs")):
+        if path.relative_to(crates).parts[0] == "cpu":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if "is_x86_feature_detected" in line.split("//")[0]:
+                found.append(f"{path}:{number}: asks the processor; take a `Cpu` instead: {line.strip()}")
+    return found
+
+
 def main() -> int:
     crates = Path(__file__).resolve().parent.parent / "crates"
-    found = violations(crates) + named_backends(crates)
+    found = violations(crates) + named_backends(crates) + asked_processors(crates)
     for line in found:
         print(line, file=sys.stderr)
     if not found:

@@ -25,12 +25,13 @@
 use std::hint::black_box;
 
 use anyhow::{Result, anyhow};
+use jaguar_cpu::Cpu;
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, CotSource, Cots, Drawn, Hash, Instances, Role, Width};
 use jaguar_profile::Imitated;
 use jaguar_ring::product::prime::PrimeRing;
-use jaguar_ring::{LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
+use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
 use jaguar_wire::{Channel, memory_pair};
 use serde::{Deserialize, Serialize};
 
@@ -61,18 +62,19 @@ const WEIGHT_BITS: u32 = 14;
 const REPEATS: usize = 5;
 
 impl Peaks {
-    /// Measures for about two seconds: what takes long by the time that the thread had a core, the rest by the best of several
+    /// Measures linear layers on the kernel for `cpu`, and the rest, for about two seconds: what takes long by the time that the thread had a core, the rest by the best of several
     /// runs, so that other load spoils it less.
     ///
     /// # Errors
     /// When COTs cannot be made.
-    pub fn measure() -> Result<Self> {
+    pub fn measure(cpu: Cpu) -> Result<Self> {
+        let kernel = Kernel::of(cpu);
         let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
         let [cot_sent_seconds, cot_received_seconds] = cots()?;
-        let [client_response_seconds, server_response_seconds] = one.install(responses);
+        let [client_response_seconds, server_response_seconds] = one.install(|| responses(kernel));
         Ok(one.install(|| Self {
-            multiply_adds_per_second: multiply_adds(),
-            ring_product_seconds: ring_product(),
+            multiply_adds_per_second: multiply_adds(kernel),
+            ring_product_seconds: ring_product(kernel),
             client_response_seconds,
             server_response_seconds,
             cot_sent_seconds,
@@ -176,13 +178,13 @@ impl Limit {
     }
 }
 
-fn multiply_adds() -> f64 {
+fn multiply_adds(kernel: Kernel) -> f64 {
     const TERMS: usize = 4608;
     const OUTS: usize = 512;
     const PER_ROW: usize = 9;
     let mut prg = Prg::new([1; 32]);
     let row_len = RING_DIM + 128;
-    let mut planes = LimbPlanes::new(WORD_BITS, TERMS / PER_ROW, row_len);
+    let mut planes = LimbPlanes::new(kernel, WORD_BITS, TERMS / PER_ROW, row_len);
     let mut words = vec![0; row_len];
     for row in 0..TERMS / PER_ROW {
         prg.fill_words(&mut words, WORD_BITS);
@@ -199,34 +201,34 @@ fn multiply_adds() -> f64 {
     (OUTS * TERMS * RING_DIM) as f64 / busy_seconds(REPEATS, &mut run)
 }
 
-fn ring_product() -> f64 {
+fn ring_product(kernel: Kernel) -> f64 {
     let mut prg = Prg::new([2; 32]);
     let (mut x, mut s, mut out) = (vec![0; RING_DIM], vec![0i8; RING_DIM], vec![0; RING_DIM]);
     prg.fill_words(&mut x, WORD_BITS);
-    sample::ternary(&mut prg, &mut s);
-    let multiplier = Multiplier::new(RING_DIM);
+    sample::ternary(kernel, &mut prg, &mut s);
+    let multiplier = Multiplier::new(kernel, RING_DIM);
     let small = multiplier.prepare_small(&s);
     least_seconds(20 * REPEATS, 100, || multiplier.multiply_into(&x, WORD_BITS, &small, black_box(&mut out)))
 }
 
 /// Of a client and a server.
-fn responses() -> [f64; 2] {
+fn responses(kernel: Kernel) -> [f64; 2] {
     /// Sizes of the primes: a hint's, for activations of 16 bits, and p0's.
     const HINT: u32 = 26;
     const KEY: u32 = 30;
     let mut prg = Prg::new([3; 32]);
     let (mut words, mut s) = (vec![0; RING_DIM], vec![0i8; RING_DIM]);
     prg.fill_words(&mut words, WORD_BITS);
-    sample::ternary(&mut prg, &mut s);
+    sample::ternary(kernel, &mut prg, &mut s);
     let mut out = [0; EXPORTED];
-    let hints = PrimeRing::new(RING_DIM, HINT);
+    let hints = PrimeRing::new(kernel, RING_DIM, HINT);
     let (mut secret, mut response) = (hints.small(), hints.residues());
     hints.small_into(&s, &mut secret);
     hints.round_into(&words, WORD_BITS, &mut response);
     let client = least_seconds(100 * REPEATS, 20, || {
         hints.multiply_received_into(black_box(&mut response), &secret, WORD_BITS, black_box(&mut out));
     });
-    let keys = PrimeRing::new(RING_DIM, KEY);
+    let keys = PrimeRing::new(kernel, RING_DIM, KEY);
     let p0 = keys.round_at_random(&words, WORD_BITS, &mut prg);
     let (mut u, mut scratch) = (keys.small(), keys.residues());
     let server = least_seconds(100 * REPEATS, 20, || {

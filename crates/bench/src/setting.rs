@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use jaguar_cpu::{Cpu, Level};
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +28,13 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Asks the machine; to be called before measuring.
-    pub fn new(threads: String, link: String, repeats: u32) -> Self {
+    /// Asks the machine; to be called before measuring with the instructions of `cpu`.
+    pub fn new(cpu: Cpu, threads: String, link: String, repeats: u32) -> Self {
         Self {
             command: command(),
-            machine: jaguar_profile::measure::cpu(),
+            machine: jaguar_profile::measure::processor(),
             hardware_threads: hardware_threads(),
-            kernel: Kernel::best().name().into(),
+            kernel: Kernel::of(cpu).name().into(),
             threads,
             link,
             repeats,
@@ -112,17 +113,20 @@ pub enum Instructions {
 }
 
 impl Instructions {
-    /// To be called before anything is computed.
+    /// What linear layers may be computed with.
     ///
     /// # Errors
-    /// When the processor cannot, or it is too late.
-    pub fn apply(self) -> Result<()> {
-        let kernel = match self {
-            Self::Best => return Ok(()),
-            Self::Avx2 => Kernel::Avx2,
-            Self::Scalar => Kernel::Scalar,
-        };
-        ensure!(kernel.limit(), "this processor cannot run the {} kernels", kernel.name());
-        Ok(())
+    /// When the processor cannot.
+    pub fn cpu(self) -> Result<Cpu> {
+        let cpu = Cpu::detect();
+        match self {
+            Self::Best => Ok(cpu),
+            Self::Scalar => Ok(Cpu::scalar()),
+            Self::Avx2 => {
+                let cpu = cpu.limited_to(Level::Avx2);
+                ensure!(Kernel::of(cpu) != Kernel::SCALAR, "this processor has no AVX2");
+                Ok(cpu)
+            }
+        }
     }
 }

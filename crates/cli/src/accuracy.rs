@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::verify::verify;
@@ -239,8 +240,11 @@ fn tops(asked: &[usize], classes: usize) -> Result<Vec<usize>> {
 
 /// The float graph, which must be the one that the model comes from as far as shapes tell.
 fn float(args: &Args, path: &Path, model: &Model) -> Result<Graph> {
-    let options =
-        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone() };
+    let options = import::Options {
+        input_shape: args.input_shape.clone(),
+        outputs: args.output_name.clone(),
+        ..Default::default()
+    };
     let graph = import_file(path, &options)?;
     let nodes = &model.network.nodes;
     let ends = |input, output: Option<usize>| (input, output.unwrap_or(0));
@@ -272,14 +276,15 @@ fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run>
     let at = || path.display().to_string();
     let input = source.input(&model.network).with_context(at)?;
     let warning = input.warning.map(|w| format!("{}: {w}", path.display()));
-    let integer = Place::new(reference::run(model, &input.integers)?.output(), *class);
+    let integer = Place::new(reference::run(Cpu::detect(), model, &input.integers)?.output(), *class);
     let float = match graph {
         None => None,
         Some(graph) => {
             let spec = &model.network.input;
             let tensor =
                 source.tensor(&spec.image, graph.input_shape(), Axes::of_graph(graph)).with_context(at)?;
-            let logits = graph.forward(&tensor).context("the float network does not take the input")?;
+            let logits =
+                graph.forward(Cpu::detect(), &tensor).context("the float network does not take the input")?;
             Some(Place::new(&logits, *class))
         }
     };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use jaguar_cpu::Cpu;
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
@@ -46,7 +47,9 @@ struct Measured<'a> {
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let cache = kept::cache(args.cache.as_deref());
-    let Some(machine) = kept::machine(When::Anew, cache.as_deref(), &mut tell)? else { return Ok(()) };
+    let Some(machine) = kept::machine(Cpu::detect(), When::Anew, cache.as_deref(), &mut tell)? else {
+        return Ok(());
+    };
     let measured = match &args.link_to {
         None => None,
         Some(server) => {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use jaguar_compile::{
     CompileError, Event, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths, compile,
 };
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::Agreement;
 use jaguar_graph::image_input::MAX_SIDE;
@@ -122,10 +123,11 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
     check_output(&args.output)?;
+    let cpu = Cpu::detect();
     let mut phases = Phases::default();
     phases.begin(format!("reading {}", args.model.display()));
     let options =
-        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone() };
+        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone(), cpu };
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
     if let Some(name) = &args.name {
         graph.name.clone_from(name);
@@ -156,6 +158,7 @@ pub fn run(args: &Args) -> Result<()> {
         bound: args.accuracy_bound / 100.0,
         reduced_signs: args.signs == Signs::Reduced,
         raw_pixels: false,
+        cpu,
     };
     options.check(&graph).map_err(|error| match error {
         CompileError::Bound => anyhow!("--accuracy-bound must be more than 0 percent"),
@@ -201,7 +204,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !tested.is_empty() {
         let count = tested.len();
         phases.begin(format!("checking {count} test inputs against the float model"));
-        let found = compiled.agreement(&graph, &tested, &mut |done| phases.done(done, count))?;
+        let found = compiled.agreement(cpu, &graph, &tested, &mut |done| phases.done(done, count))?;
         phases.finish();
         say_agreement("with the float model", "test", &found);
     }
@@ -210,7 +213,7 @@ pub fn run(args: &Args) -> Result<()> {
         for (inputs, images) in [("calibration", &images), ("test", &tested)] {
             if !images.is_empty() {
                 phases.begin(format!("imitating {} private runs", images.len()));
-                let found = compiled.imitated(&graph, images)?;
+                let found = compiled.imitated(cpu, &graph, images)?;
                 phases.finish();
                 say_agreement(with, inputs, &found);
             }

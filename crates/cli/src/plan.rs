@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::caveat;
 use jaguar_graph::network::Network;
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
-    let machine = kept::machine(args.calibrate, cache.as_deref(), &mut tell)?;
+    let machine = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine));
     let choices = match &site {
         None => Choices::among(network, &args.backends)?,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::answer::{Class, Output, class_name};
@@ -122,7 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
             say!("({caveat})");
         }
     }
-    let machine = kept::known_machine(cache.as_deref());
+    let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
     let between = Between::to(cache.as_deref(), &args.server, args.link);
     let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| between.site(machine));
     let mut trace = args.trace.is_some().then(Trace::new);

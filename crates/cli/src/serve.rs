@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::peak_kib;
@@ -131,7 +132,7 @@ fn log(event: Event<'_>) {
 fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
-    let Some(machine) = kept::machine(args.calibrate, cache.as_deref(), &mut tell)? else {
+    let Some(machine) = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)? else {
         return Ok(Choices::among(network, &args.backends)?);
     };
     let between = match (&args.plan_for, args.link) {

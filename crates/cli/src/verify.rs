@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::report::caveat;
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let expected = inputs
         .iter()
-        .map(|x| Ok(argmax(reference::run(&bundle.model, x)?.output())))
+        .map(|x| Ok(argmax(reference::run(Cpu::detect(), &bundle.model, x)?.output())))
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));

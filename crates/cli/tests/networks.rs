@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::image_input;
 use jaguar_graph::import::{Options, import_file};
@@ -319,9 +320,9 @@ fn classes(source: &str, model: &str, inputs: &[String]) -> Vec<(usize, usize)> 
         let tensor = image_input::tensor(&network.input.image, shape, picture.as_raw(), width, height)
             .expect("a picture that fits");
         let integers = network.input.quantise(&tensor, network.activation_bits);
-        let run = reference::run(&bundle.model, &integers).expect("the network's input");
+        let run = reference::run(Cpu::detect(), &bundle.model, &integers).expect("the network's input");
         assert_eq!(run.total_overflows(), 0, "{path}");
-        (argmax(run.output()), argmax(&graph.forward(&tensor).expect("the network's input")))
+        (argmax(run.output()), argmax(&graph.forward(Cpu::detect(), &tensor).expect("the network's input")))
     };
     inputs.iter().map(class).collect()
 }

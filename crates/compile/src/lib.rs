@@ -16,6 +16,7 @@ mod signs;
 use std::ops::RangeInclusive;
 
 use jaguar_bundle::{Bundle, BundleError};
+use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen};
@@ -51,6 +52,8 @@ pub struct Options {
     /// Whether some samples are pictures whose pixels go to the network as they are: then it is worth a warning if the
     /// network seems to want others.
     pub raw_pixels: bool,
+    /// What the float network and the integer reference are run with.
+    pub cpu: Cpu,
 }
 
 /// Bits of activations: a number from 8 to 24, or which to try.
@@ -82,6 +85,7 @@ impl Default for Options {
             bound: 0.01,
             reduced_signs: false,
             raw_pixels: false,
+            cpu: Cpu::default(),
         }
     }
 }
@@ -264,19 +268,20 @@ impl Compiled {
     /// An input of the wrong length.
     pub fn agreement(
         &self,
+        cpu: Cpu,
         graph: &Graph,
         inputs: &[Vec<f32>],
         done: &mut dyn FnMut(usize),
     ) -> Result<Agreement, CompileError> {
-        Ok(agreement_heard(graph, &self.bundle.model, inputs, done)?)
+        Ok(agreement_heard(cpu, graph, &self.bundle.model, inputs, done)?)
     }
 
     /// Imitated private runs beside it: truncation by chance, and signs as they are.
     ///
     /// # Errors
     /// An input of the wrong length.
-    pub fn imitated(&self, graph: &Graph, inputs: &[Vec<f32>]) -> Result<Agreement, CompileError> {
-        Ok(private_agreement(graph, &self.bundle.model, inputs, SEED)?)
+    pub fn imitated(&self, cpu: Cpu, graph: &Graph, inputs: &[Vec<f32>]) -> Result<Agreement, CompileError> {
+        Ok(private_agreement(cpu, graph, &self.bundle.model, inputs, SEED)?)
     }
 }
 
@@ -310,7 +315,8 @@ pub fn compile(
 
     // 1. Ranges, widths and scales.
     tell(Event::Calibrating(0, samples.len()));
-    let calibrated = Samples::new(graph, samples, &mut |done| tell(Event::Calibrating(done, samples.len())))?;
+    let calibrated =
+        Samples::new(options.cpu, graph, samples, &mut |done| tell(Event::Calibrating(done, samples.len())))?;
     let (mut model, report, held_out) = match &options.widths {
         Widths::Bits(bits) => {
             tell(Event::Quantising);
@@ -333,7 +339,7 @@ pub fn compile(
     // 2. The whole of it beside the float network.
     tell(Event::Checking(0, samples.len()));
     let mut done = |done| tell(Event::Checking(done, samples.len()));
-    let agreement = agreement_heard(graph, &model, samples, &mut done)?;
+    let agreement = agreement_heard(options.cpu, graph, &model, samples, &mut done)?;
     tell(Event::Quantised(&report));
     let more = report.warnings.iter().cloned().map(Warning::Layer);
     let raw = (options.raw_pixels && looks_raw(&model.network, agreement.largest_logit)).then_some(
@@ -349,8 +355,7 @@ pub fn compile(
     }
 
     // 3. Signs.
-    let signs =
-        if options.reduced_signs { Some(reduce(&mut model, samples, options.bound, tell)?) } else { None };
+    let signs = if options.reduced_signs { Some(reduce(&mut model, samples, options, tell)?) } else { None };
     let bundle = Bundle::with_guard_bits(model, options.guard_bits)?;
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
@@ -360,10 +365,11 @@ pub fn compile(
 fn reduce(
     model: &mut Model,
     samples: &[Vec<f32>],
-    bound: f64,
+    options: &Options,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<ReducedSigns, CompileError> {
-    let chosen = signs::reduce(model, samples, bound, &mut |stage| tell(Event::Signs(stage)))?;
+    let chosen =
+        signs::reduce(options.cpu, model, samples, options.bound, &mut |stage| tell(Event::Signs(stage)))?;
     tell(Event::SignsChosen(&chosen));
     Ok(chosen)
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::Model;
 use jaguar_graph::signs::{self, Options, Stage};
 use jaguar_plan::{BackendId, Choices, Plan};
@@ -46,6 +47,7 @@ pub struct SignLayer {
 
 /// Chooses the bits that signs may leave out, and writes the choice into the model.
 pub(crate) fn reduce(
+    cpu: Cpu,
     model: &mut Model,
     samples: &[Vec<f32>],
     bound: f64,
@@ -55,7 +57,7 @@ pub(crate) fn reduce(
     let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
     let inputs: Vec<Vec<i64>> =
         samples.iter().map(|x| network.input.quantise(x, network.activation_bits)).collect();
-    let options = Options { bound, ..Options::default() };
+    let options = Options { bound, cpu, ..Options::default() };
     let start = Instant::now();
     let price = |node, ignored| sign_cost(&plan, node, ignored).0;
     let report = signs::choose(model, &inputs, &price, &options, stage)?;

@@ -9,6 +9,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::thread;
 
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
@@ -56,7 +57,7 @@ fn picture(seed: usize) -> Vec<f32> {
 /// The server: quantises its network, and serves one client until that leaves.
 fn serve(listener: &Listener) -> Result<()> {
     let samples: Vec<Vec<f32>> = (0..10).map(picture).collect();
-    let (model, _) = calibrate(&network(), &samples, &Options::default())?;
+    let (model, _) = calibrate(Cpu::detect(), &network(), &samples, &Options::default())?;
     let choices = Choices::among(&model.network, &[BackendId::JAGUAR])?;
     let service = Service::new(Bundle::new(model)?, choices, Reveal::Logits)?;
     let tcp = listener.accept()?.greet(tcp::Options::default())?;
@@ -91,7 +92,7 @@ fn main() -> Result<()> {
     let asked = picture(42);
     let logits = ask(address, &asked)?;
     server.join().expect("the server's thread ends")?;
-    let float = network().run(&asked).ok_or("the picture has another size")?;
+    let float = network().run(Cpu::detect(), &asked).ok_or("the picture has another size")?;
     println!("private logits {logits:.2?}\nin the clear   {:.2?}", float[3]);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jaguar_bundle::ModelId;
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
@@ -77,6 +78,7 @@ pub struct Connected {
     plan: Plan,
     model: ModelId,
     reveal: Reveal,
+    cpu: Cpu,
 }
 
 /// Greets the server at the other end of `channel`, gets the network's public part, and plans it.
@@ -86,7 +88,9 @@ pub struct Connected {
 pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
     let result = greet(&mut channel, limits);
     match result {
-        Ok((network, plan, model, reveal)) => Ok(Connected { channel, network, plan, model, reveal }),
+        Ok((network, plan, model, reveal)) => {
+            Ok(Connected { channel, network, plan, model, reveal, cpu: Cpu::detect() })
+        }
         Err(e) => Err(give_up(&mut channel, e)),
     }
 }
@@ -147,6 +151,12 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
 }
 
 impl Connected {
+    /// Computes linear layers with the instructions that `cpu` has, instead of all that the processor has.
+    #[must_use]
+    pub fn with_cpu(self, cpu: Cpu) -> Self {
+        Self { cpu, ..self }
+    }
+
     /// The network's public part.
     pub fn network(&self) -> &Network {
         &self.network
@@ -198,7 +208,7 @@ impl Connected {
         place: &Place,
         progress: &mut dyn Progress,
     ) -> Result<(Backends, Hint, Party<Cots>), EngineError> {
-        let Self { channel, plan, model, .. } = self;
+        let Self { channel, plan, model, cpu, .. } = self;
         // Where no backend has a hint, there is nothing to keep.
         let nowhere = Place::Memory;
         let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
@@ -209,7 +219,7 @@ impl Connected {
             nonce: hint.nonce(),
             have_blocks: hint.have() as u32,
         })?;
-        let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(model.0));
+        let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(*cpu, model.0));
         backends.setup(channel)?;
         channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client, plan.choices.instances)?;

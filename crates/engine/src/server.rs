@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::vec::IntoIter;
 
 use jaguar_bundle::{Bundle, ModelId};
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
@@ -54,6 +55,7 @@ impl Default for Limits {
 pub struct Service {
     bundle: Bundle,
     plan: Plan,
+    cpu: Cpu,
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
@@ -80,8 +82,16 @@ impl Service {
     /// # Errors
     /// When the choices are not sound, or the network does not fit them.
     pub fn new(bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
+        Self::on(Cpu::detect(), bundle, choices, reveal)
+    }
+
+    /// As [`new`](Self::new), with linear layers that are computed with the instructions that `cpu` has.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn on(cpu: Cpu, bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
         let plan = Plan::new(&bundle.model.network, choices)?;
-        Self::with_plan(bundle, plan, reveal)
+        Self::with_plan(cpu, bundle, plan, reveal)
     }
 
     /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
@@ -95,10 +105,15 @@ impl Service {
         reveal: Reveal,
     ) -> Result<Self, EngineError> {
         let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices)?;
-        Self::with_plan(bundle, plan, reveal)
+        Self::with_plan(Cpu::detect(), bundle, plan, reveal)
     }
 
-    fn with_plan(bundle: Bundle, plan: Plan, reveal: Reveal) -> Result<Self, EngineError> {
+    pub(crate) fn with_plan(
+        cpu: Cpu,
+        bundle: Bundle,
+        plan: Plan,
+        reveal: Reveal,
+    ) -> Result<Self, EngineError> {
         let network = &bundle.model.network;
         let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
@@ -108,10 +123,11 @@ impl Service {
             )));
         }
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
-        let model = |layers: &Arc<dyn Layers>| Arc::clone(layers).model(public, weights, network.weight_bits);
+        let model =
+            |layers: &Arc<dyn Layers>| Arc::clone(layers).model(cpu, public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
         let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
-        Ok(Self { bundle, plan, models, reveal, one_round: None, hint_budget })
+        Ok(Self { bundle, plan, cpu, models, reveal, one_round: None, hint_budget })
     }
 
     /// Bounds what clients may make this server spend, in other than the default way.
@@ -148,6 +164,11 @@ impl Service {
     /// The network's public part.
     pub fn network(&self) -> &Network {
         &self.bundle.model.network
+    }
+
+    /// What its linear layers are computed with.
+    pub fn cpu(&self) -> Cpu {
+        self.cpu
     }
 
     /// The whole model, for `verify`.

@@ -130,12 +130,12 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
         let (exact, excess) = match (&node.op, &model.weights[id]) {
             (Op::Linear(spec), Some(weights)) => {
                 let shape = network.nodes[node.inputs[0]].shape;
-                (reference::linear_exact(spec, shape, weights, inputs[0]), spec.shift)
+                (reference::linear_exact(service.cpu(), spec, shape, weights, inputs[0]), spec.shift)
             }
             (Op::Input, ..) => (value.clone(), 0),
             _ => {
-                let mut exact =
-                    reference::apply_op(&scaled, id, None, &inputs).expect("values have their nodes' shapes");
+                let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
+                    .expect("values have their nodes' shapes");
                 if node.op.reduced().is_some() {
                     let op = &scaled.nodes[id].op;
                     let made = match op {

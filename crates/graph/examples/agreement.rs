@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_file};
 use jaguar_graph::network::Op;
@@ -43,7 +44,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
 
     let start = Instant::now();
     let options = Options { image: spec, ..Options::default() };
-    let (model, report) = match calibrate(&graph, &tensors(calibration), &options) {
+    let (model, report) = match calibrate(Cpu::detect(), &graph, &tensors(calibration), &options) {
         Ok(done) => done,
         Err(error) => return println!("{error}"),
     };
@@ -64,7 +65,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     report.warnings.iter().for_each(|w| println!("  {w}"));
 
     let start = Instant::now();
-    let result = agreement(&graph, &model, &tensors(tested)).expect("images fit");
+    let result = agreement(Cpu::detect(), &graph, &model, &tensors(tested)).expect("images fit");
     println!(
         "{} images in {:.2?}: same class {}, max error {:.4}, mean {:.5} of logits up to {:.2}; overflows {}, tight {}",
         result.images,
@@ -83,10 +84,10 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     println!("right: integer {}, float {} of {}", right(|c| c.0), right(|c| c.1), tested.len());
     let input = model.network.input.quantise(&tested[0].tensor, model.network.activation_bits);
     let start = Instant::now();
-    graph.forward(&tested[0].tensor).expect("fits");
+    graph.forward(Cpu::detect(), &tested[0].tensor).expect("fits");
     let float_time = start.elapsed();
     let start = Instant::now();
-    reference::run(&model, &input).expect("fits");
+    reference::run(Cpu::detect(), &model, &input).expect("fits");
     let relus: usize = model
         .network
         .nodes

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::OutputSpec;
 use jaguar_graph::onnx;
@@ -25,8 +26,12 @@ fn main() {
                 let inputs = u32::from_le_bytes(words[0]) as usize;
                 let values: Vec<f32> = words[2..].iter().map(|&b| f32::from_le_bytes(b)).collect();
                 let (input, expected) = values.split_at(inputs.min(values.len()));
-                let found: Vec<f64> =
-                    graph.forward(input).unwrap_or_default().into_iter().map(f64::from).collect();
+                let found: Vec<f64> = graph
+                    .forward(Cpu::detect(), input)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(f64::from)
+                    .collect();
                 let spec = OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: Vec::new() };
                 let found: Vec<f64> = spec.split(&found).flat_map(|(p, v)| p.finish.apply(v)).collect();
                 let largest = |v: &[f64]| v.iter().fold(0f64, |m, v| m.max(v.abs()));

@@ -1,5 +1,7 @@
 //! How well a quantised model agrees with the float graph that it was made from, over images.
 
+use jaguar_cpu::Cpu;
+
 use crate::float::Graph;
 use crate::network::{Model, argmax};
 use crate::reference::{self, Draws, ReferenceError};
@@ -64,8 +66,13 @@ impl Agreement {
 ///
 /// # Errors
 /// An image of the wrong length.
-pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Agreement, ReferenceError> {
-    agreement_heard(graph, model, images, &mut |_| ())
+pub fn agreement(
+    cpu: Cpu,
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+) -> Result<Agreement, ReferenceError> {
+    agreement_heard(cpu, graph, model, images, &mut |_| ())
 }
 
 /// As [`agreement`]; `heard` is told how many images are done, after each.
@@ -73,12 +80,13 @@ pub fn agreement(graph: &Graph, model: &Model, images: &[Vec<f32>]) -> Result<Ag
 /// # Errors
 /// As [`agreement`].
 pub fn agreement_heard(
+    cpu: Cpu,
     graph: &Graph,
     model: &Model,
     images: &[Vec<f32>],
     heard: &mut dyn FnMut(usize),
 ) -> Result<Agreement, ReferenceError> {
-    compare(graph, model, images, None, heard)
+    compare(cpu, graph, model, images, None, heard)
 }
 
 /// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own,
@@ -87,15 +95,17 @@ pub fn agreement_heard(
 /// # Errors
 /// As [`agreement`].
 pub fn private_agreement(
+    cpu: Cpu,
     graph: &Graph,
     model: &Model,
     images: &[Vec<f32>],
     seed: u64,
 ) -> Result<Agreement, ReferenceError> {
-    compare(graph, model, images, Some(seed), &mut |_| ())
+    compare(cpu, graph, model, images, Some(seed), &mut |_| ())
 }
 
 fn compare(
+    cpu: Cpu,
     graph: &Graph,
     model: &Model,
     images: &[Vec<f32>],
@@ -118,17 +128,17 @@ fn compare(
     for (index, image) in images.iter().enumerate() {
         let expected = graph.input_shape().iter().product();
         let wrong = ReferenceError::Input { found: image.len(), expected };
-        let float = graph.forward(image).ok_or(wrong)?;
+        let float = graph.forward(cpu, image).ok_or(wrong)?;
         let input = network.input.quantise(image, network.activation_bits);
         let run = match seed {
-            None => reference::run(model, &input)?,
+            None => reference::run(cpu, model, &input)?,
             Some(seed) => {
                 let draws = Draws {
                     seed: seed.wrapping_add(index as u64),
                     rounding: true,
                     guard_bits: model.network.guard_bits,
                 };
-                reference::run_drawn(model, &input, draws)?
+                reference::run_drawn(cpu, model, &input, draws)?
             }
         };
         let integer = network.output.logits(run.output());

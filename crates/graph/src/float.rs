@@ -4,6 +4,8 @@
 //! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
 //! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
 
+use jaguar_cpu::Cpu;
+
 use crate::ir::kernel::convolve;
 use crate::ir::ops::rearrange::rearrange;
 use crate::ir::ops::window::pool;
@@ -168,8 +170,9 @@ impl Graph {
     }
 
     /// All values, by node, for a tensor of the input's shape (before [`Graph::affine`], which is applied
-    /// first, so that value 0 is what the first layer takes). `None` if the tensor has another length.
-    pub fn run(&self, tensor: &[f32]) -> Option<Vec<Vec<f32>>> {
+    /// first, so that value 0 is what the first layer takes). `None` if the tensor has another length. Sums of products round
+    /// once with instructions that `cpu` may have, twice without.
+    pub fn run(&self, cpu: Cpu, tensor: &[f32]) -> Option<Vec<Vec<f32>>> {
         let [channels, h, w] = self.input_shape();
         if tensor.len() != channels * h * w {
             return None;
@@ -183,7 +186,7 @@ impl Graph {
             let inputs: Vec<(Shape, &[f32])> =
                 node.inputs.iter().map(|&i| (self.nodes[i].shape, values[i].as_slice())).collect();
             let value =
-                if let Op::Input = node.op { std::mem::take(&mut input) } else { apply(node, &inputs) };
+                if let Op::Input = node.op { std::mem::take(&mut input) } else { apply(cpu, node, &inputs) };
             values.push(value);
         }
         Some(values)
@@ -191,18 +194,18 @@ impl Graph {
 
     /// The output for a tensor of the input's shape: logits, before any softmax or sigmoid. `None` as for
     /// [`Graph::run`].
-    pub fn forward(&self, tensor: &[f32]) -> Option<Vec<f32>> {
-        self.run(tensor)?.pop()
+    pub fn forward(&self, cpu: Cpu, tensor: &[f32]) -> Option<Vec<f32>> {
+        self.run(cpu, tensor)?.pop()
     }
 }
 
 /// One node's value from its inputs' values. [`Op::Input`] has no value of its own: empty.
-fn apply(node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
+fn apply(cpu: Cpu, node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
     let Some(&(shape, x)) = inputs.first() else { return Vec::new() };
     match &node.op {
         Op::Input => Vec::new(),
         Op::Linear(linear) => {
-            let mut values = convolve(&linear.spec, shape, &linear.weights, x);
+            let mut values = convolve(cpu, &linear.spec, shape, &linear.weights, x);
             linear.bias.add_to(node.shape, &mut values);
             values
         }

@@ -10,8 +10,9 @@
 //! independent from element to element.
 //!
 //! What each operator computes stands in its own file under `ir/ops/`, and what nonlinear layers compute in the crate
-//! `semantics`, which the protocols share.
+//! `semantics`, which the protocols share. Whatever instructions the caller's [`Cpu`] has, the results are the same.
 
+use jaguar_cpu::Cpu;
 pub use jaguar_semantics::{pool_slack, relu_ignoring, relu6_ignoring, round_shift};
 use thiserror::Error;
 
@@ -70,12 +71,13 @@ impl Run {
 /// [`ReferenceError::Node`] if the inputs' lengths or the weights are not what the node needs; the input node has
 /// no inputs to compute from and is refused too.
 pub fn apply_op(
+    cpu: Cpu,
     network: &Network,
     node: NodeId,
     weights: Option<&Weights>,
     inputs: &[&[i64]],
 ) -> Result<Vec<i64>, ReferenceError> {
-    apply(network, node, weights, inputs, None)
+    apply(cpu, network, node, weights, inputs, None)
 }
 
 /// [`apply_op`], but with what a private run leaves to chance as `draws` say.
@@ -83,16 +85,18 @@ pub fn apply_op(
 /// # Errors
 /// As [`apply_op`].
 pub fn apply_op_drawn(
+    cpu: Cpu,
     network: &Network,
     node: NodeId,
     weights: Option<&Weights>,
     inputs: &[&[i64]],
     draws: Draws,
 ) -> Result<Vec<i64>, ReferenceError> {
-    apply(network, node, weights, inputs, Some(draws))
+    apply(cpu, network, node, weights, inputs, Some(draws))
 }
 
 fn apply(
+    cpu: Cpu,
     network: &Network,
     node: NodeId,
     weights: Option<&Weights>,
@@ -106,7 +110,7 @@ fn apply(
         return Err(error);
     }
     let shapes: Vec<Shape> = this.inputs.iter().map(|&i| network.nodes[i].shape).collect();
-    let operands = Operands::new(shapes, inputs, this.shape, weights).ok_or(error.clone())?;
+    let operands = Operands::new(cpu, shapes, inputs, this.shape, weights).ok_or(error.clone())?;
     this.op.apply(&operands, draws.map(|draws| (draws, node))).ok_or(error)
 }
 
@@ -114,8 +118,8 @@ fn apply(
 ///
 /// # Errors
 /// [`ReferenceError::Input`] for an input of the wrong length.
-pub fn run(model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
-    walk(model, input, |node, weights, inputs| apply_op(&model.network, node, weights, inputs))
+pub fn run(cpu: Cpu, model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
+    walk(model, input, |node, weights, inputs| apply_op(cpu, &model.network, node, weights, inputs))
 }
 
 /// [`run`], but as a private run may turn out: with `draws` for what is left to chance there. (The noise of linear
@@ -123,8 +127,10 @@ pub fn run(model: &Model, input: &[i64]) -> Result<Run, ReferenceError> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_drawn(model: &Model, input: &[i64], draws: Draws) -> Result<Run, ReferenceError> {
-    walk(model, input, |node, weights, inputs| apply_op_drawn(&model.network, node, weights, inputs, draws))
+pub fn run_drawn(cpu: Cpu, model: &Model, input: &[i64], draws: Draws) -> Result<Run, ReferenceError> {
+    walk(model, input, |node, weights, inputs| {
+        apply_op_drawn(cpu, &model.network, node, weights, inputs, draws)
+    })
 }
 
 fn walk(

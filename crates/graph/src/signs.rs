@@ -24,6 +24,8 @@
 
 use thiserror::Error;
 
+use jaguar_cpu::Cpu;
+
 use crate::agreement::logit_error;
 use crate::network::{Model, NodeId, argmax};
 use crate::reference::{self, Draws, ReferenceError};
@@ -39,11 +41,13 @@ pub struct Options {
     pub sensitivity_inputs: usize,
     /// The seed of the imitated runs: the same seed gives the same choice.
     pub seed: u64,
+    /// What the reference is run with. The choice does not depend on it.
+    pub cpu: Cpu,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { bound: 0.01, draws: 2, sensitivity_inputs: 4, seed: 1 }
+        Self { bound: 0.01, draws: 2, sensitivity_inputs: 4, seed: 1, cpu: Cpu::default() }
     }
 }
 
@@ -173,7 +177,7 @@ pub fn choose(
 
     let exact = inputs
         .iter()
-        .map(|x| Ok(logits(&model, reference::run(&model, x)?.output())))
+        .map(|x| Ok(logits(&model, reference::run(options.cpu, &model, x)?.output())))
         .collect::<Result<Vec<_>, SignsError>>()?;
     let mut best = vec![1; layers.len()];
     let (mut worst_error, mut limited_by) = (0.0, None);
@@ -283,12 +287,18 @@ fn measure(
             .collect();
         let mut sums = vec![0.0; layers.len()];
         for (index, input) in chosen.iter().enumerate() {
-            let exact = reference::run(model, input)?.values;
+            let exact = reference::run(options.cpu, model, input)?.values;
             let want = logits(model, exact.last().map_or(&[], Vec::as_slice));
             for ((layer, &bits), sum) in layers.iter().zip(&at).zip(&mut sums) {
                 let seed = options.seed.wrapping_add(index as u64);
-                let output =
-                    rerun(model, &exact, layer.node, bits, Draws { seed, rounding: false, guard_bits: 0 })?;
+                let output = rerun(
+                    options.cpu,
+                    model,
+                    &exact,
+                    layer.node,
+                    bits,
+                    Draws { seed, rounding: false, guard_bits: 0 },
+                )?;
                 *sum += output.map_or(0.0, |y| logit_error(&logits(model, &y), &want).powi(2));
                 done += 1;
                 stage(Stage::Layers(done, of));
@@ -304,6 +314,7 @@ fn measure(
 /// The output if one node's sign leaves out `bits` bits and everything else is exact; only what depends on it is
 /// computed anew. `None` if the output does not.
 fn rerun(
+    cpu: Cpu,
     model: &mut Model,
     exact: &[Vec<i64>],
     node: NodeId,
@@ -319,7 +330,7 @@ fn rerun(
             let values: Vec<&[i64]> =
                 of.iter().map(|&i| changed[i].as_deref().unwrap_or(&exact[i])).collect();
             let weights = model.weights.get(id).and_then(Option::as_ref);
-            changed[id] = Some(reference::apply_op_drawn(network, id, weights, &values, draws)?);
+            changed[id] = Some(reference::apply_op_drawn(cpu, network, id, weights, &values, draws)?);
         }
     }
     leave_out(model, node, 1);
@@ -375,7 +386,8 @@ fn check(
             let seed = options.seed.wrapping_add(1 << 32).wrapping_add(run as u64);
             let got = logits(
                 model,
-                reference::run_drawn(model, x, Draws { seed, rounding: false, guard_bits: 0 })?.output(),
+                reference::run_drawn(options.cpu, model, x, Draws { seed, rounding: false, guard_bits: 0 })?
+                    .output(),
             );
             progress(run + 1, draws * inputs.len());
             if argmax(&got) != argmax(want) {

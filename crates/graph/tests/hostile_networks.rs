@@ -1,4 +1,5 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{
     Bias, Finish, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputPart, OutputSpec, Rearrange,
     Resize, Seen, Shape, Weights, Window,
@@ -119,7 +120,7 @@ fn the_sample_is_valid() {
     let model = model(network);
     model.validate().expect("valid");
     let input: Vec<i64> = (0..144).map(|i| i * 50 - 3000).collect();
-    assert_eq!(reference::run(&model, &input).expect("runs").output().len(), 5);
+    assert_eq!(reference::run(Cpu::detect(), &model, &input).expect("runs").output().len(), 5);
 }
 
 /// What is changed, and a part of the error that must come.
@@ -295,7 +296,7 @@ proptest! {
             }
             prop_assert_eq!(checked, Ok(()));
             let input = vec![-(1 << 15); model.network.nodes[0].shape.iter().product()];
-            let run = reference::run(&model, &input).expect("a valid model runs");
+            let run = reference::run(Cpu::detect(), &model, &input).expect("a valid model runs");
             for (values, node) in run.values.iter().zip(&model.network.nodes) {
                 prop_assert_eq!(values.len(), node.shape.iter().product::<usize>());
             }

@@ -1,6 +1,7 @@
 //! Every fixture (`fixtures/make.py`) against ONNX Runtime: imported, in floats, and quantised.
 use std::path::{Path, PathBuf};
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{
     ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file, import_model,
@@ -85,7 +86,8 @@ fn error(found: &[f64], expected: &[f32]) -> f64 {
 #[test]
 fn float_graphs_compute_what_onnx_runtime_does() {
     for fixture in all() {
-        let logits = fixture.graph.forward(&fixture.input).expect("an input of the right length");
+        let logits =
+            fixture.graph.forward(Cpu::detect(), &fixture.input).expect("an input of the right length");
         let logits: Vec<f64> = logits.into_iter().map(f64::from).collect();
         let error = error(&finish(&fixture, &logits), &fixture.expected);
         assert!(error < 1e-5, "{}: off by {error:e}", fixture.name);
@@ -96,11 +98,12 @@ fn float_graphs_compute_what_onnx_runtime_does() {
 fn quantised_models_compute_nearly_the_same() {
     for fixture in all() {
         let options = Options { activation_bits: 20, weight_bits: 16, ..Options::default() };
-        let (model, _) = calibrate(&fixture.graph, std::slice::from_ref(&fixture.input), &options)
-            .unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
+        let (model, _) =
+            calibrate(Cpu::detect(), &fixture.graph, std::slice::from_ref(&fixture.input), &options)
+                .unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
         let network = &model.network;
-        let run =
-            reference::run(&model, &network.input.quantise(&fixture.input, 20)).expect("the right length");
+        let run = reference::run(Cpu::detect(), &model, &network.input.quantise(&fixture.input, 20))
+            .expect("the right length");
         assert_eq!((run.total_overflows(), run.tight.iter().sum::<usize>()), (0, 0), "{}", fixture.name);
         let found = finish(&fixture, &network.output.logits(run.output()));
         let error = error(&found, &fixture.expected);
@@ -240,7 +243,8 @@ fn quantised_files_import() {
         ("qdq_contrib_13", 0, 2e-4),
     ] {
         let fixture = load(name);
-        let logits = fixture.graph.forward(&fixture.input).expect("an input of the right length");
+        let logits =
+            fixture.graph.forward(Cpu::detect(), &fixture.input).expect("an input of the right length");
         let logits: Vec<f64> = logits.into_iter().map(f64::from).collect();
         let error = error(&finish(&fixture, &logits), &fixture.expected);
         assert!(error < tolerance, "{name}: off by {error:e}");
@@ -317,7 +321,8 @@ fn several_outputs_are_chosen_by_name() {
     let dims: Vec<_> = all.graph.outputs.iter().map(|p| p.dims.clone()).collect();
     assert_eq!(dims, [vec![1, 5], vec![1, 5], vec![1, 6, 6, 3], vec![1, 2]]);
     // In another order, and alone.
-    let values = |names: &[String]| import(names).expect("imports").forward(&all.input).expect("runs");
+    let values =
+        |names: &[String]| import(names).expect("imports").forward(Cpu::detect(), &all.input).expect("runs");
     let whole = values(&names);
     assert_eq!(values(&[names[3].clone(), names[1].clone()]), [&whole[118..], &whole[5..10]].concat());
     assert_eq!(values(&names[2..3]).len(), 108);
@@ -357,11 +362,14 @@ fn open_and_chosen_shapes() {
     let dims = |name: &str| load(name).graph.layout_dims;
     assert_eq!((dims("channels_last_13"), dims("gemms_9")), (vec![6, 7, 3], vec![3, 8, 8]));
     let path = folder().join("symbolic_batch_13.onnx");
-    let options = ImportOptions { input_shape: Some(vec![1, 3, 8, 8]), outputs: vec![] };
+    let options =
+        ImportOptions { input_shape: Some(vec![1, 3, 8, 8]), outputs: vec![], ..ImportOptions::default() };
     assert_eq!(import_file(&path, &options).expect("imports").input_shape(), [3, 8, 8]);
-    let options = ImportOptions { input_shape: Some(vec![2, 3, 8, 8]), outputs: vec![] };
+    let options =
+        ImportOptions { input_shape: Some(vec![2, 3, 8, 8]), outputs: vec![], ..ImportOptions::default() };
     assert!(matches!(import_file(&path, &options), Err(ImportError::Input(_))));
-    let options = ImportOptions { input_shape: None, outputs: vec!["nothing".into()] };
+    let options =
+        ImportOptions { input_shape: None, outputs: vec!["nothing".into()], ..ImportOptions::default() };
     assert!(matches!(import_file(&path, &options), Err(ImportError::Output(_))));
 }
 
@@ -459,9 +467,9 @@ proptest! {
         if let Ok(graph) = import_bytes(&bytes, name, &ImportOptions::default()) {
             let input = vec![0.5; graph.input_shape().iter().product()];
             if input.len() < 10_000 {
-                prop_assert!(graph.forward(&input).is_some());
-                if let Ok((model, _)) = calibrate(&graph, std::slice::from_ref(&input), &Options::default()) {
-                    let run = reference::run(&model, &model.network.input.quantise(&input, 16));
+                prop_assert!(graph.forward(Cpu::detect(), &input).is_some());
+                if let Ok((model, _)) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&input), &Options::default()) {
+                    let run = reference::run(Cpu::detect(), &model, &model.network.input.quantise(&input, 16));
                     prop_assert!(run.is_ok());
                 }
             }

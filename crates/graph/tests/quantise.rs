@@ -1,4 +1,5 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
+use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
@@ -51,8 +52,8 @@ fn clips_become_powers_of_two() {
     let image = vec![1.0, -1.0, 0.5, 0.25];
     for (ceiling, weight) in [(6.0, 20.0), (6.0, 0.5), (1.0, 3.0), (0.3, 100.0)] {
         let graph = chain(weight, Op::Clip { ceiling }, 1.0);
-        let (model, _) =
-            calibrate(&graph, std::slice::from_ref(&image), &Options::default()).expect("quantises");
+        let (model, _) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
+            .expect("quantises");
         let network::Op::Relu6 { log2_six, .. } = model.network.nodes[2].op else {
             panic!("a clip stays one")
         };
@@ -68,12 +69,15 @@ fn clips_become_powers_of_two() {
 fn what_cannot_be_quantised_is_named() {
     let image = vec![1.0, -1.0, 0.5, 0.25];
     let run = |graph: &Graph, options: Options| {
-        calibrate(graph, std::slice::from_ref(&image), &options).map(|_| ())
+        calibrate(Cpu::detect(), graph, std::slice::from_ref(&image), &options).map(|_| ())
     };
     let plain = chain(1.0, Op::Relu, 1.0);
-    assert_eq!(calibrate(&plain, &[], &Options::default()).unwrap_err(), QuantiseError::NoImages);
+    assert_eq!(
+        calibrate(Cpu::detect(), &plain, &[], &Options::default()).unwrap_err(),
+        QuantiseError::NoImages
+    );
     let wrong = QuantiseError::Image { index: 0, found: 3, expected: 4 };
-    assert_eq!(calibrate(&plain, &[vec![0.0; 3]], &Options::default()).unwrap_err(), wrong);
+    assert_eq!(calibrate(Cpu::detect(), &plain, &[vec![0.0; 3]], &Options::default()).unwrap_err(), wrong);
     for options in [
         Options { activation_bits: 30, ..Options::default() },
         Options { weight_bits: 1, ..Options::default() },
@@ -118,13 +122,15 @@ fn a_layer_with_weights_too_large_lowers_its_output() {
     ]);
     let image = [vec![1.0, 0.99999]];
     let narrow = Options { weight_bits: 6, ..Options::default() };
-    let (model, report) = calibrate(&graph, &image, &narrow).expect("quantises");
+    let (model, report) = calibrate(Cpu::detect(), &graph, &image, &narrow).expect("quantises");
     assert!(report.warnings.iter().any(|w| matches!(w, Warning::Lowered { node, .. } if node == "n1")));
     let weights = model.weights[1].as_ref().expect("linear");
     assert!(weights.weights[0] >= 15 && weights.weights[1] == -weights.weights[0]);
 
     let hopeless = [vec![1.0, 1.0 - f32::EPSILON]];
-    let error = calibrate(&graph, &hopeless, &Options { weight_bits: 2, ..Options::default() }).unwrap_err();
+    let error =
+        calibrate(Cpu::detect(), &graph, &hopeless, &Options { weight_bits: 2, ..Options::default() })
+            .unwrap_err();
     assert!(matches!(error, QuantiseError::Weights { ref node, .. } if node == "n1"), "{error}");
 }
 
@@ -149,10 +155,10 @@ fn small_channels_beside_large_ones_keep_their_bits() {
     let images: Vec<Vec<f32>> =
         (0..4).map(|seed| (0..16).map(|i| ((i * 13 + seed * 7) % 17) as f32 / 17.0).collect()).collect();
     let options = Options { activation_bits: 20, ..Options::default() };
-    let (model, report) = calibrate(&graph, &images, &options).expect("quantises");
+    let (model, report) = calibrate(Cpu::detect(), &graph, &images, &options).expect("quantises");
     let weights = model.weights[1].as_ref().expect("linear");
     assert!(weights.exponent(0) >= 4 && (1..4).all(|d| weights.exponent(d) == 0), "{:?}", weights.exponents);
-    let error = agreement(&graph, &model, &images).expect("images fit").worst_relative_error;
+    let error = agreement(Cpu::detect(), &graph, &model, &images).expect("images fit").worst_relative_error;
     assert!(error < 0.01, "{error}");
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
 }
@@ -168,7 +174,7 @@ fn a_dead_layer_does_not_amplify_noise() {
         node(pointwise(1, vec![50.0], 0.5), &[2], shape),
     ]);
     let images = [vec![1.0, -1.0, 0.5, 0.25]];
-    let (model, report) = calibrate(&graph, &images, &Options::default()).expect("quantises");
+    let (model, report) = calibrate(Cpu::detect(), &graph, &images, &Options::default()).expect("quantises");
     assert!(report.warnings.iter().any(|w| matches!(w, Warning::Dead { node } if node == "n1")));
     let network::Op::Linear(last) = &model.network.nodes[3].op else { panic!("a linear layer") };
     let weights = model.weights[3].as_ref().expect("linear");
@@ -184,7 +190,7 @@ fn samples_that_do_not_go_together_show() {
     let graph = chain(1.0, Op::Relu, 1.0);
     let image = |size: f32| vec![size, -size, 0.5 * size, 0.25 * size];
     let found = |images: &[Vec<f32>]| {
-        let samples = Samples::new(&graph, images, &mut |_| ()).expect("images that fit");
+        let samples = Samples::new(Cpu::detect(), &graph, images, &mut |_| ()).expect("images that fit");
         samples.held_out(&Options::default()).expect("quantises")
     };
     let alike = found(&[image(1.0), image(0.9), image(0.8), image(1.1)]);
@@ -195,7 +201,7 @@ fn samples_that_do_not_go_together_show() {
     assert!(apart.overflows > 0 || apart.worst_relative_error > 0.1);
     // One sample has to do for both.
     assert_eq!(found(&[image(1.0)]).images, 1);
-    assert!(matches!(Samples::new(&graph, &[], &mut |_| ()), Err(QuantiseError::NoImages)));
+    assert!(matches!(Samples::new(Cpu::detect(), &graph, &[], &mut |_| ()), Err(QuantiseError::NoImages)));
 }
 
 proptest! {
@@ -236,11 +242,11 @@ proptest! {
         ]);
         let images: Vec<Vec<f32>> = (0..3).map(|_| weights(48)).collect();
         let options = Options { activation_bits, weight_bits, equalise, ..Options::default() };
-        let (model, report) = calibrate(&graph, &images, &options).expect("quantises");
+        let (model, report) = calibrate(Cpu::detect(), &graph, &images, &options).expect("quantises");
         prop_assert_eq!(model.validate(), Ok(()));
         prop_assert!(model.scales[1..9].windows(2).all(|s| s[0] == s[1] || model.scales[3] != s[0]));
         prop_assert_eq!(model.scales[9], 4.0 * model.scales[8]);
-        let result = agreement(&graph, &model, &images).expect("fits");
+        let result = agreement(Cpu::detect(), &graph, &model, &images).expect("fits");
         prop_assert_eq!((result.overflows, result.tight), (0, 0));
         for node in &report.nodes {
             // n-1 bits hold a magnitude, two of them are kept free.

@@ -4,6 +4,7 @@ mod zoo;
 
 use std::path::Path;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
 use jaguar_graph::network::{Finish, Network, Op};
@@ -23,10 +24,10 @@ fn agrees(part: &str, allowed: usize) {
     let mut same = 0;
     for (calibration, tested) in [(first, second), (second, first)] {
         let options = Options { image: entry.image(), ..Options::default() };
-        let (model, report) = calibrate(&graph, calibration, &options).expect("quantises");
+        let (model, report) = calibrate(Cpu::detect(), &graph, calibration, &options).expect("quantises");
         model.validate().expect("is valid");
         assert_eq!(report.nodes.len(), model.network.nodes.len());
-        let result = agreement(&graph, &model, tested).expect("the images fit");
+        let result = agreement(Cpu::detect(), &graph, &model, tested).expect("the images fit");
         assert_eq!(result.overflows, 0);
         same += result.same_class;
     }

@@ -1,4 +1,5 @@
 //! The choice of reduced-precision signs and of narrow activations: what it promises is measured again here.
+use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{agreement, logit_error, private_agreement};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
@@ -76,7 +77,7 @@ fn quantised(seed: u64) -> (Model, Vec<Vec<i64>>, Graph, Vec<Vec<f32>>) {
     let graph = graph(&mut random);
     let images: Vec<Vec<f32>> = (0..5).map(|_| random.values(108)).collect();
     let options = Quantise { headroom: 2.0, ..Quantise::default() };
-    let (model, _) = calibrate(&graph, &images, &options).expect("quantises");
+    let (model, _) = calibrate(Cpu::detect(), &graph, &images, &options).expect("quantises");
     let inputs = images.iter().map(|x| model.network.input.quantise(x, 16)).collect();
     (model, inputs, graph, images)
 }
@@ -112,8 +113,8 @@ proptest! {
             let x = &inputs[run % inputs.len()];
             let seed = seed.wrapping_add(1 << 32).wrapping_add(run as u64);
             let logits = |run: reference::Run| model.network.output.logits(run.output());
-            let got = logits(reference::run_drawn(&reduced, x, Draws { seed, rounding: false, guard_bits: 0 }).expect("fits"));
-            let want = logits(reference::run(&model, x).expect("fits"));
+            let got = logits(reference::run_drawn(Cpu::detect(), &reduced, x, Draws { seed, rounding: false, guard_bits: 0 }).expect("fits"));
+            let want = logits(reference::run(Cpu::detect(), &model, x).expect("fits"));
             prop_assert_eq!(argmax(&got), argmax(&want));
             worst = worst.max(logit_error(&got, &want));
         }
@@ -178,17 +179,19 @@ fn what_cannot_be_searched_is_refused() {
 #[test]
 fn imitated_runs_err_more_the_more_is_left_to_chance() {
     let (mut model, inputs, graph, images) = quantised(9);
-    let exact = reference::run(&model, &inputs[0]).expect("fits");
+    let exact = reference::run(Cpu::detect(), &model, &inputs[0]).expect("fits");
     let draws = |seed, rounding| Draws { seed, rounding, guard_bits: 0 };
-    assert_eq!(reference::run_drawn(&model, &inputs[0], draws(1, false)), Ok(exact.clone()));
-    let rounded = reference::run_drawn(&model, &inputs[0], draws(1, true)).expect("fits");
+    assert_eq!(reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(1, false)), Ok(exact.clone()));
+    let rounded = reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(1, true)).expect("fits");
     // The first layer's inputs are equal, so its outputs are neighbours.
     assert_ne!(rounded.values[1], exact.values[1]);
     assert!(rounded.values[1].iter().zip(&exact.values[1]).all(|(a, b)| (a - b).abs() <= 1));
-    assert_eq!(reference::run_drawn(&model, &inputs[0], draws(1, true)), Ok(rounded.clone()));
-    assert_ne!(reference::run_drawn(&model, &inputs[0], draws(2, true)), Ok(rounded));
+    assert_eq!(reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(1, true)), Ok(rounded.clone()));
+    assert_ne!(reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(2, true)), Ok(rounded));
 
-    let of = |model: &Model| private_agreement(&graph, model, &images, 1).expect("fits").worst_relative_error;
+    let of = |model: &Model| {
+        private_agreement(Cpu::detect(), &graph, model, &images, 1).expect("fits").worst_relative_error
+    };
     let before = of(&model);
     assert!(before < 0.01);
     for node in SIGNS {
@@ -196,7 +199,7 @@ fn imitated_runs_err_more_the_more_is_left_to_chance() {
     }
     assert!(of(&model) > 3.0 * before);
     // The exact comparison takes no notice.
-    assert!(agreement(&graph, &model, &images).expect("fits").worst_relative_error < 0.01);
+    assert!(agreement(Cpu::detect(), &graph, &model, &images).expect("fits").worst_relative_error < 0.01);
 }
 
 #[test]
@@ -213,7 +216,7 @@ fn the_error_of_logits_is_relative_to_their_spread() {
 #[test]
 fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     let (_, _, graph, images) = quantised(21);
-    let samples = Samples::new(&graph, &images, &mut |_| ()).expect("images that fit");
+    let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
     let find = |bound: f64| {
         let mut tried = Vec::new();
         let mut note = |bits: u32, found: Option<&jaguar_graph::agreement::Agreement>| {

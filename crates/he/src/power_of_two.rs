@@ -21,6 +21,8 @@
 //! same reason both products, A·s and p0·u, may be taken modulo a prime to which A and p0 are rounded ([`ZeroKey`]).
 //! (Local rounding: Boyle, Kohl, Scholl, EUROCRYPT 2019; 1-bit approximate re-sharing: Cheetah.)
 
+use jaguar_cpu::Cpu;
+use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{PrimeRing, PrimeSmall, PrimeWide, Residues};
 use jaguar_ring::product::{Multiplier, SmallNtt, WideNtt};
@@ -51,13 +53,20 @@ impl PublicSeed {
 /// Arithmetic in one ring.
 pub struct Ring {
     params: Parameters,
+    kernel: Kernel,
     multiplier: Multiplier,
 }
 
 impl Ring {
-    /// Builds the tables for `params`.
-    pub fn new(params: Parameters) -> Self {
-        Self { multiplier: Multiplier::new(params.ring_dim()), params }
+    /// Builds the tables for `params`. What is computed in the ring uses the instructions that `cpu` has.
+    pub fn new(cpu: Cpu, params: Parameters) -> Self {
+        let kernel = Kernel::of(cpu);
+        Self { multiplier: Multiplier::new(kernel, params.ring_dim()), kernel, params }
+    }
+
+    /// The kernel that its arithmetic runs on.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// The parameter set.
@@ -72,7 +81,7 @@ impl Ring {
 
     fn ternary(&self, prg: &mut Prg) -> SmallPoly {
         let mut small = SmallPoly::new(self.params.ring_dim());
-        sample::ternary(prg, small.coefficients_mut());
+        sample::ternary(self.kernel, prg, small.coefficients_mut());
         small
     }
 
@@ -80,7 +89,7 @@ impl Ring {
     fn add_noise(&self, prg: &mut Prg, words: &mut [u64]) {
         if self.params.is_noisy() {
             let mut e = SmallPoly::new(words.len());
-            sample::noise(prg, e.coefficients_mut());
+            sample::noise(self.kernel, prg, e.coefficients_mut());
             let mask = self.params.mask();
             for (w, &e) in words.iter_mut().zip(e.coefficients()) {
                 *w = w.wrapping_add(i64::from(e) as u64) & mask;
@@ -174,7 +183,7 @@ impl ZeroKey {
     /// The key `p0` of one query; `prg` is the server's own, and fresh.
     pub fn new(ring: &Ring, p0: &[u64], prg: &mut Prg) -> Self {
         let modulus_bits = ring.params.modulus_bits();
-        let ring = PrimeRing::new(ring.params.ring_dim(), Self::BITS);
+        let ring = PrimeRing::new(ring.kernel, ring.params.ring_dim(), Self::BITS);
         Self { p0: ring.round_at_random(p0, modulus_bits, prg), ring, modulus_bits }
     }
 

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::jaguar::{Layer, ServerLayer, prepare};
@@ -131,7 +132,7 @@ impl Case {
         };
         let mut x = vec![0; in_shape.iter().product()];
         prg.fill_words(&mut x, layer.input_bits());
-        Ok(Self { layer, weights, ring: Ring::new(params), x })
+        Ok(Self { layer, weights, ring: Ring::new(Cpu::detect(), params), x })
     }
 
     /// Milliseconds of each phase.
@@ -141,12 +142,12 @@ impl Case {
         let p1 = public.p1(ring.params());
         let wide_p1 = ring.prepare_wide(&p1);
         let (hint_key, mask_seed) = ([5; 32], [6; 32]);
-        let server = ServerLayer::new(layer.clone(), &self.weights, WEIGHT_BITS);
+        let server = ServerLayer::new(Cpu::detect(), layer.clone(), &self.weights, WEIGHT_BITS);
         let mut secret = QuerySecret::fresh(ring);
         let p0 = ZeroKey::new(ring, &secret.zero_key(ring, &p1), &mut Prg::from_os());
         let (mut to_server, mut to_client) = memory_pair();
 
-        let limbs = ServerLayer::from_limbs(layer.clone(), &self.weights, WEIGHT_BITS);
+        let limbs = ServerLayer::from_limbs(Cpu::detect(), layer.clone(), &self.weights, WEIGHT_BITS);
         let ((), from_limbs) = timed(|| limbs.prepare_model(&public));
         let ((), a_half) = timed(|| server.prepare_model(&public));
         let responses = 0..layer.layout().responses();

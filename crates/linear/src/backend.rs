@@ -17,6 +17,7 @@ use std::fmt::Debug;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_he::params::{ParameterError, Parameters};
 pub use jaguar_share::{Domain, Modulus};
@@ -183,20 +184,21 @@ pub trait Layers: Debug + Send + Sync {
         (0, 0)
     }
 
-    /// Takes the weights, by node. `public` is the model's public name, from which public randomness follows. `weight_bits` are
+    /// Takes the weights, by node. The model computes with the instructions that `cpu` has. `public` is the model's public name, from which public randomness follows. `weight_bits` are
     /// the significant bits of a weight.
     ///
     /// # Panics
     /// When the weights are not the plan's (`Model::validate` of the graph excludes it).
     fn model(
         self: Arc<Self>,
+        cpu: Cpu,
         public: [u8; 32],
         weights: &[Option<Weights>],
         weight_bits: u32,
     ) -> Arc<dyn Model>;
 
-    /// The client's side of one session.
-    fn client(self: Arc<Self>, public: [u8; 32]) -> Box<dyn Party>;
+    /// The client's side of one session, which computes with the instructions that `cpu` has.
+    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party>;
 }
 
 /// A model's layers at the server, for any number of sessions.

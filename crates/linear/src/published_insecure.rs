@@ -17,8 +17,10 @@
 //! with every a_c known to it; and the noise Σ w·e_c with every e_c known to it. The first alone gives the weights of a layer whose
 //! input it knows (the first) by elimination modulo 2^f: see this module's tests. The parameters fall short of 128 bits too.
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_he::power_of_two::{Parameters, QuerySecret, Ring};
+use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
@@ -46,6 +48,7 @@ pub struct InsecurePublishedLayer {
 
 /// The same with the server's weights, in the order in which its products read them.
 pub struct InsecurePublishedServer {
+    kernel: Kernel,
     layer: InsecurePublishedLayer,
     /// By output channel; empty: all zero.
     exponents: Vec<u8>,
@@ -209,12 +212,13 @@ impl InsecurePublishedLayer {
 }
 
 impl InsecurePublishedServer {
-    /// Orders the weights.
+    /// Orders the weights for the fastest kernel that `cpu` allows.
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
-    pub fn new(layer: InsecurePublishedLayer, weights: &Weights, weight_bits: u32) -> Self {
+    pub fn new(cpu: Cpu, layer: InsecurePublishedLayer, weights: &Weights, weight_bits: u32) -> Self {
         let layout = &layer.layout;
+        let kernel = Kernel::of(cpu);
         let (n, k, groups) = (layout.ring_dim(), layer.params.modulus_bits(), layout.spec().groups);
         let (outs, count) = (layout.out_shape()[0] / groups, layout.terms_per_output());
         assert_eq!(weights.weights.len(), groups * outs * count, "weights of another layer");
@@ -232,7 +236,7 @@ impl InsecurePublishedServer {
         let ways = lengths.map(|len| match &groups[..] {
             _ if outs <= FEW_OUTS => Way::Words,
             [Group { terms, weights, .. }] => {
-                match Spectral::best(n, k, per_tile, terms, outs, weight_bits, len) {
+                match Spectral::best(kernel, n, k, per_tile, terms, outs, weight_bits, len) {
                     Some(plan) => {
                         let weights = plan.weights(weights);
                         Way::Frequencies(Box::new(plan), weights)
@@ -243,7 +247,7 @@ impl InsecurePublishedServer {
             _ => Way::Limbs,
         });
         let exponents = weights.exponents.clone();
-        Self { exponents, bias: weights.bias.clone(), reach, groups, ways, layer }
+        Self { kernel, exponents, bias: weights.bias.clone(), reach, groups, ways, layer }
     }
 
     fn exponent(&self, channel: usize) -> u32 {
@@ -284,7 +288,7 @@ impl InsecurePublishedServer {
                             *present = &group.rows;
                         }
                         let rows = Rows { words: rows, row_len, bits: k };
-                        spa_words(rows, &group.own_terms, &group.weights, len, words);
+                        spa_words(self.kernel, rows, &group.own_terms, &group.weights, len, words);
                         for (d, words) in words.chunks_exact(len).enumerate() {
                             finish(g * outs + d, words, &mut out[d * each..][..each]);
                         }
@@ -296,7 +300,8 @@ impl InsecurePublishedServer {
             }
             Way::Limbs => {
                 let Memory { planes, words } = memory;
-                let planes = limb_planes(planes, k, layout.ciphertexts_per_tile(), self.reach + n);
+                let planes =
+                    limb_planes(planes, self.kernel, k, layout.ciphertexts_per_tile(), self.reach + n);
                 planes.fill_negacyclic(n, fill);
                 let product = |group: &Group, out: &mut [u64]| {
                     spa_gemm(planes, &group.terms, &group.weights, len, out, len);
@@ -389,10 +394,16 @@ impl InsecurePublishedServer {
 }
 
 /// Planes of this shape, those that are there if they have it.
-fn limb_planes(planes: &mut Option<LimbPlanes>, bits: u32, rows: usize, row_len: usize) -> &mut LimbPlanes {
-    let shape = (bits, rows, row_len);
-    planes.take_if(|planes| (planes.bits(), planes.rows(), planes.row_len()) != shape);
-    planes.get_or_insert_with(|| LimbPlanes::new(bits, rows, row_len))
+fn limb_planes(
+    planes: &mut Option<LimbPlanes>,
+    kernel: Kernel,
+    bits: u32,
+    rows: usize,
+    row_len: usize,
+) -> &mut LimbPlanes {
+    let shape = (kernel, bits, rows, row_len);
+    planes.take_if(|planes| (planes.kernel(), planes.bits(), planes.rows(), planes.row_len()) != shape);
+    planes.get_or_insert_with(|| LimbPlanes::new(kernel, bits, rows, row_len))
 }
 
 #[cfg(test)]
@@ -425,7 +436,7 @@ mod tests {
     #[test]
     fn the_published_truncation_is_exact() {
         let params = insecure_published_parameters();
-        let ring = Ring::new(params);
+        let ring = Ring::new(Cpu::detect(), params);
         let mut prg = Prg::new([3; 32]);
         let mut seen = [false; 3];
         for (spec, shape) in [
@@ -451,7 +462,7 @@ mod tests {
             let secret = QuerySecret::from_prg(&ring, &mut prg);
             let upload = layer.encrypt(&ring, &secret, &client_x, &mut prg);
             let mut export = Export::default();
-            let at_server = InsecurePublishedServer::new(layer.clone(), &weights, 12);
+            let at_server = InsecurePublishedServer::new(Cpu::detect(), layer.clone(), &weights, 12);
             for way in &at_server.ways {
                 seen[match way {
                     Way::Words => 0,
@@ -464,7 +475,7 @@ mod tests {
             let server = at_server.evaluate(&upload, &server_x, &mut prg, &mut export);
             let client = layer.decode(&ring, &secret, &export);
             let mask = (1u64 << (ELL - F)) - 1;
-            for (i, m) in linear_exact(&spec, shape, &weights, &x).into_iter().enumerate() {
+            for (i, m) in linear_exact(Cpu::detect(), &spec, shape, &weights, &x).into_iter().enumerate() {
                 assert_eq!(
                     client[i].wrapping_add(server[i]) & mask,
                     (m >> F) as u64 & mask,
@@ -532,13 +543,13 @@ mod tests {
         let hits = |got: &[i64]| got.iter().zip(&truth).filter(|(a, b)| a == b).count();
 
         let params = insecure_published_parameters();
-        let ring = Ring::new(params);
+        let ring = Ring::new(Cpu::detect(), params);
         let layer = InsecurePublishedLayer::new(params, &spec, shape, ELL).unwrap();
         let secret = QuerySecret::from_prg(&ring, &mut prg);
         let shares: Vec<u64> = x.iter().map(|&v| v as u64 & ((1 << ELL) - 1)).collect();
         let upload = layer.encrypt(&ring, &secret, &shares, &mut prg);
         let mut export = Export::default();
-        let at_server = InsecurePublishedServer::new(layer.clone(), &weights, 12);
+        let at_server = InsecurePublishedServer::new(Cpu::detect(), layer.clone(), &weights, 12);
         at_server.evaluate(&upload, &vec![0; x.len()], &mut prg, &mut export);
         let seen = layer.masked_products(&ring, &secret, &export);
         let low: Vec<u64> = seen.iter().map(|m| m & ((1 << F) - 1)).collect();

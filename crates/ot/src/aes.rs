@@ -18,6 +18,9 @@ mod x86;
 
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
+use jaguar_cpu::Cpu;
+
 use crate::Block;
 
 /// The instructions that a key's functions use.
@@ -42,13 +45,8 @@ impl Kernel {
         let mut kernels = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
         {
-            let aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
-            let vaes = aes && is_x86_feature_detected!("vaes");
-            let avx2 = is_x86_feature_detected!("avx") && is_x86_feature_detected!("avx2");
-            let avx512 = is_x86_feature_detected!("avx512f");
-            for (there, kernel) in
-                [(aes, Self::AesNi), (vaes && avx2, Self::Vaes256), (vaes && avx2 && avx512, Self::Vaes512)]
-            {
+            let [aes, vaes, vaes512] = x86::there(Cpu::detect());
+            for (there, kernel) in [(aes, Self::AesNi), (vaes, Self::Vaes256), (vaes512, Self::Vaes512)] {
                 if there {
                     kernels.push(kernel);
                 }

@@ -8,10 +8,12 @@
 use std::path::{Path, PathBuf};
 
 use jaguar_bundle::{FileError, ModelId, files};
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
 use jaguar_plan::predict::Site;
 use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, PlanError, planner};
+use jaguar_ring::Kernel;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -78,20 +80,20 @@ impl<T: Serialize + DeserializeOwned> Kept<T> {
     }
 }
 
-fn machine_path(cache: &Path) -> PathBuf {
-    cache.join(format!("machine-{}-{}.json", measure::kernel(), rayon::current_num_threads()))
+fn machine_path(cpu: Cpu, cache: &Path) -> PathBuf {
+    cache.join(format!("machine-{}-{}.json", Kernel::of(cpu).name(), rayon::current_num_threads()))
 }
 
 /// What was measured before, if it belongs to this machine and the threads in use.
 ///
 /// # Errors
 /// Why it cannot be used.
-fn kept_machine(path: &Path) -> Result<Option<Machine>, Unusable> {
+fn kept_machine(cpu: Cpu, path: &Path) -> Result<Option<Machine>, Unusable> {
     let Some(machine) = Kept::<Machine>::read(path)? else { return Ok(None) };
-    if machine.cpu != measure::cpu() {
+    if machine.cpu != measure::processor() {
         return Err(Unusable::Processor(machine.cpu));
     }
-    if machine.kernel != measure::kernel() {
+    if machine.kernel != Kernel::of(cpu).name() {
         return Err(Unusable::Kernel(machine.kernel));
     }
     if machine.threads != rayon::current_num_threads() {
@@ -103,20 +105,22 @@ fn kept_machine(path: &Path) -> Result<Option<Machine>, Unusable> {
     Ok(Some(machine))
 }
 
-/// This machine's constants, with as many threads as the current pool has; measured now if `when` says so, which takes
+/// This machine's constants, linear layers being computed with the instructions that `cpu` has, and with as many threads as
+/// the current pool has; measured now if `when` says so, which takes
 /// seconds. `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
 ///
 /// # Errors
 /// When the machine cannot be measured: no sockets, no threads.
 pub fn machine(
+    cpu: Cpu,
     when: When,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Option<Machine>, ProfileError> {
-    let path = cache.map(machine_path);
+    let path = cache.map(|cache| machine_path(cpu, cache));
     match (when, &path) {
         (When::Off, _) => return Ok(None),
-        (When::Auto, Some(path)) => match kept_machine(path) {
+        (When::Auto, Some(path)) => match kept_machine(cpu, path) {
             Ok(Some(machine)) => return Ok(Some(machine)),
             Ok(None) => {}
             Err(why) => tell(Note::MeasuringAnew(path.clone(), why)),
@@ -124,7 +128,7 @@ pub fn machine(
         (When::Anew, _) | (When::Auto, None) => {}
     }
     tell(Note::Measuring);
-    let machine = measure::measure()?;
+    let machine = measure::measure(cpu)?;
     if let Some(path) = path {
         // A folder that cannot be written to is no reason not to serve.
         if let Err(e) = Kept::new(machine.clone()).write(&path) {
@@ -134,9 +138,9 @@ pub fn machine(
     Ok(Some(machine))
 }
 
-/// What was measured before, without measuring.
-pub fn known_machine(cache: Option<&Path>) -> Option<Machine> {
-    kept_machine(&machine_path(cache?)).ok().flatten()
+/// What was measured before with these instructions, without measuring.
+pub fn known_machine(cpu: Cpu, cache: Option<&Path>) -> Option<Machine> {
+    kept_machine(cpu, &machine_path(cpu, cache?)).ok().flatten()
 }
 
 fn link_path(cache: &Path, address: &str) -> PathBuf {
@@ -266,8 +270,8 @@ mod tests {
             ..RnsCosts::default()
         });
         Machine {
-            cpu: measure::cpu(),
-            kernel: measure::kernel().into(),
+            cpu: measure::processor(),
+            kernel: Kernel::of(Cpu::detect()).name().into(),
             threads: rayon::current_num_threads(),
             speedup: 1.0,
             rings: rings.collect(),
@@ -298,22 +302,25 @@ mod tests {
     #[test]
     fn what_was_measured_is_found_again() {
         let folder = Folder::new("constants");
-        assert_eq!(known_machine(Some(&folder.0)), None);
+        assert_eq!(known_machine(Cpu::detect(), Some(&folder.0)), None);
         let machine = some_machine();
-        Kept::new(machine.clone()).write(&machine_path(&folder.0)).unwrap();
-        assert_eq!(known_machine(Some(&folder.0)), Some(machine.clone()));
+        Kept::new(machine.clone()).write(&machine_path(Cpu::detect(), &folder.0)).unwrap();
+        assert_eq!(known_machine(Cpu::detect(), Some(&folder.0)), Some(machine.clone()));
         // Kept: nothing is measured.
-        assert_eq!(super::machine(When::Auto, Some(&folder.0), &mut silent).unwrap(), Some(machine));
-        assert_eq!(super::machine(When::Off, Some(&folder.0), &mut silent).unwrap(), None);
+        assert_eq!(
+            super::machine(Cpu::detect(), When::Auto, Some(&folder.0), &mut silent).unwrap(),
+            Some(machine)
+        );
+        assert_eq!(super::machine(Cpu::detect(), When::Off, Some(&folder.0), &mut silent).unwrap(), None);
     }
 
     #[test]
     fn foreign_and_damaged_files_say_what_they_are() {
         let folder = Folder::new("foreign");
-        let path = machine_path(&folder.0);
+        let path = machine_path(Cpu::detect(), &folder.0);
         let refused = |content: Machine| {
             Kept::new(content).write(&path).unwrap();
-            kept_machine(&path).unwrap_err().to_string()
+            kept_machine(Cpu::detect(), &path).unwrap_err().to_string()
         };
         let good = some_machine();
         assert!(refused(Machine { cpu: "another".into(), ..good.clone() }).contains("another processor"));
@@ -332,12 +339,12 @@ mod tests {
         assert!(refused(few).contains("damaged"));
 
         std::fs::write(&path, b"{ \"format\": 1").unwrap();
-        assert!(kept_machine(&path).unwrap_err().to_string().contains("damaged"));
+        assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("damaged"));
         let mut old = serde_json::to_value(Kept::new(good)).unwrap();
         old["format"] = 0.into();
         old["content"] = "of another shape".into();
         std::fs::write(&path, old.to_string()).unwrap();
-        assert!(kept_machine(&path).unwrap_err().to_string().contains("another version"));
+        assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("another version"));
     }
 
     /// What a model's hints are bound to outlasts a start of the server under the other protocol.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::backend::LayerError as BackendLayerError;
@@ -51,26 +52,27 @@ const VALUES: usize = 1 << 18;
 /// Bits of the probes' weights: what `compile` makes.
 const WEIGHT_BITS: u32 = 14;
 
-/// Measures this machine, with as many threads as the current pool has. Takes a few seconds.
+/// Measures this machine, linear layers being computed with the instructions that `cpu` has, and with as many threads as the current pool has. Takes a few seconds.
 ///
 /// # Errors
 /// When sockets or threads cannot be had.
-pub fn measure() -> Result<Machine, ProfileError> {
+pub fn measure(cpu: Cpu) -> Result<Machine, ProfileError> {
     let threads = rayon::current_num_threads();
     let single = ThreadPoolBuilder::new().num_threads(1).build()?;
     let mut rings = Vec::new();
     for (ring_dim, modulus_bits) in RINGS {
         let params = Parameters::new(ring_dim as usize, modulus_bits).map_err(PlanError::from)?;
-        rings.push(single.install(|| ring_costs(params))?);
+        rings.push(single.install(|| ring_costs(cpu, params))?);
     }
-    let rns = RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(ring))).collect::<Result<_, _>>()?;
-    let speedup = if threads > 1 { speedup(threads, &single)? } else { 1.0 };
+    let rns =
+        RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(cpu, ring))).collect::<Result<_, _>>()?;
+    let speedup = if threads > 1 { speedup(cpu, threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
     let making = making()?;
     let loopback = loopback()?;
     Ok(Machine {
-        cpu: cpu(),
-        kernel: kernel().into(),
+        cpu: processor(),
+        kernel: Kernel::of(cpu).name().into(),
         threads,
         speedup,
         rings,
@@ -83,21 +85,17 @@ pub fn measure() -> Result<Machine, ProfileError> {
 }
 
 /// The processor's name.
-pub fn cpu() -> String {
+pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or_else(|| format!("unknown {} processor", std::env::consts::ARCH), |(_, name)| name.into())
-}
-
-/// The instruction set that linear layers are computed with.
-pub fn kernel() -> &'static str {
-    Kernel::best().name()
 }
 
 // ---- Linear layers ----
 
 /// One layer of no importance, and what runs it.
 struct Probe {
+    cpu: Cpu,
     layer: Layer,
     weights: Weights,
     ring: Ring,
@@ -146,6 +144,7 @@ fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
 impl Probe {
     /// A convolution of `kernel` x `kernel` with "same" padding.
     fn new(
+        cpu: Cpu,
         params: Parameters,
         in_shape: Shape,
         out_channels: usize,
@@ -172,7 +171,7 @@ impl Probe {
             exponents: Vec::new(),
             bias: Bias::PerChannel(vec![1; out_channels]),
         };
-        Ok(Self { layer, weights, ring: Ring::new(params) })
+        Ok(Self { cpu, layer, weights, ring: Ring::new(cpu, params) })
     }
 
     /// The least times of several runs.
@@ -188,10 +187,10 @@ impl Probe {
     }
 
     fn once(&self) -> Result<Times, ProfileError> {
-        let Self { layer, weights, ring } = self;
+        let Self { cpu, layer, weights, ring } = self;
         let public = PublicSeed([2; 32]);
         let (hint_key, mask_seed) = ([3; 32], [4; 32]);
-        let server = ServerLayer::new(layer.clone(), weights, WEIGHT_BITS);
+        let server = ServerLayer::new(*cpu, layer.clone(), weights, WEIGHT_BITS);
         let (a_half, ()) = timed(|| server.prepare_model(&public));
         let p1 = public.p1(ring.params());
         let wide = ring.prepare_wide(&p1);
@@ -245,8 +244,8 @@ fn positive(seconds: f64) -> f64 {
     seconds.max(1e-13)
 }
 
-fn ring_costs(params: Parameters) -> Result<RingCosts, ProfileError> {
-    let new = |shape, out, kernel, groups| Probe::new(params, shape, out, kernel, groups);
+fn ring_costs(cpu: Cpu, params: Parameters) -> Result<RingCosts, ProfileError> {
+    let new = |shape, out, kernel, groups| Probe::new(cpu, params, shape, out, kernel, groups);
     // Many ciphertexts and few responses, few ciphertexts and many responses.
     let inputs = new([96, 28, 28], 8, 1, 1)?;
     let outputs = new([8, 28, 28], 64, 1, 1)?;
@@ -326,8 +325,8 @@ fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
 }
 
 /// How much faster a layer's preparation is with all threads than with one.
-fn speedup(threads: usize, single: &rayon::ThreadPool) -> Result<f64, ProfileError> {
-    let probe = Probe::new(Parameters::DEFAULT, [64, 28, 28], 256, 1, 1)?;
+fn speedup(cpu: Cpu, threads: usize, single: &rayon::ThreadPool) -> Result<f64, ProfileError> {
+    let probe = Probe::new(cpu, Parameters::DEFAULT, [64, 28, 28], 256, 1, 1)?;
     // By turns and more often than others: threads that wake up late spoil many runs.
     let (mut one, mut all) = (Times::LONGEST, Times::LONGEST);
     for _ in 0..ROUNDS {

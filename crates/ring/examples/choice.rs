@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
+use jaguar_cpu::Cpu;
 use jaguar_ring::{Kernel, LimbPlanes, PackedWeights, Prg, Spectral, Term, spa_gemm};
 use serde_json::json;
 
@@ -77,7 +78,7 @@ fn products() -> Vec<Product> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Options { repeats, json: file } = Options::parse();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    println!("{}, one thread, {repeats} runs; microseconds", Kernel::best().name());
+    println!("{}, one thread, {repeats} runs; microseconds", Kernel::of(Cpu::detect()).name());
     println!("{:<34} {:>10}  {:<52} {:>8} {:>8}", "product", "planes", "lanes: time", "chosen", "slower");
     let (mut worst, mut lost, mut all, mut rows) = (1.0f64, 0.0, 0.0, Vec::new());
     for product in products() {
@@ -99,7 +100,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut out = vec![0u64; outs * N];
         let planes = pool.install(|| {
             least(repeats, || {
-                let mut planes = LimbPlanes::new(bits, count, N + N);
+                let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, count, N + N);
                 words.iter().enumerate().for_each(|(row, words)| planes.set_row_negacyclic(row, words));
                 spa_gemm(&planes, &terms, &packed, N, black_box(&mut out), N);
             })
@@ -107,7 +108,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut kept = vec![0u32; outs * N];
         let mut forms = Vec::new();
         for lanes in (0..6).map(|i| 32 << i).filter(|&lanes| N / lanes <= 64 && lanes < N) {
-            let Some(plan) = Spectral::with_lanes(N, bits, count, &terms, WEIGHT_BITS, lanes, Kernel::best())
+            let Some(plan) =
+                Spectral::with_lanes(Kernel::of(Cpu::detect()), N, bits, count, &terms, WEIGHT_BITS, lanes)
             else {
                 continue;
             };
@@ -122,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             });
             forms.push((lanes, plan.taps(), plan.primes(), time));
         }
-        let best = Spectral::best(N, bits, count, &terms, outs, WEIGHT_BITS, N);
+        let best = Spectral::best(Kernel::of(Cpu::detect()), N, bits, count, &terms, outs, WEIGHT_BITS, N);
         let chosen = best.and_then(|best| forms.iter().find(|form| form.0 == best.lanes()));
         let taken = chosen.map_or(planes, |form| form.3);
         let fastest = forms.iter().map(|form| form.3).fold(planes, f64::min);
@@ -142,7 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("chosen against fastest: {:.1} % in all, at worst {worst:.2}x", 100.0 * lost / all);
     if let Some(file) = file {
-        let report = json!({ "kernel": Kernel::best().name(), "n": N, "weight_bits": WEIGHT_BITS, "repeats": repeats, "products": rows });
+        let report = json!({ "kernel": Kernel::of(Cpu::detect()).name(), "n": N, "weight_bits": WEIGHT_BITS, "repeats": repeats, "products": rows });
         std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     Ok(())

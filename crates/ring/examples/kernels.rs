@@ -8,6 +8,7 @@
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
+use jaguar_cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{
     Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
@@ -98,7 +99,7 @@ fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
     let per_row = if terms.is_multiple_of(9) { 9 } else { 1 };
     let row_count = terms / per_row;
     let row_len = len + 128;
-    let mut planes = LimbPlanes::new(WORD_BITS, row_count, row_len);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), WORD_BITS, row_count, row_len);
     let mut words = vec![0; row_len];
     for row in 0..row_count {
         prg.fill_words(&mut words, WORD_BITS);
@@ -113,14 +114,14 @@ fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
     let mut out = vec![0; outs * len];
     let work = (outs * terms.len() * len) as f64;
     let mut scalar = 0.0;
-    for kernel in Kernel::available() {
+    for kernel in Kernel::all(Cpu::detect()) {
         // The twin takes seconds on the long shapes: fewer repeats.
-        let repeats = if kernel == Kernel::Scalar && work > 1e9 { repeats.min(3) } else { repeats };
+        let repeats = if kernel == Kernel::SCALAR && work > 1e9 { repeats.min(3) } else { repeats };
         let rate = time(repeats, batch, || {
             spa_gemm_with(kernel, &planes, &terms, &packed, len, black_box(&mut out), len);
         })
         .rate(work);
-        if kernel == Kernel::Scalar {
+        if kernel == Kernel::SCALAR {
             scalar = rate.median;
         }
         report(rows, name, kernel.name(), rate, "Gmac/s", Some(rate.median / scalar));
@@ -159,9 +160,9 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
     let mut out = vec![0u32; outs * N];
     let work = (outs * terms.len() * N) as f64;
     let mut scalar = 0.0;
-    for kernel in Kernel::available() {
-        let repeats = if kernel == Kernel::Scalar { repeats.min(3) } else { repeats };
-        let plan = Spectral::with_lanes(N, word_bits, row_count, &terms, WEIGHT_BITS, lanes, kernel);
+    for kernel in Kernel::all(Cpu::detect()) {
+        let repeats = if kernel == Kernel::SCALAR { repeats.min(3) } else { repeats };
+        let plan = Spectral::with_lanes(kernel, N, word_bits, row_count, &terms, WEIGHT_BITS, lanes);
         let plan = plan.expect("a product that six primes cover");
         let ordered = plan.weights(&packed);
         let transformed = plan.rows(|row, to| to.copy_from_slice(&words[row]));
@@ -174,7 +175,7 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
             drop(black_box(plan.rows(|row, to| to.copy_from_slice(&words[row]))));
         });
         let order = time(repeats, 1, || drop(black_box(plan.weights(&packed))));
-        if kernel == Kernel::Scalar {
+        if kernel == Kernel::SCALAR {
             scalar = multiply.median;
         }
         let per_output = Time { median: multiply.median / outs as f64, best: multiply.best / outs as f64 };
@@ -191,10 +192,10 @@ fn product(rows: &mut Vec<Value>, repeats: usize, n: usize, bits: u32) {
     let mut prg = Prg::new([2; 32]);
     let (mut x, mut s, mut out) = (vec![0; n], vec![0i8; n], vec![0; n]);
     prg.fill_words(&mut x, bits);
-    sample::ternary(&mut prg, &mut s);
+    sample::ternary(Kernel::of(Cpu::detect()), &mut prg, &mut s);
     let mut scalar = [0.0; 4];
-    for kernel in Kernel::available() {
-        let multiplier = Multiplier::with_kernel(n, kernel);
+    for kernel in Kernel::all(Cpu::detect()) {
+        let multiplier = Multiplier::new(kernel, n);
         let small = multiplier.prepare_small(&s);
         let wide = multiplier.prepare_wide(&x, bits);
         let times = [
@@ -210,7 +211,7 @@ fn product(rows: &mut Vec<Value>, repeats: usize, n: usize, bits: u32) {
             ("prepare wide", time(repeats, 100, || drop(black_box(multiplier.prepare_wide(&x, bits))))),
         ];
         for ((what, time), scalar) in times.into_iter().zip(&mut scalar) {
-            if kernel == Kernel::Scalar {
+            if kernel == Kernel::SCALAR {
                 *scalar = time.median;
             }
             let what = format!("{what}, n = {n}, {bits} bits");
@@ -224,10 +225,10 @@ fn prime_product(rows: &mut Vec<Value>, repeats: usize, n: usize, count: usize) 
     let mut prg = Prg::new([4; 32]);
     let (mut x, mut s, mut out) = (vec![0; n], vec![0i8; n], vec![0; count]);
     prg.fill_words(&mut x, WORD_BITS);
-    sample::ternary(&mut prg, &mut s);
+    sample::ternary(Kernel::of(Cpu::detect()), &mut prg, &mut s);
     let mut scalar = [0.0; 2];
-    for kernel in Kernel::available() {
-        let ring = PrimeRing::with_kernel(n, 26, kernel);
+    for kernel in Kernel::all(Cpu::detect()) {
+        let ring = PrimeRing::new(kernel, n, 26);
         let (mut small, mut received) = (ring.small(), ring.residues());
         let wide = ring.round_at_random(&x, WORD_BITS, &mut prg);
         ring.round_into(&x, WORD_BITS, &mut received);
@@ -243,7 +244,7 @@ fn prime_product(rows: &mut Vec<Value>, repeats: usize, n: usize, count: usize) 
         let times =
             [("one prime, received operand", received_time), ("one prime, small side too", both_time)];
         for ((what, time), scalar) in times.into_iter().zip(&mut scalar) {
-            if kernel == Kernel::Scalar {
+            if kernel == Kernel::SCALAR {
                 *scalar = time.median;
             }
             let what = format!("{what}, n = {n}, first {count}");
@@ -258,7 +259,7 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
     let mut bytes = vec![0u8; 1 << 20];
     let mut words = vec![0u64; 1 << 17];
     let mut small = vec![0i8; 2048];
-    let mut planes = LimbPlanes::new(WORD_BITS, 1, 4096);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), WORD_BITS, 1, 4096);
     let source: Vec<u64> = (0..2048).map(|_| prg.next_u64()).collect();
     let size = bytes.len() as f64;
     let rates = [
@@ -274,8 +275,16 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
     }
     let times = [
         ("derive a stream", time(repeats, 1000, || drop(black_box(Prg::derive(&[1; 32], "label", &[1, 2]))))),
-        ("ternary, 2048", time(repeats, 100, || sample::ternary(&mut prg, black_box(&mut small)))),
-        ("noise, 2048", time(repeats, 100, || sample::noise(&mut prg, black_box(&mut small)))),
+        (
+            "ternary, 2048",
+            time(repeats, 100, || {
+                sample::ternary(Kernel::of(Cpu::detect()), &mut prg, black_box(&mut small))
+            }),
+        ),
+        (
+            "noise, 2048",
+            time(repeats, 100, || sample::noise(Kernel::of(Cpu::detect()), &mut prg, black_box(&mut small))),
+        ),
         (
             "limb planes, negacyclic row of 2048 words",
             time(repeats, 100, || planes.set_row_negacyclic(0, black_box(&source))),

@@ -2,68 +2,81 @@
 //!
 //! Every kernel of this crate exists three times: in plain Rust (the *scalar twin*, for other processors, for
 //! WebAssembly and as the reference that the others are tested against), for AVX2, and for AVX-512 with VNNI.
-//! All three give the same bits. The choice is made once per process from what the processor reports.
+//! All three give the same bits. The choice follows from a [`Cpu`], and is handed to whatever computes.
 
-use std::sync::OnceLock;
+use jaguar_cpu::{Cpu, Level};
 
-/// An instruction set. All variants exist on all targets; [`is_available`](Self::is_available) says which run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kernel {
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+
+/// An instruction set that this processor has: it is chosen from what a [`Cpu`] says, and there is no other way to one
+/// but [`SCALAR`](Self::SCALAR), which all have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Kernel(pub(crate) Set);
+
+/// The instruction sets, each with the proof that it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Set {
     /// Plain Rust, one word at a time.
     Scalar,
     /// 256-bit vectors; 16-bit products by `vpmaddwd`.
-    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
     /// 512-bit vectors (AVX-512 F, BW, DQ, VL); 16-bit products by VNNI's `vpdpwssd`.
-    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
 }
 
-/// What [`Kernel::best`] found, or [`Kernel::limit`] set.
-static BEST: OnceLock<Kernel> = OnceLock::new();
-
 impl Kernel {
-    /// All kernels, slowest first.
-    pub const ALL: [Kernel; 3] = [Kernel::Scalar, Kernel::Avx2, Kernel::Avx512];
+    /// Plain Rust, on any processor.
+    pub const SCALAR: Kernel = Kernel(Set::Scalar);
 
-    /// The fastest kernel of this processor, unless the process was limited to another.
-    pub fn best() -> Kernel {
-        *BEST.get_or_init(|| {
-            Kernel::ALL.into_iter().rev().find(|kernel| kernel.is_available()).unwrap_or(Kernel::Scalar)
-        })
-    }
+    /// How many kernels there are, on any processor.
+    pub(crate) const COUNT: usize = 3;
 
-    /// Makes this the kernel that the whole process uses, for measurements that compare instruction sets. Says whether it could:
-    /// not if the processor cannot run it, nor after something was computed.
-    #[must_use]
-    pub fn limit(self) -> bool {
-        self.is_available() && BEST.set(self).is_ok()
-    }
-
-    /// Whether this processor can run the kernel.
-    pub fn is_available(self) -> bool {
-        match self {
-            Kernel::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 => crate::simd::Avx2::detect().is_some(),
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => crate::simd::Avx512::detect().is_some(),
-            #[cfg(not(target_arch = "x86_64"))]
-            Kernel::Avx2 | Kernel::Avx512 => false,
+    /// The fastest kernel that needs no other features than `cpu` has.
+    pub fn of(cpu: Cpu) -> Kernel {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(simd) = Avx512::of(cpu) {
+                return Kernel(Set::Avx512(simd));
+            }
+            if let Some(simd) = Avx2::of(cpu) {
+                return Kernel(Set::Avx2(simd));
+            }
         }
+        let _ = cpu;
+        Kernel::SCALAR
     }
 
-    /// The kernels that this processor can run, slowest first.
-    pub fn available() -> impl Iterator<Item = Kernel> {
-        Kernel::ALL.into_iter().filter(|kernel| kernel.is_available())
+    /// All kernels that need no other features than `cpu` has, slowest first.
+    pub fn all(cpu: Cpu) -> impl Iterator<Item = Kernel> {
+        let mut kernels: Vec<Kernel> = Level::ALL.map(|level| Kernel::of(cpu.limited_to(level))).into();
+        kernels.dedup();
+        kernels.into_iter()
+    }
+
+    /// Its place among all kernels, slowest first: for tables that are kept by kernel.
+    pub(crate) fn index(self) -> usize {
+        match self.0 {
+            Set::Scalar => 0,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => 1,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => 2,
+        }
     }
 
     /// A short name for tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Kernel::Scalar => "scalar",
-            Kernel::Avx2 => "avx2",
-            Kernel::Avx512 => "avx512-vnni",
-        }
+        ["scalar", "avx2", "avx512-vnni"][self.index()]
+    }
+}
+
+/// Its name.
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -72,15 +85,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn best_is_the_last_available() {
-        assert_eq!(Kernel::available().last(), Some(Kernel::best()));
-        assert_eq!(Kernel::available().next(), Some(Kernel::Scalar));
+    fn the_fastest_is_the_last() {
+        let cpu = Cpu::detect();
+        assert_eq!(Kernel::all(cpu).last(), Some(Kernel::of(cpu)));
+        assert_eq!(Kernel::all(cpu).next(), Some(Kernel::SCALAR));
+        let places: Vec<usize> = Kernel::all(cpu).map(Kernel::index).collect();
+        assert!(places.is_sorted_by(|a, b| a < b) && places.iter().all(|&place| place < Kernel::COUNT));
     }
 
     #[test]
-    fn a_choice_that_was_made_stays() {
-        let best = Kernel::best();
-        assert!(!Kernel::Scalar.limit());
-        assert_eq!(Kernel::best(), best);
+    fn a_limit_is_kept_to() {
+        let cpu = Cpu::detect();
+        assert_eq!(Kernel::of(Cpu::scalar()), Kernel::SCALAR);
+        assert_eq!(Kernel::of(cpu.limited_to(Level::Scalar)), Kernel::SCALAR);
+        assert!(Kernel::of(cpu.limited_to(Level::Avx2)).index() <= 1);
+        assert_eq!(Kernel::of(cpu.limited_to(Level::Avx512)), Kernel::of(cpu));
     }
 }

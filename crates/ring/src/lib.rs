@@ -11,7 +11,7 @@
 //! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
 //! | [`product::prime`] | products modulo one prime, of operands that are rounded to it; the first coefficients only |
 //! | [`product::rns`] | polynomials modulo a product of up to three primes of 30 bits, kept in transformed form |
-//! | [`kernel`] | the instruction set that a kernel runs on, chosen once at run time |
+//! | [`kernel`] | the instruction set that a kernel runs on, chosen from a [`Cpu`](jaguar_cpu::Cpu) and handed to what computes |
 //!
 //! Everything here is exact, [`product::prime`]'s rounding excepted: a result modulo `2^bits` is that residue, in
 //! `0..2^bits`, with no error term.

@@ -15,6 +15,7 @@ pub(crate) const LIMB_BITS: u32 = 16;
 ///
 /// Layout: `[row][limb][row_len]`; a row is contiguous, so that rows can be filled by different threads.
 pub struct LimbPlanes {
+    kernel: Kernel,
     bits: u32,
     limbs: usize,
     rows: usize,
@@ -23,17 +24,22 @@ pub struct LimbPlanes {
 }
 
 impl LimbPlanes {
-    /// All-zero rows of `row_len` words modulo `2^bits`.
+    /// All-zero rows of `row_len` words modulo `2^bits`, to be filled and multiplied on `kernel`.
     ///
     /// # Panics
     /// If `bits` is not in `1..=64`, if `row_len` is 0, or if the planes would not fit in memory.
-    pub fn new(bits: u32, rows: usize, row_len: usize) -> LimbPlanes {
+    pub fn new(kernel: Kernel, bits: u32, rows: usize, row_len: usize) -> LimbPlanes {
         assert!((1..=64).contains(&bits), "words of 1 to 64 bits, not {bits}");
         assert!(row_len > 0, "rows of at least one word");
         let limbs = limbs_for(bits);
         let size = rows.checked_mul(limbs).and_then(|planes| planes.checked_mul(row_len));
         let size = size.expect("planes that fit in memory");
-        LimbPlanes { bits, limbs, rows, row_len, limb_words: vec![0; size] }
+        LimbPlanes { kernel, bits, limbs, rows, row_len, limb_words: vec![0; size] }
+    }
+
+    /// The kernel that products run on.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// Bits of a word: results are modulo `2^bits`.
@@ -77,8 +83,8 @@ impl LimbPlanes {
 
     /// All rows, to be filled independently of each other (by several threads, for instance).
     pub fn rows_mut(&mut self) -> impl ExactSizeIterator<Item = RowMut<'_>> + Send {
-        let (limbs, row_len) = (self.limbs, self.row_len);
-        self.limb_words.chunks_exact_mut(limbs * row_len).map(move |row| RowMut { row_len, row })
+        let (kernel, limbs, row_len) = (self.kernel, self.limbs, self.row_len);
+        self.limb_words.chunks_exact_mut(limbs * row_len).map(move |row| RowMut { kernel, row_len, row })
     }
 
     /// Sets every row as [`set_row_negacyclic`](Self::set_row_negacyclic) does: `fill(row, words)` writes the n words of each. Runs on
@@ -100,7 +106,7 @@ impl LimbPlanes {
     fn row_mut(&mut self, row: usize) -> RowMut<'_> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let size = self.limbs * self.row_len;
-        RowMut { row_len: self.row_len, row: &mut self.limb_words[row * size..][..size] }
+        RowMut { kernel: self.kernel, row_len: self.row_len, row: &mut self.limb_words[row * size..][..size] }
     }
 
     /// The limbs of weight `2^(16 limb)` of row `row`.
@@ -123,6 +129,7 @@ impl LimbPlanes {
 
 /// One row of [`LimbPlanes`], to be written.
 pub struct RowMut<'a> {
+    kernel: Kernel,
     row_len: usize,
     row: &'a mut [i16],
 }
@@ -132,7 +139,7 @@ impl RowMut<'_> {
     pub fn set(&mut self, words: &[u64]) {
         assert_eq!(words.len(), self.row_len, "words of a row");
         for (limb, plane) in self.row.chunks_exact_mut(self.row_len).enumerate() {
-            split(Kernel::best(), words, limb, 1, plane);
+            split(self.kernel, words, limb, 1, plane);
         }
     }
 
@@ -141,8 +148,8 @@ impl RowMut<'_> {
         assert!(2 * words.len() >= self.row_len, "words of at least half a row");
         for (limb, plane) in self.row.chunks_exact_mut(self.row_len).enumerate() {
             let (positive, negative) = plane.split_at_mut(words.len().min(self.row_len));
-            split(Kernel::best(), &words[..positive.len()], limb, 1, positive);
-            split(Kernel::best(), &words[..negative.len()], limb, -1, negative);
+            split(self.kernel, &words[..positive.len()], limb, 1, positive);
+            split(self.kernel, &words[..negative.len()], limb, -1, negative);
         }
     }
 }
@@ -184,6 +191,7 @@ crate::simd::multiversion!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jaguar_cpu::Cpu;
     use proptest::prelude::*;
 
     fn extreme_word() -> impl Strategy<Value = u64> {
@@ -195,7 +203,10 @@ mod tests {
     fn rows_are_independent() {
         use rayon::prelude::*;
         let rows: Vec<Vec<u64>> = (0..7).map(|row| vec![0x0123_4567_89ab_cdef << row; 6]).collect();
-        let (mut one_by_one, mut together) = (LimbPlanes::new(48, 14, 6), LimbPlanes::new(48, 14, 6));
+        let (mut one_by_one, mut together) = (
+            LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 14, 6),
+            LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 14, 6),
+        );
         for (i, row) in rows.iter().enumerate() {
             one_by_one.set_row(i, row);
             one_by_one.set_row_negacyclic(7 + i, &row[..3]);
@@ -214,7 +225,7 @@ mod tests {
     #[test]
     fn limbs_by_width() {
         for (bits, limbs) in [(1, 2), (16, 2), (32, 2), (33, 3), (48, 3), (49, 4), (64, 4)] {
-            assert_eq!(LimbPlanes::new(bits, 1, 1).limbs(), limbs);
+            assert_eq!(LimbPlanes::new(Kernel::of(Cpu::detect()), bits, 1, 1).limbs(), limbs);
         }
     }
 
@@ -222,8 +233,8 @@ mod tests {
         #[test]
         fn limbs_sum_to_the_word(bits in 1u32..=64, words in prop::collection::vec(extreme_word(), 1..70)) {
             let n = words.len();
-            let mut planes = LimbPlanes::new(bits, 3, n);
-            let mut extended = LimbPlanes::new(bits, 2, 2 * n);
+            let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, 3, n);
+            let mut extended = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, 2, 2 * n);
             planes.set_row(1, &words);
             extended.set_row_negacyclic(1, &words);
             for (i, &word) in words.iter().enumerate() {
@@ -237,7 +248,7 @@ mod tests {
                 prop_assert_eq!(sum(&extended, n + i).rem_euclid(modulus), (-word).rem_euclid(modulus));
             }
             for len in [1, n / 2 + 1, n + n / 2] {
-                let mut part = LimbPlanes::new(bits, 1, len);
+                let mut part = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, 1, len);
                 part.set_row_negacyclic(0, &words);
                 for limb in 0..part.limbs() {
                     prop_assert_eq!(part.plane(0, limb), &extended.plane(1, limb)[..len]);
@@ -256,8 +267,8 @@ mod tests {
         fn every_kernel_splits_alike(words in prop::collection::vec(extreme_word(), 0..70), limb in 0usize..4, minus in any::<bool>()) {
             let sign = if minus { -1 } else { 1 };
             let mut reference = vec![0; words.len()];
-            split(Kernel::Scalar, &words, limb, sign, &mut reference);
-            for kernel in Kernel::available() {
+            split(Kernel::SCALAR, &words, limb, sign, &mut reference);
+            for kernel in Kernel::all(Cpu::detect()) {
                 let mut out = vec![0; words.len()];
                 split(kernel, &words, limb, sign, &mut out);
                 prop_assert_eq!(&out, &reference);

@@ -55,8 +55,8 @@ impl Drop for SmallPoly {
     }
 }
 
-/// Fills `out` with independent, exactly uniform values of {-1, 0, 1}.
-pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
+/// Fills `out` with independent, exactly uniform values of {-1, 0, 1}: the same ones on every kernel.
+pub fn ternary(kernel: Kernel, prg: &mut Prg, out: &mut [i8]) {
     const MOST: usize = BLOCK * 17 / 16 + 2;
     let (mut bytes, mut accepted) = ([0u8; MOST], [0u8; BLOCK + MOST]);
     for block in out.chunks_mut(5 * BLOCK) {
@@ -72,7 +72,7 @@ pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
             }
         }
         for digits in block.chunks_mut(wanted) {
-            next_digit(Kernel::best(), &mut accepted[..wanted], digits);
+            next_digit(kernel, &mut accepted[..wanted], digits);
         }
     }
     wipe(&mut bytes);
@@ -99,13 +99,14 @@ crate::simd::multiversion!(
     fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes, scalar |values, digits| next_digit_lanes(Portable, values, digits)
 );
 
-/// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side.
-pub fn noise(prg: &mut Prg, out: &mut [i8]) {
+/// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side: the same ones on
+/// every kernel.
+pub fn noise(kernel: Kernel, prg: &mut Prg, out: &mut [i8]) {
     let mut words = [0u64; 256];
     for piece in out.chunks_mut(words.len()) {
         let words = &mut words[..piece.len()];
         prg.fill_u64(words);
-        count_coins(Kernel::best(), words, piece);
+        count_coins(kernel, words, piece);
     }
     words.zeroize();
 }
@@ -151,6 +152,7 @@ crate::simd::multiversion!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jaguar_cpu::Cpu;
 
     const COUNT: usize = 300_000;
 
@@ -164,7 +166,7 @@ mod tests {
         for value in 0..256 {
             assert_eq!(third(value), value / 3);
         }
-        for kernel in Kernel::available() {
+        for kernel in Kernel::all(Cpu::detect()) {
             let mut values: Vec<u8> = (0..=255).collect();
             for power in [1u32, 3, 9, 27, 81] {
                 let mut digits = vec![9i8; 256];
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn ternary_is_uniform_in_pairs() {
         let mut out = vec![0i8; COUNT];
-        ternary(&mut Prg::new([1; 32]), &mut out);
+        ternary(Kernel::of(Cpu::detect()), &mut Prg::new([1; 32]), &mut out);
         // Neighbours, and the digits of one byte: nine cells, eight degrees of freedom.
         for distance in [1, 2, 3, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK] {
             let mut cells = [0.0; 9];
@@ -197,7 +199,7 @@ mod tests {
     fn ternary_of_every_short_length_is_a_prefix_of_nothing_stale() {
         for len in 0..40 {
             let mut out = vec![99i8; len];
-            ternary(&mut Prg::new([2; 32]), &mut out);
+            ternary(Kernel::of(Cpu::detect()), &mut Prg::new([2; 32]), &mut out);
             assert!(out.iter().all(|value| (-1..=1).contains(value)));
         }
     }
@@ -208,9 +210,9 @@ mod tests {
         Prg::new([4; 32]).fill_u64(&mut words);
         words[..4].copy_from_slice(&[0, u64::MAX, COINS, COINS << NOISE_ETA]);
         let mut reference = vec![0; words.len()];
-        count_coins(Kernel::Scalar, &words, &mut reference);
+        count_coins(Kernel::SCALAR, &words, &mut reference);
         assert_eq!(reference[..4], [0, 0, 21, -21]);
-        for kernel in Kernel::available() {
+        for kernel in Kernel::all(Cpu::detect()) {
             let mut out = vec![0; words.len()];
             count_coins(kernel, &words, &mut out);
             assert_eq!(out, reference, "{kernel:?}");
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn noise_is_binomial() {
         let mut out = vec![0i8; COUNT];
-        noise(&mut Prg::new([3; 32]), &mut out);
+        noise(Kernel::of(Cpu::detect()), &mut Prg::new([3; 32]), &mut out);
         // The difference of two binomials(21, 1/2) plus 21 is binomial(42, 1/2).
         let mut probability = vec![0.5f64.powi(42)];
         for i in 1..=42 {

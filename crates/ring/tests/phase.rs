@@ -5,7 +5,8 @@
 //! `sum w X^t (m + e)` exactly, modulo `2^48`. The left side takes the limb-plane product and the auxiliary primes, the
 //! right side is computed with 128-bit integers.
 
-use jaguar_ring::{LimbPlanes, Multiplier, PackedWeights, Prg, Term, mask, sample, spa_gemm};
+use jaguar_cpu::Cpu;
+use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, mask, sample, spa_gemm};
 
 const N: usize = 2048;
 const BITS: u32 = 48;
@@ -16,7 +17,7 @@ const SHIFTS: [usize; 9] = [0, 1, 2, 32, 33, 34, 64, 65, 66];
 
 /// `sum over c, i of weights[d][c][i] X^SHIFTS[i] poly[c]`, for every d, by the kernel.
 fn convolve(polys: &[Vec<u64>], weights: &[i16]) -> Vec<u64> {
-    let mut planes = LimbPlanes::new(BITS, CHANNELS, 2 * N);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), BITS, CHANNELS, 2 * N);
     let mut terms = Vec::new();
     for (row, poly) in polys.iter().enumerate() {
         // [p, -p] read from N - t on is -X^t p: with -p in place of p no weight has to change its sign.
@@ -33,9 +34,9 @@ fn convolve(polys: &[Vec<u64>], weights: &[i16]) -> Vec<u64> {
 #[test]
 fn convolution_commutes_with_decryption() {
     let mut prg = Prg::derive(&[1; 32], "phase", &[]);
-    let multiplier = Multiplier::new(N);
+    let multiplier = Multiplier::new(Kernel::of(Cpu::detect()), N);
     let mut secret = vec![0i8; N];
-    sample::ternary(&mut prg, &mut secret);
+    sample::ternary(Kernel::of(Cpu::detect()), &mut prg, &mut secret);
     let key = multiplier.prepare_small(&secret);
     let weights: Vec<i16> =
         (0..OUTS * CHANNELS * SHIFTS.len()).map(|_| (prg.next_u64() % 4095) as i16 - 2047).collect();
@@ -46,7 +47,7 @@ fn convolution_commutes_with_decryption() {
         let mut e = vec![0i8; N];
         prg.fill_words(&mut a, BITS);
         prg.fill_words(&mut m, BITS);
-        sample::noise(&mut prg, &mut e);
+        sample::noise(Kernel::of(Cpu::detect()), &mut prg, &mut e);
         multiplier.multiply_into(&a, BITS, &key, &mut a_s);
         let m: Vec<u64> = m.iter().zip(&e).map(|(m, &e)| m.wrapping_add(i64::from(e) as u64)).collect();
         b_polys.push(m.iter().zip(&a_s).map(|(m, a_s)| m.wrapping_sub(*a_s)).collect::<Vec<u64>>());

@@ -15,6 +15,7 @@ mod shapes;
 mod ways;
 
 use anyhow::{Context, Result, ensure};
+use jaguar_cpu::Cpu;
 use jaguar_linear::cheetah::Windows;
 use jaguar_linear::published_insecure::insecure_published_parameters;
 use jaguar_terminal::table::bytes;
@@ -109,8 +110,8 @@ impl Row {
     }
 }
 
-fn measure(conv: &Conv, args: &Args, peaks: &Peaks, threads: usize) -> Result<Row> {
-    let data = Data::new(conv);
+fn measure(cpu: Cpu, conv: &Conv, args: &Args, peaks: &Peaks, threads: usize) -> Result<Row> {
+    let data = Data::new(cpu, conv);
     let published_ms = ways::published(conv, &data, args.repeats).context("published form")?;
     let (layer, ours_ms) = ways::ours(conv, &data, args.repeats).context("ours")?;
     let windows = if args.one_output { Windows::OneOutput } else { Windows::FewestBytes };
@@ -197,12 +198,12 @@ struct Figures {
 }
 
 /// How many times faster two threads are than one on everything that a server does for two typical layers of ResNet-50.
-fn scaling(repeats: u32) -> Result<f64> {
+fn scaling(cpu: Cpu, repeats: u32) -> Result<f64> {
     let on = |threads: usize| -> Result<f64> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
         let mut all = 0.0;
         for conv in [Conv::new(28, 128, 128, 3, 1), Conv::new(14, 256, 1024, 1, 1)] {
-            let (_, ours) = pool.install(|| ways::ours(&conv, &Data::new(&conv), repeats))?;
+            let (_, ours) = pool.install(|| ways::ours(&conv, &Data::new(cpu, &conv), repeats))?;
             all += ours.a_half + ours.hint + ours.prepare_server + ours.online_server;
         }
         Ok(all)
@@ -265,27 +266,28 @@ fn goals(rows: &[Row], groups: &[Group], scaling: f64) -> Vec<Goal> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.kernel.apply()?;
+    let cpu = args.kernel.cpu()?;
     jaguar_terminal::set_threads(args.threads)?;
     let wanted = |conv: &Conv| args.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
     let shapes: Vec<Conv> = shapes().into_iter().filter(wanted).collect();
     ensure!(!shapes.is_empty(), "no shape's name contains the filter; one is '{}'", self::shapes()[0].name());
     let threads = rayon::current_num_threads();
     let mut setting = Setting::new(
+        cpu,
         format!("threads a party, taking turns: {threads}"),
         "queues in memory".into(),
         args.repeats,
     );
-    let peaks = Peaks::measure()?;
+    let peaks = Peaks::measure(cpu)?;
     let mut rows = Vec::new();
     for conv in &shapes {
         eprintln!("{} ...", conv.name());
-        rows.push(measure(conv, args, &peaks, threads).with_context(|| conv.name())?);
+        rows.push(measure(cpu, conv, args, &peaks, threads).with_context(|| conv.name())?);
     }
     rows.sort_by_key(|row| (row.conv.kind as u8, row.split));
     let groups = groups(&rows);
     let windows = if args.one_output { "one output a response" } else { "fewest bytes" };
-    let scaling = scaling(args.repeats)?;
+    let scaling = scaling(cpu, args.repeats)?;
     setting.done();
     let goals = goals(&rows, &groups, scaling);
     let tables = vec![times(&rows, windows), traffic(&rows), comparison(&groups), Table::goals(&goals)];
@@ -479,7 +481,7 @@ mod tests {
         };
         let mut rows = Vec::new();
         for conv in [Conv::new(8, 3, 4, 3, 2), Conv::new(14, 40, 6, 1, 1), Conv::depthwise(50, 2, 1)] {
-            let row = measure(&conv, &args, &PEAKS, 1).unwrap();
+            let row = measure(Cpu::detect(), &conv, &args, &PEAKS, 1).unwrap();
             assert_eq!(row.split, conv.size == 50);
             assert!(row.traffic.ours_up > 0 && row.traffic.cheetah_down > 0);
             assert!(row.limits_ms.prepare > 0.0 && row.limits_ms.online > 0.0);

@@ -1,6 +1,7 @@
 //! One convolution in three ways, each checked against the reference before it is timed.
 
 use anyhow::{Result, ensure};
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
@@ -60,15 +61,16 @@ impl Cheetah {
     }
 }
 
-/// Weights, inputs and their shares.
+/// Weights, inputs and their shares, and what they are computed with.
 pub struct Data {
+    cpu: Cpu,
     weights: Weights,
     exact: Vec<i64>,
     x: Vec<i64>,
 }
 
 impl Data {
-    pub fn new(conv: &Conv) -> Self {
+    pub fn new(cpu: Cpu, conv: &Conv) -> Self {
         let mut prg = Prg::new([7; 32]);
         let mut random = |count: usize, bits: u32| -> Vec<i64> {
             let bound = 1i64 << (bits - 1);
@@ -80,7 +82,7 @@ impl Data {
         let weights =
             Weights { weights, exponents: Vec::new(), bias: Bias::PerChannel(random(spec.out_channels, 20)) };
         let x = random(shape.iter().product(), INPUT_BITS);
-        Self { exact: linear_exact(&spec, shape, &weights, &x), weights, x }
+        Self { cpu, exact: linear_exact(cpu, &spec, shape, &weights, &x), weights, x }
     }
 
     /// Client's and server's share modulo `2^bits`.
@@ -112,12 +114,12 @@ impl Data {
 pub fn published(conv: &Conv, data: &Data, repeats: u32) -> Result<f64> {
     let params = insecure_published_parameters();
     let layer = InsecurePublishedLayer::new(params, &conv.spec(), conv.in_shape(), PUBLISHED_BITS)?;
-    let ring = Ring::new(params);
+    let ring = Ring::new(data.cpu, params);
     let secret = QuerySecret::fresh(&ring);
     let mut prg = Prg::from_os();
     let [client, server] = data.shares(PUBLISHED_BITS);
     let upload = layer.encrypt(&ring, &secret, &client, &mut prg);
-    let at_server = InsecurePublishedServer::new(layer.clone(), &data.weights, WEIGHT_BITS);
+    let at_server = InsecurePublishedServer::new(data.cpu, layer.clone(), &data.weights, WEIGHT_BITS);
     let mut export = Export::default();
     let share = at_server.evaluate(&upload, &server, &mut prg, &mut export);
     // Exact by theorem 1 in every layer here.
@@ -130,7 +132,7 @@ pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ou
     let params = Parameters::DEFAULT;
     let layout = Layout::new(params.ring_dim(), &conv.spec(), conv.in_shape())?;
     let layer = jaguar::Layer::new(params, layout, 0, ACTIVATION_BITS, WEIGHT_BITS, false)?;
-    let ring = Ring::new(params);
+    let ring = Ring::new(data.cpu, params);
     let public = PublicSeed([9; 32]);
     let p1 = public.p1(&params);
     let wide_p1 = ring.prepare_wide(&p1);
@@ -139,7 +141,7 @@ pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ou
     let mut runs = Vec::new();
     // The first run warms up and is checked.
     for run in 0..=repeats {
-        let server = jaguar::ServerLayer::new(layer.clone(), &data.weights, WEIGHT_BITS);
+        let server = jaguar::ServerLayer::new(data.cpu, layer.clone(), &data.weights, WEIGHT_BITS);
         let ((), a_half) = timed(|| server.prepare_model(&public));
         let responses = 0..layer.layout().responses();
         let (hint, hint_ms) = timed(|| server.hint(&ring, &public, &wide_p1, &hint_key, responses));
@@ -187,10 +189,10 @@ pub fn cheetah(
     windows: cheetah::Windows,
 ) -> Result<(cheetah::Layer, Cheetah)> {
     let layer = cheetah::Layer::new(&conv.spec(), conv.in_shape(), CHEETAH_BITS, WEIGHT_BITS, windows)?;
-    let (server, weights) = timed(|| cheetah::ServerLayer::new(layer.clone(), &data.weights));
+    let (server, weights) = timed(|| cheetah::ServerLayer::new(data.cpu, layer.clone(), &data.weights));
     let [x_client, x_server] = data.shares(CHEETAH_BITS);
-    let mut secret = cheetah::Secret::fresh(&layer);
-    let key = secret.key().prepare(&layer);
+    let mut secret = cheetah::Secret::fresh(data.cpu, &layer);
+    let key = secret.key().prepare(data.cpu, &layer);
     let mut prg = Prg::from_os();
     let mut runs = Vec::new();
     for run in 0..=repeats {
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn wrong_results_are_seen() {
-        let data = Data::new(&Conv::new(4, 1, 1, 1, 1));
+        let data = Data::new(Cpu::detect(), &Conv::new(4, 1, 1, 1, 1));
         let right: Vec<u64> = data.exact.iter().map(|&m| m as u64).collect();
         let mut wrong = right.clone();
         wrong[3] += 2;

@@ -7,10 +7,10 @@ mod session;
 mod tables;
 
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use jaguar_cpu::Cpu;
 use jaguar_engine::report::Predicted;
 use jaguar_plan::BackendId;
 use jaguar_profile::{Imitated, Note, When, kept};
@@ -44,7 +44,7 @@ pub struct Args {
     /// The instruction set of the linear layers.
     #[arg(long, value_enum, default_value_t)]
     kernel: Instructions,
-    /// Measures all of it once more without vector instructions in the linear layers, in a process of its own (Table 10).
+    /// Measures all of it once more without vector instructions in the linear layers (Table 10).
     #[arg(long, conflicts_with = "kernel")]
     both_kernels: bool,
     /// When to measure this machine, to plan by and to predict from.
@@ -153,64 +153,43 @@ pub struct Figures {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.kernel.apply()?;
+    let cpu = args.kernel.cpu()?;
+    let mut cpus = vec![cpu];
+    if args.both_kernels && Kernel::of(cpu) != Kernel::SCALAR {
+        cpus.push(Cpu::scalar());
+    }
     jaguar_terminal::set_threads(args.threads)?;
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
-    let mut setting = Setting::new(threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
+    let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
     let mut tell = |note| match note {
         Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
         note => eprintln!("{note}"),
     };
-    let machine = kept::machine(args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
-    let peaks = Peaks::measure()?;
     let mut runs = Vec::new();
-    for path in &args.models {
-        eprintln!("{} ...", path.display());
-        let what = session::Session {
-            path,
-            protocols: args.protocol.all(),
-            link: args.link,
-            guard_bits: args.guard_bits,
-            repeats: args.repeats,
-            machine: machine.as_ref(),
-        };
-        runs.extend(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
+    // Each with the peaks and the plan of its instructions; those of the first are reported.
+    let mut first_peaks = None;
+    for cpu in cpus {
+        let machine = kept::machine(cpu, args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+        let peaks = Peaks::measure(cpu)?;
+        for path in &args.models {
+            eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());
+            let what = session::Session {
+                cpu,
+                path,
+                protocols: args.protocol.all(),
+                link: args.link,
+                guard_bits: args.guard_bits,
+                repeats: args.repeats,
+                machine: machine.as_ref(),
+            };
+            runs.extend(what.measure(&peaks, threads).with_context(|| path.display().to_string())?);
+        }
+        first_peaks.get_or_insert(peaks);
     }
-    if args.both_kernels && Kernel::best() != Kernel::Scalar {
-        runs.extend(without_vectors(args)?);
-    }
+    let peaks = first_peaks.expect("there is at least one kernel");
     setting.done();
     let tables = tables::all(&runs, args.link);
     let plot = tables::plot(&runs, args.link);
     args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { runs } }, &plot)
-}
-
-/// The same in another process, since a process keeps to its instruction set.
-fn without_vectors(args: &Args) -> Result<Vec<Run>> {
-    #[derive(Deserialize)]
-    struct Theirs {
-        figures: TheirFigures,
-    }
-    #[derive(Deserialize)]
-    struct TheirFigures {
-        runs: Vec<Run>,
-    }
-    let json = std::env::temp_dir().join(format!("jaguar-bench-{}.json", std::process::id()));
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["bench", "e2e", "--kernel", "scalar"]).args(&args.models);
-    command.arg("--json").arg(&json).stdout(std::process::Stdio::null());
-    command.args(["--repeats", &args.repeats.to_string(), "--threads", &args.threads.to_string()]);
-    if let Some(link) = args.link {
-        command.args(["--link", link.name()]);
-    }
-    if let Some(protocol) = args.protocol.to_possible_value() {
-        command.args(["--protocol", protocol.get_name()]);
-    }
-    let status = command.status();
-    let text = std::fs::read(&json);
-    let _ = std::fs::remove_file(&json);
-    let status = status?;
-    ensure!(status.success(), "the measurement without vector instructions ended with {status}");
-    Ok(serde_json::from_slice::<Theirs>(&text?)?.figures.runs)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::Result;
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Ready, Reveal, connect};
 use jaguar_engine::progress::NoProgress;
@@ -22,6 +23,8 @@ use crate::statistics::median;
 
 /// What is to be run.
 pub struct Session<'a> {
+    /// What linear layers are computed with.
+    pub cpu: Cpu,
     pub path: &'a Path,
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
     pub protocols: &'a [BackendId],
@@ -49,7 +52,7 @@ impl Session<'_> {
                 None => Choices::standard(&bundle.model.network, protocol),
                 Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
             };
-            Ok(Service::new(bundle, choices, Reveal::Logits)?)
+            Ok(Service::on(self.cpu, bundle, choices, Reveal::Logits)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
         let reports = self.reports(&services)?;
@@ -64,7 +67,7 @@ impl Session<'_> {
             Run {
                 network: network.name.clone(),
                 protocol: plan.choices.names(network),
-                kernel: Kernel::best().name().into(),
+                kernel: Kernel::of(self.cpu).name().into(),
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 offline: limited(offline, least[0]),
                 online: limited(online, least[1]),
@@ -274,9 +277,16 @@ mod tests {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
         let protocols = &[BackendId::JAGUAR, BackendId::CHEETAH];
-        let runs =
-            Session { path: &path, protocols, link: None, guard_bits: None, repeats: 1, machine: None }
-                .measure(&PEAKS, 1);
+        let runs = Session {
+            cpu: Cpu::detect(),
+            path: &path,
+            protocols,
+            link: None,
+            guard_bits: None,
+            repeats: 1,
+            machine: None,
+        }
+        .measure(&PEAKS, 1);
         std::fs::remove_file(&path).unwrap();
         let runs = runs.unwrap();
         assert_eq!(runs.iter().map(|r| r.protocol.as_str()).collect::<Vec<_>>(), ["jaguar", "cheetah"]);
@@ -302,6 +312,7 @@ mod tests {
         small().write(&path).unwrap();
         let protocols = &[BackendId::JAGUAR];
         let session = Session {
+            cpu: Cpu::detect(),
             path: &path,
             protocols,
             link: Some(Imitated::Lan),

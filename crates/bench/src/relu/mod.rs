@@ -13,6 +13,7 @@ mod parties;
 use std::time::Duration;
 
 use anyhow::Result;
+use jaguar_cpu::Cpu;
 use jaguar_profile::Imitated;
 use jaguar_wire::Traffic;
 use serde::Serialize;
@@ -158,8 +159,9 @@ pub fn run(args: &Args) -> Result<()> {
         cases.extend(cases::network());
     }
     let link = link_text(args.link, "queues in memory");
-    let mut setting = Setting::new("one thread a party".into(), link, args.repeats);
-    let peaks = Peaks::measure()?;
+    let cpu = Cpu::detect();
+    let mut setting = Setting::new(cpu, "one thread a party".into(), link, args.repeats);
+    let peaks = Peaks::measure(cpu)?;
     let mut operations = measure(args.link, &cases, args.repeats as usize, &peaks)?;
     setting.done();
     let resnet50 = operations.split_off(split);

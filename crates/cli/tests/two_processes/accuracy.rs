@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::image_input;
 use jaguar_graph::network::argmax;
@@ -41,7 +42,7 @@ fn labelled_pictures_are_counted() {
             height,
         );
         let input = network.input.quantise(&tensor.unwrap(), network.activation_bits);
-        let class = argmax(reference::run(&bundle.model, &input).unwrap().output());
+        let class = argmax(reference::run(Cpu::detect(), &bundle.model, &input).unwrap().output());
         let class = if i == 0 { (class + 1) % tiny::CLASSES } else { class };
         let place = format!("{data}/class-{class}");
         std::fs::create_dir_all(&place).unwrap();

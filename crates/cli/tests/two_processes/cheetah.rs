@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::reference;
 use jaguar_plan::{BackendId, Choices, Plan};
@@ -22,8 +23,12 @@ fn clients_follow_the_servers_protocol() {
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, BackendId::CHEETAH)).unwrap();
-    let run =
-        reference::run(&bundle.model, &network.input.quantise(&values, network.activation_bits)).unwrap();
+    let run = reference::run(
+        Cpu::detect(),
+        &bundle.model,
+        &network.input.quantise(&values, network.activation_bits),
+    )
+    .unwrap();
     let bound = tiny::worst_error(&bundle.model, BackendId::CHEETAH);
     let want = run.output();
     let span = want.iter().max().unwrap() - want.iter().min().unwrap();

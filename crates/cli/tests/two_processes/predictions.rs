@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
@@ -94,8 +95,12 @@ fn logits_are_the_references() {
             .unwrap()
     };
     for (answer, input) in answers.iter().zip([pixels(&photo), pixels(&drawing), values]) {
-        let run =
-            reference::run(&bundle.model, &network.input.quantise(&input, network.activation_bits)).unwrap();
+        let run = reference::run(
+            Cpu::detect(),
+            &bundle.model,
+            &network.input.quantise(&input, network.activation_bits),
+        )
+        .unwrap();
         assert_eq!(run.total_overflows(), 0);
         let (got, want) = (logits(answer), run.output());
         assert_eq!(got.len(), tiny::CLASSES);

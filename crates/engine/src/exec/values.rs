@@ -3,6 +3,7 @@
 //! A linear layer's output may be incomplete when the nodes behind it begin ([`Output`]), and so may a sum of such
 //! outputs. Whoever reads a value asks first for as many elements as it needs.
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
@@ -41,8 +42,9 @@ impl PlannedNetwork<'_> {
             return x.iter().zip(y).map(|(x, y)| (x + y) as u64).collect();
         }
         let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
-        let value =
-            reference::apply_op(network, node, None, &inputs).expect("a valid network, and its own shapes");
+        // (It is no linear layer: nothing here has kernels.)
+        let value = reference::apply_op(Cpu::scalar(), network, node, None, &inputs)
+            .expect("a valid network, and its own shapes");
         value.into_iter().map(|v| v as u64).collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
@@ -195,7 +196,7 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
         let (ours, theirs) = thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let backends = Backends::new(&plan, |layers| {
-                    let weights = Arc::clone(layers).model([0; 32], &model.weights, 12);
+                    let weights = Arc::clone(layers).model(Cpu::detect(), [0; 32], &model.weights, 12);
                     let plane = model.network.nodes.iter().map(|n| n.shape[1] * n.shape[2]).collect();
                     let (sent, made) = (transcript.clone(), Arc::clone(&made));
                     Box::new(Noted { party: weights.party(&[0; 32]), plane, sent, made })
@@ -204,7 +205,7 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
             });
             let modulus = plan.steps[0].computed.modulus;
             let input = x.iter().map(|&v| modulus.from_signed(v)).collect();
-            let backends = Backends::new(&plan, |layers| Arc::clone(layers).client([0; 32]));
+            let backends = Backends::new(&plan, |layers| Arc::clone(layers).client(Cpu::detect(), [0; 32]));
             let ours = walk(both, Role::Client, backends, &mut Channel::new(a), input);
             (ours, server.join().unwrap())
         });
@@ -217,13 +218,14 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
                 (Op::Input, _) => assert_eq!(values[id], x),
                 (Op::Linear(spec), Some(weights)) => {
                     let shape = model.network.nodes[node.inputs[0]].shape;
-                    let exact = reference::linear_exact(spec, shape, weights, inputs[0]);
+                    let exact = reference::linear_exact(Cpu::detect(), spec, shape, weights, inputs[0]);
                     let quotient = |m: i64| m as f64 / f64::from(1 << spec.shift);
                     let off = values[id].iter().zip(exact).map(|(&y, m)| (y as f64 - quotient(m)).abs());
                     assert!(off.fold(0.0, f64::max) <= step.error_ulps(), "{name}, node {id}");
                 }
                 _ => {
-                    let exact = reference::apply_op(&model.network, id, None, &inputs).unwrap();
+                    let exact =
+                        reference::apply_op(Cpu::detect(), &model.network, id, None, &inputs).unwrap();
                     assert_eq!(values[id], exact, "{name}, node {id}");
                 }
             }

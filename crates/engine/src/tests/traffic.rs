@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jaguar_cpu::{Cpu, Level};
+use jaguar_plan::Plan;
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::Clock;
 
@@ -50,15 +52,16 @@ const PINNED: [(&str, [&str; 2]); 4] = [
 ];
 
 /// All bytes of a session with one query, sent and received by the client. The report is left out: it tells how much
-/// memory the server's process took.
-fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
+/// memory the server's process took. `cpus` are the client's and the server's.
+fn traffic(backend: BackendId, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
     let (a, b) = memory_transports();
     let (recorder, transcript) = Recorder::new(a);
     let clock = || Arc::new(Stopped);
     let service = with_insecure_fixed_randomness([1; 32], || {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, backend);
-        Service::allowing_insecure_backends(bundle, choices, Reveal::Label).unwrap()
+        let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices).unwrap();
+        Service::with_plan(cpus[1], bundle, plan, Reveal::Label).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
     let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
@@ -69,7 +72,8 @@ fn traffic(backend: BackendId, seed: u8) -> [Vec<u8>; 2] {
         });
         with_insecure_fixed_randomness([seed; 32], || {
             let channel = Channel::with_clock(recorder, clock());
-            let ready = connect(channel, &limits).unwrap().prepare_client(Place::Memory).unwrap();
+            let connected = connect(channel, &limits).unwrap().with_cpu(cpus[0]);
+            let ready = connected.prepare_client(Place::Memory).unwrap();
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
             let (_, report, ready) = prepared.run(&x, &mut NoProgress).unwrap();
             // No time was taken from another clock.
@@ -103,19 +107,36 @@ fn report_len(received: &[u8], nodes: usize) -> usize {
 
 #[test]
 fn the_traffic_of_a_session_is_pinned_for_every_backend() {
+    assert_pinned([Cpu::detect(); 2]);
+}
+
+/// Whatever the two parties' linear layers are computed with, and whether it is the same, the same bytes pass.
+#[test]
+fn the_traffic_does_not_depend_on_the_processor() {
+    for level in Level::ALL {
+        assert_pinned([Cpu::scalar(), Cpu::detect().limited_to(level)]);
+    }
+    assert_pinned([Cpu::detect(), Cpu::scalar()]);
+}
+
+fn assert_pinned(cpus: [Cpu; 2]) {
     let hex = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().to_string();
+    let hashes = |backend| traffic(backend, 3, cpus).each_ref().map(hex);
     let found: Vec<(&str, [String; 2])> =
-        BackendId::all().map(|backend| (backend.name(), traffic(backend, 3).each_ref().map(hex))).collect();
+        BackendId::all().map(|backend| (backend.name(), hashes(backend))).collect();
     let found: Vec<(&str, [&str; 2])> =
         found.iter().map(|(name, hashes)| (*name, hashes.each_ref().map(String::as_str))).collect();
-    assert_eq!(found, PINNED, "the bytes of a session have changed, or a backend is not pinned yet");
+    assert_eq!(
+        found, PINNED,
+        "the bytes of a session have changed, or a backend is not pinned yet ({cpus:?})"
+    );
 }
 
 /// What is pinned is all that passes: with other secrets at the client nearly every byte is another.
 #[test]
 fn other_randomness_makes_other_traffic() {
     let [[sent, received], [other_sent, other_received]] =
-        [3, 4].map(|seed| traffic(BackendId::JAGUAR, seed));
+        [3, 4].map(|seed| traffic(BackendId::JAGUAR, seed, [Cpu::detect(); 2]));
     for (bytes, other) in [(sent, other_sent), (received, other_received)] {
         assert_eq!(bytes.len(), other.len());
         let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();

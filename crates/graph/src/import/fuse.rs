@@ -13,6 +13,8 @@
 //! What is left of affine maps becomes a depthwise 1×1 convolution, and so does an average whose consumer has no
 //! weights to take the division.
 
+use jaguar_cpu::Cpu;
+
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
 use crate::ir::kernel::convolve;
@@ -28,6 +30,7 @@ struct Uses {
 }
 
 struct Fusion {
+    cpu: Cpu,
     nodes: Vec<Node>,
     output: NodeId,
     affine: Vec<(f32, f32)>,
@@ -55,9 +58,9 @@ const RULES: [Rule; 15] = [
     Fusion::pointwise_into_linears,
 ];
 
-pub(super) fn fuse(draft: Draft, name: &str) -> Result<Graph, ImportError> {
+pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportError> {
     let Draft { nodes, output, channels_last, layout_dims, outputs } = draft;
-    let mut fusion = Fusion { nodes, output, affine: Vec::new(), uses: Vec::new() };
+    let mut fusion = Fusion { cpu, nodes, output, affine: Vec::new(), uses: Vec::new() };
     fusion.count_uses();
     // Each rule removes a node or moves one past another: real graphs stay far below two a node.
     let most = 2 * fusion.nodes.len() + 1024;
@@ -118,13 +121,15 @@ fn sum_bias(a: &Bias, b: &Bias, shape: Shape) -> Bias {
 
 /// What a linear layer without bias makes of an input that is `add` everywhere; `None` if finding out costs too
 /// much.
-fn linear_of_constant(linear: &Linear, add: &Bias, input: Shape, output: Shape) -> Option<Bias> {
+fn linear_of_constant(cpu: Cpu, linear: &Linear, add: &Bias, input: Shape, output: Shape) -> Option<Bias> {
     /// More multiply-adds than any constant part of a real layer takes.
     const TOO_MUCH: usize = 1 << 33;
     let spec = &linear.spec;
     let add = match add {
         Bias::PerElement(_) if spec.multiply_adds(input)? > TOO_MUCH => return None,
-        Bias::PerElement(add) => return Some(Bias::PerElement(convolve(spec, input, &linear.weights, add))),
+        Bias::PerElement(add) => {
+            return Some(Bias::PerElement(convolve(cpu, spec, input, &linear.weights, add)));
+        }
         Bias::PerChannel(add) => add,
     };
     // Constant channels: add up each kernel over the input channels first.
@@ -341,7 +346,9 @@ impl Fusion {
             let Node { op: Op::Linear(linear), shape, .. } = &self.nodes[consumer] else { return false };
             let mut linear = linear.clone();
             if !affine.add.is_zero() {
-                let Some(add) = linear_of_constant(&linear, &affine.add, input, *shape) else { return false };
+                let Some(add) = linear_of_constant(self.cpu, &linear, &affine.add, input, *shape) else {
+                    return false;
+                };
                 linear.bias = sum_bias(&linear.bias, &add, *shape);
             }
             let rows = linear.spec.out_channels / linear.spec.groups;
@@ -632,7 +639,9 @@ impl Fusion {
             let Node { op: Op::Linear(second), shape, .. } = &self.nodes[consumer] else { return false };
             let mut linear = second.clone();
             if !first.bias.is_zero() {
-                let Some(add) = linear_of_constant(second, &first.bias, output, *shape) else { return false };
+                let Some(add) = linear_of_constant(self.cpu, second, &first.bias, output, *shape) else {
+                    return false;
+                };
                 linear.bias = sum_bias(&linear.bias, &add, *shape);
             }
             let rows = second.spec.out_channels / second.spec.groups;
@@ -1038,11 +1047,11 @@ mod tests {
             let weights: Vec<f32> = (0..spec.weights_len(6).unwrap()).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
             let mut linear = Linear { spec: spec.clone(), weights, bias: Bias::PerChannel(vec![0.0; 4]) };
             let x: Vec<f32> = (0..6 * h * w).map(|i| (i * 5 % 17) as f32 - 8.0).collect();
-            let want = convolve(&spec, input, &linear.weights, &x);
+            let want = convolve(Cpu::detect(), &spec, input, &linear.weights, &x);
             crop_kernel(&mut linear, input);
             prop_assert_eq!(linear.spec.output_hw(input), spec.output_hw(input));
             prop_assert_eq!(linear.spec.weights_len(6), Some(linear.weights.len()));
-            prop_assert_eq!(convolve(&linear.spec, input, &linear.weights, &x), want);
+            prop_assert_eq!(convolve(Cpu::detect(), &linear.spec, input, &linear.weights, &x), want);
         }
     }
 

@@ -19,6 +19,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use thiserror::Error;
 
 use self::constant::Tensor;
@@ -124,6 +125,8 @@ pub struct Options {
     /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after
     /// the other. Empty: the only one.
     pub outputs: Vec<String>,
+    /// What constants are computed with.
+    pub cpu: Cpu,
 }
 
 /// Imports a model file; its name becomes the graph's.
@@ -159,7 +162,7 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
         return Err(ImportError::TooLarge("nodes"));
     }
     let draft = translate(graph, opset, options)?;
-    let graph = fuse::fuse(draft, name)?;
+    let graph = fuse::fuse(options.cpu, draft, name)?;
     check(&graph)?;
     Ok(graph)
 }

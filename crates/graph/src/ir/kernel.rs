@@ -3,11 +3,12 @@
 //! register tile of rows by columns runs down the reduction dimension.
 //!
 //! The tile is plain Rust that the compiler turns into vector instructions, compiled twice: for the machine that the
-//! build targets, and for AVX2 with FMA, which is taken where the CPU has it. The two differ in single precision
+//! build targets, and for AVX2 with FMA, which is taken where the caller's [`Cpu`] has it. The two differ in single precision
 //! by the rounding of the products, and not at all in exact integers.
 
 use std::ops::{AddAssign, Mul, Range};
 
+use jaguar_cpu::{Cpu, Feature};
 use rayon::prelude::*;
 
 use crate::ir::convolution::Linear;
@@ -52,7 +53,7 @@ pub(crate) struct Task<'a, T> {
     group: usize,
     out_width: usize,
     /// Whether AVX2 and FMA may be used.
-    wide: bool,
+    wide: Option<Wide>,
 }
 
 /// Rows (output channels) of a register tile.
@@ -64,15 +65,13 @@ const LANES: usize = 8;
 /// Below this many output channels in a group, gathering patches costs more than it saves.
 const FEW_CHANNELS: usize = 3;
 
-/// Whether the CPU has what the wide tile is compiled for.
-fn wide_available() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        false
+/// Proof that the processor has what the wide tile is compiled for.
+#[derive(Clone, Copy)]
+struct Wide(());
+
+impl Wide {
+    fn of(cpu: Cpu) -> Option<Wide> {
+        cpu.has_all(&[Feature::Avx2, Feature::Fma]).then_some(Wide(()))
     }
 }
 
@@ -80,11 +79,8 @@ fn wide_available() -> bool {
 ///
 /// `spec` must fit `input` (its `output_hw` is `Some`), `weights` have `weights_len` entries, and `x` have as
 /// many as `input`: callers check this once, for a whole graph.
-pub(crate) fn convolve<T: Element>(spec: &Linear, input: Shape, weights: &[T], x: &[T]) -> Vec<T> {
-    convolve_with(spec, input, weights, x, wide_available())
-}
-
-fn convolve_with<T: Element>(spec: &Linear, input: Shape, weights: &[T], x: &[T], wide: bool) -> Vec<T> {
+pub(crate) fn convolve<T: Element>(cpu: Cpu, spec: &Linear, input: Shape, weights: &[T], x: &[T]) -> Vec<T> {
+    let wide = Wide::of(cpu);
     let [h, w] = spec.output_hw(input).unwrap_or([0, 0]);
     let positions = h * w;
     let mut out = vec![T::default(); spec.out_channels * positions];
@@ -224,10 +220,14 @@ fn tile_wide<T: Element, const N: usize>(packed: &[T], panel: &[[T; N]]) -> [[T;
     tile::<T, N, true>(packed, panel)
 }
 
-fn choose_tile<T: Element, const N: usize>(packed: &[T], panel: &[[T; N]], wide: bool) -> [[T; N]; ROWS] {
+fn choose_tile<T: Element, const N: usize>(
+    packed: &[T],
+    panel: &[[T; N]],
+    wide: Option<Wide>,
+) -> [[T; N]; ROWS] {
     #[cfg(target_arch = "x86_64")]
-    if wide {
-        // SAFETY: `wide` is only set where the CPU was found to have AVX2 and FMA (`wide_available`).
+    if let Some(Wide(())) = wide {
+        // SAFETY: a `Wide` exists only where the CPU was found to have AVX2 and FMA.
         return unsafe { tile_wide::<T, N>(packed, panel) };
     }
     let _ = wide;
@@ -347,8 +347,8 @@ mod tests {
             let x: Vec<i64> = (0..input.iter().product::<usize>()).map(|_| draw(20)).collect();
             let expected = schoolbook(&spec, input, &weights, &x);
             let float = |v: &[i64]| v.iter().map(|&v| v as f64).collect::<Vec<_>>();
-            for wide in [false, wide_available()] {
-                let found = convolve_with(&spec, input, &float(&weights), &float(&x), wide);
+            for cpu in [Cpu::scalar(), Cpu::detect()] {
+                let found = convolve(cpu, &spec, input, &float(&weights), &float(&x));
                 prop_assert_eq!(found, float(&expected));
             }
             // Single precision is exact as well while everything stays below 2^24.
@@ -356,8 +356,8 @@ mod tests {
             let single = |v: &[i64]| v.iter().map(|&v| v as f32).collect::<Vec<_>>();
             let (weights, x) = (small(&weights), small(&x));
             let expected = single(&schoolbook(&spec, input, &weights, &x));
-            for wide in [false, wide_available()] {
-                prop_assert_eq!(convolve_with(&spec, input, &single(&weights), &single(&x), wide), expected.clone());
+            for cpu in [Cpu::scalar(), Cpu::detect()] {
+                prop_assert_eq!(convolve(cpu, &spec, input, &single(&weights), &single(&x)), expected.clone());
             }
         }
     }

@@ -144,6 +144,8 @@ fn balance(graph: &mut Graph, ranges: &mut ChannelRanges, link: &Link) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jaguar_cpu::Cpu;
+
     use crate::float::Node;
     use crate::network::{self, Window};
 
@@ -193,18 +195,18 @@ mod tests {
         };
         graph.nodes[6].shape = [2, 3, 3];
         let input = [0.5, -0.25, 1.0, 0.75, -0.5, 0.125, 0.3, -0.9];
-        let mut ranges = super::super::measure(&graph, &[input.to_vec()]).unwrap();
-        let before = graph.forward(&input).unwrap();
+        let mut ranges = super::super::measure(Cpu::detect(), &graph, &[input.to_vec()]).unwrap();
+        let before = graph.forward(Cpu::detect(), &input).unwrap();
         let smallest = |graph: &Graph| largest(&weights_of(graph, 1).unwrap().weights[2..4]);
         let spread = |graph: &Graph| largest(&weights_of(graph, 1).unwrap().weights) / smallest(graph);
         assert!(spread(&graph) > 1000.0);
         equalise(&mut graph, &mut ranges);
-        for (a, b) in before.iter().zip(graph.forward(&input).unwrap()) {
+        for (a, b) in before.iter().zip(graph.forward(Cpu::detect(), &input).unwrap()) {
             assert!((a - b).abs() < 1e-4 * before.iter().fold(0.0, |m: f32, v| m.max(v.abs())), "{a} {b}");
         }
         assert!(spread(&graph) < 50.0, "{}", spread(&graph));
         // The ranges are those of the new graph.
-        let again = super::super::measure(&graph, &[input.to_vec()]).unwrap();
+        let again = super::super::measure(Cpu::detect(), &graph, &[input.to_vec()]).unwrap();
         for (a, b) in ranges.iter().flatten().zip(again.iter().flatten()) {
             assert!((a - b).abs() <= 1e-4 * a.abs(), "{a} {b}");
         }

@@ -16,6 +16,7 @@ mod width;
 
 use std::fmt;
 
+use jaguar_cpu::Cpu;
 use thiserror::Error;
 
 pub use width::{Chosen, Samples, narrowest};
@@ -255,16 +256,17 @@ impl Classes {
 }
 
 /// Quantises a graph by what it does on sample images (tensors as [`crate::image_input::tensor`] makes them, before
-/// the graph's own affine map).
+/// the graph's own affine map), run with the instructions that `cpu` has.
 ///
 /// # Errors
 /// [`QuantiseError`]: images that do not fit, or a layer for which no scale does; it is named.
 pub fn calibrate(
+    cpu: Cpu,
     graph: &Graph,
     images: &[Vec<f32>],
     options: &Options,
 ) -> Result<(Model, Report), QuantiseError> {
-    let ranges = measure(graph, images)?;
+    let ranges = measure(cpu, graph, images)?;
     quantise(graph, &ranges, options)
 }
 
@@ -275,14 +277,15 @@ pub type ChannelRanges = Vec<Vec<f64>>;
 ///
 /// # Errors
 /// No images, images of the wrong length, values that are not finite.
-pub fn measure(graph: &Graph, images: &[Vec<f32>]) -> Result<ChannelRanges, QuantiseError> {
+pub fn measure(cpu: Cpu, graph: &Graph, images: &[Vec<f32>]) -> Result<ChannelRanges, QuantiseError> {
     if images.is_empty() {
         return Err(QuantiseError::NoImages);
     }
     let mut ranges: ChannelRanges = graph.nodes.iter().map(|node| vec![0.0; node.shape[0]]).collect();
     for (index, image) in images.iter().enumerate() {
         let expected = graph.input_shape().iter().product();
-        let values = graph.run(image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
+        let values =
+            graph.run(cpu, image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
         for ((ranges, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
             for (range, plane) in ranges.iter_mut().zip(values.chunks_exact(node.shape[1] * node.shape[2])) {
                 // `f32::max` would pass over a NaN.

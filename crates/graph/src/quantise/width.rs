@@ -12,6 +12,8 @@
 
 use std::ops::RangeInclusive;
 
+use jaguar_cpu::Cpu;
+
 use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
 use crate::agreement::{Agreement, private_agreement};
 use crate::float::Graph;
@@ -20,6 +22,7 @@ use crate::network::Model;
 /// Sample inputs, and the ranges that the float network's values take on them.
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
+    cpu: Cpu,
     graph: &'a Graph,
     /// Two parts: ranges, and the samples that are tried with them, which are the other part's. One part if there is only one
     /// sample, which then has to do for both.
@@ -29,12 +32,13 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Runs the float network on tensors as [`crate::image_input::tensor`] makes them. `done` hears how many are
+    /// Runs the float network, with the instructions that `cpu` has, on tensors as [`crate::image_input::tensor`] makes them. `done` hears how many are
     /// through.
     ///
     /// # Errors
     /// No images, images of the wrong length, values that are not finite.
     pub fn new(
+        cpu: Cpu,
         graph: &'a Graph,
         images: &[Vec<f32>],
         done: &mut dyn FnMut(usize),
@@ -43,7 +47,7 @@ impl<'a> Samples<'a> {
         let mut ranges: [Option<ChannelRanges>; 2] = [None, None];
         let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
         for (index, image) in images.iter().enumerate() {
-            let one = measure(graph, std::slice::from_ref(image)).map_err(|error| match error {
+            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| match error {
                 QuantiseError::Image { found, expected, .. } => {
                     QuantiseError::Image { index, found, expected }
                 }
@@ -57,7 +61,7 @@ impl<'a> Samples<'a> {
         }
         let Some(all) = all else { return Err(QuantiseError::NoImages) };
         let parts = ranges.into_iter().zip(others).filter_map(|(ranges, others)| Some((ranges?, others)));
-        Ok(Self { graph, parts: parts.collect(), all })
+        Ok(Self { cpu, graph, parts: parts.collect(), all })
     }
 
     /// The integer network, its scales from all samples.
@@ -77,7 +81,7 @@ impl<'a> Samples<'a> {
         let mut found: Option<Agreement> = None;
         for (ranges, others) in &self.parts {
             let (model, _) = quantise(self.graph, ranges, options)?;
-            let one = private_agreement(self.graph, &model, others, SEED);
+            let one = private_agreement(self.cpu, self.graph, &model, others, SEED);
             let one = one.expect("`measure` has run on these images");
             found = Some(found.map_or(one.clone(), |found| found.and(&one)));
         }

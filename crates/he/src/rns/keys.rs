@@ -15,14 +15,14 @@ pub struct SecretKey {
 /// Noise.
 pub(super) fn noise(ring: &Ring, prg: &mut Prg) -> Poly<Coefficients> {
     let mut e = SmallPoly::new(ring.n());
-    sample::noise(prg, e.coefficients_mut());
+    sample::noise(ring.kernel(), prg, e.coefficients_mut());
     ring.from_signed(e.coefficients())
 }
 
 /// A ternary polynomial.
 pub(super) fn ternary(ring: &Ring, prg: &mut Prg) -> Poly<Values> {
     let mut s = SmallPoly::new(ring.n());
-    sample::ternary(prg, s.coefficients_mut());
+    sample::ternary(ring.kernel(), prg, s.coefficients_mut());
     ring.to_values(ring.from_signed(s.coefficients()))
 }
 

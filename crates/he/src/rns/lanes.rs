@@ -4,6 +4,8 @@
 //! Polynomials are those of [`jaguar_ring::product::rns`]. Randomness comes from the caller, who says by which label it is
 //! derived: what both parties expand must be alike.
 
+use jaguar_cpu::Cpu;
+use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, LIMBS, Rns, RnsNtt, RnsPoly, RnsSmall, RnsSum};
 use jaguar_ring::product::{Multiplier, SmallNtt};
@@ -12,13 +14,13 @@ use zeroize::Zeroizing;
 
 use crate::params::RnsParameters;
 
-/// The ring of a parameter set on these kernels; `None` if it has more than three primes, or others than of 30 bits, or if
+/// The ring of a parameter set, on the kernel of these that `cpu` allows; `None` if it has more than three primes, or others than of 30 bits, or if
 /// N is above 8192.
-pub fn ring(params: &RnsParameters) -> Option<Rns> {
+pub fn ring(cpu: Cpu, params: &RnsParameters) -> Option<Rns> {
     let fits = |&p: &u64| p >> (LIMB_BITS - 1) == 1;
     let fits = params.primes().iter().all(fits) && LIMBS.contains(&params.primes().len());
     let primes: Vec<u32> = params.primes().iter().filter_map(|&p| p.try_into().ok()).collect();
-    (fits && params.ring_dim() <= 8192).then(|| Rns::new(params.ring_dim(), &primes))
+    (fits && params.ring_dim() <= 8192).then(|| Rns::new(Kernel::of(cpu), params.ring_dim(), &primes))
 }
 
 /// The secret of one party: neither copied, printed nor stored.
@@ -33,9 +35,9 @@ pub struct SecretKey {
 impl SecretKey {
     /// A ternary secret from `prg`.
     pub fn from_prg(rns: &Rns, prg: &mut Prg) -> Self {
-        let multiplier = Multiplier::new(rns.n());
+        let multiplier = Multiplier::new(rns.kernel(), rns.n());
         let mut s = Zeroizing::new(vec![0i8; rns.n()]);
-        sample::ternary(prg, &mut s);
+        sample::ternary(rns.kernel(), prg, &mut s);
         let (s, s_binary) = (rns.prepare_small(&s), multiplier.prepare_small(&s));
         Self { rns: rns.clone(), multiplier, s, s_binary }
     }
@@ -50,7 +52,7 @@ impl SecretKey {
         let mut b = self.rns.multiply(a, &self.s);
         self.rns.negate(&mut b);
         let mut e = Zeroizing::new(vec![0i8; self.rns.n()]);
-        sample::noise(noise, &mut e);
+        sample::noise(self.rns.kernel(), noise, &mut e);
         self.rns.add_small(&mut b, &e);
         b
     }
@@ -81,9 +83,9 @@ impl Zero {
     /// Fresh u and e1 from `prg`. No two responses may share them.
     pub fn from_prg(rns: &Rns, prg: &mut Prg) -> Self {
         let mut small = Zeroizing::new(vec![0; rns.n()]);
-        sample::ternary(prg, &mut small);
+        sample::ternary(rns.kernel(), prg, &mut small);
         let u = rns.prepare_small(&small);
-        sample::noise(prg, &mut small);
+        sample::noise(rns.kernel(), prg, &mut small);
         Self { u, e1: small }
     }
 }

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
+use jaguar_ring::Kernel;
 use jaguar_ring::modular::{Factor, Modulus, Ntt};
 use jaguar_ring::prg::Prg;
 use zeroize::Zeroizing;
@@ -55,6 +57,7 @@ impl<R: Representation> Poly<R> {
 /// `Z_Q[X]/(X^N + 1)`, Q the product of the first primes of a parameter set. Cheap to clone and to share between threads.
 #[derive(Clone)]
 pub struct Ring {
+    kernel: Kernel,
     limbs: usize,
     tables: Arc<Tables>,
 }
@@ -79,8 +82,9 @@ struct Level {
 }
 
 impl Ring {
-    /// The ring of all primes of `params`, its tables computed.
-    pub fn new(params: RnsParameters) -> Self {
+    /// The ring of all primes of `params`, its tables computed. Secrets and noise are drawn with the instructions that `cpu`
+    /// has. (Its arithmetic, in words of 64 bits, is plain Rust.)
+    pub fn new(cpu: Cpu, params: RnsParameters) -> Self {
         let n = params.ring_dim();
         let ntt = |&p: &u64| Ntt::new(n, p).expect("checked primes have roots of unity");
         let ntts: Vec<Ntt> = params.primes().iter().map(ntt).collect();
@@ -100,7 +104,13 @@ impl Ring {
         let levels = (1..=ntts.len()).map(level).collect();
         // 2^128 / p is floor((2^128 - 1) / p), for p is odd and above 1.
         let fractions = params.primes().iter().map(|&p| u128::MAX / u128::from(p)).collect();
-        Self { limbs: ntts.len(), tables: Arc::new(Tables { params, ntts, fractions, levels }) }
+        let kernel = Kernel::of(cpu);
+        Self { kernel, limbs: ntts.len(), tables: Arc::new(Tables { params, ntts, fractions, levels }) }
+    }
+
+    /// The kernel that secrets and noise are drawn with.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// The parameter set; this ring may have fewer of its primes.
@@ -130,7 +140,11 @@ impl Ring {
 
     /// The ring without the last prime; `None` if there is no other.
     pub fn smaller(&self) -> Option<Self> {
-        (self.limbs > 1).then(|| Self { limbs: self.limbs - 1, tables: Arc::clone(&self.tables) })
+        (self.limbs > 1).then(|| Self {
+            kernel: self.kernel,
+            limbs: self.limbs - 1,
+            tables: Arc::clone(&self.tables),
+        })
     }
 
     /// Q modulo `modulus`.

@@ -1,5 +1,6 @@
 //! Rings against integers of any size, ciphertexts against the schoolbook method, noise against its estimates.
 
+use jaguar_cpu::Cpu;
 use jaguar_ring::modular;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::NOISE_ETA;
@@ -14,7 +15,7 @@ fn rings(n: usize) -> Vec<Ring> {
     let of = |sizes: &[(u32, usize)]| {
         let primes: Vec<u64> =
             sizes.iter().flat_map(|&(bits, count)| largest_primes(n, bits, count).unwrap()).collect();
-        Ring::new(RnsParameters::insecure(n, &primes).unwrap())
+        Ring::new(Cpu::detect(), RnsParameters::insecure(n, &primes).unwrap())
     };
     vec![of(&[(60, 1)]), of(&[(30, 2)]), of(&[(60, 3)]), of(&[(40, 1), (21, 1), (59, 2)]), of(&[(50, 5)])]
 }
@@ -301,7 +302,7 @@ proptest! {
     fn rotations_of_ciphertexts_rotate_slots(seed: u64, digit_bits in prop::sample::select(vec![2u32, 3, 8, 15, 20])) {
         let n = 32;
         let primes = largest_primes(n, 45, 3).unwrap();
-        let mut at = Setting::new(Ring::new(RnsParameters::insecure(n, &primes).unwrap()), T, seed);
+        let mut at = Setting::new(Ring::new(Cpu::detect(), RnsParameters::insecure(n, &primes).unwrap()), T, seed);
         let batch = Batch::new(n, T).unwrap();
         let values = at.message();
         let mut ct = at.encrypt(&batch.encode(&values));
@@ -364,7 +365,7 @@ fn noise_is_what_the_estimates_say() {
     let params = RnsParameters::search(4096, 35, 3).unwrap();
     assert!(params.is_secure());
     for seed in 0..3 {
-        let mut at = Setting::new(Ring::new(params.clone()), T, seed);
+        let mut at = Setting::new(Ring::new(Cpu::detect(), params.clone()), T, seed);
         let (ring, n) = (at.ring.clone(), at.ring.n());
         let close = |what: &str, at: &Setting, ct: &Ciphertext<Values>, message: &[u64], estimate: Noise| {
             let measured = at.secret.noise_bits_vt(&at.ring, &at.plain, ct, message);
@@ -484,7 +485,7 @@ fn unfit_plaintexts_are_refused() {
 fn lanes_compute_in_the_same_ring() {
     for limbs in [1, 2, 3] {
         let params = RnsParameters::insecure(1024, &largest_primes(1024, 30, limbs).unwrap()).unwrap();
-        let (rns, ring) = (lanes::ring(&params).unwrap(), Ring::new(params));
+        let (rns, ring) = (lanes::ring(Cpu::detect(), &params).unwrap(), Ring::new(Cpu::detect(), params));
         let mut prg = Prg::new([9; 32]);
         let x = rns.uniform(&mut prg);
         let s: Vec<i8> = random(&mut prg, 1024, 3).into_iter().map(|s| s as i8 - 1).collect();
@@ -496,6 +497,9 @@ fn lanes_compute_in_the_same_ring() {
     }
     for (n, bits, count) in [(64, 30, 4), (64, 31, 2), (64, 29, 2), (16384, 30, 2)] {
         let primes = largest_primes(n, bits, count).unwrap();
-        assert!(lanes::ring(&RnsParameters::insecure(n, &primes).unwrap()).is_none(), "{n} {bits} {count}");
+        assert!(
+            lanes::ring(Cpu::detect(), &RnsParameters::insecure(n, &primes).unwrap()).is_none(),
+            "{n} {bits} {count}"
+        );
     }
 }

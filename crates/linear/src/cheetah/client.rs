@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_he::rns::lanes::SecretKey;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
@@ -9,7 +10,7 @@ use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, p1, poly_bytes};
+use super::{Layer, PublicKey, Response, Upload, a_half, p1};
 use crate::cut;
 
 /// The client's secret, for layers of one number of limbs: one for any number of queries. Neither copied,
@@ -21,20 +22,22 @@ pub struct Secret {
 
 /// What the client keeps of one layer for one query: `e − a·s` for every ciphertext. Used once.
 pub struct ClientPrepared {
+    rns: Rns,
     /// The a halves come from it.
     seed: [u8; 32],
     zeros: Vec<RnsPoly>,
 }
 
 impl Secret {
-    /// A fresh secret from the operating system's randomness, for layers of as many limbs as `layer` has.
-    pub fn fresh(layer: &Layer) -> Self {
-        Self::from_prg(layer, Prg::from_os())
+    /// A fresh secret from the operating system's randomness, for layers of as many limbs as `layer` has. What is
+    /// computed with it uses the instructions that `cpu` has.
+    pub fn fresh(cpu: Cpu, layer: &Layer) -> Self {
+        Self::from_prg(cpu, layer, Prg::from_os())
     }
 
     /// A secret from given randomness (tests fix it).
-    pub fn from_prg(layer: &Layer, mut prg: Prg) -> Self {
-        let key = SecretKey::from_prg(&layer.rns, &mut prg);
+    pub fn from_prg(cpu: Cpu, layer: &Layer, mut prg: Prg) -> Self {
+        let key = SecretKey::from_prg(&layer.ring(cpu), &mut prg);
         Self { key: Arc::new(key), prg }
     }
 
@@ -71,11 +74,12 @@ impl Secret {
         check(&self.key, layer);
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let zero = |i: usize| {
-            let a = layer.rns.transform(layer.a(&seed, i));
+            let rns = self.key.ring();
+            let a = rns.transform(a_half(rns, &seed, i));
             self.key.encrypt_zero(&a, &mut Prg::derive(&noise, "cheetah b noise", &[i as u64]))
         };
         let zeros = (0..layer.layout.ciphertexts()).into_par_iter().map(zero).collect();
-        ClientPrepared { seed, zeros }
+        ClientPrepared { rns: self.key.ring().clone(), seed, zeros }
     }
 
     /// Step 5: the client's output share, `[C, H, W]` modulo 2^l.
@@ -89,13 +93,13 @@ impl Secret {
 
 fn check(key: &SecretKey, layer: &Layer) {
     let found = (key.ring().n(), key.ring().limbs());
-    assert_eq!(found, (layer.rns.n(), layer.limbs()), "a secret for layers of another ring");
+    assert_eq!(found, (layer.params.ring_dim(), layer.limbs()), "a secret for layers of another ring");
 }
 
 /// As [`Secret::decrypt`].
 pub(super) fn decrypt(key: &SecretKey, layer: &Layer, response: &Response) -> Vec<u64> {
     check(key, layer);
-    let (n, bits) = (layer.rns.n(), layer.a_bits());
+    let (n, bits) = (key.ring().n(), layer.a_bits());
     assert_eq!(response.a.len(), layer.layout.responses() * layer.a_bytes(), "a response to another layer");
     assert_eq!(response.b.len(), layer.layout.outputs(), "a response to another layer");
     let mask = (1u64 << layer.share_bits) - 1;
@@ -139,11 +143,11 @@ impl ClientPrepared {
     /// # Panics
     /// When this was prepared for another layer, or `x` has not its input shape.
     pub fn encrypt(self, layer: &Layer, x: &[u64]) -> Upload {
-        let (layout, rns) = (&layer.layout, &layer.rns);
+        let (layout, rns) = (&layer.layout, &self.rns);
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
         assert_eq!(self.zeros.len(), layout.ciphertexts(), "prepared for another layer");
-        let mut b = vec![0; layout.ciphertexts() * poly_bytes(rns)];
-        let ciphertexts = b.par_chunks_mut(poly_bytes(rns)).zip(self.zeros);
+        let mut b = vec![0; layout.ciphertexts() * layer.poly_bytes()];
+        let ciphertexts = b.par_chunks_mut(layer.poly_bytes()).zip(self.zeros);
         ciphertexts.enumerate().for_each_init(
             || Zeroizing::new(vec![0; rns.n()]),
             |values, (i, (bytes, mut b))| {
@@ -158,7 +162,7 @@ impl ClientPrepared {
     }
 }
 
-/// A polynomial for the wire, [`poly_bytes`] of it.
+/// A polynomial for the wire, [`Layer::poly_bytes`] of it.
 fn pack_poly(rns: &Rns, poly: &RnsPoly) -> Vec<u8> {
     pack::pack(&rns.to_words(poly), LIMB_BITS)
 }

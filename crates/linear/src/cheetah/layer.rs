@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
 use jaguar_he::params::Estimate;
 use jaguar_he::rns::lanes::{self, SecretKey};
@@ -111,13 +112,18 @@ impl CheetahLayers {
     }
 
     /// The server's layers: transformed as long as `memory` bytes hold them, the others to be transformed in every query.
-    fn transform(&self, weights: &[Option<Weights>], memory: usize) -> Vec<Option<Arc<ServerLayer>>> {
+    fn transform(
+        &self,
+        cpu: Cpu,
+        weights: &[Option<Weights>],
+        memory: usize,
+    ) -> Vec<Option<Arc<ServerLayer>>> {
         let layers = self.by_node.iter().zip(weights).zip(kept(&self.by_node, memory));
         layers
             .map(|((layer, weights), kept)| {
                 let (layer, weights) = (layer.clone()?, weights.as_ref()?);
                 let server = if kept { ServerLayer::new } else { ServerLayer::on_the_way };
-                Some(Arc::new(server(layer, weights)))
+                Some(Arc::new(server(cpu, layer, weights)))
             })
             .collect()
     }
@@ -149,13 +155,13 @@ impl Layers for CheetahLayers {
         (self.rings().iter().map(|layer| layer.key_bytes()).sum(), 0)
     }
 
-    fn model(self: Arc<Self>, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
-        let servers = self.transform(weights, WEIGHT_MEMORY);
-        Arc::new(CheetahModel { layers: self, servers })
+    fn model(self: Arc<Self>, cpu: Cpu, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+        let servers = self.transform(cpu, weights, WEIGHT_MEMORY);
+        Arc::new(CheetahModel { layers: self, cpu, servers })
     }
 
-    fn client(self: Arc<Self>, _: [u8; 32]) -> Box<dyn Party> {
-        Box::new(Client { layers: self, secrets: Vec::new() })
+    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+        Box::new(Client { layers: self, cpu, secrets: Vec::new() })
     }
 }
 
@@ -222,6 +228,7 @@ impl backend::Layer for Layer {
 /// The server's layers, once per model.
 struct CheetahModel {
     layers: Arc<CheetahLayers>,
+    cpu: Cpu,
     /// By node.
     servers: Vec<Option<Arc<ServerLayer>>>,
 }
@@ -242,6 +249,7 @@ impl Model for CheetahModel {
 /// The client's side of a session.
 struct Client {
     layers: Arc<CheetahLayers>,
+    cpu: Cpu,
     /// By ring.
     secrets: Vec<Secret>,
 }
@@ -250,7 +258,7 @@ impl Party for Client {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         for layer in self.layers.rings() {
-            let mut secret = Secret::fresh(layer);
+            let mut secret = Secret::fresh(self.cpu, layer);
             secret.key().send(channel)?;
             self.secrets.push(secret);
         }
@@ -306,7 +314,7 @@ impl Party for Server {
         channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {
             let key = PublicKey::receive(layer, channel)?;
-            self.keys.push((layer.limbs(), Arc::new(key.prepare(layer))));
+            self.keys.push((layer.limbs(), Arc::new(key.prepare(self.model.cpu, layer))));
         }
         Ok(())
     }
@@ -375,7 +383,7 @@ mod tests {
             Weights { weights: vec![1; 144], exponents: vec![], bias: Bias::PerChannel(vec![0; 4]) };
         let weights = vec![Some(weights); 3];
         let kept = |memory: usize| -> Vec<usize> {
-            let servers = layers.transform(&weights, memory);
+            let servers = layers.transform(Cpu::detect(), &weights, memory);
             servers.iter().flatten().map(|server| server.weight_bytes()).collect()
         };
         assert_eq!(kept(usize::MAX), [each; 3]);

@@ -43,6 +43,7 @@ mod layer;
 mod layout;
 mod server;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::params::{self, Estimate, ParameterError, RnsParameters};
 use jaguar_he::rns::lanes;
@@ -126,7 +127,7 @@ pub enum LayerError {
 /// What both parties know of one linear layer.
 #[derive(Clone)]
 pub struct Layer {
-    rns: Rns,
+    params: RnsParameters,
     estimate: Estimate,
     layout: Layout,
     share_bits: u32,
@@ -203,12 +204,13 @@ impl Layer {
         }
         // Variances in ulps, at worst-case weights: what the number of outputs a response multiplies, and
         // what not.
-        let ulps = |rns: &Rns, outs: usize| {
-            let ulp = rns.modulus() as f64 / 2f64.powi(share_bits as i32);
+        let ulps = |params: &RnsParameters, outs: usize| {
+            let modulus: u128 = params.primes().iter().map(|&p| u128::from(p)).product();
+            let ulp = modulus as f64 / 2f64.powi(share_bits as i32);
             let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
             let weights =
                 2f64.powi(weight_bits as i32 - 1) * ((outs * layout::terms(spec, in_shape)) as f64).sqrt();
-            let secret = (2.0 / 3.0 * rns.n() as f64).sqrt();
+            let secret = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
             let rounded = |guard: u32| 2f64.powi(-(guard as i32)) / 12f64.sqrt();
             [
                 sigma * weights / ulp,
@@ -226,25 +228,24 @@ impl Layer {
         for limbs in LIMBS {
             let params = ring(limbs)?;
             let (ring_dim, estimate) = (params.ring_dim(), params.estimate());
-            let rns = lanes::ring(&params).expect("primes of the kernels");
-            least = ulps(&rns, 1);
+            least = ulps(&params, 1);
             // The noise grows with the outputs that share a response: the last number that it allows.
             let (mut max_outs, mut excluded) = (0, spec.out_channels + 1);
             while excluded - max_outs > 1 {
                 let outs = max_outs.midpoint(excluded);
-                if ulps(&rns, outs) <= most { max_outs = outs } else { excluded = outs }
+                if ulps(&params, outs) <= most { max_outs = outs } else { excluded = outs }
             }
             if max_outs == 0 {
                 continue;
             }
             let sizes = layout::Sizes {
-                up: poly_bytes(&rns),
+                up: poly_bytes(&params),
                 down: pack::packed_len(ring_dim, share_bits + A_GUARD),
                 max_outs,
             };
             let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)?;
-            let noise_ulps = ulps(&rns, layout.terms_per_response() / layout::terms(spec, in_shape));
-            return Ok(Self { rns, estimate, layout, share_bits, noise_ulps, weights_kept: true });
+            let noise_ulps = ulps(&params, layout.terms_per_response() / layout::terms(spec, in_shape));
+            return Ok(Self { params, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
         Err(LayerError::Noise { ulps: least, most })
     }
@@ -256,7 +257,17 @@ impl Layer {
 
     /// How many primes q has.
     pub fn limbs(&self) -> usize {
-        self.rns.limbs()
+        self.params.primes().len()
+    }
+
+    /// The ring, on the fastest kernel that `cpu` allows.
+    fn ring(&self, cpu: Cpu) -> Rns {
+        lanes::ring(cpu, &self.params).expect("primes of the kernels")
+    }
+
+    /// Bytes of a polynomial modulo q.
+    fn poly_bytes(&self) -> usize {
+        poly_bytes(&self.params)
     }
 
     /// l: shares of input and output are modulo 2^l.
@@ -282,7 +293,7 @@ impl Layer {
 
     /// Bytes of the client's key, once per session and number of limbs.
     pub fn key_bytes(&self) -> usize {
-        32 + poly_bytes(&self.rns)
+        32 + self.poly_bytes()
     }
 
     /// Bytes of the weights, transformed.
@@ -293,7 +304,7 @@ impl Layer {
 
     /// Bytes from the client.
     pub fn upload_bytes(&self) -> usize {
-        32 + self.layout.ciphertexts() * poly_bytes(&self.rns)
+        32 + self.layout.ciphertexts() * self.poly_bytes()
     }
 
     /// Bytes from the server.
@@ -317,11 +328,6 @@ impl Layer {
         self.share_bits + B_GUARD
     }
 
-    /// The a half of input ciphertext `index`.
-    fn a(&self, seed: &[u8; 32], index: usize) -> RnsPoly {
-        self.rns.uniform(&mut Prg::derive(seed, "cheetah a", &[index as u64]))
-    }
-
     /// Bytes of one response's A.
     fn a_bytes(&self) -> usize {
         pack::packed_len(self.layout.ring_dim(), self.a_bits())
@@ -342,14 +348,19 @@ impl Layer {
     }
 }
 
+/// The a half of input ciphertext `index`.
+fn a_half(rns: &Rns, seed: &[u8; 32], index: usize) -> RnsPoly {
+    rns.uniform(&mut Prg::derive(seed, "cheetah a", &[index as u64]))
+}
+
 /// p1, the a half of a key.
 fn p1(rns: &Rns, seed: &[u8; 32]) -> RnsPoly {
     rns.uniform(&mut Prg::derive(seed, "cheetah p1", &[]))
 }
 
 /// Bytes of a polynomial modulo q.
-fn poly_bytes(rns: &Rns) -> usize {
-    pack::packed_len(rns.n() * rns.limbs(), LIMB_BITS)
+fn poly_bytes(params: &RnsParameters) -> usize {
+    pack::packed_len(params.ring_dim() * params.primes().len(), LIMB_BITS)
 }
 
 /// A polynomial from a peer's bytes, [`poly_bytes`] of them.
@@ -381,7 +392,7 @@ impl PublicKey {
     pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
-        Ok(Self { seed, p0: channel.recv(poly_bytes(&layer.rns))? })
+        Ok(Self { seed, p0: channel.recv(layer.poly_bytes())? })
     }
 }
 
@@ -409,7 +420,7 @@ impl Upload {
     pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
-        Ok(Self { seed, b: channel.recv(layer.layout.ciphertexts() * poly_bytes(&layer.rns))? })
+        Ok(Self { seed, b: channel.recv(layer.layout.ciphertexts() * layer.poly_bytes())? })
     }
 }
 

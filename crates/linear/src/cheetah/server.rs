@@ -1,19 +1,21 @@
 //! The server's half: it holds the weights, and never a secret of the client.
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_he::rns::lanes::{PublicKey, Zero};
 use jaguar_ring::prg::Prg;
-use jaguar_ring::product::rns::{PANEL_OUTS, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
+use jaguar_ring::product::rns::{PANEL_OUTS, Rns, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
 use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, Response, Upload, p1, poly_bytes, unpack_poly};
+use super::{Layer, Response, Upload, a_half, p1, unpack_poly};
 use crate::cut;
 
 /// One linear layer with its weights.
 pub struct ServerLayer {
     layer: Layer,
+    rns: Rns,
     panels: Vec<Panel>,
     /// As they came; where they are kept transformed, without the weights themselves.
     weights: Weights,
@@ -32,8 +34,8 @@ struct Panel {
 
 impl Panel {
     /// Transforms the panel's part of `weights`, which are the whole layer's.
-    fn transform(&self, layer: &Layer, weights: &Weights) -> RnsPanel {
-        layer.rns.panel(self.outs, self.inputs.len(), |out, term, to| {
+    fn transform(&self, rns: &Rns, layer: &Layer, weights: &Weights) -> RnsPanel {
+        rns.panel(self.outs, self.inputs.len(), |out, term, to| {
             layer.layout.write_weights(self.first + out, self.inputs.start + term, weights, to);
         })
     }
@@ -65,13 +67,8 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(layer: &Layer) -> Self {
-        let n = layer.rns.n();
-        Self {
-            sums: Vec::new(),
-            polys: [layer.rns.zero(), layer.rns.zero()],
-            words: Zeroizing::new(vec![0; n]),
-        }
+    fn new(rns: &Rns) -> Self {
+        Self { sums: Vec::new(), polys: [rns.zero(), rns.zero()], words: Zeroizing::new(vec![0; rns.n()]) }
     }
 }
 
@@ -80,21 +77,24 @@ impl super::PublicKey {
     ///
     /// # Panics
     /// When the key is one for another number of limbs.
-    pub fn prepare(&self, layer: &Layer) -> PublicKey {
-        let rns = &layer.rns;
-        PublicKey::new(rns, unpack_poly(rns, &self.p0), p1(rns, &self.seed))
+    pub fn prepare(&self, cpu: Cpu, layer: &Layer) -> PublicKey {
+        let rns = layer.ring(cpu);
+        PublicKey::new(&rns, unpack_poly(&rns, &self.p0), p1(&rns, &self.seed))
     }
 }
 
 impl ServerLayer {
-    /// Transforms the weights, once per model. They take [`Layer::weight_bytes`].
+    /// Transforms the weights, once per model, with the instructions that `cpu` has. They take [`Layer::weight_bytes`].
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
-    pub fn new(layer: Layer, weights: &Weights) -> Self {
-        let mut server = Self::on_the_way(layer, weights);
-        let (layer, weights) = (&server.layer, &server.weights);
-        server.panels.par_iter_mut().for_each(|panel| panel.weights = Some(panel.transform(layer, weights)));
+    pub fn new(cpu: Cpu, layer: Layer, weights: &Weights) -> Self {
+        let mut server = Self::on_the_way(cpu, layer, weights);
+        let (rns, layer, weights) = (&server.rns, &server.layer, &server.weights);
+        server
+            .panels
+            .par_iter_mut()
+            .for_each(|panel| panel.weights = Some(panel.transform(rns, layer, weights)));
         server.weights.weights = Vec::new();
         server
     }
@@ -104,7 +104,7 @@ impl ServerLayer {
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn on_the_way(layer: Layer, weights: &Weights) -> Self {
+    pub fn on_the_way(cpu: Cpu, layer: Layer, weights: &Weights) -> Self {
         let layout = &layer.layout;
         let count = layout.spec().out_channels * super::layout::terms(layout.spec(), layout.in_shape());
         assert_eq!(weights.weights.len(), count, "weights of another layer");
@@ -121,7 +121,7 @@ impl ServerLayer {
         }
         let panel = |(first, outs)| Panel { first, outs, inputs: layout.inputs_of(first), weights: None };
         let panels = blocks.into_iter().map(panel).collect();
-        Self { panels, weights: weights.clone(), layer }
+        Self { rns: layer.ring(cpu), panels, weights: weights.clone(), layer }
     }
 
     /// What both parties know of the layer.
@@ -139,7 +139,7 @@ impl ServerLayer {
         let mut seed = Zeroizing::new([0; 32]);
         prg.fill(&mut seed[..]);
         let zero = |number: usize| {
-            Zero::from_prg(&self.layer.rns, &mut Prg::derive(&seed, "cheetah zero", &[number as u64]))
+            Zero::from_prg(&self.rns, &mut Prg::derive(&seed, "cheetah zero", &[number as u64]))
         };
         let zeros = (0..self.layer.layout.responses()).into_par_iter().map(zero).collect();
         ServerPrepared { seed, zeros }
@@ -185,18 +185,18 @@ impl ServerLayer {
             })
             .collect();
         work.into_par_iter().for_each_init(
-            || Scratch::new(layer),
+            || Scratch::new(&self.rns),
             |scratch, (panel, places)| {
                 let mut sums = std::mem::take(&mut scratch.sums);
                 let transformed;
                 let weights = match &panel.weights {
                     Some(weights) => weights,
                     None => {
-                        transformed = panel.transform(layer, &self.weights);
+                        transformed = panel.transform(&self.rns, layer, &self.weights);
                         &transformed
                     }
                 };
-                layer.rns.accumulate(weights, &inputs, panel.inputs.start, &mut sums);
+                self.rns.accumulate(weights, &inputs, panel.inputs.start, &mut sums);
                 for (sums, place) in sums.iter_mut().zip(places) {
                     self.export(key, sums, &seed, scratch, place);
                 }
@@ -227,8 +227,9 @@ impl ServerLayer {
 
     /// Step 3, before the products: by window, both halves of every block, transformed.
     fn inputs(&self, upload: &Upload, x: &[u64]) -> Vec<RnsPairs> {
-        let Layer { rns, layout, share_bits, .. } = &self.layer;
-        let (blocks, size) = (layout.in_blocks(), poly_bytes(rns));
+        let Self { rns, layer, .. } = self;
+        let Layer { layout, share_bits, .. } = layer;
+        let (blocks, size) = (layout.in_blocks(), layer.poly_bytes());
         assert_eq!(upload.b.len(), layout.ciphertexts() * size, "an upload for another layer");
         layout
             .tiles()
@@ -245,7 +246,7 @@ impl ServerLayer {
                             values.fill(0);
                             layout.write_inputs(tile, block, x, values);
                             rns.add_scaled(&mut b, values, *share_bits);
-                            [rns.transform(self.layer.a(&upload.seed, i)), rns.transform(b)]
+                            [rns.transform(a_half(rns, &upload.seed, i)), rns.transform(b)]
                         },
                     )
                     .collect();
@@ -263,8 +264,8 @@ impl ServerLayer {
         scratch: &mut Scratch,
         to: Place,
     ) {
-        let layer = &self.layer;
-        let (rns, layout) = (&layer.rns, &layer.layout);
+        let Self { rns, layer, .. } = self;
+        let layout = &layer.layout;
         let (a_bits, b_bits) = (layer.a_bits(), layer.b_bits());
         let Scratch { polys, words, .. } = scratch;
 

@@ -3,6 +3,7 @@
 
 use std::thread;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_wire::double::Recorder;
@@ -51,7 +52,7 @@ impl Case {
         let most = u64::from(spec.max_exponent);
         let exponents = (0..spec.out_channels as u64).map(|d| ((seed ^ d) % (most + 1)) as u8).collect();
         let weights = Weights { weights, exponents, bias };
-        Self { server: ServerLayer::new(layer, &weights), weights, x }
+        Self { server: ServerLayer::new(Cpu::detect(), layer, &weights), weights, x }
     }
 
     /// Client's and server's share of the input.
@@ -71,7 +72,7 @@ impl Case {
         let (mut to_server, mut to_client) = memory_pair();
         let (client, server, traffic) = thread::scope(|s| {
             let server = s.spawn(|| {
-                let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(layer);
+                let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(Cpu::detect(), layer);
                 let upload = Upload::receive(layer, &mut to_client).unwrap();
                 let prepared = self.server.prepare(&mut Prg::derive(&[5; 32], "server", &[query]));
                 let (response, share) = self.server.evaluate(prepared, &key, &upload, &x_server);
@@ -79,7 +80,8 @@ impl Case {
                 to_client.flush().unwrap();
                 share
             });
-            let mut secret = Secret::from_prg(layer, Prg::derive(&[1; 32], "client", &[query]));
+            let mut secret =
+                Secret::from_prg(Cpu::detect(), layer, Prg::derive(&[1; 32], "client", &[query]));
             secret.key().send(&mut to_server).unwrap();
             secret.prepare(layer).encrypt(layer, &x_client).send(&mut to_server).unwrap();
             let response = Response::receive(layer, &mut to_server).unwrap();
@@ -95,7 +97,8 @@ impl Case {
         let layer = self.server.layer();
         let (client, server) = self.run(query);
         let mask = (1u64 << layer.share_bits) - 1;
-        let exact = linear_exact(layer.layout.spec(), layer.layout.in_shape(), &self.weights, &self.x);
+        let exact =
+            linear_exact(Cpu::detect(), layer.layout.spec(), layer.layout.in_shape(), &self.weights, &self.x);
         assert_eq!(exact.len(), client.len());
         let errors = exact.iter().zip(client.iter().zip(&server)).enumerate().map(|(i, (&m, (c, s)))| {
             let error = c.wrapping_add(*s).wrapping_sub(m as u64) & mask;
@@ -268,7 +271,7 @@ fn noise_below_a_truncation() {
     assert!(layer.noise_ulps() > 1.0 && layer.noise_ulps() <= 16.0);
     let case = Case::new(layer.clone(), 16, 14, 3, true);
     let (client, server) = case.run(1);
-    let exact = linear_exact(&spec, [64, 7, 7], &case.weights, &case.x);
+    let exact = linear_exact(Cpu::detect(), &spec, [64, 7, 7], &case.weights, &case.x);
     let errors = exact.iter().zip(client.iter().zip(&server)).map(|(&m, (c, s))| {
         let error = c.wrapping_add(*s).wrapping_sub(m as u64) << 24;
         (error as i64 >> 24) as f64
@@ -290,7 +293,7 @@ fn kept_or_on_the_way() {
         let mut case = Case::new(layer.clone(), 24, 12, 5, false);
         assert_eq!(case.server.weight_bytes(), layer.weight_bytes());
         let kept = case.run(3);
-        case.server = ServerLayer::on_the_way(layer, &case.weights);
+        case.server = ServerLayer::on_the_way(Cpu::detect(), layer, &case.weights);
         assert_eq!(case.server.weight_bytes(), 0);
         assert_eq!(case.run(3), kept);
     }
@@ -331,10 +334,10 @@ fn the_client_sees_uniform_words() {
     case.weights =
         Weights { weights: vec![9; 16], exponents: Vec::new(), bias: Bias::PerChannel(vec![0; 8]) };
     case.x.fill(0);
-    case.server = ServerLayer::new(layer.clone(), &case.weights);
+    case.server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights);
     let (x_client, x_server) = case.shares();
-    let mut secret = Secret::fresh(&layer);
-    let key = secret.key().prepare(&layer);
+    let mut secret = Secret::fresh(Cpu::detect(), &layer);
+    let key = secret.key().prepare(Cpu::detect(), &layer);
     let upload = secret.prepare(&layer).encrypt(&layer, &x_client);
     let mut prg = Prg::new([3; 32]);
     let mut answer = || {
@@ -363,7 +366,7 @@ fn the_client_sees_uniform_words() {
 #[test]
 fn nothing_repeats_between_uploads() {
     let layer = Layer::new(&spec(1, 1, 1, 0, 1), [1, 8, 8], 37, 12, Windows::FewestBytes).unwrap();
-    let mut secret = Secret::fresh(&layer);
+    let mut secret = Secret::fresh(Cpu::detect(), &layer);
     let mut upload = || secret.prepare(&layer).encrypt(&layer, &[5; 64]);
     let (first, second) = (upload(), upload());
     assert_ne!(first.seed, second.seed);
@@ -381,7 +384,7 @@ fn bytes_of_a_peer_never_panic() {
     let (mut hostile, mut channel) = memory_pair();
     hostile.send(&vec![0xff; layer.key_bytes() + layer.upload_bytes()]).unwrap();
     hostile.flush().unwrap();
-    let key = PublicKey::receive(&layer, &mut channel).unwrap().prepare(&layer);
+    let key = PublicKey::receive(&layer, &mut channel).unwrap().prepare(Cpu::detect(), &layer);
     let upload = Upload::receive(&layer, &mut channel).unwrap();
     let prepared = case.server.prepare(&mut Prg::new([1; 32]));
     let (response, share) = case.server.evaluate(prepared, &key, &upload, &vec![u64::MAX; 243]);
@@ -390,7 +393,7 @@ fn bytes_of_a_peer_never_panic() {
     channel.send(&vec![0xff; layer.response_bytes()]).unwrap();
     channel.flush().unwrap();
     let response = Response::receive(&layer, &mut hostile).unwrap();
-    let share = Secret::fresh(&layer).decrypt(&layer, &response);
+    let share = Secret::fresh(Cpu::detect(), &layer).decrypt(&layer, &response);
     assert!(share.iter().all(|&s| s < 1 << 37));
 }
 
@@ -404,14 +407,14 @@ fn recorded(case: &Case) -> String {
     let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
     thread::scope(|s| {
         s.spawn(|| {
-            let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(layer);
+            let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(Cpu::detect(), layer);
             let upload = Upload::receive(layer, &mut to_client).unwrap();
             let prepared = case.server.prepare(&mut Prg::derive(&[5; 32], "server", &[]));
             let (response, _) = case.server.evaluate(prepared, &key, &upload, &x_server);
             response.send(layer, &mut to_client).unwrap();
             to_client.flush().unwrap();
         });
-        let mut secret = Secret::from_prg(layer, Prg::derive(&[1; 32], "client", &[]));
+        let mut secret = Secret::from_prg(Cpu::detect(), layer, Prg::derive(&[1; 32], "client", &[]));
         secret.key().send(&mut to_server).unwrap();
         secret.prepare(layer).encrypt(layer, &x_client).send(&mut to_server).unwrap();
         Response::receive(layer, &mut to_server).unwrap();

@@ -59,7 +59,7 @@ pub fn prepare(
 
     // 2. The output share: the phase B + A·s, rounded.
     let [channels, h, w] = layout.out_shape();
-    let hint_ring = layer.hint_ring();
+    let hint_ring = layer.hint_ring(ring.kernel());
     let small = secret.for_responses(&hint_ring);
     let mut output = Zeroizing::new(vec![0; layout.outputs()]);
     output.par_chunks_mut(h * w).enumerate().for_each_init(

@@ -1,10 +1,12 @@
 //! The client that only looks ([`crate::known_coins`]), against this backend's roundings: it succeeds without guard bits and fails
 //! with as many as there are by default.
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
 use jaguar_he::params::Parameters;
 use jaguar_he::power_of_two::{PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{memory_pair, pack};
 
@@ -32,18 +34,18 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
     let weights: Vec<i16> = (0..9).map(|_| signed(weight_bits) as i16).collect();
     let x: Vec<i64> = (0..SIDE * SIDE).map(|_| signed(13) << guard_bits).collect();
     let weights = Weights { weights, exponents: Vec::new(), bias: Bias::PerChannel(vec![0]) };
-    let exact = linear_exact(&spec, [1, SIDE, SIDE], &weights, &x);
+    let exact = linear_exact(Cpu::detect(), &spec, [1, SIDE, SIDE], &weights, &x);
     let unit = f64::from(1 << guard_bits);
     let values = exact.iter().map(|&m| m as f64 / 4096.0 / unit).collect();
 
-    let ring = Ring::new(params);
+    let ring = Ring::new(Cpu::detect(), params);
     let public = PublicSeed([9; 32]);
     let hint_key = [5; 32];
-    let server = ServerLayer::new(layer.clone(), &weights, weight_bits);
+    let server = ServerLayer::new(Cpu::detect(), layer.clone(), &weights, weight_bits);
     let p1 = public.p1(&params);
     let hint = server.hint(&ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..1);
     let (k, ring_mask) = (params.modulus_bits(), (1u64 << n) - 1);
-    let hint_ring = layer.hint_ring();
+    let hint_ring = layer.hint_ring(Kernel::of(Cpu::detect()));
     let mut attack = Attack::new(units());
     let (mut masks, mut noise) = (vec![0; SIDE * SIDE], vec![0i16; SIDE * SIDE]);
     let mut server_prg = Prg::derive(&[4; 32], "server", &[]);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
 use jaguar_he::params::Estimate;
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
@@ -101,23 +102,24 @@ impl Layers for JaguarLayers {
 
     fn model(
         self: Arc<Self>,
+        cpu: Cpu,
         public: [u8; 32],
         weights: &[Option<Weights>],
         weight_bits: u32,
     ) -> Arc<dyn Model> {
         let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
             let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
-            Some(Arc::new(ServerLayer::new(layer.clone(), weights, weight_bits)))
+            Some(Arc::new(ServerLayer::new(cpu, layer.clone(), weights, weight_bits)))
         });
         let servers = servers.collect();
-        let ring = Ring::new(self.params);
+        let ring = Ring::new(cpu, self.params);
         let public = PublicSeed(public);
         let p1 = ring.prepare_wide(&public.p1(&self.params));
         Arc::new(JaguarModel { servers, ring, public, p1 })
     }
 
-    fn client(self: Arc<Self>, public: [u8; 32]) -> Box<dyn Party> {
-        let ring = Ring::new(self.params);
+    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party> {
+        let ring = Ring::new(cpu, self.params);
         let public = PublicSeed(public);
         let p1 = public.p1(&self.params);
         Box::new(Client { layers: self, ring, public, p1, query: None })

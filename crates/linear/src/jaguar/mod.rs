@@ -21,6 +21,7 @@ mod server;
 use std::sync::Arc;
 
 use jaguar_he::power_of_two::{Parameters, ZeroKey};
+use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{self, PrimeRing};
 
@@ -277,8 +278,8 @@ impl Layer {
     }
 
     /// Where the hint is rounded to, and multiplied by the secret.
-    fn hint_ring(&self) -> PrimeRing {
-        PrimeRing::new(self.params.ring_dim(), self.hint_bits)
+    fn hint_ring(&self, kernel: Kernel) -> PrimeRing {
+        PrimeRing::new(kernel, self.params.ring_dim(), self.hint_bits)
     }
 
     /// B, the masked phases' public part, at the outputs `[H, W]` of one channel.

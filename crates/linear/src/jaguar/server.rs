@@ -3,8 +3,10 @@
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_he::power_of_two::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
+use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
@@ -28,6 +30,7 @@ const TOGETHER_WORK: usize = 1 << 24;
 /// One linear layer with its weights.
 pub struct ServerLayer {
     layer: Layer,
+    kernel: Kernel,
     /// By group.
     weights: Vec<PackedWeights>,
     /// By group: what each output is the sum of.
@@ -63,15 +66,15 @@ impl ServerLayer {
     ///
     /// # Panics
     /// As `new`.
-    pub fn from_limbs(layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
-        Self { may_transform: false, ..Self::new(layer, weights, weight_bits) }
+    pub fn from_limbs(cpu: Cpu, layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
+        Self { may_transform: false, ..Self::new(cpu, layer, weights, weight_bits) }
     }
 
-    /// Packs the weights for the kernels.
+    /// Packs the weights for the kernels, of which the fastest one that `cpu` allows is taken.
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
-    pub fn new(layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
+    pub fn new(cpu: Cpu, layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
         let layout = &layer.layout;
         let (groups, each) = (layout.spec().groups, layout.terms_per_output());
         let outs = layout.out_shape()[0] / groups;
@@ -91,6 +94,7 @@ impl ServerLayer {
             bias: weights.bias.clone(),
             a_half: OnceLock::new(),
             may_transform: true,
+            kernel: Kernel::of(cpu),
             layer,
         }
     }
@@ -147,7 +151,7 @@ impl ServerLayer {
                 if let Some((plan, weights)) = &spectral {
                     plan.multiply(&plan.rows(a), weights, kept, keep);
                 } else {
-                    let mut planes = LimbPlanes::new(k, per_tile, n + self.reach);
+                    let mut planes = LimbPlanes::new(self.kernel, k, per_tile, n + self.reach);
                     planes.fill_negacyclic(n, a);
                     let words = self.convolve(&planes, 0..layout.out_shape()[0], n);
                     let outputs = words.par_chunks(n).zip(kept.par_chunks_mut(n)).enumerate();
@@ -168,7 +172,7 @@ impl ServerLayer {
         }
         let (n, k, outs) = (layout.ring_dim(), params.modulus_bits(), weights.outs());
         let (rows, terms) = (layout.ciphertexts_per_tile(), &self.terms[0]);
-        let plan = Spectral::best(n, k, rows, terms, outs, weights.weight_bits(), n)?;
+        let plan = Spectral::best(self.kernel, n, k, rows, terms, outs, weights.weight_bits(), n)?;
         let weights = plan.weights(weights);
         Some((plan, weights))
     }
@@ -190,7 +194,7 @@ impl ServerLayer {
         let (n, k) = (layout.ring_dim(), params.modulus_bits());
         let a_half = self.a_half(public);
         let up = k - A_HALF_BITS.min(k);
-        let hint_ring = self.layer.hint_ring();
+        let hint_ring = self.layer.hint_ring(ring.kernel());
         let mut packed = vec![0; range.len() * self.layer.hint_response_bytes()];
         packed.par_chunks_mut(self.layer.hint_response_bytes()).zip(range).for_each_init(
             || (vec![0u64; n], hint_ring.residues()),
@@ -320,7 +324,7 @@ impl ServerLayer {
         let planes_of = |tile: &Tile| {
             // Unless some shift reads beyond the last coefficient, nothing wraps around.
             let reach = self.reach + layout.export_len(tile);
-            LimbPlanes::new(k, per_tile, if reach > n { 2 * n } else { reach })
+            LimbPlanes::new(self.kernel, k, per_tile, if reach > n { 2 * n } else { reach })
         };
         let mut planes: Vec<LimbPlanes> = layout.tiles().iter().map(planes_of).collect();
         let rows = planes.iter_mut().flat_map(|planes| {

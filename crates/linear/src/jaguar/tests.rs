@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::thread;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::power_of_two::{
@@ -73,13 +74,19 @@ impl Case {
             weight_bits,
             weights: Weights { weights, exponents, bias },
             x,
-            ring: Ring::new(params),
+            ring: Ring::new(Cpu::detect(), params),
         })
     }
 
     /// Σ w·x + bias.
     fn exact(&self) -> Vec<i64> {
-        linear_exact(self.layer.layout.spec(), self.layer.layout.in_shape(), &self.weights, &self.x)
+        linear_exact(
+            Cpu::detect(),
+            self.layer.layout.spec(),
+            self.layer.layout.in_shape(),
+            &self.weights,
+            &self.x,
+        )
     }
 
     /// Runs the protocol for a query that `query` numbers: output shares of client and server, and the client's exact masked
@@ -88,7 +95,7 @@ impl Case {
         let (layer, ring) = (&self.layer, &self.ring);
         let public = PublicSeed([9; 32]);
         let (hint_key, mask_seed) = ([5; 32], [query as u8; 32]);
-        let server = ServerLayer::new(layer.clone(), &self.weights, self.weight_bits);
+        let server = ServerLayer::new(Cpu::detect(), layer.clone(), &self.weights, self.weight_bits);
         let p1 = public.p1(&layer.params);
         let hint =
             server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
@@ -133,7 +140,7 @@ impl Case {
         assert_eq!((sent.received, sent.rounds), (0, 0));
 
         let k = layer.params.modulus_bits();
-        let hint_ring = layer.hint_ring();
+        let hint_ring = layer.hint_ring(ring.kernel());
         let small = secret.for_responses(&hint_ring);
         let [channels, h, w] = layer.layout.out_shape();
         let mut phases = vec![0; layer.layout.outputs()];
@@ -314,7 +321,7 @@ fn real_parameters_within_one_ulp() {
 /// with several, strided, in several tiles, fully connected, and where shifts wrap around.
 #[test]
 fn parts_make_up_the_whole_bit_for_bit() {
-    let ring = Ring::new(Parameters::DEFAULT);
+    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
     let p1 = PublicSeed([9; 32]).p1(ring.params());
     for (seed, (spec, shape, tiles, parts)) in [
         (spec(50, [3, 3], 1, 1, 1), [20, 14, 14], 1, 7),
@@ -334,7 +341,7 @@ fn parts_make_up_the_whole_bit_for_bit() {
         let case = Case::new(Parameters::DEFAULT, spec, shape, 16, seed as u64, seed % 2 == 1).unwrap();
         let layer = &case.layer;
         assert_eq!(layer.layout.tiles().len(), tiles, "layer {seed}");
-        let server = ServerLayer::new(layer.clone(), &case.weights, WEIGHT_BITS);
+        let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
         let mut prg = Prg::derive(&[6; 32], "whole and parts", &[seed as u64]);
         let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
         prg.fill_words(&mut x, layer.input_bits());
@@ -380,7 +387,7 @@ fn large_layers_are_made_in_parts() {
         (spec(60, [3, 3], 1, 1, 3), [300, 28, 28], 40),
     ] {
         let case = Case::new(Parameters::DEFAULT, spec.clone(), shape, 16, 1, false).unwrap();
-        let server = ServerLayer::new(case.layer.clone(), &case.weights, WEIGHT_BITS);
+        let server = ServerLayer::new(Cpu::detect(), case.layer.clone(), &case.weights, WEIGHT_BITS);
         let together = server.channels_together();
         assert!(together.is_multiple_of(server.channels_indivisible()));
         assert_eq!(together.min(spec.out_channels), channels, "{spec:?}");
@@ -430,8 +437,8 @@ fn the_a_half_is_the_same_from_limbs_and_from_frequencies() {
     .enumerate()
     {
         let case = Case::new(Parameters::DEFAULT, spec, shape, 16, 1, i % 2 == 0).unwrap();
-        let transformed = ServerLayer::new(case.layer.clone(), &case.weights, WEIGHT_BITS);
-        let plain = ServerLayer::from_limbs(case.layer.clone(), &case.weights, WEIGHT_BITS);
+        let transformed = ServerLayer::new(Cpu::detect(), case.layer.clone(), &case.weights, WEIGHT_BITS);
+        let plain = ServerLayer::from_limbs(Cpu::detect(), case.layer.clone(), &case.weights, WEIGHT_BITS);
         assert_eq!(transformed.spectral().is_some(), i < 4, "layer {i}");
         assert!(plain.spectral().is_none());
         assert!(transformed.a_half(&public) == plain.a_half(&public), "layer {i}");
@@ -454,7 +461,7 @@ fn a_layer_that_the_ring_cannot_hold_is_refused() {
 /// has its own, and the same one gives the same bytes whenever it is fetched (a resumed download must fit).
 #[test]
 fn no_two_responses_share_a_zero_encryption() {
-    let ring = Ring::new(Parameters::DEFAULT);
+    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
     let p1 = ring.prepare_wide(&PublicSeed([9; 32]).p1(ring.params()));
     let zero = vec![0; 2048];
     let mut seen = HashSet::new();
@@ -476,7 +483,7 @@ fn no_two_responses_share_a_zero_encryption() {
 #[test]
 fn no_two_responses_of_a_server_share_a_zero_encryption() {
     let params = Parameters::DEFAULT;
-    let ring = Ring::new(params);
+    let ring = Ring::new(Cpu::detect(), params);
     let public = PublicSeed([9; 32]);
     let p1 = ring.prepare_wide(&public.p1(&params));
     let mut seen = HashSet::new();
@@ -496,7 +503,7 @@ fn no_two_responses_of_a_server_share_a_zero_encryption() {
             exponents: Vec::new(),
             bias: Bias::PerChannel(vec![0; outs]),
         };
-        let server = ServerLayer::new(layer.clone(), &weights, WEIGHT_BITS);
+        let server = ServerLayer::new(Cpu::detect(), layer.clone(), &weights, WEIGHT_BITS);
         let hint = server.hint(&ring, &public, &p1, &[5; 32], 0..layer.layout.responses());
         for response in hint.chunks_exact(layer.hint_response_bytes()) {
             assert!(seen.insert(response.to_vec()), "layer {index}");
@@ -522,7 +529,7 @@ pub(crate) fn client_phases(spec: &Linear, in_shape: Shape, weights: &Weights, x
     let layout = Layout::new(params.ring_dim(), spec, in_shape).unwrap();
     let layer = Layer::new(params, layout, 3, 16, WEIGHT_BITS, true).unwrap();
     let (weights, x) = (weights.clone(), x.to_vec());
-    Case { layer, weight_bits: WEIGHT_BITS, weights, x, ring: Ring::new(params) }.run(1).2
+    Case { layer, weight_bits: WEIGHT_BITS, weights, x, ring: Ring::new(Cpu::detect(), params) }.run(1).2
 }
 
 /// The first bytes of the hash of all that the client sends and receives for one layer, under fixed randomness: its hint, the query's
@@ -531,7 +538,7 @@ fn recorded(spec: Linear, in_shape: Shape, seed: u64) -> String {
     let case = Case::new(Parameters::DEFAULT, spec, in_shape, 16, seed, false).expect("it fits");
     let (layer, ring) = (&case.layer, &case.ring);
     let (public, hint_key, mask_seed) = (PublicSeed([9; 32]), [5; 32], [6; 32]);
-    let server = ServerLayer::new(layer.clone(), &case.weights, case.weight_bits);
+    let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, case.weight_bits);
     let p1 = public.p1(&layer.params);
     let hint = server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
     let mut x = vec![0; case.x.len()];

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
 use jaguar_ring::prg::Prg;
 use jaguar_share::Domain;
@@ -76,13 +77,13 @@ impl PlaintextLayers {
 
 impl PlaintextLayers {
     /// With the weights of its own layers.
-    pub(super) fn with_weights(self: Arc<Self>, weights: &[Option<Weights>]) -> PlaintextModel {
+    pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> PlaintextModel {
         let own = |(node, weights): (usize, &Option<Weights>)| {
             let weights = weights.as_ref().filter(|_| self.layer(node).is_some())?;
             Some(Arc::new(weights.clone()))
         };
         let weights = weights.iter().enumerate().map(own).collect();
-        PlaintextModel { layers: self, weights }
+        PlaintextModel { layers: self, cpu, weights }
     }
 }
 
@@ -99,11 +100,11 @@ impl Layers for PlaintextLayers {
         "no encryption at all (INSECURE)".into()
     }
 
-    fn model(self: Arc<Self>, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
-        Arc::new(self.with_weights(weights))
+    fn model(self: Arc<Self>, cpu: Cpu, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+        Arc::new(self.with_weights(cpu, weights))
     }
 
-    fn client(self: Arc<Self>, _: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn Party> {
         Box::new(Client { layers: self })
     }
 }
@@ -155,6 +156,7 @@ impl backend::Layer for Layer {
 /// The server's layers, once per model.
 pub(super) struct PlaintextModel {
     pub(super) layers: Arc<PlaintextLayers>,
+    pub(super) cpu: Cpu,
     /// By node.
     weights: Vec<Option<Arc<Weights>>>,
 }

@@ -59,7 +59,7 @@ impl Online for ServerOnline {
         // (What a peer sends may be no residue.)
         let pairs = x.iter().zip(&theirs);
         let input: Vec<i64> = pairs.map(|(&x, &theirs)| modulus.open(modulus.reduce(theirs), x)).collect();
-        let products = linear_exact(&layer.spec, layer.in_shape, &model.weights(node), &input);
+        let products = linear_exact(model.cpu, &layer.spec, layer.in_shape, &model.weights(node), &input);
         let of = |(&m, &r): (&i64, &u64)| modulus.sub(modulus.from_signed(m), r);
         let shares = products.iter().zip(&mask).map(of).collect();
         Ok(Box::new(Rounded { layer, shares, values: Vec::new() }))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::params::Parameters;
@@ -40,7 +41,8 @@ fn run(
     weights: &Weights,
     [x_client, x_server]: [&[u64]; 2],
 ) -> ([Vec<u64>; 2], jaguar_wire::Traffic) {
-    let model = Arc::clone(&layers).model([0; 32], &[None, None, None, Some(weights.clone())], 12);
+    let model =
+        Arc::clone(&layers).model(Cpu::detect(), [0; 32], &[None, None, None, Some(weights.clone())], 12);
     let (mut to_server, mut to_client) = memory_pair();
     let party = |mut party: Box<dyn backend::Party>, channel: &mut Channel, x: &[u64]| {
         party.setup(channel).unwrap();
@@ -57,7 +59,7 @@ fn run(
         channel.flush().unwrap();
         output
     };
-    let client = layers.client([0; 32]);
+    let client = layers.client(Cpu::detect(), [0; 32]);
     thread::scope(|scope| {
         let server = scope.spawn(|| party(model.party(&[0; 32]), &mut to_client, x_server));
         let client = party(client, &mut to_server, x_client);
@@ -118,7 +120,7 @@ proptest! {
         prop_assert_eq!(traffic.received as usize, expected.offline.1 + expected.online.1);
         // Products beyond the ring wrap around, in both alike: to the nearest of all that are the same there.
         let turn = 2f64.powi(output.bits() as i32);
-        for ((&m, &c), &s) in linear_exact(&spec, in_shape, &weights, &x).iter().zip(&y_client).zip(&y_server) {
+        for ((&m, &c), &s) in linear_exact(Cpu::detect(), &spec, in_shape, &weights, &x).iter().zip(&y_client).zip(&y_server) {
             let want = input.centred(input.from_signed(m)) as f64 / 2f64.powi(shift as i32);
             let off = (output.open(c, s) as f64 - want).rem_euclid(turn);
             // (Of products beyond 2^(n+f-1) the scale errs by more than is stated for values of n bits.)
@@ -157,10 +159,10 @@ fn the_wire_format_is_as_recorded() {
         let layers = Arc::new(backend.layers(&[request(&spec, in_shape)]).unwrap());
         let weights =
             Weights { weights: vec![1; 108], exponents: vec![], bias: Bias::PerChannel(vec![0; 4]) };
-        let model = Arc::clone(&layers).with_weights(&[None, None, None, Some(weights)]);
+        let model = Arc::clone(&layers).with_weights(Cpu::detect(), &[None, None, None, Some(weights)]);
         let mut server: Box<dyn backend::Party> =
             Box::new(Server { model: Arc::new(model), prg: Prg::new([4; 32]) });
-        let mut client = layers.client([0; 32]);
+        let mut client = layers.client(Cpu::detect(), [0; 32]);
         let x = vec![5; 108];
         let (a, b) = memory_transports();
         let (a, transcript) = Recorder::hashing(a);

@@ -4,6 +4,10 @@
 //! AVX2 and for AVX-512; the compiler does the vectorising. A [`Level`] can only be had by asking the CPU, so
 //! holding one proves that its instructions exist. This is the only module of the crate with `unsafe`.
 
+use jaguar_cpu::Cpu;
+#[cfg(target_arch = "x86_64")]
+use jaguar_cpu::Feature;
+
 use crate::kernels::circuit::{And, CHOICES, Digit, Table};
 use crate::kernels::lanes::{Lanes, Planes};
 
@@ -23,20 +27,23 @@ pub(crate) struct Level(Set);
 impl Level {
     /// All that this CPU has, the plain one first.
     pub(crate) fn all() -> Vec<Self> {
+        Self::all_of(Cpu::detect())
+    }
+
+    /// All that `cpu` has, the plain one first.
+    fn all_of(cpu: Cpu) -> Vec<Self> {
         let mut all = vec![Self(Set::Plain)];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") {
+            use Feature::{Avx2, Avx512Bw, Avx512Dq, Avx512F, Avx512Vl};
+            if cpu.has(Avx2) {
                 all.push(Self(Set::Avx2));
             }
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-            {
+            if cpu.has_all(&[Avx512F, Avx512Bw, Avx512Dq, Avx512Vl]) {
                 all.push(Self(Set::Avx512));
             }
         }
+        let _ = cpu;
         all
     }
 

@@ -6,6 +6,8 @@
 
 use std::arch::x86_64::*;
 
+use jaguar_cpu::{Cpu, Feature};
+
 use super::{CHOICE, Kernel, Mark, PadKeys, Part, Patch, QUAD};
 use crate::Block;
 
@@ -22,6 +24,13 @@ enum Width {
     One,
     Two,
     Four,
+}
+
+/// Whether `cpu` has what registers of one, two and four blocks need.
+pub(super) fn there(cpu: Cpu) -> [bool; 3] {
+    use Feature::{Aes, Avx2, Avx512F, Sse41, Vaes};
+    [&[Aes, Sse41][..], &[Aes, Sse41, Vaes, Avx2], &[Aes, Sse41, Vaes, Avx2, Avx512F]]
+        .map(|features| cpu.has_all(features))
 }
 
 impl Key {
@@ -86,15 +95,14 @@ impl Width {
     /// # Panics
     /// When this CPU cannot run it.
     fn of(kernel: Kernel) -> Self {
-        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
-        let has_vaes = has_aes && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx2");
-        let (there, width) = match kernel {
-            Kernel::Portable => (false, Self::One),
-            Kernel::AesNi => (has_aes, Self::One),
-            Kernel::Vaes256 => (has_vaes, Self::Two),
-            Kernel::Vaes512 => (has_vaes && is_x86_feature_detected!("avx512f"), Self::Four),
+        use Feature::{Aes, Avx2, Avx512F, Sse41, Vaes};
+        let (needs, width): (&[Feature], Self) = match kernel {
+            Kernel::Portable => unreachable!("portable code has no registers of ours"),
+            Kernel::AesNi => (&[Aes, Sse41], Self::One),
+            Kernel::Vaes256 => (&[Aes, Sse41, Vaes, Avx2], Self::Two),
+            Kernel::Vaes512 => (&[Aes, Sse41, Vaes, Avx2, Avx512F], Self::Four),
         };
-        assert!(there, "this CPU has no {}", kernel.name());
+        assert!(needs.iter().all(|feature| feature.is_there()), "this CPU has no {}", kernel.name());
         width
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_linear::backend::LayerError;
 use jaguar_linear::cheetah::{Layer, Secret, ServerLayer, Windows};
@@ -14,6 +15,7 @@ use crate::ProfileError;
 
 /// A layer that a server has, and what its client has.
 struct Probe {
+    cpu: Cpu,
     server: ServerLayer,
     /// Seconds to transform one polynomial of them.
     weights: f64,
@@ -52,7 +54,13 @@ fn refused(why: String) -> ProfileError {
 
 impl Probe {
     /// A convolution of `kernel` x `kernel` with "same" padding, in the ring of so many primes.
-    fn new(limbs: usize, in_shape: Shape, outs: usize, kernel: usize) -> Result<Self, ProfileError> {
+    fn new(
+        cpu: Cpu,
+        limbs: usize,
+        in_shape: Shape,
+        outs: usize,
+        kernel: usize,
+    ) -> Result<Self, ProfileError> {
         // Wide shares leave little room above the noise: two primes do for the first width, three for the second.
         let share_bits = if limbs == 2 { 36 } else { 46 };
         let spec = Linear::same(outs, kernel, 12);
@@ -70,13 +78,13 @@ impl Probe {
             bias: Bias::PerChannel(vec![1; outs]),
         };
         let count = layer.layout().products() / layer.layout().tiles().len();
-        let (mut least, mut server) = timed(|| ServerLayer::new(layer.clone(), &weights));
+        let (mut least, mut server) = timed(|| ServerLayer::new(cpu, layer.clone(), &weights));
         for _ in 1..LEAST_REPEATS {
             let seconds;
-            (seconds, server) = timed(|| ServerLayer::new(layer.clone(), &weights));
+            (seconds, server) = timed(|| ServerLayer::new(cpu, layer.clone(), &weights));
             least = least.min(seconds);
         }
-        Ok(Self { server, weights: least / count as f64 })
+        Ok(Self { cpu, server, weights: least / count as f64 })
     }
 
     fn layer(&self) -> &Layer {
@@ -92,8 +100,8 @@ impl Probe {
     /// The least times of several runs.
     fn measure(&self) -> Times {
         let layer = self.layer();
-        let mut secret = Secret::fresh(layer);
-        let key = secret.key().prepare(layer);
+        let mut secret = Secret::fresh(self.cpu, layer);
+        let key = secret.key().prepare(self.cpu, layer);
         let x = vec![1; layer.layout().in_shape().iter().product()];
         let start = Instant::now();
         let runs = (0..REPEATS).take_while(|&run| run < LEAST_REPEATS || start.elapsed() < PATIENCE);
@@ -109,11 +117,11 @@ impl Probe {
 }
 
 /// The constants of the ring (N, number of primes), on the current thread.
-pub(super) fn costs((ring_dim, limbs): (usize, usize)) -> Result<RnsCosts, ProfileError> {
+pub(super) fn costs(cpu: Cpu, (ring_dim, limbs): (usize, usize)) -> Result<RnsCosts, ProfileError> {
     // Many ciphertexts and few responses, few ciphertexts and many responses, and products whose weights no cache holds.
-    let inputs = Probe::new(limbs, [96, 28, 28], 8, 1)?;
-    let outputs = Probe::new(limbs, [8, 28, 28], 64, 1)?;
-    let products = Probe::new(limbs, [128, 14, 14], 256, 3)?;
+    let inputs = Probe::new(cpu, limbs, [96, 28, 28], 8, 1)?;
+    let outputs = Probe::new(cpu, limbs, [8, 28, 28], 64, 1)?;
+    let products = Probe::new(cpu, limbs, [128, 14, 14], 256, 3)?;
     if products.layer().layout().ring_dim() != ring_dim {
         return Err(refused(format!("no layers in a ring of N = {ring_dim}")));
     }

@@ -33,7 +33,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use vector::run as vector_run;
-pub use words::{Rows, spa_words, spa_words_with};
+pub use words::{Rows, spa_words};
 
 /// One term of every output: the words `row[offset + j]`, `j` in `0..len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn max_weight(weight_bits: u32) -> i32 {
 /// Matrix product of small weights with shifted rows of words:
 /// `out[d*stride + j] = sum_t weights[d][t] * src[terms[t].row][terms[t].offset + j]  mod 2^bits` for `j` in
 /// `0..len` and `d` in `0..weights.outs()`, `bits` being that of `src`. Words of `out` between the rows are left as
-/// they are. Runs on the threads of the current rayon pool if the product is large enough.
+/// they are. Runs on the kernel of `src`, and on the threads of the current rayon pool if the product is large enough.
 ///
 /// # Panics
 /// If `terms` is not as long as the packed weights say, if a term leaves its row, if `stride < len` with more than
@@ -143,7 +143,7 @@ pub fn spa_gemm(
     out: &mut [u64],
     stride: usize,
 ) {
-    spa_gemm_with(Kernel::best(), src, terms, weights, len, out, stride);
+    spa_gemm_with(src.kernel(), src, terms, weights, len, out, stride);
 }
 
 /// The rows `outs` of [`spa_gemm`]'s result alone, the first of them at the beginning of `out`.
@@ -159,13 +159,13 @@ pub fn spa_gemm_part(
     out: &mut [u64],
     stride: usize,
 ) {
-    part_with(Kernel::best(), src, terms, weights, outs, len, out, stride);
+    part_with(src.kernel(), src, terms, weights, outs, len, out, stride);
 }
 
-/// [`spa_gemm`] on a given kernel, for tests and benchmarks.
+/// [`spa_gemm`] on another kernel than that of `src`, for tests and benchmarks.
 ///
 /// # Panics
-/// As [`spa_gemm`], and if this processor lacks the kernel.
+/// As [`spa_gemm`].
 pub fn spa_gemm_with(
     kernel: Kernel,
     src: &LimbPlanes,
@@ -189,7 +189,6 @@ fn part_with(
     out: &mut [u64],
     stride: usize,
 ) {
-    assert!(kernel.is_available(), "this processor has no {}", kernel.name());
     assert_eq!(terms.len(), weights.terms, "terms of the packed weights");
     assert!(
         outs.start <= outs.end && outs.end <= weights.outs && outs.start.is_multiple_of(TILE),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Prg;
+use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 /// The definition, without limbs, packing or 64-bit wrap-around.
@@ -97,7 +98,7 @@ fn check(case: &Case) {
         })
         .collect();
 
-    let mut planes = LimbPlanes::new(bits, row_count, row_len);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, row_count, row_len);
     for (i, row) in rows.iter().enumerate() {
         planes.set_row(i, row);
     }
@@ -115,7 +116,7 @@ fn check(case: &Case) {
     let whole = Rows { words: &rows.concat(), row_len, bits };
     let stride = len + 3;
     let mark = 0xdead_beef_dead_beef;
-    for kernel in Kernel::available() {
+    for kernel in Kernel::all(Cpu::detect()) {
         let mut out = vec![mark; outs * stride + 2];
         spa_gemm_with(kernel, &planes, &terms, &packed, len, &mut out, stride);
         for (d, expected) in expected.iter().enumerate() {
@@ -141,7 +142,7 @@ fn check(case: &Case) {
             (first, short) = (part.end, !short);
         }
         let mut out = vec![mark; outs * len];
-        spa_words_with(kernel, whole, &terms, &packed, len, &mut out);
+        spa_words(kernel, whole, &terms, &packed, len, &mut out);
         assert_eq!(out, expected.concat(), "{kernel:?} {label}, whole words");
     }
 }
@@ -188,7 +189,7 @@ fn negacyclic_rows_multiply_by_powers_of_x() {
     let (n, bits) = (64usize, 48);
     let mut a = vec![0; n];
     Prg::new([9; 32]).fill_words(&mut a, bits);
-    let mut planes = LimbPlanes::new(bits, 1, 2 * n);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, 1, 2 * n);
     planes.set_row_negacyclic(0, &a);
     // X^5 a = -(entries n - 5 .. 2n - 5 of the extension): a minus sign that goes into the weight.
     let terms = [Term { row: 0, offset: n as u32 - 5 }, Term { row: 0, offset: 0 }];
@@ -203,9 +204,9 @@ fn negacyclic_rows_multiply_by_powers_of_x() {
 
 #[test]
 fn empty_shapes() {
-    let planes = LimbPlanes::new(48, 1, 8);
+    let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     spa_gemm(&planes, &[], &PackedWeights::new(0, 0, 8, &[]), 8, &mut [], 8);
-    for kernel in Kernel::available() {
+    for kernel in Kernel::all(Cpu::detect()) {
         let mut out = [7; 24];
         spa_gemm_with(kernel, &planes, &[], &PackedWeights::new(3, 0, 8, &[]), 8, &mut out, 8);
         assert_eq!(out, [0; 24], "an empty sum is zero");
@@ -215,14 +216,14 @@ fn empty_shapes() {
 #[test]
 #[should_panic(expected = "leaves the source")]
 fn a_term_beyond_its_row_is_refused() {
-    let planes = LimbPlanes::new(48, 1, 8);
+    let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     spa_gemm(&planes, &[Term { row: 0, offset: 1 }], &PackedWeights::new(1, 1, 8, &[1]), 8, &mut [0; 8], 8);
 }
 
 #[test]
 #[should_panic(expected = "does not fit")]
 fn a_short_output_is_refused() {
-    let planes = LimbPlanes::new(48, 1, 8);
+    let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     spa_gemm(
         &planes,
         &[Term { row: 0, offset: 0 }],
@@ -236,7 +237,7 @@ fn a_short_output_is_refused() {
 #[test]
 #[should_panic(expected = "overlap")]
 fn overlapping_rows_are_refused() {
-    let planes = LimbPlanes::new(48, 1, 8);
+    let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     spa_gemm(
         &planes,
         &[Term { row: 0, offset: 0 }],
@@ -250,7 +251,7 @@ fn overlapping_rows_are_refused() {
 #[test]
 #[should_panic(expected = "4..9 of 9 outputs")]
 fn a_part_that_begins_between_tiles_is_refused() {
-    let planes = LimbPlanes::new(48, 1, 8);
+    let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     let (terms, weights) = ([Term { row: 0, offset: 0 }], PackedWeights::new(9, 1, 8, &[1; 9]));
     spa_gemm_part(&planes, &terms, &weights, 4..9, 8, &mut [0; 40], 8);
 }
@@ -260,7 +261,7 @@ fn a_part_that_begins_between_tiles_is_refused() {
 fn whole_words_for_a_short_output_are_refused() {
     let (words, terms) = ([0; 8], [Term { row: 0, offset: 0 }]);
     let rows = Rows { words: &words, row_len: 8, bits: 48 };
-    spa_words(rows, &terms, &PackedWeights::new(2, 1, 8, &[1, 1]), 8, &mut [0; 15]);
+    spa_words(Kernel::SCALAR, rows, &terms, &PackedWeights::new(2, 1, 8, &[1, 1]), 8, &mut [0; 15]);
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn whole_words_for_a_short_output_are_refused() {
 fn whole_words_beyond_a_row_are_refused() {
     let (words, terms) = ([0; 16], [Term { row: 0, offset: 1 }]);
     let rows = Rows { words: &words, row_len: 8, bits: 48 };
-    spa_words(rows, &terms, &PackedWeights::new(1, 1, 8, &[1]), 8, &mut [0; 8]);
+    spa_words(Kernel::SCALAR, rows, &terms, &PackedWeights::new(1, 1, 8, &[1]), 8, &mut [0; 8]);
 }
 
 #[test]

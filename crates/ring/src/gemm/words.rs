@@ -23,15 +23,7 @@ pub struct Rows<'a> {
 /// # Panics
 /// If `terms` is not as long as the packed weights say, if a term leaves its row, if `bits` is not in `1..=64`, or
 /// if `out` is not `weights.outs() * len` long. Shapes are the caller's, never a peer's.
-pub fn spa_words(rows: Rows, terms: &[Term], weights: &PackedWeights, len: usize, out: &mut [u64]) {
-    spa_words_with(Kernel::best(), rows, terms, weights, len, out);
-}
-
-/// [`spa_words`] on a given kernel, for tests and benchmarks.
-///
-/// # Panics
-/// As [`spa_words`], and if this processor lacks the kernel.
-pub fn spa_words_with(
+pub fn spa_words(
     kernel: Kernel,
     rows: Rows,
     terms: &[Term],

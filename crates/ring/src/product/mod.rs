@@ -20,7 +20,7 @@ pub(crate) mod ntt;
 pub mod prime;
 pub mod rns;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Set};
 use crate::simd::{Line, Portable, Simd, multiversion, wipe, words_mut};
 use ntt::{Factor, LENGTHS, PRIMES, Tables};
 use std::cell::RefCell;
@@ -148,26 +148,21 @@ thread_local! {
 }
 
 impl Multiplier {
-    /// For polynomials of `n` coefficients. Tables are computed once per process and length.
+    /// For polynomials of `n` coefficients, on `kernel`. Where `n` is too short for the kernel's vectors, a smaller one is
+    /// taken. Tables are computed once per process, length and kernel.
     ///
     /// # Panics
     /// If `n` is not a power of two in `16..=8192`.
-    pub fn new(n: usize) -> Multiplier {
+    pub fn new(kernel: Kernel, n: usize) -> Multiplier {
         const SLOTS: usize = 10;
-        static CACHE: [OnceLock<Multiplier>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+        static CACHE: [[OnceLock<Multiplier>; SLOTS]; Kernel::COUNT] =
+            [const { [const { OnceLock::new() }; SLOTS] }; Kernel::COUNT];
         check_length(n);
         let slot = (n.trailing_zeros() - LENGTHS.start().trailing_zeros()) as usize;
-        CACHE[slot].get_or_init(|| Multiplier::with_kernel(n, Kernel::best())).clone()
+        CACHE[kernel.index()][slot].get_or_init(|| Multiplier::build(kernel, n)).clone()
     }
 
-    /// As [`new`](Self::new) on a given kernel and with tables of its own, for tests and benchmarks. Where `n` is
-    /// too short for the kernel's vectors, a smaller one is taken.
-    ///
-    /// # Panics
-    /// As `new`, and if this processor lacks the kernel.
-    pub fn with_kernel(n: usize, kernel: Kernel) -> Multiplier {
-        check_length(n);
-        assert!(kernel.is_available(), "this processor has no {}", kernel.name());
+    fn build(kernel: Kernel, n: usize) -> Multiplier {
         let (kernel, lanes) = lanes_of(kernel, n);
         let tables = AllTables {
             primes: PRIMES.map(|prime| Tables::new(n, prime, lanes)),
@@ -284,11 +279,15 @@ impl Multiplier {
 
 /// The kernel for transforms of length `n` where `kernel` is wanted, and its lanes. A transform works on pairs of vectors.
 fn lanes_of(kernel: Kernel, n: usize) -> (Kernel, usize) {
-    match kernel {
-        Kernel::Avx512 if n >= 32 => (kernel, 16),
-        // AVX-512 includes AVX2, which can do the shortest length.
-        Kernel::Avx512 | Kernel::Avx2 => (Kernel::Avx2, 8),
-        Kernel::Scalar => (kernel, 1),
+    match kernel.0 {
+        Set::Scalar => (kernel, 1),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(_) if n >= 32 => (kernel, 16),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(simd) => (Kernel(Set::Avx2(simd.narrow())), 8),
+        // It can do the shortest length.
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(_) => (kernel, 8),
     }
 }
 

@@ -60,7 +60,7 @@ pub struct PrimeRing {
 /// Zeroised on drop.
 pub struct Residues(Vec<Line>);
 
-/// A public polynomial, transformed, in the order of this process's kernel.
+/// A public polynomial, transformed, in the order of its ring's kernel.
 pub struct PrimeWide(Vec<Line>);
 
 /// A small secret polynomial, transformed, times `2^32 / n`. Zeroised on drop.
@@ -91,33 +91,25 @@ impl Residues {
 }
 
 impl PrimeRing {
-    /// The ring for `n` coefficients and the prime of `bits` bits. Tables are computed once per process.
+    /// The ring for `n` coefficients and the prime of `bits` bits, on `kernel`. Where `n` is too short for the kernel's vectors,
+    /// a smaller one is taken. Tables are computed once per process and kernel.
     ///
     /// # Panics
     /// If `n` is not a power of two in `16..=8192` or `bits` not in [`BITS`].
-    pub fn new(n: usize, bits: u32) -> PrimeRing {
+    pub fn new(kernel: Kernel, n: usize, bits: u32) -> PrimeRing {
         const SIZES: usize = 7;
         const LENGTH_COUNT: usize = 10;
-        static CACHE: [[OnceLock<PrimeRing>; SIZES]; LENGTH_COUNT] =
-            [const { [const { OnceLock::new() }; SIZES] }; LENGTH_COUNT];
-        check_length(n);
-        prime_of(bits);
-        let length = (n.trailing_zeros() - LENGTHS.start().trailing_zeros()) as usize;
-        let slot = &CACHE[length][(bits - BITS.start()) as usize];
-        slot.get_or_init(|| PrimeRing::with_kernel(n, bits, Kernel::best())).clone()
-    }
-
-    /// As [`new`](Self::new) on a given kernel, for tests and benchmarks. Where `n` is too short for the kernel's
-    /// vectors, a smaller one is taken.
-    ///
-    /// # Panics
-    /// As `new`, and if this processor lacks the kernel.
-    pub fn with_kernel(n: usize, bits: u32, kernel: Kernel) -> PrimeRing {
+        static CACHE: [[[OnceLock<PrimeRing>; SIZES]; LENGTH_COUNT]; Kernel::COUNT] =
+            [const { [const { [const { OnceLock::new() }; SIZES] }; LENGTH_COUNT] }; Kernel::COUNT];
         check_length(n);
         let prime = prime_of(bits);
-        assert!(kernel.is_available(), "this processor has no {}", kernel.name());
-        let (kernel, lanes) = lanes_of(kernel, n);
-        PrimeRing { n, bits, kernel, tables: Arc::new(Tables::new(n, prime, lanes)) }
+        let length = (n.trailing_zeros() - LENGTHS.start().trailing_zeros()) as usize;
+        let slot = &CACHE[kernel.index()][length][(bits - BITS.start()) as usize];
+        let build = || {
+            let (kernel, lanes) = lanes_of(kernel, n);
+            PrimeRing { n, bits, kernel, tables: Arc::new(Tables::new(n, prime, lanes)) }
+        };
+        slot.get_or_init(build).clone()
     }
 
     /// p.
@@ -333,6 +325,7 @@ multiversion!(
 mod tests {
     use super::*;
     use crate::sample;
+    use jaguar_cpu::Cpu;
     use proptest::prelude::*;
 
     /// Coefficients of `x * s`, over the integers.
@@ -368,8 +361,8 @@ mod tests {
 
     fn check(n: usize, prime_bits: u32, bits: u32, words: &[u64], s: &[i8], count: usize) {
         let (mut sent, mut results) = (Vec::new(), Vec::new());
-        for kernel in Kernel::available() {
-            let ring = PrimeRing::with_kernel(n, prime_bits, kernel);
+        for kernel in Kernel::all(Cpu::detect()) {
+            let ring = PrimeRing::new(kernel, n, prime_bits);
             let mut small = ring.small();
             ring.small_into(s, &mut small);
             let mut x = ring.residues();
@@ -394,7 +387,7 @@ mod tests {
 
     fn random_ternary(n: usize, seed: u64) -> Vec<i8> {
         let mut s = vec![0; n];
-        sample::ternary(&mut Prg::derive(&[4; 32], "small", &[seed]), &mut s);
+        sample::ternary(Kernel::SCALAR, &mut Prg::derive(&[4; 32], "small", &[seed]), &mut s);
         s
     }
 
@@ -436,8 +429,8 @@ mod tests {
         let n = 64;
         let s = random_ternary(n, 5);
         let words: Vec<u32> = random_words(n, 32, 9).iter().map(|&w| w as u32 | 0xc000_0000).collect();
-        for kernel in Kernel::available() {
-            let ring = PrimeRing::with_kernel(n, 26, kernel);
+        for kernel in Kernel::all(Cpu::detect()) {
+            let ring = PrimeRing::new(kernel, n, 26);
             let mut small = ring.small();
             ring.small_into(&s, &mut small);
             let product = |words: &mut dyn Iterator<Item = u32>| {
@@ -457,7 +450,7 @@ mod tests {
     fn rounding_at_random_has_no_bias() {
         const ROUNDS: u64 = 4000;
         let n = 16;
-        let ring = PrimeRing::new(n, 30);
+        let ring = PrimeRing::new(Kernel::of(Cpu::detect()), n, 30);
         let words = random_words(n, 48, 2);
         let mut one = vec![0i8; n];
         one[0] = 1;
@@ -493,8 +486,8 @@ mod tests {
             let n = 1 << log_n;
             let (words, s) = (random_words(n, 48, seed), random_ternary(n, seed));
             let mut results = Vec::new();
-            for kernel in Kernel::available() {
-                let ring = PrimeRing::with_kernel(n, 30, kernel);
+            for kernel in Kernel::all(Cpu::detect()) {
+                let ring = PrimeRing::new(kernel, n, 30);
                 let mut small = ring.small();
                 ring.small_into(&s, &mut small);
                 let mut out = vec![0; count.min(n)];

@@ -125,23 +125,14 @@ impl RnsPanel {
 }
 
 impl Rns {
-    /// The ring of length `n` and the product of `primes`, different ones that are 1 modulo 2n.
+    /// The ring of length `n` and the product of `primes`, different ones that are 1 modulo 2n, on `kernel`. Where `n` is too
+    /// short for the kernel's vectors, a smaller one is taken.
     ///
     /// # Panics
     /// If n is no power of two in `16..=8192`, if there are not as many primes as [`LIMBS`] says, or if they are not such
     /// primes of [`LIMB_BITS`] bits.
-    pub fn new(n: usize, primes: &[u32]) -> Rns {
-        Rns::with_kernel(n, primes, Kernel::best())
-    }
-
-    /// As [`new`](Self::new) on a given kernel, for tests and benchmarks. Where `n` is too short for the kernel's
-    /// vectors, a smaller one is taken.
-    ///
-    /// # Panics
-    /// As `new`, and if this processor lacks the kernel.
-    pub fn with_kernel(n: usize, primes: &[u32], kernel: Kernel) -> Rns {
+    pub fn new(kernel: Kernel, n: usize, primes: &[u32]) -> Rns {
         check_length(n);
-        assert!(kernel.is_available(), "this processor has no {}", kernel.name());
         assert!(LIMBS.contains(&primes.len()), "{LIMBS:?} limbs, not {}", primes.len());
         for (i, &prime) in primes.iter().enumerate() {
             let fits = u64::from(prime) % (2 * n as u64) == 1 && prime >> (LIMB_BITS - 1) == 1;
@@ -161,6 +152,11 @@ impl Rns {
         };
         let tables = primes.iter().map(|&prime| tables_of(n, prime, lanes)).collect();
         Rns { n, kernel, tables, limbs: primes.iter().map(limb).collect() }
+    }
+
+    /// The kernel that its arithmetic runs on.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// n.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Prg, sample};
+use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 fn schoolbook(x: &[u64], s: &[i8], bits: u32) -> Vec<u64> {
@@ -18,8 +19,8 @@ fn schoolbook(x: &[u64], s: &[i8], bits: u32) -> Vec<u64> {
 
 fn check(n: usize, bits: u32, x: &[u64], s: &[i8]) {
     let expected = schoolbook(x, s, bits);
-    for kernel in Kernel::available() {
-        let multiplier = Multiplier::with_kernel(n, kernel);
+    for kernel in Kernel::all(Cpu::detect()) {
+        let multiplier = Multiplier::new(kernel, n);
         let small = multiplier.prepare_small(s);
         let mut out = vec![u64::MAX; n];
         multiplier.multiply_into(x, bits, &small, &mut out);
@@ -44,9 +45,9 @@ fn every_length() {
             let mut prg = Prg::derive(&[6; 32], "small", &[log_n, bits as u64]);
             let x = random_words(n, bits, log_n);
             let mut s = vec![0i8; n];
-            sample::ternary(&mut prg, &mut s);
+            sample::ternary(Kernel::of(Cpu::detect()), &mut prg, &mut s);
             check(n, bits, &x, &s);
-            sample::noise(&mut prg, &mut s);
+            sample::noise(Kernel::of(Cpu::detect()), &mut prg, &mut s);
             check(n, bits, &x, &s);
         }
     }
@@ -56,7 +57,7 @@ fn every_length() {
 fn longest_lengths() {
     for n in [4096, 8192] {
         let mut s = vec![0i8; n];
-        sample::ternary(&mut Prg::new([4; 32]), &mut s);
+        sample::ternary(Kernel::of(Cpu::detect()), &mut Prg::new([4; 32]), &mut s);
         check(n, 54, &random_words(n, 54, 1), &s);
     }
 }
@@ -102,7 +103,7 @@ fn number_of_primes() {
 
 #[test]
 fn class_of_small_polynomials() {
-    let multiplier = Multiplier::new(16);
+    let multiplier = Multiplier::new(Kernel::of(Cpu::detect()), 16);
     for value in i8::MIN..=i8::MAX {
         let mut s = [0; 16];
         s[7] = value;
@@ -121,20 +122,23 @@ fn primes_are_prime_and_have_roots() {
 
 #[test]
 fn multipliers_of_one_length_share_tables() {
-    assert!(Arc::ptr_eq(&Multiplier::new(64).tables, &Multiplier::new(64).tables));
-    assert_eq!(Multiplier::new(2048).kernel(), Kernel::best());
+    assert!(Arc::ptr_eq(
+        &Multiplier::new(Kernel::of(Cpu::detect()), 64).tables,
+        &Multiplier::new(Kernel::of(Cpu::detect()), 64).tables
+    ));
+    assert_eq!(Multiplier::new(Kernel::of(Cpu::detect()), 2048).kernel(), Kernel::of(Cpu::detect()));
 }
 
 #[test]
 #[should_panic(expected = "another multiplier")]
 fn operands_of_another_length_are_refused() {
-    let small = Multiplier::new(32).prepare_small(&[0; 32]);
-    Multiplier::new(16).multiply_into(&[0; 16], 48, &small, &mut [0; 16]);
+    let small = Multiplier::new(Kernel::of(Cpu::detect()), 32).prepare_small(&[0; 32]);
+    Multiplier::new(Kernel::of(Cpu::detect()), 16).multiply_into(&[0; 16], 48, &small, &mut [0; 16]);
 }
 
 #[test]
 fn scratch_is_cleared() {
-    let multiplier = Multiplier::new(64);
+    let multiplier = Multiplier::new(Kernel::of(Cpu::detect()), 64);
     let small = multiplier.prepare_small(&[1; 64]);
     multiplier.multiply_into(&random_words(64, 48, 3), 48, &small, &mut [0; 64]);
     SCRATCH.with_borrow(|scratch| assert!(crate::simd::words(scratch).iter().all(|&word| word == 0)));

@@ -136,7 +136,7 @@ pub(crate) trait Lanes16: Dot {
 }
 
 /// Defines `fn name(kernel: Kernel, args...)` which runs `generic(token, args...)`, compiled for that instruction set,
-/// or `scalar(args...)`. Panics if the processor lacks the kernel's features.
+/// or `scalar(args...)`.
 macro_rules! multiversion {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident, scalar $scalar:expr) => {
         $(#[$meta])*
@@ -154,22 +154,18 @@ macro_rules! multiversion {
             fn avx512(simd: $crate::simd::Avx512, $($arg: $ty),*) {
                 $generic(simd, $($arg),*)
             }
-            match kernel {
-                $crate::kernel::Kernel::Scalar => ($scalar)($($arg),*),
+            match kernel.0 {
+                $crate::kernel::Set::Scalar => ($scalar)($($arg),*),
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernel::Kernel::Avx2 => {
-                    let simd = $crate::simd::Avx2::detect().expect("this processor has no AVX2");
+                $crate::kernel::Set::Avx2(simd) => {
                     // SAFETY: the token proves that the processor has the features that the function enables.
                     unsafe { avx2(simd, $($arg),*) }
                 }
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernel::Kernel::Avx512 => {
-                    let simd = $crate::simd::Avx512::detect().expect("this processor has no AVX-512 with VNNI");
+                $crate::kernel::Set::Avx512(simd) => {
                     // SAFETY: the token proves that the processor has the features that the function enables.
                     unsafe { avx512(simd, $($arg),*) }
                 }
-                #[cfg(not(target_arch = "x86_64"))]
-                _ => panic!("only the scalar kernel exists on this target"),
             }
         }
     };

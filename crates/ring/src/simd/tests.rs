@@ -144,7 +144,7 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx2_matches_the_single_lane() {
-    if let Some(simd) = Avx2::detect() {
+    if let Some(simd) = Avx2::of(jaguar_cpu::Cpu::detect()) {
         matches_the_single_lane(simd);
     }
 }
@@ -152,7 +152,7 @@ fn avx2_matches_the_single_lane() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx512_matches_the_single_lane() {
-    if let Some(simd) = Avx512::detect() {
+    if let Some(simd) = Avx512::of(jaguar_cpu::Cpu::detect()) {
         matches_the_single_lane(simd);
     }
 }

@@ -1,31 +1,34 @@
 //! AVX2 and AVX-512 behind [`Simd`], [`Dot`] and [`Lanes16`]: the only place that names an intrinsic.
 
 use super::{Dot, Lanes16, Line, Simd};
+use jaguar_cpu::{Cpu, Feature};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 /// Proof that the processor has AVX2.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Avx2(PhantomData<()>);
 
-/// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI.
-#[derive(Clone, Copy)]
+/// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI, and AVX2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Avx512(PhantomData<()>);
 
 impl Avx2 {
-    pub(crate) fn detect() -> Option<Avx2> {
-        is_x86_feature_detected!("avx2").then_some(Avx2(PhantomData))
+    pub(crate) fn of(cpu: Cpu) -> Option<Avx2> {
+        cpu.has(Feature::Avx2).then_some(Avx2(PhantomData))
     }
 }
 
 impl Avx512 {
-    pub(crate) fn detect() -> Option<Avx512> {
-        let all = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vnni");
+    pub(crate) fn of(cpu: Cpu) -> Option<Avx512> {
+        use Feature::{Avx2, Avx512Bw, Avx512Dq, Avx512F, Avx512Vl, Avx512Vnni};
+        let all = cpu.has_all(&[Avx2, Avx512F, Avx512Bw, Avx512Dq, Avx512Vl, Avx512Vnni]);
         all.then_some(Avx512(PhantomData))
+    }
+
+    /// Processors with AVX-512 have AVX2 too.
+    pub(crate) fn narrow(self) -> Avx2 {
+        Avx2(PhantomData)
     }
 }
 

@@ -89,7 +89,9 @@ impl Spectral {
     ///
     /// # Panics
     /// As [`with_lanes`](Self::with_lanes).
+    #[allow(clippy::too_many_arguments)]
     pub fn best(
+        kernel: Kernel,
         n: usize,
         bits: u32,
         rows: usize,
@@ -115,27 +117,26 @@ impl Spectral {
         if cost >= gemm_cost(n, len, bits, rows, terms.len(), outs) {
             return None;
         }
-        Spectral::with_lanes(n, bits, rows, terms, weight_bits, lanes, Kernel::best())
+        Spectral::with_lanes(kernel, n, bits, rows, terms, weight_bits, lanes)
     }
 
-    /// As [`best`](Self::best) with P = `lanes` and on a given kernel, for tests and benchmarks. `None` if weights have more
+    /// As [`best`](Self::best) with P = `lanes`, for tests and benchmarks. `None` if weights have more
     /// than 15 bits, sums more bits than six primes, two terms are the same, or one has an offset of n.
     ///
     /// # Panics
     /// If n and `lanes` are not powers of two with `32 <= lanes < n <= 128 * lanes`, if `bits` is not in `1..=64`, if there are
-    /// no terms, if there is no such row, or if this processor lacks the kernel.
+    /// no terms, or if there is no such row.
     pub fn with_lanes(
+        kernel: Kernel,
         n: usize,
         bits: u32,
         rows: usize,
         terms: &[Term],
         weight_bits: u32,
         lanes: usize,
-        kernel: Kernel,
     ) -> Option<Spectral> {
         assert!(n.is_power_of_two() && lanes.is_power_of_two() && MIN_LANES <= lanes && lanes < n);
         assert!(n / lanes <= MAX_LENGTH && (1..=64).contains(&bits) && !terms.is_empty());
-        assert!(kernel.is_available(), "this processor has no {}", kernel.name());
         let primes = primes_for(bits, terms.len(), weight_bits)?;
         let frequencies = n / lanes;
         let mut numbers = HashMap::new();

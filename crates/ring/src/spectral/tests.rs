@@ -4,6 +4,7 @@ use super::*;
 use crate::gemm::spa_gemm;
 use crate::planes::LimbPlanes;
 use crate::prg::Prg;
+use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 /// How the operands are chosen.
@@ -96,8 +97,8 @@ fn check(case: &Case) {
         .collect();
     let packed = PackedWeights::new(outs, terms.len(), weight_bits, &weights);
     let expected = oracle(bits, &rows, &terms, &weights, n);
-    for kernel in Kernel::available() {
-        let plan = Spectral::with_lanes(n, bits, row_count, &terms, weight_bits, lanes, kernel);
+    for kernel in Kernel::all(Cpu::detect()) {
+        let plan = Spectral::with_lanes(kernel, n, bits, row_count, &terms, weight_bits, lanes);
         let plan = plan.expect("a product that six primes cover");
         let prepared = plan.weights(&packed);
         let transformed = plan.rows(|row, words| words.copy_from_slice(&rows[row]));
@@ -110,7 +111,7 @@ fn check(case: &Case) {
             assert_eq!(got, expected, "{kernel:?} {case:?}, output {d}");
         }
     }
-    let mut planes = LimbPlanes::new(bits, row_count, 2 * n);
+    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, row_count, 2 * n);
     rows.iter().enumerate().for_each(|(i, row)| planes.set_row_negacyclic(i, row));
     let mut by_limbs = vec![0; outs * n];
     spa_gemm(&planes, &terms, &packed, n, &mut by_limbs, n);
@@ -175,7 +176,7 @@ fn as_many_pairs_as_fit_between_reductions_and_one_more() {
 fn what_it_does_not_cover() {
     let term = |row, offset| Term { row, offset };
     let plan = |bits, terms: &[Term], weight_bits| {
-        Spectral::with_lanes(256, bits, 3, terms, weight_bits, 64, Kernel::Scalar)
+        Spectral::with_lanes(Kernel::SCALAR, 256, bits, 3, terms, weight_bits, 64)
     };
     let some = [term(0, 0), term(2, 70)];
     assert_eq!(plan(48, &some, 12).map(|plan| (plan.primes(), plan.taps())), Some((5, 2)));
@@ -187,17 +188,19 @@ fn what_it_does_not_cover() {
     assert!(plan(48, &[term(1, 256)], 12).is_none(), "an offset of n");
     // 7x7 maps in slots of 64, 32 of them a row: nine taps instead of 288; and nothing to gain where maps fill the ring.
     let packed: Vec<Term> = (0..288).map(|i| term(0, i / 9 * 64 + i % 9 / 3 * 8 + i % 3)).collect();
-    let plan = Spectral::best(2048, 48, 1, &packed, 512, 12, 2048).expect("a packed layer");
+    let plan = Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 1, &packed, 512, 12, 2048)
+        .expect("a packed layer");
     assert!(plan.taps() <= 9, "{} taps", plan.taps());
     let split: Vec<Term> = (0..64).map(|i| term(i, 0)).collect();
-    assert!(Spectral::best(2048, 48, 64, &split, 64, 12, 2048).is_none());
-    assert!(Spectral::best(2048, 48, 1, &[], 64, 12, 2048).is_none());
+    assert!(Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 64, &split, 64, 12, 2048).is_none());
+    assert!(Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 1, &[], 64, 12, 2048).is_none());
 }
 
 #[test]
 fn no_outputs() {
     let plan =
-        Spectral::with_lanes(64, 48, 1, &[Term { row: 0, offset: 3 }], 12, 32, Kernel::best()).unwrap();
+        Spectral::with_lanes(Kernel::of(Cpu::detect()), 64, 48, 1, &[Term { row: 0, offset: 3 }], 12, 32)
+            .unwrap();
     let rows = plan.rows(|_, words| words.fill(1));
     plan.multiply(&rows, &plan.weights(&PackedWeights::new(0, 1, 12, &[])), &mut [0u64; 0], |_, _, _| {
         panic!("no output")
@@ -207,7 +210,9 @@ fn no_outputs() {
 #[test]
 #[should_panic(expected = "weights of 9 bits")]
 fn a_wide_weight_is_refused() {
-    let plan = Spectral::with_lanes(64, 48, 1, &[Term { row: 0, offset: 3 }], 8, 32, Kernel::best()).unwrap();
+    let plan =
+        Spectral::with_lanes(Kernel::of(Cpu::detect()), 64, 48, 1, &[Term { row: 0, offset: 3 }], 8, 32)
+            .unwrap();
     plan.weights(&PackedWeights::new(1, 1, 9, &[-128]));
 }
 

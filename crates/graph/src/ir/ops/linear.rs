@@ -2,6 +2,7 @@
 //!
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
+use jaguar_cpu::Cpu;
 use jaguar_semantics::{round_shift, shift_by_share};
 use rayon::prelude::*;
 
@@ -102,7 +103,7 @@ impl Linear {
     /// [`linear_exact`], if the weights are the layer's own.
     fn products(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let (shape, x) = of.first();
-        let products = linear_exact(self, shape, of.weights?, x);
+        let products = linear_exact(of.cpu, self, shape, of.weights?, x);
         (products.len() == of.output.iter().product::<usize>()).then_some(products)
     }
 }
@@ -114,8 +115,8 @@ const EXACT: f64 = (1u64 << 53) as f64;
 ///
 /// `x` has the shape `in_shape`, `weights` belong to `spec` over it (as
 /// [`Model::validate`](crate::network::Model::validate) checks); else the result is empty. Sums beyond 64 bits wrap
-/// around; no validated model with inputs of up to 40 bits comes near.
-pub fn linear_exact(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<i64> {
+/// around; no validated model with inputs of up to 40 bits comes near. All instructions that `cpu` has give the same result.
+pub fn linear_exact(cpu: Cpu, spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<i64> {
     let fits = spec.weights_len(in_shape[0]) == Some(weights.weights.len())
         && x.len() == in_shape.iter().product()
         && spec.out_channels > 0;
@@ -129,7 +130,7 @@ pub fn linear_exact(spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]
         // Every partial sum is an integer below 2^53: double precision adds without rounding.
         let as_f64: Vec<f64> = weights.weights.iter().map(|&w| f64::from(w)).collect();
         let x: Vec<f64> = x.iter().map(|&v| v as f64).collect();
-        convolve(spec, in_shape, &as_f64, &x).into_iter().map(|v| v as i64).collect()
+        convolve(cpu, spec, in_shape, &as_f64, &x).into_iter().map(|v| v as i64).collect()
     } else {
         convolve_integers(spec, in_shape, &weights.weights, x, [h, w])
     };
@@ -213,7 +214,7 @@ mod tests {
                 _ => draw() as i16,
             }).collect();
             let slow = convolve_integers(&spec, input, &weights, &x, hw.unwrap());
-            let fast = linear_exact(&spec, input, &Weights { weights, exponents: Vec::new(), bias: Bias::PerElement(vec![0; slow.len()]) }, &x);
+            let fast = linear_exact(Cpu::detect(), &spec, input, &Weights { weights, exponents: Vec::new(), bias: Bias::PerElement(vec![0; slow.len()]) }, &x);
             prop_assert_eq!(fast, slow);
         }
     }

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use jaguar_cpu::Cpu;
+
 use crate::ir::convolution::Weights;
 use crate::ir::draws::Draws;
 use crate::ir::error::NodeError;
@@ -101,11 +103,14 @@ pub(crate) struct Operands<'a> {
     pub(crate) output: Shape,
     /// A linear layer's.
     pub(crate) weights: Option<&'a Weights>,
+    /// What it may be computed with.
+    pub(crate) cpu: Cpu,
 }
 
 impl<'a> Operands<'a> {
     /// `None` unless there is an input and each has as many values as its shape says.
     pub(crate) fn new(
+        cpu: Cpu,
         shapes: Vec<Shape>,
         values: &'a [&'a [i64]],
         output: Shape,
@@ -113,7 +118,7 @@ impl<'a> Operands<'a> {
     ) -> Option<Self> {
         let lengths = shapes.iter().map(|s| s.iter().product::<usize>());
         let fits = !values.is_empty() && lengths.eq(values.iter().map(|x| x.len()));
-        fits.then_some(Self { shapes, values, output, weights })
+        fits.then_some(Self { shapes, values, output, weights, cpu })
     }
 
     /// The first input's shape and values.

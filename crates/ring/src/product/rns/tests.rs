@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::product::ntt::PRIMES;
+use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 /// Coefficients in `0..q` from residues, by Garner's method in its plainest form.
@@ -47,7 +48,7 @@ fn rings(n: usize) -> impl Iterator<Item = Rns> {
     let all: Vec<u32> = modular::primes(LIMB_BITS, 1 << 14).map(|p| p as u32).collect();
     let smallest = all[all.len() - 3..].to_vec();
     let sets = [vec![PRIMES[0]], PRIMES[..2].to_vec(), PRIMES.to_vec(), smallest];
-    Kernel::available().flat_map(move |kernel| sets.clone().map(|set| Rns::with_kernel(n, &set, kernel)))
+    Kernel::all(Cpu::detect()).flat_map(move |kernel| sets.clone().map(|set| Rns::new(kernel, n, &set)))
 }
 
 /// A polynomial that is random or, for seed 0, as large as residues get.
@@ -67,7 +68,7 @@ fn small_values(n: usize, seed: u64) -> Vec<i8> {
 
 #[test]
 fn the_modulus_is_the_product() {
-    let log2 = |limbs| (Rns::new(16, &PRIMES[..limbs]).modulus() as f64).log2();
+    let log2 = |limbs| (Rns::new(Kernel::SCALAR, 16, &PRIMES[..limbs]).modulus() as f64).log2();
     assert!((59.9..60.0).contains(&log2(2)) && (89.9..90.0).contains(&log2(3)));
 }
 
@@ -139,9 +140,9 @@ fn words_of_a_peer_are_residues() {
 
 #[test]
 fn uniform_is_the_same_everywhere_and_uniform() {
-    let all: Vec<Vec<u64>> = Kernel::available()
+    let all: Vec<Vec<u64>> = Kernel::all(Cpu::detect())
         .map(|kernel| {
-            let rns = Rns::with_kernel(4096, &PRIMES, kernel);
+            let rns = Rns::new(kernel, 4096, &PRIMES);
             rns.to_words(&rns.uniform(&mut Prg::new([5; 32])))
         })
         .collect();
