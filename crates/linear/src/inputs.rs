@@ -12,7 +12,7 @@ use jaguar_wire::pack;
 use crate::layout::{Contents, Layout, LayoutError, Tile, few};
 
 /// Bytes of what is listed of a layer, and of all layers of a network: tiles, ciphertexts and patterns. (ResNet-50's take
-/// LISTED.) A layer may have a pattern for every tile, and a pattern a run for every second coefficient.
+/// 0.45 MB.) A layer may have a pattern for every tile, and a pattern a run for every second coefficient.
 pub(crate) const MAX_LISTED: usize = 128 << 20;
 
 /// What [`MAX_LISTED`] counts, as an error names it.

@@ -390,4 +390,32 @@ mod tests {
         assert_eq!(kept(2 * each), [each, each, 0]);
         assert_eq!(kept(0), [0; 3]);
     }
+
+    /// A window for each of 40,980 outputs: six such layers are planned, and the seventh is refused before its list is kept.
+    #[test]
+    fn windows_are_counted_over_all_layers() {
+        let spec = Linear {
+            out_channels: 1,
+            kernel: [2, 1],
+            dilation: [4095, 1],
+            pads: [4096, 4, 4096, 5],
+            ..Linear::same(1, 1, 10)
+        };
+        let request = |node| Request {
+            node,
+            spec: &spec,
+            in_shape: [1, 1, 1],
+            activation_bits: 16,
+            weight_bits: 12,
+            opened: false,
+            product_bits: 37,
+            packing: Default::default(),
+            params: jaguar_he::params::Parameters::DEFAULT,
+        };
+        let requests: Vec<_> = (0..7).map(request).collect();
+        assert_eq!(Cheetah.plan(&requests[..6]).unwrap().layer(5).unwrap().geometry().tiles, 40_980);
+        let (layer, error) = Cheetah.plan(&requests).unwrap_err();
+        assert_eq!(layer, 6);
+        assert!(error.to_string().contains("in the layers so far"), "{error}");
+    }
 }

@@ -319,7 +319,7 @@ pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
 }
 
 /// The sizes of the largest part when `size` is cut into 1, 2, ... parts, each size once, descending.
-fn parts(size: usize) -> impl Iterator<Item = usize> {
+pub(super) fn parts(size: usize) -> impl Iterator<Item = usize> {
     // The next smaller one comes with the fewest parts that are smaller than this one.
     let smaller = move |&part: &usize| (part > 1).then(|| size.div_ceil(size.div_ceil(part - 1)));
     std::iter::successors(Some(size), smaller)

@@ -435,3 +435,14 @@ fn the_wire_format_is_as_recorded() {
     let expected = [(2, "0fcc95d3fb26411b"), (2, "ec6704f88517b360"), (3, "e8757cdd3368c142")];
     assert_eq!(found, expected.map(|(limbs, hash)| (limbs, hash.to_owned())));
 }
+
+#[test]
+fn parts_are_those_of_every_number_of_cuts() {
+    for size in 1..400usize {
+        let mut all: Vec<usize> = (1..=size).map(|count| size.div_ceil(count)).collect();
+        all.dedup();
+        assert_eq!(layout::parts(size).collect::<Vec<_>>(), all);
+    }
+    // No number of cuts is tried in vain.
+    assert!(layout::parts(1 << 40).count() < 1 << 22);
+}
