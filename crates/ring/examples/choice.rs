@@ -77,8 +77,9 @@ fn products() -> Vec<Product> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Options { repeats, json: file } = Options::parse();
+    let kernel = Kernel::of(Cpu::detect());
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    println!("{}, one thread, {repeats} runs; microseconds", Kernel::of(Cpu::detect()).name());
+    println!("{}, one thread, {repeats} runs; microseconds", kernel.name());
     println!("{:<34} {:>10}  {:<52} {:>8} {:>8}", "product", "planes", "lanes: time", "chosen", "slower");
     let (mut worst, mut lost, mut all, mut rows) = (1.0f64, 0.0, 0.0, Vec::new());
     for product in products() {
@@ -100,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut out = vec![0u64; outs * N];
         let planes = pool.install(|| {
             least(repeats, || {
-                let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), bits, count, N + N);
+                let mut planes = LimbPlanes::new(kernel, bits, count, N + N);
                 words.iter().enumerate().for_each(|(row, words)| planes.set_row_negacyclic(row, words));
                 spa_gemm(&planes, &terms, &packed, N, black_box(&mut out), N);
             })
@@ -108,9 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut kept = vec![0u32; outs * N];
         let mut forms = Vec::new();
         for lanes in (0..6).map(|i| 32 << i).filter(|&lanes| N / lanes <= 64 && lanes < N) {
-            let Some(plan) =
-                Spectral::with_lanes(Kernel::of(Cpu::detect()), N, bits, count, &terms, WEIGHT_BITS, lanes)
-            else {
+            let Some(plan) = Spectral::with_lanes(kernel, N, bits, count, &terms, WEIGHT_BITS, lanes) else {
                 continue;
             };
             let ordered = plan.weights(&packed);
@@ -124,14 +123,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             });
             forms.push((lanes, plan.taps(), plan.primes(), time));
         }
-        let best = Spectral::best(Kernel::of(Cpu::detect()), N, bits, count, &terms, outs, WEIGHT_BITS, N);
+        let best = Spectral::best(kernel, N, bits, count, &terms, outs, WEIGHT_BITS, N);
         let chosen = best.and_then(|best| forms.iter().find(|form| form.0 == best.lanes()));
         let taken = chosen.map_or(planes, |form| form.3);
         let fastest = forms.iter().map(|form| form.3).fold(planes, f64::min);
         let slower = taken / fastest;
         (worst, lost, all) = (worst.max(slower), lost + taken - fastest, all + fastest);
-        let kernel = if shifts == 1 { "1x1" } else { "3x3" };
-        let name = format!("{channels}>{outs} {kernel}, {apart} apart, {bits} bits");
+        let size = if shifts == 1 { "1x1" } else { "3x3" };
+        let name = format!("{channels}>{outs} {size}, {apart} apart, {bits} bits");
         let listed: Vec<String> = forms.iter().map(|form| format!("{}: {:.0}", form.0, form.3)).collect();
         let choice = chosen.map_or("planes".to_owned(), |form| form.0.to_string());
         println!("{name:<34} {planes:>10.0}  {:<52} {choice:>8} {slower:>7.2}x", listed.join(", "));
@@ -144,7 +143,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("chosen against fastest: {:.1} % in all, at worst {worst:.2}x", 100.0 * lost / all);
     if let Some(file) = file {
-        let report = json!({ "kernel": Kernel::of(Cpu::detect()).name(), "n": N, "weight_bits": WEIGHT_BITS, "repeats": repeats, "products": rows });
+        let report = json!({ "kernel": kernel.name(), "n": N, "weight_bits": WEIGHT_BITS, "repeats": repeats, "products": rows });
         std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     Ok(())

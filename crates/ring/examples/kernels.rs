@@ -259,7 +259,8 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
     let mut bytes = vec![0u8; 1 << 20];
     let mut words = vec![0u64; 1 << 17];
     let mut small = vec![0i8; 2048];
-    let mut planes = LimbPlanes::new(Kernel::of(Cpu::detect()), WORD_BITS, 1, 4096);
+    let kernel = Kernel::of(Cpu::detect());
+    let mut planes = LimbPlanes::new(kernel, WORD_BITS, 1, 4096);
     let source: Vec<u64> = (0..2048).map(|_| prg.next_u64()).collect();
     let size = bytes.len() as f64;
     let rates = [
@@ -275,16 +276,8 @@ fn streams(rows: &mut Vec<Value>, repeats: usize) {
     }
     let times = [
         ("derive a stream", time(repeats, 1000, || drop(black_box(Prg::derive(&[1; 32], "label", &[1, 2]))))),
-        (
-            "ternary, 2048",
-            time(repeats, 100, || {
-                sample::ternary(Kernel::of(Cpu::detect()), &mut prg, black_box(&mut small))
-            }),
-        ),
-        (
-            "noise, 2048",
-            time(repeats, 100, || sample::noise(Kernel::of(Cpu::detect()), &mut prg, black_box(&mut small))),
-        ),
+        ("ternary, 2048", time(repeats, 100, || sample::ternary(kernel, &mut prg, black_box(&mut small)))),
+        ("noise, 2048", time(repeats, 100, || sample::noise(kernel, &mut prg, black_box(&mut small)))),
         (
             "limb planes, negacyclic row of 2048 words",
             time(repeats, 100, || planes.set_row_negacyclic(0, black_box(&source))),

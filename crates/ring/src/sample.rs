@@ -220,6 +220,19 @@ mod tests {
     }
 
     #[test]
+    fn every_kernel_draws_the_same() {
+        for draw in [ternary, noise] {
+            let mut reference = vec![99; 5003];
+            draw(Kernel::SCALAR, &mut Prg::new([5; 32]), &mut reference);
+            for kernel in Kernel::all(Cpu::detect()) {
+                let mut out = vec![99; 5003];
+                draw(kernel, &mut Prg::new([5; 32]), &mut out);
+                assert_eq!(out, reference, "{kernel:?}");
+            }
+        }
+    }
+
+    #[test]
     fn noise_is_binomial() {
         let mut out = vec![0i8; COUNT];
         noise(Kernel::of(Cpu::detect()), &mut Prg::new([3; 32]), &mut out);
