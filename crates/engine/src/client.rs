@@ -223,7 +223,7 @@ impl Connected {
         backends.setup(channel)?;
         channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client, plan.choices.instances)?;
-        Ok((backends, hint, Party::new(Role::Client, cots)))
+        Ok((backends, hint, Party::on(self.cpu, Role::Client, cots)))
     }
 }
 

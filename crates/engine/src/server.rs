@@ -240,8 +240,11 @@ impl Service {
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
         let mut hints = HintStream { service: self, key, missing, booking: None };
         channel.enter(Stage::Client, "base OTs");
-        let mut party =
-            Party::new(Role::Server, Cots::setup(channel, Role::Server, self.plan.choices.instances)?);
+        let mut party = Party::on(
+            self.cpu,
+            Role::Server,
+            Cots::setup(channel, Role::Server, self.plan.choices.instances)?,
+        );
 
         // 3. Queries.
         loop {

@@ -1,5 +1,6 @@
 //! One party of a session: its role, its source of correlations, and the pads made of them.
 
+use jaguar_cpu::Cpu;
 use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -129,8 +130,13 @@ impl Correlations {
 impl<S: CotSource> Party<S> {
     /// The party with this role, drawing from `source`.
     pub fn new(role: Role, source: S) -> Self {
+        Self::on(Cpu::detect(), role, source)
+    }
+
+    /// As [`new`](Self::new), with the instructions of `cpu` only.
+    pub fn on(cpu: Cpu, role: Role, source: S) -> Self {
         let (sent, received) = Default::default();
-        Self { role, level: Level::best(), sent, received, spare: Vec::new(), spent: false, source }
+        Self { role, level: Level::of(cpu), sent, received, spare: Vec::new(), spent: false, source }
     }
 }
 

@@ -406,6 +406,8 @@ mod tests {
             spec: &spec,
             in_shape: [1, 1, 1],
             activation_bits: 16,
+            guard_bits: 0,
+            guard_bits: 0,
             weight_bits: 12,
             opened: false,
             product_bits: 37,

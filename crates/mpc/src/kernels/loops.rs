@@ -26,6 +26,7 @@ pub(crate) struct Level(Set);
 
 impl Level {
     /// All that this CPU has, the plain one first.
+    #[cfg(test)]
     pub(crate) fn all() -> Vec<Self> {
         Self::all_of(Cpu::detect())
     }
@@ -47,11 +48,9 @@ impl Level {
         all
     }
 
-    /// The widest, looked up once.
-    pub(crate) fn best() -> Self {
-        static BEST: std::sync::LazyLock<Level> =
-            std::sync::LazyLock::new(|| *Level::all().last().expect("the plain one is always there"));
-        *BEST
+    /// The widest that `cpu` has.
+    pub(crate) fn of(cpu: Cpu) -> Self {
+        *Self::all_of(cpu).last().expect("the plain one is always there")
     }
 }
 
