@@ -407,7 +407,6 @@ mod tests {
             in_shape: [1, 1, 1],
             activation_bits: 16,
             guard_bits: 0,
-            guard_bits: 0,
             weight_bits: 12,
             opened: false,
             product_bits: 37,
