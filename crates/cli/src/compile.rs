@@ -56,7 +56,7 @@ pub struct Args {
     /// fewest from 12 to 21.
     #[arg(long, default_value = "auto", value_parser = parse_width)]
     activation_bits: Widths,
-    /// Guard bits besides these: noise that hides how values were rounded, 0 to 12. Each bit more takes an attacker four
+    /// Guard bits besides these: noise that hides how values were rounded, 0, or 2 to 12. Each bit more takes an attacker four
     /// times as many queries.
     #[arg(long, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
     guard_bits: u32,

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
+use jaguar_graph::network::DEFAULT_GUARD_BITS;
 
 /// Guard bits in place of the compiled model's own.
 #[derive(clap::Args)]
 pub struct GuardBits {
-    /// Guard bits in place of those that the model was compiled with: noise that hides how values were rounded, 0 to 12.
+    /// Guard bits in place of those that the model was compiled with: noise that hides how values were rounded, 0, or 2 to 12.
     /// Each bit more takes an attacker four times as many queries. 0 is faster, and lets a client that repeats its
     /// queries learn hidden values and weights.
     #[arg(long, value_name = "BITS")]
@@ -23,10 +24,14 @@ impl GuardBits {
     }
 }
 
-/// What a server's operator must know of a model without guard bits; nothing of others.
-pub fn caveat(bundle: &Bundle) -> Option<&'static str> {
-    (bundle.model.network.guard_bits == 0).then_some(
-        "without guard bits: a client that asks about one image some thousand times learns hidden values and weights \
-         (docs/attacks.md, rounding coins)",
-    )
+/// What a server's operator must know of a model with fewer guard bits than the default; nothing of others.
+pub fn caveat(bundle: &Bundle) -> Option<String> {
+    let bits = bundle.model.network.guard_bits;
+    (bits < DEFAULT_GUARD_BITS).then(|| {
+        let queries = 2000u64 << (2 * bits);
+        format!(
+            "{bits} guard bits: a client that asks about one image some {queries} times may learn hidden values and \
+             weights (docs/attacks.md, rounding coins)"
+        )
+    })
 }

@@ -33,7 +33,7 @@ pub use signs::{ReducedSigns, SignLayer};
 pub struct Options {
     /// Bits of activations.
     pub widths: Widths,
-    /// Guard bits besides these, which hide how values are rounded: see [`Model::guarded`]. 0 to 12.
+    /// Guard bits besides these, which hide how values are rounded: see [`Model::guarded`]. 0, or 2 to 12.
     pub guard_bits: u32,
     /// Significant bits of weights: 2 to 16.
     pub weight_bits: u32,

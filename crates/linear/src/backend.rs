@@ -209,7 +209,8 @@ pub trait Model: Send + Sync {
     /// Parts of a layer's hint for the client whose hint key this is. The same call gives the same bytes.
     fn hint(&self, node: usize, parts: Range<usize>, hint_key: &[u8; 32]) -> Vec<u8>;
 
-    /// The server's side of one session with that client.
+    /// The server's side of one session with that client, **without the noise of guard bits**: [`crate::guard::Guarded`] adds it, as
+    /// sessions of the engine do.
     fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party>;
 }
 

@@ -186,7 +186,7 @@ impl<S: CotSource + ?Sized> Party<S> {
             let mut deltas = Zeroizing::new([Block::ZERO; 4]);
             let own = self.source.deltas(width);
             deltas[..own.len()].copy_from_slice(own);
-            Some(Zeroizing::new(combinations(&deltas).to_vec()))
+            Some(Zeroizing::new(Zeroizing::new(combinations(&deltas)).to_vec()))
         } else {
             self.source.receive(chan, width, &mut halves)?;
             None

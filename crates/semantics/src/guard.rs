@@ -1,7 +1,8 @@
 //! The noise that the server adds to guard bits.
 
 /// ν for one value, from 64 random bits: the sum of four numbers that are uniform in `0 .. 2^(g-1)`, less its mean; below
-/// 2^g in absolute value, with a standard deviation of `sqrt((4^(g-1) - 1) / 3)`, 0.29 of 2^g. Zero for g = 0 and 1.
+/// 2^g in absolute value, with a standard deviation of `sqrt((4^(g-1) - 1) / 3)`, 0.29 of 2^g (0.25 for
+/// g = 2). Zero for g = 0 and 1.
 ///
 /// Unlike a uniform number it has no sharp ends: the largest of many results would tell more of the value below a uniform
 /// ν than their mean does.

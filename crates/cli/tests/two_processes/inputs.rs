@@ -1,5 +1,6 @@
 //! Pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 
+use jaguar_graph::network::DEFAULT_GUARD_BITS;
 use std::path::Path;
 
 use serde_json::Value;
@@ -76,7 +77,7 @@ fn folders_of_pictures() {
     // The same picture but for the GIF, which has 256 colours.
     for answer in &found[..4] {
         for (a, b) in logits(answer).iter().zip(&logits(&found[0])) {
-            assert!((a - b).abs() < 64, "{}: {a} and {b}", text(answer, "input"));
+            assert!((a - b).abs() < 64 << DEFAULT_GUARD_BITS, "{}: {a} and {b}", text(answer, "input"));
         }
     }
 
@@ -131,7 +132,7 @@ fn tensors_of_other_types_and_shapes() {
     let found = it.ask("cache", &inputs);
     for answer in &found {
         for (a, b) in logits(answer).iter().zip(&logits(&found[0])) {
-            assert!((a - b).abs() < 64, "{}: {a} and {b}", text(answer, "input"));
+            assert!((a - b).abs() < 64 << DEFAULT_GUARD_BITS, "{}: {a} and {b}", text(answer, "input"));
         }
     }
     // The last dimension is not the channels' here.

@@ -6,7 +6,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
-use jaguar_graph::network::{Op, argmax};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Op, argmax};
 use jaguar_graph::reference;
 use jaguar_he::params::Parameters;
 use jaguar_plan::{BackendId, Choices, Plan};
@@ -198,7 +198,9 @@ fn activation_bits_can_be_left_to_calibration() {
     arguments.extend(tiny::PREPARATION);
     arguments.extend(["--activation-bits", "fewest", "--accuracy-bound", "5"]);
     let said = Process::start(jaguar(&arguments)).finish(WATCHDOG).succeeded();
-    let bits = Bundle::read(Path::new(&model)).unwrap().model.network.activation_bits;
+    let network = Bundle::read(Path::new(&model)).unwrap().model.network;
+    assert_eq!(network.guard_bits, DEFAULT_GUARD_BITS);
+    let bits = network.activation_bits - network.guard_bits;
     assert!(
         (12..=16).contains(&bits) && said.contains(&format!("{bits} activation bits: logits off by up to ")),
         "{said}"
@@ -314,7 +316,7 @@ fn pictures_are_prepared_ahead() {
     for (a, b) in two.iter().zip(&one) {
         assert_eq!(a["input"], b["input"]);
         for (a, b) in logits(a).iter().zip(&logits(b)) {
-            assert!((a - b).abs() < 64, "{a} and {b}");
+            assert!((a - b).abs() < 64 << DEFAULT_GUARD_BITS, "{a} and {b}");
         }
     }
     let connections =

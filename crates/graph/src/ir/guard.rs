@@ -5,10 +5,10 @@
 //! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
 
 use crate::ir::error::{NetworkError, NodeError};
-use crate::ir::limits::{GUARD_BITS, MAX_BIAS};
+use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
 use crate::ir::network::{Bias, Model, Network, Op};
 
-/// g where nothing else is asked for. The coins of 64 hidden units begin to show after some two million queries for one
+/// g where nothing else is asked for. The coins of 64 hidden units begin to show after some millions of queries for one
 /// image (`docs/attacks.md`); each bit more takes four times as many.
 pub const DEFAULT_GUARD_BITS: u32 = 8;
 
@@ -21,11 +21,11 @@ impl Network {
     /// # Errors
     /// When there may not be so many, or a clipping bound would fall below one unit.
     pub fn guarded(&self, guard_bits: u32) -> Result<Network, NetworkError> {
-        if !GUARD_BITS.contains(&guard_bits) {
+        if !may_guard(guard_bits) {
             return Err(NetworkError::Bound {
                 what: "guard_bits",
                 found: guard_bits.to_string(),
-                allowed: format!("{} to {}", GUARD_BITS.start(), GUARD_BITS.end()),
+                allowed: format!("0, or 2 to {MAX_GUARD_BITS}"),
             });
         }
         let (old, factor) = (self.guard_bits, scale_factor(self.guard_bits, guard_bits));

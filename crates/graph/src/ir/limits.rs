@@ -29,14 +29,19 @@ pub const MAX_POOL_GAIN: u64 = 1 << 16;
 pub const MAX_BIAS: i64 = 1 << 60;
 /// What [`Network::activation_bits`](crate::network::Network::activation_bits) may be, guard bits not counted.
 pub const ACTIVATION_BITS: std::ops::RangeInclusive<u32> = 8..=24;
-/// What [`Network::guard_bits`](crate::network::Network::guard_bits) may be.
-pub const GUARD_BITS: std::ops::RangeInclusive<u32> = 0..=12;
+/// The most that [`Network::guard_bits`](crate::network::Network::guard_bits) may be.
+pub const MAX_GUARD_BITS: u32 = 12;
 /// What [`Network::weight_bits`](crate::network::Network::weight_bits) may be.
 pub const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The largest [`Linear::max_exponent`](crate::network::Linear::max_exponent).
 pub const MAX_EXPONENT: u32 = 12;
 /// What [`Linear::shift`](crate::network::Linear::shift) may be.
 pub const SHIFTS: std::ops::RangeInclusive<u32> = 1..=40;
+
+/// Whether a network may have so many guard bits: none, or enough of them to hold noise.
+pub(crate) const fn may_guard(guard_bits: u32) -> bool {
+    guard_bits == 0 || guard_bits >= 2 && guard_bits <= MAX_GUARD_BITS
+}
 
 /// [`NodeError::Range`] of `what` unless it is `ok`.
 pub(crate) fn check(ok: bool, what: &'static str) -> Result<(), NodeError> {

@@ -5,8 +5,8 @@
 
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{
-    ACTIVATION_BITS, GUARD_BITS, MAX_LABELS, MAX_NAME, MAX_NODES, MAX_OUTPUTS, MAX_RANK, MAX_TOTAL_ELEMENTS,
-    WEIGHT_BITS,
+    ACTIVATION_BITS, MAX_LABELS, MAX_NAME, MAX_NODES, MAX_OUTPUTS, MAX_RANK, MAX_TOTAL_ELEMENTS, WEIGHT_BITS,
+    may_guard,
 };
 use crate::ir::network::{Model, Network, Op, OutputPart, Seen};
 use crate::ir::ops::operator::Scale;
@@ -30,7 +30,7 @@ impl Network {
         }
         let n = self.activation_bits;
         let g = self.guard_bits;
-        bound(GUARD_BITS.contains(&g), "guard_bits", g, "0 to 12")?;
+        bound(may_guard(g), "guard_bits", g, "0, or 2 to 12")?;
         let kept = n.saturating_sub(g);
         bound(ACTIVATION_BITS.contains(&kept), "activation_bits without guard bits", kept, "8 to 24")?;
         bound(WEIGHT_BITS.contains(&self.weight_bits), "weight_bits", self.weight_bits, "2 to 16")?;
