@@ -315,10 +315,10 @@ const RECORDED: [&str; 14] = [
     "truncate any 7e92faf84c882f05",
     "wide relu 3a465b2fe10fcc22",
     "bits 9519240429083843",
-    "odd relu 5a7c708451c477da",
-    "odd relu6 ba092dc2eea8533f",
-    "odd extend 2d2b65304856801e",
-    "odd extend any 81ec2aa167e8b684",
+    "odd relu c81f9227bd0f9e89",
+    "odd relu6 3fb6be48586bbcf4",
+    "odd extend d58ca288435f2b2f",
+    "odd extend any 6403f3929faedd9d",
 ];
 
 /// One party over `chan` alone, with material whose other half nobody has.

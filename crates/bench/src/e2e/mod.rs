@@ -41,7 +41,7 @@ pub struct Args {
     /// Threads that each party's linear layers share with the other's (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
-    /// The instruction set of the linear layers.
+    /// The instruction set of all but AES.
     #[arg(long, value_enum, default_value_t)]
     kernel: Instructions,
     /// Measures all of it once more without vector instructions in the linear layers (Table 10).
@@ -78,7 +78,7 @@ impl Protocols {
 pub struct Run {
     pub network: String,
     pub protocol: String,
-    /// The instruction set of the linear layers.
+    /// The instruction set of all but AES.
     pub kernel: String,
     /// Once per client.
     pub hint_mib: f64,

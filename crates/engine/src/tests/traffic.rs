@@ -24,29 +24,29 @@ const PINNED: [(&str, [&str; 2]); 4] = [
     (
         "jaguar",
         [
-            "b0735f70fff2ac756ea13cb79d5fb60e0f30517c0e81a3ec8c59486facb062e6",
-            "8cd4f7db11fffb3053286b23657e831e385b2dd28ce084d1ee106f1e59330aed",
+            "5fbcab2d7c316c0f21d306caf2fb1bc4314264d1ebb283d9fffa5fe104f5f61c",
+            "ee8a89c3e8cf50f6d73426ddd6e08513e7a7b23f2ceb779730629d70e021af50",
         ],
     ),
     (
         "cheetah",
         [
-            "06c6d6bdc445ef704d788d46406248996ffc324d4d4cb1396bc00a0f25eef8f5",
-            "6d420ea91520889ec3477aa85645a81f635f8d468aac819328b8377e2adb119f",
+            "452b0db9f0d4ec1eb1847ea3c08e57fe28112c90a9d73bdd382d2035e9cf5257",
+            "fe9b4fad7a02a3576aba39d9d0694bc97c273515bdccfa2d971126a00970a314",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "a462878001f915591f5a7980fee9c941d039b601ded8f98fdf223ce14aa847f0",
-            "0d6d1e9ba3b8cba5bb8131f056ee6fe72ba2fd1973f3c3321110f18dd6f165f6",
+            "d4f7ae10a637943d6925a10f7d3bc45b86406df2c3f28758a6e80c98fd2f4d5e",
+            "2a40b1b2c6c76c88392775383456c4b4aab592078169c2aa5170e6d338211a1f",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "ddbb1241556d96ad782fcb696269e4698e94c57790fca4784d825a1f558a998a",
-            "59fcd5c6686af04f34067e2865c362fc0052fde74becd03a7175573060c53b2b",
+            "de3afe1059d6e718c8bb88edba55d4334d0d5fc1f48aa811d9f1b5a325c74a1b",
+            "225979dec30d566a65cdf55a82fb08ad8d189ad8767e23a868442630f368dc08",
         ],
     ),
 ];
