@@ -114,7 +114,7 @@ impl Peaks {
 
     /// The a half, once per model.
     pub fn a_half(&self, layout: &Layout) -> f64 {
-        let transformed = if layout.transforms() { layout.slots() } else { 1 };
+        let transformed = if layout.transforms() { layout.maps_per_ciphertext() } else { 1 };
         let terms = layout.responses() * layout.terms_per_output() / transformed;
         (terms * layout.ring_dim()) as f64 / self.multiply_adds_per_second
     }

@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::notes::{in_one_line, name_skipped};
-use crate::progress::Phases;
+use crate::progress::Steps;
 use crate::protocol;
 use jaguar_samples::{self as samples, Axes};
 
@@ -138,11 +138,11 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(limit) = args.limit {
         labelled = spread(labelled, limit);
     }
-    let mut phases = Phases::default();
+    let mut steps = Steps::default();
     let graph = match &args.float {
         None => None,
         Some(path) => {
-            phases.begin(format!("reading {}", path.display()));
+            steps.begin(format!("reading {}", path.display()));
             Some(float(args, path, model).with_context(|| path.display().to_string())?)
         }
     };
@@ -152,14 +152,14 @@ pub fn run(args: &Args) -> Result<()> {
     let mut failed = 0;
     let at_once = AT_ONCE * rayon::current_num_threads();
     for (i, some) in labelled.chunks(at_once).enumerate() {
-        phases.begin(format!(
+        steps.begin(format!(
             "pictures {} to {} of {}",
             i * at_once + 1,
             i * at_once + some.len(),
             labelled.len()
         ));
         let results: Vec<Result<Run>> = some.par_iter().map(|l| one(model, graph.as_ref(), l)).collect();
-        phases.finish();
+        steps.finish();
         for result in results {
             match result {
                 Ok(run) => {
@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<()> {
     let floats: Option<Vec<Place>> = runs.iter().map(|r| r.float).collect();
     let name = format!("{} ({})", model.network.name, bundle.id());
     let sample = spread(runs.iter().map(|r| (r.class, r.integer, &r.path)).collect(), args.private);
-    let private = private(args, &sample, &mut phases)?;
+    let private = private(args, &sample, &mut steps)?;
     let on_those: Vec<Place> = sample.iter().map(|s| s.1).collect();
 
     let answer = Answer {
@@ -295,7 +295,7 @@ fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run>
 fn private(
     args: &Args,
     sample: &[(usize, Place, &PathBuf)],
-    phases: &mut Phases,
+    steps: &mut Steps,
 ) -> Result<Option<Vec<Place>>> {
     if sample.is_empty() {
         return Ok(None);
@@ -306,13 +306,13 @@ fn private(
     let open = |(_, _, path): &(usize, Place, &PathBuf)| Ok(samples::open(path)?.input(network)?.integers);
     let inputs = sample.iter().map(open).collect::<Result<Vec<_>>>()?;
     let choices = Choices::among(network, &args.backends)?;
-    phases.begin(format!("private runs of {} samples", inputs.len()));
+    steps.begin(format!("private runs of {} samples", inputs.len()));
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-accuracy-{}", std::process::id()));
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
     let checks = checks?;
-    phases.finish();
+    steps.finish();
     let places = checks.iter().zip(sample).map(|(check, (class, _, _))| match &check.prediction {
         Prediction::Logits(logits) => Place::new(logits, *class),
         Prediction::Label(label) => Place { rank: usize::from(label != class), first: *label },

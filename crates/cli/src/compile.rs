@@ -18,7 +18,7 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
 use crate::notes::collect;
-use crate::progress::{Phases, Search};
+use crate::progress::{Search, Steps};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -124,8 +124,8 @@ pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
     check_output(&args.output)?;
     let cpu = Cpu::detect();
-    let mut phases = Phases::default();
-    phases.begin(format!("reading {}", args.model.display()));
+    let mut steps = Steps::default();
+    steps.begin(format!("reading {}", args.model.display()));
     let options =
         import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone(), cpu };
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
@@ -164,13 +164,13 @@ pub fn run(args: &Args) -> Result<()> {
         CompileError::Bound => anyhow!("--accuracy-bound must be more than 0 percent"),
         other => other.into(),
     })?;
-    phases.finish();
+    steps.finish();
     let files = collect(&args.calibrate)?;
     let test_files = collect(&args.test)?;
-    phases.begin(format!("reading {} samples", files.len() + test_files.len()));
-    let images = tensors(&files, &options.image, shape, Axes::of_graph(&graph), &phases)?;
-    let tested = tensors(&test_files, &options.image, shape, Axes::of_graph(&graph), &phases)?;
-    phases.finish();
+    steps.begin(format!("reading {} samples", files.len() + test_files.len()));
+    let images = tensors(&files, &options.image, shape, Axes::of_graph(&graph), &steps)?;
+    let tested = tensors(&test_files, &options.image, shape, Axes::of_graph(&graph), &steps)?;
+    steps.finish();
     if images.len() < 10 {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
     }
@@ -178,18 +178,18 @@ pub fn run(args: &Args) -> Result<()> {
     options.raw_pixels = files.iter().any(picture) && preprocessing.is_identity();
 
     let mut shown =
-        Shown { phases, search: Search::new(), verbose: args.verbose, bound: options.bound, files: &files };
+        Shown { steps, search: Search::new(), verbose: args.verbose, bound: options.bound, files: &files };
     let compiled = compile(&graph, &images, &options, &mut |event| shown.show(&event));
-    let Shown { mut phases, .. } = shown;
+    let Shown { mut steps, .. } = shown;
     let compiled = compiled.map_err(|error| match error {
         CompileError::Overflows { values, bits } => anyhow!(
             "{values} values leave the range of {bits} bits on the calibration inputs themselves; raise --activation-bits or --headroom"
         ),
         other => other.into(),
     })?;
-    phases.begin(format!("writing {}", args.output.display()));
+    steps.begin(format!("writing {}", args.output.display()));
     compiled.bundle.write(&args.output)?;
-    phases.finish();
+    steps.finish();
 
     let network = &compiled.bundle.model.network;
     let classes: usize = network.nodes.last().map_or(0, |n| n.shape.iter().product());
@@ -203,18 +203,18 @@ pub fn run(args: &Args) -> Result<()> {
     say_agreement("with the float model", "calibration", &compiled.agreement);
     if !tested.is_empty() {
         let count = tested.len();
-        phases.begin(format!("checking {count} test inputs against the float model"));
-        let found = compiled.agreement(cpu, &graph, &tested, &mut |done| phases.done(done, count))?;
-        phases.finish();
+        steps.begin(format!("checking {count} test inputs against the float model"));
+        let found = compiled.agreement(cpu, &graph, &tested, &mut |done| steps.done(done, count))?;
+        steps.finish();
         say_agreement("with the float model", "test", &found);
     }
     if compiled.signs.is_some() {
         let with = "of imitated private runs, reduced-precision signs included, with the float model";
         for (inputs, images) in [("calibration", &images), ("test", &tested)] {
             if !images.is_empty() {
-                phases.begin(format!("imitating {} private runs", images.len()));
+                steps.begin(format!("imitating {} private runs", images.len()));
                 let found = compiled.imitated(cpu, &graph, images)?;
-                phases.finish();
+                steps.finish();
                 say_agreement(with, inputs, &found);
             }
         }
@@ -235,7 +235,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Shows what the pipeline tells.
 struct Shown<'a> {
-    phases: Phases,
+    steps: Steps,
     search: Search,
     verbose: bool,
     bound: f64,
@@ -246,18 +246,18 @@ struct Shown<'a> {
 impl Shown<'_> {
     fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Calibrating(0, _) => self.phases.begin("calibrating"),
+            Event::Calibrating(0, _) => self.steps.begin("calibrating"),
             Event::Checking(0, of) => {
-                self.phases.begin(format!("checking {of} samples against the float model"))
+                self.steps.begin(format!("checking {of} samples against the float model"))
             }
-            Event::Calibrating(done, of) | Event::Checking(done, of) => self.phases.done(*done, *of),
-            Event::Quantising => self.phases.begin("quantising"),
+            Event::Calibrating(done, of) | Event::Checking(done, of) => self.steps.done(*done, *of),
+            Event::Quantising => self.steps.begin("quantising"),
             Event::Trying(widths) => {
-                self.phases.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));
+                self.steps.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));
             }
             Event::Tried(bits, found) => say_width(*bits, *found),
             Event::Quantised(report) => {
-                self.phases.finish();
+                self.steps.finish();
                 if self.verbose {
                     say_layers(report);
                 }
@@ -341,14 +341,14 @@ fn tensors(
     image: &ImageSpec,
     shape: Shape,
     axes: Axes<'_>,
-    phases: &Phases,
+    steps: &Steps,
 ) -> Result<Vec<Vec<f32>>> {
     let mut tensors = Vec::with_capacity(files.len());
     for path in files {
         let source = samples::open(path)?;
         let tensor = source.tensor(image, shape, axes).with_context(|| path.display().to_string())?;
         tensors.push(tensor);
-        phases.done(tensors.len(), files.len());
+        steps.done(tensors.len(), files.len());
     }
     Ok(tensors)
 }

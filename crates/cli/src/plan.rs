@@ -12,7 +12,7 @@ use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
-use jaguar_plan::predict::{NodePhase, Prediction, Seconds, Session, predict};
+use jaguar_plan::predict::{NodeStage, Prediction, Seconds, Session, predict};
 use jaguar_plan::{BackendId, Choices, Domain, Plan, Step};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
@@ -224,7 +224,7 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
         } else {
             none()
         };
-        let time = |stage: &NodePhase, of: fn(&Seconds) -> f64| {
+        let time = |stage: &NodeStage, of: fn(&Seconds) -> f64| {
             stage.seconds.as_ref().map_or_else(none, |s| millis(of(s)))
         };
         table.add_row([

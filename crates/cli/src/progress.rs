@@ -80,9 +80,9 @@ fn bar(title: &str, count: &str, total: u64) -> ProgressBar {
     bar
 }
 
-/// The phases of a command on standard error: a spinner on a terminal, elsewhere a line each, and more while one lasts.
+/// The steps of a command on standard error: a spinner on a terminal, elsewhere a line each, and more while one lasts.
 #[derive(Default)]
-pub struct Phases {
+pub struct Steps {
     what: String,
     now: Option<Phasing>,
 }
@@ -92,10 +92,10 @@ enum Phasing {
     Lines { end: Sender<()>, thread: JoinHandle<()>, done: Arc<Mutex<String>> },
 }
 
-/// How long a phase may be silent where there is no terminal.
+/// How long a step may be silent where there is no terminal.
 const SILENCE: Duration = Duration::from_secs(2);
 
-impl Phases {
+impl Steps {
     /// What is done from here on.
     pub fn begin(&mut self, what: impl Into<String>) {
         self.finish();
@@ -148,7 +148,7 @@ impl Phases {
     }
 }
 
-impl Drop for Phases {
+impl Drop for Steps {
     fn drop(&mut self) {
         self.finish();
     }

@@ -1,22 +1,22 @@
 //! Where every input value sits in the input ciphertexts, and every output in the responses.
 //!
-//! A strided convolution is split into its *phases* first: map `(c, p)` holds the input channel c at every s-th row
+//! A strided convolution is split into its *components* first: map `(c, p)` holds the input channel c at every s-th row
 //! and column, so that what remains is a sum of stride-1 convolutions of *maps* and nothing is computed to be
 //! thrown away. With the padding written out as zeros, output `(oh, ow)` of a map is
 //! `Σ w·map[oh + dy][ow + dx]` over the *taps* `(dy, dx)`, all non-negative.
 //!
 //! Each map lies row by row in a ring element, with a distance of `row_stride` between rows:
 //!
-//! - *packed*: several maps share a ciphertext, one every `slot` coefficients;
+//! - *packed*: several maps share a ciphertext, one every `map_distance` coefficients;
 //! - *split*: a map larger than the ring is cut into *tiles* of output rows and columns, each with the rows and columns
 //!   around it that its kernel reaches.
 //!
-//! A tap of the map in slot m is the shift by `m·slot + dy·row_stride + dx`: it brings what the output at
+//! A tap of map m of a ciphertext is the shift by `m·map_distance + dy·row_stride + dx`: it brings what the output at
 //! coefficient j needs to coefficient j. So output `(oh, ow)` of a tile is coefficient `oh·row_stride + ow` of the response, for
 //! every output channel one response.
 //!
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
-//! rows below a map are those above the next slot.
+//! rows below a map are those above the next map.
 
 use std::ops::Range;
 
@@ -74,14 +74,14 @@ pub enum Packing {
 pub const POWER_FROM: usize = 4;
 
 /// What a kernel reads along one axis. Tap u is `u·dilation` rows down the padded channel: row `u·dilation / stride` of
-/// phase `u·dilation mod stride`. Phases are numbered as the taps meet them, so tap u reads phase `u mod period`.
+/// component `u·dilation mod stride`. Components are numbered as the taps meet them, so tap u reads component `u mod period`.
 /// Nothing is listed: a kernel may have 2^18 taps, and a network thousands of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     kernel: usize,
     stride: usize,
     dilation: usize,
-    /// Taps from one to the next of the same phase: `stride / gcd(stride, dilation)`.
+    /// Taps from one to the next of the same component: `stride / gcd(stride, dilation)`.
     period: usize,
 }
 
@@ -94,24 +94,24 @@ impl Axis {
         Self { kernel, stride, dilation, period: stride / gcd }
     }
 
-    /// How many phases are read.
-    fn phases(&self) -> usize {
+    /// How many components are read.
+    fn components(&self) -> usize {
         self.period.min(self.kernel)
     }
 
-    /// Which phase tap `u` reads.
-    fn phase(&self, u: usize) -> usize {
+    /// Which component tap `u` reads.
+    fn component(&self, u: usize) -> usize {
         u % self.period
     }
 
-    /// How many rows down its phase tap `u` reads.
+    /// How many rows down its component tap `u` reads.
     fn down(&self, u: usize) -> usize {
         u * self.dilation / self.stride
     }
 
-    /// The first row of a phase in the padded channel.
-    fn offset(&self, phase: usize) -> usize {
-        phase * self.dilation % self.stride
+    /// The first row of a component in the padded channel.
+    fn offset(&self, component: usize) -> usize {
+        component * self.dilation % self.stride
     }
 
     /// How many rows down the last tap reads.
@@ -119,11 +119,11 @@ impl Axis {
         self.down(self.kernel - 1)
     }
 
-    /// The rows of a phase that `outputs` outputs in a row read: ascending, with gaps between neighbouring runs.
-    fn seen(&self, phase: usize, outputs: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<> {
-        let first = self.down(phase);
+    /// The rows of a component that `outputs` outputs in a row read: ascending, with gaps between neighbouring runs.
+    fn seen(&self, component: usize, outputs: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<> {
+        let first = self.down(component);
         let step = self.dilation * self.period / self.stride;
-        let taps = (self.kernel - phase).div_ceil(self.period);
+        let taps = (self.kernel - component).div_ceil(self.period);
         // Taps no further apart than the outputs are many leave no gap.
         let (runs, len) = if outputs < step { (taps, outputs) } else { (1, (taps - 1) * step + outputs) };
         (0..runs).map(move |run| first + run * step..first + run * step + len)
@@ -157,8 +157,8 @@ pub struct Layout {
     reach: [usize; 2],
     tiles: Vec<Tile>,
     row_stride: usize,
-    slot: usize,
-    slots: usize,
+    map_distance: usize,
+    maps_per_ciphertext: usize,
 }
 
 impl Layout {
@@ -204,7 +204,7 @@ impl Layout {
             Ok(aligned)
                 if tight.reach[0] > 0
                     && aligned.tiles.len() <= tight.tiles.len()
-                    && aligned.slots >= tight.slots =>
+                    && aligned.maps_per_ciphertext >= tight.maps_per_ciphertext =>
             {
                 Ok(aligned)
             }
@@ -231,7 +231,7 @@ impl Layout {
         let plane = if reach == [0, 0] { [1, oh * ow] } else { [oh, ow] };
 
         let dense = spec.stride == [1, 1] && reach != [0, 0];
-        // Columns of zeros that a row may share with the next, rows that a slot may share with the next.
+        // Columns of zeros that a row may share with the next, rows that a map may share with the next.
         let shared_columns = if dense { left.min(right) } else { 0 };
         let shared_rows = (dense && bottom <= top).then_some(top + h);
 
@@ -239,7 +239,7 @@ impl Layout {
         // A shift of more than N would wrap around twice. A kernel may reach far past a small map.
         let furthest = reach[0] * row_stride + reach[1];
         let fit = ring_dim / need;
-        let slot = match packing {
+        let map_distance = match packing {
             Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
             _ => ring_dim / fit,
         };
@@ -253,11 +253,11 @@ impl Layout {
             reach,
             tiles,
             row_stride,
-            slot,
-            slots: (ring_dim / slot).min((ring_dim - furthest) / slot + 1),
+            map_distance,
+            maps_per_ciphertext: (ring_dim / map_distance).min((ring_dim - furthest) / map_distance + 1),
         };
         few("ciphertexts", this.tiles.len().saturating_mul(this.ciphertexts_per_tile()), MAX_CIPHERTEXTS)?;
-        let kinds = this.tiles.len() * this.phases().min(this.ciphertexts_per_tile());
+        let kinds = this.tiles.len() * this.components().min(this.ciphertexts_per_tile());
         few("kinds of ciphertexts", kinds, MAX_TILES)?;
         Ok(this)
     }
@@ -288,8 +288,8 @@ impl Layout {
     }
 
     /// How many maps share a ciphertext.
-    pub fn slots(&self) -> usize {
-        self.slots
+    pub fn maps_per_ciphertext(&self) -> usize {
+        self.maps_per_ciphertext
     }
 
     /// Coefficients from one row to the next.
@@ -298,34 +298,38 @@ impl Layout {
     }
 
     /// Coefficients from one map to the next.
-    pub fn slot(&self) -> usize {
-        self.slot
+    pub fn map_distance(&self) -> usize {
+        self.map_distance
     }
 
     /// Whether an a half may be computed by way of a transform over the maps of a ciphertext, as far as the shape goes: they stand a
     /// power of two apart, and there are enough of them. (With groups no two terms fall together.)
     pub fn transforms(&self) -> bool {
-        self.spec.groups == 1 && self.slots >= POWER_FROM && self.slot.is_power_of_two()
+        self.spec.groups == 1 && self.maps_per_ciphertext >= POWER_FROM && self.map_distance.is_power_of_two()
     }
 
-    /// Phases of a channel; number `row's · columns' phases + column's`.
-    fn phases(&self) -> usize {
-        self.axes[0].phases() * self.axes[1].phases()
+    /// Components of a channel; number `row's · columns' components + column's`.
+    fn components(&self) -> usize {
+        self.axes[0].components() * self.axes[1].components()
     }
 
     fn maps(&self) -> usize {
-        self.in_shape[0].saturating_mul(self.phases())
+        self.in_shape[0].saturating_mul(self.components())
     }
 
-    /// What ciphertext `index` of any tile begins with, a channel and a phase of it, and how many maps it holds.
+    /// What ciphertext `index` of any tile begins with, a channel and a component of it, and how many maps it holds.
     pub(crate) fn maps_of(&self, index: usize) -> (usize, usize, usize) {
-        let first = index * self.slots;
-        (first / self.phases(), first % self.phases(), self.slots.min(self.maps() - first))
+        let first = index * self.maps_per_ciphertext;
+        (
+            first / self.components(),
+            first % self.components(),
+            self.maps_per_ciphertext.min(self.maps() - first),
+        )
     }
 
     /// Input ciphertexts of one tile.
     pub fn ciphertexts_per_tile(&self) -> usize {
-        self.maps().div_ceil(self.slots)
+        self.maps().div_ceil(self.maps_per_ciphertext)
     }
 
     /// Input ciphertexts of the layer; number `tile · ciphertexts_per_tile + i`.
@@ -369,10 +373,13 @@ impl Layout {
         for c in group * channels..(group + 1) * channels {
             for u in 0..rows.kernel {
                 for v in 0..columns.kernel {
-                    let phase = rows.phase(u) * columns.phases() + columns.phase(v);
-                    let map = c * self.phases() + phase;
+                    let component = rows.component(u) * columns.components() + columns.component(v);
+                    let map = c * self.components() + component;
                     let shift = rows.down(u) * self.row_stride + columns.down(v);
-                    terms.push((map / self.slots, map % self.slots * self.slot + shift));
+                    terms.push((
+                        map / self.maps_per_ciphertext,
+                        map % self.maps_per_ciphertext * self.map_distance + shift,
+                    ));
                 }
             }
         }
@@ -385,12 +392,12 @@ impl Layout {
         let mut read = vec![false; self.ring_dim];
         let mut data = Vec::new();
         let [_, h, w] = self.in_shape;
-        let first = index * self.slots;
-        for map in first..self.maps().min(first + self.slots) {
-            let (channel, phase) = (map / self.phases(), map % self.phases());
-            let base = (map - first) * self.slot;
+        let first = index * self.maps_per_ciphertext;
+        for map in first..self.maps().min(first + self.maps_per_ciphertext) {
+            let (channel, component) = (map / self.components(), map % self.components());
+            let base = (map - first) * self.map_distance;
             let [rows, columns] = self.axes;
-            let of = [phase / columns.phases(), phase % columns.phases()];
+            let of = [component / columns.components(), component % columns.components()];
             let offset = [rows.offset(of[0]), columns.offset(of[1])];
             let across = columns.seen(of[1], tile.width);
             let places = rows.seen(of[0], tile.height).flatten();
@@ -427,8 +434,8 @@ pub struct Contents {
     pub data: Vec<(u32, u32)>,
 }
 
-/// Cuts `plane` into as few tiles as the ring allows; where a map is one tile, slots may share zero rows down to `shared_rows` rows
-/// a slot. Returns them with the row stride (a power of two if `aligned`) and the coefficients that a map needs.
+/// Cuts `plane` into as few tiles as the ring allows; where a map is one tile, maps may share zero rows down to `shared_rows` rows
+/// a map. Returns them with the row stride (a power of two if `aligned`) and the coefficients that a map needs.
 fn tile(
     ring_dim: usize,
     plane: [usize; 2],
@@ -580,7 +587,10 @@ mod tests {
         }
         // The packing concerns ciphertexts alone, and a tight one never takes more.
         assert_eq!(tight.responses(), layout.responses());
-        assert!(tight.slots() >= layout.slots() && tight.ciphertexts() <= layout.ciphertexts());
+        assert!(
+            tight.maps_per_ciphertext() >= layout.maps_per_ciphertext()
+                && tight.ciphertexts() <= layout.ciphertexts()
+        );
         compare(&tight, spec, in_shape);
         compare(&layout, spec, in_shape);
         layout
@@ -614,7 +624,7 @@ mod tests {
     #[test]
     fn the_layers_of_real_networks() {
         // (spec, input, tiles, maps a ciphertext)
-        for (spec, shape, tiles, slots) in [
+        for (spec, shape, tiles, maps_per_ciphertext) in [
             (conv(2, 3, 1, 1, 1), [3, 56, 56], 2, 1),
             (conv(2, 3, 1, 1, 1), [5, 28, 28], 1, 2),
             (conv(2, 3, 1, 1, 1), [9, 14, 14], 1, 8),
@@ -628,14 +638,18 @@ mod tests {
             (conv(4, 1, 1, 0, 1), [2500, 1, 1], 1, 2048),
         ] {
             let layout = check(2048, &spec, shape);
-            assert_eq!((layout.tiles().len(), layout.slots()), (tiles, slots), "{spec:?} {shape:?}");
+            assert_eq!(
+                (layout.tiles().len(), layout.maps_per_ciphertext()),
+                (tiles, maps_per_ciphertext),
+                "{spec:?} {shape:?}"
+            );
         }
         // A fully connected layer as a kernel over the whole input.
         let fc = Linear { kernel: [7, 7], ..conv(3, 1, 1, 0, 1) };
-        assert_eq!(check(2048, &fc, [40, 7, 7]).slots(), 32);
+        assert_eq!(check(2048, &fc, [40, 7, 7]).maps_per_ciphertext(), 32);
     }
 
-    /// More rows of padding than the kernel has: the last outputs lie beyond the rows that slots share, and still
+    /// More rows of padding than the kernel has: the last outputs lie beyond the rows that maps share, and still
     /// within the response.
     #[test]
     fn padding_deeper_than_the_kernel() {
@@ -665,7 +679,7 @@ mod tests {
         }
     }
 
-    /// Taps and phases, counted one by one.
+    /// Taps and components, counted one by one.
     #[test]
     fn an_axis_is_what_its_taps_read() {
         for (kernel, stride, dilation, outputs) in (1..9).flat_map(|k| {
@@ -678,19 +692,19 @@ mod tests {
                     offsets.push(y % stride);
                 }
             }
-            assert_eq!(axis.phases(), offsets.len());
+            assert_eq!(axis.components(), offsets.len());
             assert_eq!((0..offsets.len()).map(|p| axis.offset(p)).collect::<Vec<_>>(), offsets);
             let mut seen = vec![std::collections::BTreeSet::new(); offsets.len()];
             for u in 0..kernel {
                 let y = u * dilation;
-                let phase = offsets.iter().position(|&o| o == y % stride).unwrap();
-                assert_eq!((axis.phase(u), axis.down(u)), (phase, y / stride));
-                seen[phase].extend(y / stride..y / stride + outputs);
+                let component = offsets.iter().position(|&o| o == y % stride).unwrap();
+                assert_eq!((axis.component(u), axis.down(u)), (component, y / stride));
+                seen[component].extend(y / stride..y / stride + outputs);
             }
             assert_eq!(axis.reach(), (kernel - 1) * dilation / stride);
-            for (phase, seen) in seen.iter().enumerate() {
-                assert!(axis.seen(phase, outputs).flatten().eq(seen.iter().copied()));
-                let runs: Vec<_> = axis.seen(phase, outputs).collect();
+            for (component, seen) in seen.iter().enumerate() {
+                assert!(axis.seen(component, outputs).flatten().eq(seen.iter().copied()));
+                let runs: Vec<_> = axis.seen(component, outputs).collect();
                 assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
         }

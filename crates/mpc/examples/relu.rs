@@ -1,6 +1,6 @@
 //! Measures a batch of ReLUs between two threads: `cargo run --release -p jaguar-mpc --example relu -- --help`.
 //!
-//! Prints, for each party, seconds per phase without the time spent waiting for the other, bytes and COTs per
+//! Prints, for each party, seconds per stage without the time spent waiting for the other, bytes and COTs per
 //! element. COTs come from a stand-in without security that costs next to nothing, or with `--real` from the
 //! real source, whose own time is shown apart.
 

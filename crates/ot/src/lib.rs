@@ -3,7 +3,7 @@
 //! A *correlated OT* (COT) gives the sender, who holds a fixed odd Δ, a random block q, and the receiver a
 //! random bit r and t = q ⊕ r·Δ. The receiver learns nothing of Δ or of q ⊕ (1⊕r)·Δ, the sender nothing of
 //! r. A *vector correlation* has four bits and four keys, t = q ⊕ Σ_j r_j·Δ_j: a random 1-of-16 OT for little more than
-//! one COT. Everything nonlinear is made from these, so this crate is the offline phase's hot path.
+//! one COT. Everything nonlinear is made from these, so this crate is the offline stage's hot path.
 //!
 //! | module | what | source |
 //! |---|---|---|

@@ -411,11 +411,11 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
     for (node, step) in plan.steps.iter().enumerate() {
         let (about, alternatives, sticky): (_, Vec<Alternative>, _) = if step.layer.is_some() {
             // Where few maps share a ciphertext, or a power of two is what they need, both packings are the same.
-            let mut slots = packings
+            let mut distances = packings
                 .iter()
                 .filter_map(|(_, p)| p.steps[node].layer.as_ref()?.geometry().packing_distance);
-            let first = slots.next();
-            if slots.all(|slot| Some(slot) == first) {
+            let first = distances.next();
+            if distances.all(|distance| Some(distance) == first) {
                 continue;
             }
             let options = packings.iter().map(|(packing, p)| {

@@ -35,9 +35,9 @@ pub struct Seconds {
     pub server: f64,
 }
 
-/// One node's cost in one phase.
+/// One node's cost in one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct NodePhase {
+pub struct NodeStage {
     /// Bytes from the client to the server.
     pub bytes_up: u64,
     /// Bytes from the server to the client.
@@ -58,12 +58,12 @@ pub struct NodeCost {
     /// Once per client: the server's time for the hint.
     pub hint_seconds: Option<f64>,
     /// Before the input. The bytes of the OT extension are shared out by the COTs that a node draws, rounded down.
-    pub offline: NodePhase,
+    pub offline: NodeStage,
     /// With the input.
-    pub online: NodePhase,
+    pub online: NodeStage,
 }
 
-/// One phase of a query.
+/// One stage of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Total {
     /// Bytes from the client to the server.
@@ -318,16 +318,16 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
     let linear = step.layer.as_ref().map_or_else(Traffic::default, |layer| layer.traffic());
     let mut node = NodeCost {
         hint_bytes: linear.hint as u64,
-        offline: NodePhase {
+        offline: NodeStage {
             bytes_up: linear.offline.0 as u64
                 + cost.prepare_up
                 + mean_extension_bytes(instances, cost.from_client()),
             bytes_down: linear.offline.1 as u64
                 + cost.prepare_down
                 + mean_extension_bytes(instances, cost.from_server()),
-            ..NodePhase::default()
+            ..NodeStage::default()
         },
-        online: NodePhase {
+        online: NodeStage {
             bytes_up: cost.up + linear.online.0 as u64,
             bytes_down: cost.down + linear.online.1 as u64,
             rounds: cost.client_rounds + linear.rounds,

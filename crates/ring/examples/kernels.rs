@@ -145,13 +145,11 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
     let mut prg = Prg::new([4; 32]);
     let mut words = vec![vec![0; N]; row_count];
     words.iter_mut().for_each(|row| prg.fill_words(row, word_bits));
-    let term = |row: usize, slot: usize, shift: usize| Term {
-        row: row as u32,
-        offset: (slot * lanes + shift) as u32,
-    };
+    let term =
+        |row: usize, map: usize, shift: usize| Term { row: row as u32, offset: (map * lanes + shift) as u32 };
     let terms: Vec<Term> = (0..row_count)
-        .flat_map(|row| (0..N / lanes).map(move |slot| (row, slot)))
-        .flat_map(|(row, slot)| (0..shifts).map(move |shift| term(row, slot, shift)))
+        .flat_map(|row| (0..N / lanes).map(move |map| (row, map)))
+        .flat_map(|(row, map)| (0..shifts).map(move |shift| term(row, map, shift)))
         .collect();
     let most = (1i16 << (WEIGHT_BITS - 1)) - 1;
     let weights: Vec<i16> =

@@ -939,7 +939,7 @@ fn spread_linear(
     let apart = axes.map(|a| a.by);
     // Nor is there anything to gain where the outputs become many times the kernel.
     let area = spec.kernel[0] * spec.kernel[1];
-    let many = apart[0].checked_mul(apart[1]).is_none_or(|phases| phases / 32 > area);
+    let many = apart[0].checked_mul(apart[1]).is_none_or(|components| components / 32 > area);
     if apart == [1, 1] || spec.stride != [1, 1] || many {
         return None;
     }
@@ -962,8 +962,8 @@ fn spread_linear(
         // More places than are needed are cut off in the end.
         pads[axis + 2] = places.saturating_sub(input[axis + 1] + pads[axis]);
     }
-    let phases = apart[0] * apart[1];
-    let out_channels = spec.out_channels.checked_mul(phases)?;
+    let components = apart[0] * apart[1];
+    let out_channels = spec.out_channels.checked_mul(components)?;
     let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
     let fits = network::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
     let [_, high, broad] = fits.ok()?;
@@ -974,8 +974,8 @@ fn spread_linear(
     let mut weights = vec![0.0; weights_len];
     for (at, taps) in weights.chunks_exact_mut(kernel[0] * kernel[1]).enumerate() {
         let (out, c) = (at / depth, at % depth);
-        let old = &linear.weights[(out / phases * depth + c) * area..][..area];
-        let rests = [out % phases / apart[1], out % apart[1]];
+        let old = &linear.weights[(out / components * depth + c) * area..][..area];
+        let rests = [out % components / apart[1], out % apart[1]];
         for (tap, weight) in old.iter().enumerate() {
             let taps_at = [tap / spec.kernel[1], tap % spec.kernel[1]];
             let [row, column] = [0, 1].map(|axis| pixel(axis, rests[axis], taps_at[axis]));
@@ -986,16 +986,16 @@ fn spread_linear(
     }
     let bias = match &linear.bias {
         Bias::PerChannel(bias) => {
-            Bias::PerChannel(bias.iter().flat_map(|&b| std::iter::repeat_n(b, phases)).collect())
+            Bias::PerChannel(bias.iter().flat_map(|&b| std::iter::repeat_n(b, components)).collect())
         }
         Bias::PerElement(bias) => {
             let mut spread = vec![0.0; out_channels * high * broad];
             for (at, value) in spread.iter_mut().enumerate() {
                 let (out, place) = (at / (high * broad), at % (high * broad));
-                let row = place / broad * apart[0] + out % phases / apart[1];
+                let row = place / broad * apart[0] + out % components / apart[1];
                 let column = place % broad * apart[1] + out % apart[1];
                 if row < output[1] && column < output[2] {
-                    *value = bias[(out / phases * output[1] + row) * output[2] + column];
+                    *value = bias[(out / components * output[1] + row) * output[2] + column];
                 }
             }
             Bias::PerElement(spread)

@@ -253,9 +253,9 @@ impl Layout {
         let (rows, top) = inside(0, tile.row, tile.height, h);
         let (columns, left) = inside(1, tile.column, tile.width, w);
         let channels = block * self.channels..((block + 1) * self.channels).min(all);
-        for (slot, c) in channels.enumerate() {
+        for (channel_at, c) in channels.enumerate() {
             for i in rows.clone() {
-                let at = (slot * wh + i) * ww;
+                let at = (channel_at * wh + i) * ww;
                 let row = (c * h + top + (i - rows.start) * self.subsample[0]) * w;
                 let values = x[row..row + w].iter().skip(left).step_by(self.subsample[1]);
                 to[at + columns.start..at + columns.end].iter_mut().zip(values).for_each(|(to, &x)| *to = x);
@@ -298,11 +298,11 @@ impl Layout {
     /// next to it), and how many.
     pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let ([_, oh, ow], [wh, ww]) = (self.out_shape, self.window);
-        let (down, slot) = (self.stride[0], self.channels * wh * ww);
+        let (down, channel_at) = (self.stride[0], self.channels * wh * ww);
         let tile = *tile;
         self.outs_of(block).enumerate().flat_map(move |(m, out)| {
             (0..tile.height).map(move |y| {
-                (m * slot + y * down * ww, (out * oh + tile.row + y) * ow + tile.column, tile.width)
+                (m * channel_at + y * down * ww, (out * oh + tile.row + y) * ow + tile.column, tile.width)
             })
         })
     }

@@ -144,10 +144,10 @@ impl backend::Layer for Layer {
         Geometry {
             ring_dim: l.ring_dim(),
             tiles: l.tiles().len(),
-            maps_per_ciphertext: l.slots(),
+            maps_per_ciphertext: l.maps_per_ciphertext(),
             ciphertexts: l.ciphertexts(),
             responses: l.responses(),
-            packing_distance: Some(l.slot()),
+            packing_distance: Some(l.map_distance()),
         }
     }
 

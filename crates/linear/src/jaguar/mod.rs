@@ -261,7 +261,7 @@ impl Layer {
             u64::from(self.hint_bits),
             u64::from(self.upload_bits),
             self.inputs.count() as u64,
-            l.slot() as u64,
+            l.map_distance() as u64,
             l.row_stride() as u64,
         ];
         figures.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));

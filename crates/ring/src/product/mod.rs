@@ -154,12 +154,12 @@ impl Multiplier {
     /// # Panics
     /// If `n` is not a power of two in `16..=8192`.
     pub fn new(kernel: Kernel, n: usize) -> Multiplier {
-        const SLOTS: usize = 10;
-        static CACHE: [[OnceLock<Multiplier>; SLOTS]; Kernel::COUNT] =
-            [const { [const { OnceLock::new() }; SLOTS] }; Kernel::COUNT];
+        const SIZES: usize = 10;
+        static CACHE: [[OnceLock<Multiplier>; SIZES]; Kernel::COUNT] =
+            [const { [const { OnceLock::new() }; SIZES] }; Kernel::COUNT];
         check_length(n);
-        let slot = (n.trailing_zeros() - LENGTHS.start().trailing_zeros()) as usize;
-        CACHE[kernel.index()][slot].get_or_init(|| Multiplier::build(kernel, n)).clone()
+        let size = (n.trailing_zeros() - LENGTHS.start().trailing_zeros()) as usize;
+        CACHE[kernel.index()][size].get_or_init(|| Multiplier::build(kernel, n)).clone()
     }
 
     fn build(kernel: Kernel, n: usize) -> Multiplier {

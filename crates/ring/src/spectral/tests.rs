@@ -186,7 +186,7 @@ fn what_it_does_not_cover() {
     assert!(plan(64, &many, 15).is_none(), "sums of 88 bits");
     assert!(plan(48, &[term(1, 5), term(1, 5)], 12).is_none(), "the same term twice");
     assert!(plan(48, &[term(1, 256)], 12).is_none(), "an offset of n");
-    // 7x7 maps in slots of 64, 32 of them a row: nine taps instead of 288; and nothing to gain where maps fill the ring.
+    // 7x7 maps in distances of 64, 32 of them a row: nine taps instead of 288; and nothing to gain where maps fill the ring.
     let packed: Vec<Term> = (0..288).map(|i| term(0, i / 9 * 64 + i % 9 / 3 * 8 + i % 3)).collect();
     let plan = Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 1, &packed, 512, 12, 2048)
         .expect("a packed layer");
