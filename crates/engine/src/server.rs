@@ -234,7 +234,7 @@ impl Service {
         let mut models = self.models.iter();
         let mut backends = Backends::new(&self.plan, |layers| {
             let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
-            Guarded::new(party, layers, self.network())
+            Guarded::wrap(party, layers, self.network())
         });
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();

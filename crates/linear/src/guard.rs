@@ -33,7 +33,7 @@ pub struct Guarded {
 
 impl Guarded {
     /// The server's `party` for `layers` of `network`; as it is, where the network has no guard bits.
-    pub fn new(party: Box<dyn Party>, layers: &Arc<dyn Layers>, network: &Network) -> Box<dyn Party> {
+    pub fn wrap(party: Box<dyn Party>, layers: &Arc<dyn Layers>, network: &Network) -> Box<dyn Party> {
         if network.guard_bits == 0 {
             return party;
         }

@@ -72,10 +72,8 @@ impl Attack {
     pub fn observe(&mut self, coins: &[f64], opened: [f64; CLASSES]) {
         let origin = *self.origin.get_or_insert(opened);
         let seen: [f64; CLASSES] = std::array::from_fn(|k| opened[k] - origin[k]);
-        for k in 0..CLASSES {
-            self.total[k] += seen[k];
-            self.squares[k] += seen[k] * seen[k];
-        }
+        self.total.iter_mut().zip(seen).for_each(|(total, seen)| *total += seen);
+        self.squares.iter_mut().zip(seen).for_each(|(square, seen)| *square += seen * seen);
         self.queries += 1.0;
         for (unit, &coin) in coins.iter().enumerate() {
             let (sums, count) = &mut self.sums[unit * BINS + (coin * BINS as f64) as usize];

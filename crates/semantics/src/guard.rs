@@ -14,7 +14,7 @@ pub fn guard_noise(random: u64, guard_bits: u32) -> i64 {
     const LANES: u64 = 0x0001_0001_0001_0001;
     let largest = (1u64 << guard_bits.saturating_sub(1)) - 1;
     // Four lanes of 16 bits, summed into the topmost one.
-    let sum = (random & LANES * largest).wrapping_mul(LANES) >> 48;
+    let sum = (random & (LANES * largest)).wrapping_mul(LANES) >> 48;
     // The mean of four summands is twice the largest of one.
     sum as i64 - 2 * largest as i64
 }

@@ -38,7 +38,7 @@ fn ask(queries: usize, guard_bits: u32) -> (usize, usize) {
         attack.observe(&coins, std::array::from_fn(|c| logits[c] + f64::from(last[c]) / unit));
     }
     let found = attack.found();
-    let active: Vec<usize> = (0..UNITS).filter(|&i| products[i] > 2 * 4096 << guard_bits).collect();
+    let active: Vec<usize> = (0..UNITS).filter(|&i| products[i] > (2 * 4096) << guard_bits).collect();
     let seen = active.iter().filter(|&&i| found[i].statistic > BEYOND_CHANCE).count();
     (active.len(), seen)
 }
