@@ -6,7 +6,7 @@
 //! who knows x, as long as inputs under one key differ.
 //!
 //! *Bound.* Who calls AES p times has an advantage of at most about 2·p·u / 2^124, where u is how many unknown pads
-//! there are under one key ([`PADS_PER_KEY`]: at most 120, so 2^-116·p), and 124 bits of each Δ are secret.
+//! there are under one key (`PADS_PER_KEY`: at most 120, so 2^-116·p), and 124 bits of each Δ are secret.
 //! How many pads a session makes does not enter, as long as its keys differ; **so no number may come twice** in a
 //! session, direction and width. With one key for 2^29 pads, as it was before, the same bound has 2^-94·p.
 //! Inputs under one key are equal with probability 2^-110: they are halves of correlations, which are pseudorandom.
