@@ -83,7 +83,6 @@ def violations(crates: Path) -> list[str]:
 # Where backends may be named besides their folders, the registry, tests and documentation, and why.
 MAY_NAME_BACKENDS = {
     "bench": "compares the backends by name, piece by piece",
-    "cli/src/protocol.rs": "the command's option",
     "profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
     "linear/src/lib.rs": "lists its modules",
     "linear/src/registry.rs": "is the registry",

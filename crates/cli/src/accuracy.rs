@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', requires = "float")]
     output_name: Vec<String>,
     /// Which backends may run linear layers in the private runs.
-    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     /// Print JSON.
     #[arg(long)]

@@ -29,8 +29,8 @@ pub struct Args {
     model: PathBuf,
     #[command(flatten)]
     guard_bits: GuardBits,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
-    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster.
+    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
     #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]

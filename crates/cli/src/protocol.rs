@@ -2,14 +2,17 @@
 
 use jaguar_plan::BackendId;
 
-/// What runs linear layers unless something else is asked for.
-pub const DEFAULT: &str = "jaguar";
+/// What may run linear layers unless something else is asked for: every backend that protects both parties, the default one
+/// first.
+pub fn secure() -> Vec<BackendId> {
+    BackendId::all().filter(|id| id.backend().is_secure()).collect()
+}
 
 /// The backend of a name; none that protects nothing.
 pub fn parse(name: &str) -> Result<BackendId, String> {
-    let is_secure = |id: &BackendId| id.backend().is_secure();
-    BackendId::of(name).filter(is_secure).ok_or_else(|| {
-        let names = BackendId::all().filter(is_secure).map(BackendId::name).collect::<Vec<_>>();
+    let secure = secure();
+    secure.iter().find(|id| id.name() == name).copied().ok_or_else(|| {
+        let names = secure.iter().map(|id| id.name()).collect::<Vec<_>>();
         format!("there are {}", names.join(" and "))
     })
 }

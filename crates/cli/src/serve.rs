@@ -37,8 +37,8 @@ pub struct Args {
     listen: String,
     #[command(flatten)]
     guard_bits: GuardBits,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it. Clients follow.
-    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
+    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     /// What clients get to know.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]

@@ -28,7 +28,7 @@ pub struct Args {
     #[command(flatten)]
     guard_bits: GuardBits,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
-    #[arg(long, value_delimiter = ',', default_value = protocol::DEFAULT, value_parser = protocol::parse)]
+    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
