@@ -38,7 +38,7 @@ lint: toolchain
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
-	$(PYTHON) params/lpn.py --tables docs/protocols/oblivious-transfer.md
+	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check

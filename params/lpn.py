@@ -2,9 +2,9 @@
 
     python3 params/lpn.py                                 estimate everything anew and compare with the record
     python3 params/lpn.py --claims crates/ot/src          check every instance that the code uses, line by line
-    python3 params/lpn.py --demonstrate                   break small instances where the formulas say so
+    python3 params/lpn_demo.py                   break small instances where the formulas say so
     python3 params/lpn.py --search 2048 --m 4             the least k for bins of 2048 and vectors of 4 bits
-    python3 params/lpn.py --tables docs/protocols/oblivious-transfer.md   check that the page has the record's tables
+    python3 params/lpn_tables.py docs/protocols/oblivious-transfer.md   check that the page has the record's tables
 
 An instance: n = t·b samples (rows of a random matrix A with `weight` ones each) of a secret s of k entries, and noise
 with at most one error in every bin of b samples ("regular"). For m = 1 the entries are bits and every bin has one
@@ -63,7 +63,7 @@ k·(k/n)^(1/4); BKW eliminates log2(n) of k columns a step; guessing s until row
 
 Rows with one place in each of `weight` equal segments change none of this. S then has a share sigma_j of each segment,
 and a row lies inside with probability prod(sigma_j), at most sigma^weight for the same |S|. So the expected number of
-sets is no larger and *least* holds as it is; *greedy* comes out the same within 2 % (`--demonstrate`), and the rank is
+sets is no larger and *least* holds as it is; *greedy* comes out the same within 2 % (`lpn_demo.py`), and the rank is
 k - weight + 1 instead of k - 1 (rows of even weight cancel the all-ones vector; all segments have the same sum). The
 code then contains the all-ones word, which an error of weight t is far from either way.
 
@@ -547,29 +547,19 @@ def search(b: int, t: int, m: int, weight: int) -> Lpn:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--claims", type=Path, metavar="PATH", help="check the instances in Rust files instead")
-    parser.add_argument("--demonstrate", action="store_true", help="break small instances instead")
     parser.add_argument("--search", type=int, metavar="BIN", help="find the least k for bins of this size instead")
     parser.add_argument("--t", type=int, default=1024, help="bins, for --search")
     parser.add_argument("--m", type=int, default=1, help="bits of a sample, for --search")
-    parser.add_argument("--tables", type=Path, metavar="PAGE", help="check the tables of this page instead")
     parser.add_argument("--unlucky", action="store_true", help="estimate the weakest instance in 2^40 instead")
-    parser.add_argument("--write", action="store_true", help="write the estimates, or the tables, instead of comparing")
+    parser.add_argument("--write", action="store_true", help="write the estimates instead of comparing")
     options = parser.parse_args()
     if options.claims:
         sys.exit(check_claims(options.claims) > 0)
-    if options.demonstrate:
-        import lpn_demo
-
-        sys.exit(lpn_demo.demonstrate() > 0)
     if options.search:
         lpn = search(options.search, options.t, options.m, 10)
         print(lpn)
         show(estimate(lpn), estimate(lpn))
         return
-    if options.tables:
-        import lpn_tables
-
-        sys.exit(lpn_tables.check_tables(options.tables, options.write))
     if options.unlucky:
         for entry in json.loads(RECORD.read_text())["sets"]:
             if entry["m"] > 1:

@@ -1,6 +1,6 @@
 """Small LPN instances that fall where `lpn.py` says so, after about as many guesses, and stand where it says not.
 
-    python3 params/lpn.py --demonstrate
+    python3 params/lpn_demo.py
 
 Every seed is fixed: a run prints the same each time. `test_lpn.py` runs the short ones.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable
 
 from lpn import Lpn, hilbert, log2_keep, peel, rows_inside, smallest
@@ -269,3 +270,7 @@ def demonstrate() -> int:
         # Guesses are independent: the deviation over so many instances is 20 %.
         failures += wrong + (not 0.5 < broken / expected < 2)
     return failures + stands(2025) + by_algebra(ALGEBRA)
+
+
+if __name__ == "__main__":
+    sys.exit(demonstrate() > 0)

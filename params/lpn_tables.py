@@ -1,11 +1,13 @@
 """The tables of `docs/protocols/oblivious-transfer.md`, from the record of `lpn.py`.
 
-    python3 params/lpn.py --tables docs/protocols/oblivious-transfer.md [--write]
+    python3 params/lpn_tables.py docs/protocols/oblivious-transfer.md [--write]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from pathlib import Path
 
 from lpn import RECORD, lowest
@@ -62,3 +64,11 @@ def check_tables(page: Path, write: bool) -> int:
         return 0
     print(f"{page}: its tables are not those of the record; run this again with --write")
     return 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Checks the tables of a page against the record, or writes them.")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the tables instead of checking them")
+    options = parser.parse_args()
+    sys.exit(check_tables(options.page, options.write))

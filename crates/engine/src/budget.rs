@@ -4,11 +4,30 @@
 //! old one that asks again, and counts the work: bytes of hint, whoever they are for. A session books all that its
 //! client lacks before the first block, so that no query ends half way; what was not sent is given back at its end.
 
+use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::EngineError;
-use crate::server::Limits;
+
+/// What clients may make a server spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Whole hints that may be asked for at once, after a quiet time.
+    pub hints_at_once: NonZeroU32,
+    /// Whole hints an hour, in the long run. Parts count as such; so does a hint that is asked for again.
+    pub hints_per_hour: NonZeroU32,
+}
+
+impl Default for Limits {
+    /// 64 hints at once, 240 an hour. (ResNet-50's take some seconds of one core each.)
+    fn default() -> Self {
+        const fn number(n: u32) -> NonZeroU32 {
+            NonZeroU32::new(n).expect("above zero")
+        }
+        Self { hints_at_once: number(64), hints_per_hour: number(240) }
+    }
+}
 
 /// The books of one service.
 pub(crate) struct HintBudget {

@@ -1,7 +1,6 @@
 //! The server: it holds a model, and answers queries.
 
 use std::iter::{Peekable, Skip};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec::IntoIter;
@@ -32,24 +31,7 @@ use crate::one_round::server as one_round;
 use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
 
-/// What clients may make a server spend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Whole hints that may be asked for at once, after a quiet time.
-    pub hints_at_once: NonZeroU32,
-    /// Whole hints an hour, in the long run. Parts count as such; so does a hint that is asked for again.
-    pub hints_per_hour: NonZeroU32,
-}
-
-impl Default for Limits {
-    /// 64 hints at once, 240 an hour. (ResNet-50's take some seconds of one core each.)
-    fn default() -> Self {
-        const fn number(n: u32) -> NonZeroU32 {
-            NonZeroU32::new(n).expect("above zero")
-        }
-        Self { hints_at_once: number(64), hints_per_hour: number(240) }
-    }
-}
+pub use crate::budget::Limits;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {

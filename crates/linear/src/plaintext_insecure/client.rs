@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use jaguar_wire::Channel;
 
-use super::SEED_BYTES;
-use super::layer::PlaintextLayers;
+use super::{PlaintextLayers, SEED_BYTES};
 use crate::backend::{BackendError, Online, Output, Party};
 
 /// The client's side of a session.

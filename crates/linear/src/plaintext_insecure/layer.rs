@@ -10,7 +10,7 @@ use jaguar_share::Domain;
 
 use super::client::Client;
 use super::server::Server;
-use super::{Layer, SEED_BYTES};
+use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
     self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
 };
@@ -59,19 +59,6 @@ impl Backend for Plaintext {
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
         Ok(Arc::new(self.layers(requests)?))
-    }
-}
-
-/// Public: the layers by node.
-#[derive(Debug)]
-pub(super) struct PlaintextLayers {
-    name: &'static str,
-    by_node: Vec<Option<Layer>>,
-}
-
-impl PlaintextLayers {
-    pub(super) fn of(&self, node: usize) -> &Layer {
-        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
     }
 }
 
@@ -150,20 +137,6 @@ impl backend::Layer for Layer {
 
     fn output_known_early(&self) -> bool {
         true
-    }
-}
-
-/// The server's layers, once per model.
-pub(super) struct PlaintextModel {
-    pub(super) layers: Arc<PlaintextLayers>,
-    pub(super) cpu: Cpu,
-    /// By node.
-    weights: Vec<Option<Arc<Weights>>>,
-}
-
-impl PlaintextModel {
-    pub(super) fn weights(&self, node: usize) -> Arc<Weights> {
-        Arc::clone(self.weights.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
     }
 }
 

@@ -30,7 +30,10 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use jaguar_graph::network::{Linear, Shape};
+use std::sync::Arc;
+
+use jaguar_cpu::Cpu;
+use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_he::sharing::Rounding;
 use jaguar_ring::prg::Prg;
 use jaguar_share::Modulus;
@@ -127,4 +130,31 @@ fn is_prime(p: u64) -> bool {
         let mut squares = std::iter::successors(Some(first), |&x| Some(ring.mul(x, x)));
         first == 1 || squares.by_ref().take(twos as usize).any(|x| x == p - 1)
     })
+}
+
+/// Public: the layers by node.
+#[derive(Debug)]
+struct PlaintextLayers {
+    name: &'static str,
+    by_node: Vec<Option<Layer>>,
+}
+
+impl PlaintextLayers {
+    fn of(&self, node: usize) -> &Layer {
+        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
+    }
+}
+
+/// The server's layers, once per model.
+struct PlaintextModel {
+    layers: Arc<PlaintextLayers>,
+    cpu: Cpu,
+    /// By node.
+    weights: Vec<Option<Arc<Weights>>>,
+}
+
+impl PlaintextModel {
+    fn weights(&self, node: usize) -> Arc<Weights> {
+        Arc::clone(self.weights.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
+    }
 }

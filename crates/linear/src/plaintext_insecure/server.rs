@@ -6,8 +6,7 @@ use jaguar_graph::reference::linear_exact;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 
-use super::layer::PlaintextModel;
-use super::{Layer, SEED_BYTES};
+use super::{Layer, PlaintextModel, SEED_BYTES};
 use crate::backend::{BackendError, Online, Output, Party};
 
 /// The server's side of a session.
