@@ -3,7 +3,7 @@
 use jaguar_semantics::{relu6, relu6_ignoring};
 
 use crate::ir::error::NodeError;
-use crate::ir::limits::{check, check_ignored, most_ignored};
+use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::ops::operator::{Chance, Operands, Operator};
 use crate::ir::shape::Shape;
 
@@ -14,13 +14,16 @@ pub(crate) struct Relu6 {
     pub(crate) ignored: u32,
 }
 
+/// The largest position of a bound: two below the widest activations, guard bits included.
+const MOST_LOG2_SIX: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS - 2;
+
 impl Operator for Relu6 {
     fn name(&self) -> &'static str {
         "Relu6"
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
-        check((1..=22).contains(&self.log2_six), "log2_six")?;
+        check((1..=MOST_LOG2_SIX).contains(&self.log2_six), "log2_six")?;
         Ok(inputs[0])
     }
 
@@ -53,5 +56,20 @@ impl Operator for Relu6 {
             (_, 0 | 1) => self.apply(of),
             (j, ignored) => Some(chance.each(of.first().1, |v, share| relu6_ignoring(v, j, ignored, share))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_activations_may_be_clipped_with_all_their_guard_bits() {
+        let widest = ACTIVATION_BITS.end() + MAX_GUARD_BITS;
+        let clip = |log2_six| Relu6 { log2_six, ignored: MAX_GUARD_BITS };
+        assert!(clip(widest - 2).shape(&[[1, 1, 1]], [1, 1, 1]).is_ok());
+        assert!(clip(widest - 2).check(widest).is_ok());
+        assert!(clip(widest - 1).shape(&[[1, 1, 1]], [1, 1, 1]).is_err());
+        assert!(clip(widest - 2).check(widest - 1).is_err());
     }
 }
