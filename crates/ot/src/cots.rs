@@ -223,7 +223,8 @@ impl CotSource for Cots {
     }
 }
 
-/// A public key of a direction: a hash of its base OTs' messages, which neither party could steer alone.
+/// A public key of a direction: a hash of its base OTs' messages, which neither party chooses alone. (Who sends last could
+/// try many hashes; a semi-honest party does not.)
 fn public_key(transcript: &[u8; 32], label: &str, indices: &[u64]) -> Block {
     let seed = derive_seed(transcript, label, indices);
     Block::from_bytes(seed[..16].try_into().expect("16 of 32 bytes"))

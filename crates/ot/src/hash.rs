@@ -43,8 +43,9 @@ impl Hash {
         PadKeys { base: self.base, number, per_key: PADS_PER_KEY[self.width as usize] }
     }
 
-    /// The pads of `halves`, which are the correlations from `number` on; a call for some of them is another use of their
-    /// numbers. `pads` has one row of as many blocks for each shift s, with the pads of q ⊕ s. A receiver shifts by
+    /// The pads of `halves`, which are the correlations from `number` on. Keys follow from `number` and the place in the call: so
+    /// both parties must cut their calls alike, and the next number must be larger by at least the number of keys that this
+    /// call takes. (Counting correlations, as `mpc` does, is more than enough.) `pads` has one row of as many blocks for each shift s, with the pads of q ⊕ s. A receiver shifts by
     /// nothing.
     ///
     /// # Panics
