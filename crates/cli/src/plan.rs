@@ -108,9 +108,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     say!("{} (model {}), protocol {}", network.name, bundle.id(), plan.choices.names(network));
     say!(
-        "{}; activations {} bits, weights {} bits",
+        "{}; activations {} bits and {} guard bits, weights {} bits",
         rings(&plan),
-        network.activation_bits,
+        network.activation_bits - network.guard_bits,
+        network.guard_bits,
         network.weight_bits
     );
     match &site {
@@ -174,7 +175,7 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
             responses: layer.map_or(0, |l| l.geometry().responses),
             cots: (step.cost.from_client() + step.cost.from_server()).total(),
-            noise_ulps: layer.map(|l| l.noise_ulps()),
+            noise_ulps: step.noise_ulps(),
         }
     };
     network.nodes.iter().zip(&plan.steps).map(one).collect()
@@ -247,7 +248,7 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             bytes(cost.offline.bytes_down + cost.online.bytes_down),
             count((step.cost.from_client() + step.cost.from_server()).total()),
             count(cost.online.rounds),
-            of_layer(&|l| format!("{:.4}", l.noise_ulps())),
+            step.noise_ulps().map_or_else(none, |noise| format!("{noise:.4}")),
             time(&cost.offline, |s| s.client),
             time(&cost.offline, |s| s.server),
             time(&cost.online, |s| s.client),

@@ -19,7 +19,7 @@ use jaguar_bundle::{Bundle, BundleError};
 use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
 use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
@@ -94,7 +94,7 @@ impl Options {
     /// Whether they can be of use for this network; [`compile`] asks too, but only after the samples were read.
     ///
     /// # Errors
-    /// When labels and outputs differ in number, or the bound is none.
+    /// When labels and outputs differ in number, the bound is none, or there cannot be so many guard bits.
     pub fn check(&self, graph: &Graph) -> Result<(), CompileError> {
         let classes: usize = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
         if !self.labels.is_empty() && self.labels.len() != classes {
@@ -102,6 +102,9 @@ impl Options {
         }
         if !(self.bound.is_finite() && self.bound > 0.0) {
             return Err(CompileError::Bound);
+        }
+        if !may_guard(self.guard_bits) {
+            return Err(CompileError::GuardBits(self.guard_bits));
         }
         Ok(())
     }
@@ -137,6 +140,9 @@ pub enum CompileError {
     /// A bound that nothing can keep.
     #[error("the bound must be more than 0")]
     Bound,
+    /// Guard bits that a network cannot have.
+    #[error("{0} guard bits: 0, or 2 to 12 are possible")]
+    GuardBits(u32),
     /// The samples themselves leave the range.
     #[error(
         "{values} values leave the range of {bits} bits on the samples themselves; more activation bits or more \

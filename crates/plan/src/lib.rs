@@ -193,6 +193,12 @@ impl Step {
         Ok(self)
     }
 
+    /// Standard deviation of a linear layer's noise at worst-case weights, in units of the last place above the guard bits; what
+    /// the server adds in these is not counted.
+    pub fn noise_ulps(&self) -> Option<f64> {
+        Some(self.layer.as_ref()?.noise_ulps() / f64::from(1u32 << self.guard_bits))
+    }
+
     /// The largest difference between this step's value and what its operation makes, exactly, of the same inputs: in
     /// units of the network's last place. Zero is exact.
     ///

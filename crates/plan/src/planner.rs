@@ -27,7 +27,7 @@
 //! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
 //! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::Network;
 use jaguar_linear::backend::Constants;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::cost::{self, Drawn, Instances};
@@ -85,7 +85,7 @@ pub struct Figures {
     pub responses: usize,
     /// Correlated OTs.
     pub cots: u64,
-    /// The largest noise of any linear layer: its standard deviation in units of the last place.
+    /// The largest noise of any linear layer: its standard deviation in units of the last place above the guard bits.
     pub noise_ulps: f64,
 }
 
@@ -293,7 +293,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
         responses: layer.map_or(0, |l| l.geometry().responses),
         cots: (cost.from_client() + cost.from_server()).total(),
-        noise_ulps: layer.map_or(0.0, |l| l.noise_ulps()),
+        noise_ulps: step.noise_ulps().unwrap_or(0.0),
     }
 }
 
@@ -313,7 +313,7 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),
         cots: (from_server + from_client).total(),
-        noise_ulps: plan.layers().map(|l| l.noise_ulps()).fold(0.0, f64::max),
+        noise_ulps: plan.steps.iter().filter_map(Step::noise_ulps).fold(0.0, f64::max),
     }
 }
 
@@ -330,20 +330,7 @@ fn alternative(
     Alternative { what, taken, refused, figures }
 }
 
-/// The same network with activations of `bits` bits: all scales move along, shifts and weights stay. `None` where a clipping
-/// bound would fall below one.
-fn with_activation_bits(network: &Network, bits: u32) -> Option<Network> {
-    let mut other = network.clone();
-    for node in &mut other.nodes {
-        if let Op::Relu6 { log2_six, .. } = &mut node.op {
-            *log2_six = (*log2_six + bits).checked_sub(network.activation_bits)?;
-        }
-    }
-    other.activation_bits = bits;
-    Some(other)
-}
-
-/// Activation bits that are shown beside the network's own.
+/// Activation bits, guard bits not counted, that are shown beside the network's own.
 const ACTIVATIONS: std::ops::RangeInclusive<u32> = 12..=20;
 
 /// Says what else `plan` could have been, and what that would cost. Without a `site` there are bytes and no seconds.
@@ -365,10 +352,10 @@ pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Expla
     let activations = ACTIVATIONS
         .map(|bits| {
             let what = format!("{bits} bits");
-            let taken = bits == network.activation_bits;
-            match with_activation_bits(network, bits) {
-                Some(other) => alternative(what, taken, Plan::new(&other, choices.clone()), site),
-                None => Alternative {
+            let taken = bits + network.guard_bits == network.activation_bits;
+            match network.rescaled(bits + network.guard_bits) {
+                Ok(other) => alternative(what, taken, Plan::new(&other, choices.clone()), site),
+                Err(_) => Alternative {
                     what,
                     taken,
                     refused: Some("a clipping bound would fall below one unit".into()),

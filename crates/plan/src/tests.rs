@@ -7,7 +7,7 @@ use jaguar_mpc::cost::{Bin, Drawn, Instances};
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, RINGS, choose, explain};
-use crate::predict::{Session, Site, predict};
+use crate::predict::{Session, Site, Total, predict};
 use crate::{BackendId, Choices, Plan, PlanError};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
@@ -311,6 +311,14 @@ fn an_explanation_names_what_was_not_taken() {
     assert_eq!(why.activations.len(), 9);
     let bytes = |bits: usize| why.activations[bits - 12].figures.unwrap().bytes;
     assert!(why.activations[4].taken && bytes(12) < bytes(16) && bytes(16) < bytes(18));
+    // With guard bits the network's own width is that above them, and the line is the plan itself.
+    let guarded = network.guarded(8).unwrap();
+    let own = Plan::new(&guarded, plan.choices.clone()).unwrap();
+    let widths = explain(&guarded, &own, Some(&here)).activations;
+    assert_eq!(widths.iter().position(|a| a.taken), Some(4));
+    let total = predict(&own, &Session::default(), None);
+    let sent = |t: Total| t.bytes_up + t.bytes_down;
+    assert_eq!(widths[4].figures.unwrap().bytes, sent(total.offline) + sent(total.online));
     let digits: Vec<&str> =
         why.layers.iter().filter(|d| d.about == "digits").map(|d| d.name.as_str()).collect();
     assert_eq!(digits, ["pool", "relu", "six"]);

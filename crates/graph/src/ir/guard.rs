@@ -1,7 +1,7 @@
 //! Guard bits: the same model with finer values, so that what the client knows of their rounding can be hidden in noise.
 //!
 //! Shares of a linear layer's output are truncated by each party alone. So a value is rounded up or down by a coin that
-//! the client knows (`docs/threat-model.md`, *Rounding*). With g guard bits that coin is worth 2^-g of what was the last
+//! the client knows (`docs/attacks.md`, *Rounding coins*). With g guard bits that coin is worth 2^-g of what was the last
 //! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
 
 use crate::ir::error::{NetworkError, NodeError};
@@ -28,24 +28,34 @@ impl Network {
                 allowed: format!("0, or 2 to {MAX_GUARD_BITS}"),
             });
         }
-        let (old, factor) = (self.guard_bits, scale_factor(self.guard_bits, guard_bits));
-        let mut network = self.clone();
+        let (old, kept) = (self.guard_bits, self.activation_bits - self.guard_bits);
+        let mut network = self.rescaled(kept + guard_bits)?;
         network.guard_bits = guard_bits;
-        network.activation_bits = self.activation_bits - old + guard_bits;
+        for ignored in network.nodes.iter_mut().filter_map(|node| node.op.ignored_mut()) {
+            // One bit is left out of exact signs too.
+            let left_out = ignored.saturating_sub(old);
+            *ignored = guard_bits + if left_out > 1 { left_out } else { 0 };
+        }
+        Ok(network)
+    }
+
+    /// The network with values of `activation_bits`, its guard bits among them: every scale, and the bounds of clips, move
+    /// along. Shifts, weight bits and what signs leave out stay.
+    ///
+    /// # Errors
+    /// When a clipping bound would fall below one unit.
+    pub fn rescaled(&self, activation_bits: u32) -> Result<Network, NetworkError> {
+        let factor = scale_factor(self.activation_bits, activation_bits);
+        let mut network = self.clone();
+        network.activation_bits = activation_bits;
         network.input.scale *= factor;
         network.output.scale *= factor;
         for (index, node) in network.nodes.iter_mut().enumerate() {
+            let op = node.op.name();
             if let Op::Relu6 { log2_six, .. } = &mut node.op {
-                *log2_six = (*log2_six + guard_bits).checked_sub(old).ok_or(NetworkError::Node {
-                    index,
-                    op: "ReLU6",
-                    source: NodeError::Range("log2_six"),
-                })?;
-            }
-            if let Some(ignored) = node.op.ignored_mut() {
-                // One bit is left out of exact signs too.
-                let left_out = ignored.saturating_sub(old);
-                *ignored = guard_bits + if left_out > 1 { left_out } else { 0 };
+                let moved = (*log2_six + activation_bits).checked_sub(self.activation_bits);
+                let below_one = NetworkError::Node { index, op, source: NodeError::Range("log2_six") };
+                *log2_six = moved.ok_or(below_one)?;
             }
         }
         Ok(network)

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 pub use crate::ir::convolution::{Bias, Linear, Weights};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::DEFAULT_GUARD_BITS;
-pub use crate::ir::limits::{MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS};
+pub use crate::ir::limits::{
+    MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
+};
 pub use crate::ir::ops::rearrange::Rearrange;
 pub use crate::ir::ops::window::Window;
 pub use crate::ir::ops::{Op, output_shape};

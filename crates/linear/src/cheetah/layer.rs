@@ -361,21 +361,8 @@ mod tests {
     #[test]
     fn weights_without_memory_are_transformed_on_the_way() {
         let spec = Linear::same(4, 3, 10);
-        let request = |node| Request {
-            node,
-            spec: &spec,
-            in_shape: [4, 8, 8],
-            activation_bits: 16,
-            guard_bits: 0,
-            weight_bits: 12,
-            opened: false,
-            product_bits: 37,
-            packing: Default::default(),
-            params: jaguar_he::params::Parameters::DEFAULT,
-        };
-        let by_node = (0..3).map(|node| {
-            let noise = Layer::MAX_NOISE;
-            Layer::with_noise(request(node).spec, [4, 8, 8], 37, 12, Windows::FewestBytes, noise).ok()
+        let by_node = (0..3).map(|_| {
+            Layer::with_noise(&spec, [4, 8, 8], 37, 12, Windows::FewestBytes, Layer::MAX_NOISE).ok()
         });
         let layers = CheetahLayers { by_node: by_node.collect() };
         let each = layers.of(0).weight_bytes();
