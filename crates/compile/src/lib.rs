@@ -312,6 +312,7 @@ pub fn compile(
     options.check(graph)?;
     let with_bits = |activation_bits| quantise::Options {
         activation_bits,
+        guard_bits: options.guard_bits,
         weight_bits: options.weight_bits,
         headroom: options.headroom,
         image: options.image.clone(),

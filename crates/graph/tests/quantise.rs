@@ -83,6 +83,7 @@ fn what_cannot_be_quantised_is_named() {
         Options { weight_bits: 1, ..Options::default() },
         Options { headroom: f64::NAN, ..Options::default() },
         Options { max_shift: 0, ..Options::default() },
+        Options { guard_bits: 1, ..Options::default() },
     ] {
         assert!(matches!(run(&plain, options), Err(QuantiseError::Option { .. })));
     }
@@ -110,6 +111,26 @@ fn what_cannot_be_quantised_is_named() {
     for second in [6.0, 3.0, 12.0] {
         assert_eq!(run(&two(second), Options::default()), Ok(()));
     }
+}
+
+#[test]
+fn shifts_leave_room_for_guard_bits() {
+    // Small weights over many terms want a shift of more than 20.
+    let count = 2048;
+    let weights: Vec<f32> = (0..count).map(|i| if i % 3 == 0 { 1e-3 } else { -4e-4 }).collect();
+    let shape = [count, 1, 1];
+    let graph = graph(vec![node(Op::Input, &[], shape), node(pointwise(1, weights, 0.0), &[0], [1, 1, 1])]);
+    let image = [(0..count).map(|i| (i % 7) as f32).collect::<Vec<f32>>()];
+    let shift = |guard_bits: u32| {
+        let options = Options { activation_bits: 21, guard_bits, ..Options::default() };
+        let (model, _) = calibrate(Cpu::detect(), &graph, &image, &options).expect("quantises");
+        match &model.network.nodes[1].op {
+            jaguar_graph::network::Op::Linear(linear) => linear.shift,
+            _ => unreachable!(),
+        }
+    };
+    assert!(shift(0) > 48 - 21 - 8, "a layer that guard bits concern");
+    assert_eq!([shift(8), shift(12)], [48 - 21 - 8, 48 - 21 - 12]);
 }
 
 #[test]

@@ -27,11 +27,14 @@ use crate::ir::ops::operator::Scale;
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
+    Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights, may_guard,
 };
 
-/// The largest sum of activation bits and shift: what a linear layer's modulus may take.
+/// The largest sum of activation bits and shift.
 pub const MAX_PRODUCT_BITS: u32 = 44;
+
+/// log2 of a linear layer's modulus: activation bits, guard bits and shift together have no more.
+const MODULUS_BITS: u32 = 48;
 
 /// How to quantise.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +45,11 @@ pub struct Options {
     pub weight_bits: u32,
     /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
     pub headroom: f64,
-    /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`].
+    /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`], or 48 with the guard bits.
     pub max_shift: u32,
+    /// g, the guard bits that the model will be given ([`Model::guarded`]): shifts leave room for them. At most
+    /// [`MAX_GUARD_BITS`](crate::limits::MAX_GUARD_BITS).
+    pub guard_bits: u32,
     /// Whether to rescale channels between linear layers first, so that small ones keep more bits. The float
     /// function stays the same.
     pub equalise: bool,
@@ -60,6 +66,7 @@ impl Default for Options {
             weight_bits: 15,
             headroom: 4.0,
             max_shift: 24,
+            guard_bits: DEFAULT_GUARD_BITS,
             equalise: true,
             image: ImageSpec::default(),
             labels: Vec::new(),
@@ -391,6 +398,8 @@ fn check_options(options: &Options) -> Result<(), QuantiseError> {
     check(ACTIVATION_BITS.contains(&n), "activation_bits", n.to_string(), "8 to 24")?;
     check(WEIGHT_BITS.contains(&w), "weight_bits", w.to_string(), "2 to 16")?;
     check((1..=40).contains(&f), "max_shift", f.to_string(), "1 to 40")?;
+    let guard_bits = options.guard_bits;
+    check(may_guard(guard_bits), "guard_bits", guard_bits.to_string(), "0, or 2 to 12")?;
     let headroom = options.headroom;
     check((1.0..=1e3).contains(&headroom), "headroom", headroom.to_string(), "1 to 1000")
 }
@@ -571,7 +580,7 @@ fn exponent(largest: f64, options: &Options) -> u32 {
 /// By how many bits weights may be wider than the weight bits: what the noise of a layer leaves, at the modulus of 2^48
 /// ([linear layers](../../../docs/protocols/linear.md)).
 fn most_exponent(terms: usize, options: &Options) -> u32 {
-    let room = 48.0 - f64::from(options.activation_bits) - 5.0 - (terms as f64).log2() / 2.0;
+    let room = f64::from(MODULUS_BITS) - f64::from(options.activation_bits) - 5.0 - (terms as f64).log2() / 2.0;
     // Half a bit of it belongs to what else there is of noise.
     ((room - 0.5 - f64::from(options.weight_bits)).floor().max(0.0) as u32).min(MAX_EXPONENT)
 }
@@ -582,7 +591,8 @@ fn most_exponent(terms: usize, options: &Options) -> u32 {
 /// a quarter of what rounding its outputs does; less where even the largest exponent would not do for the largest
 /// channel.
 fn shift(linear: &float::Linear, scale: f64, terms: usize, typical: f64, options: &Options) -> (u32, u32) {
-    let most = options.max_shift.min(MAX_PRODUCT_BITS - options.activation_bits);
+    let product_bits = MAX_PRODUCT_BITS.min(MODULUS_BITS - options.guard_bits);
+    let most = options.max_shift.min(product_bits - options.activation_bits);
     let wanted = ((typical * (terms as f64).sqrt()).log2() + 2.0).ceil().max(1.0) as u32;
     let largest = largest_weight(linear) * scale;
     let at = |shift: u32| exponent(largest * f64::from(shift).exp2(), options);
