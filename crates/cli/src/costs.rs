@@ -9,8 +9,9 @@ pub fn line(report: &Report) -> String {
     let hint: u64 = report.rows.iter().map(|r| r.hint.bytes_down).sum();
     let once = if hint > 0 { format!("; the hint, once: {}", bytes(hint)) } else { String::new() };
     format!(
-        "{:.2} s before the input, {:.2} s with it; {} up, {} down, {} rounds{once}",
+        "{:.2} s before the input{}, {:.2} s with it; {} up, {} down, {} rounds{once}",
         report.offline_seconds,
+        if report.kept.is_some() { " (ahead)" } else { "" },
         report.online_seconds,
         bytes(pre.bytes_up + on.bytes_up),
         bytes(pre.bytes_down + on.bytes_down),

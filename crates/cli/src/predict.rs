@@ -1,22 +1,26 @@
 //! `jaguar predict`
 
+use std::collections::VecDeque;
+use std::io::{Lines, StdinLock, stdin};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
-use jaguar_engine::ahead::{Ahead, Next};
 use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
 use jaguar_engine::hint::Place;
-use jaguar_engine::progress::{NoProgress, Progress};
+use jaguar_engine::keep::{self, Keeper};
+use jaguar_engine::progress::Progress;
 use jaguar_engine::report::{Predicted, Report, caveat};
+use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
-use jaguar_terminal::say;
-use jaguar_terminal::table::bytes;
+use jaguar_terminal::table::{bytes, count};
+use jaguar_terminal::{say, size};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
@@ -32,8 +36,12 @@ pub struct Args {
     server: String,
     /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
     /// the model's layout), or folders of them.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "stdin")]
     inputs: Vec<PathBuf>,
+    /// Stay connected, read paths of further inputs from standard input, one a line, and answer each as it comes, until the end
+    /// of the input. With --keep, what can be done without an input is done while none is there.
+    #[arg(long)]
+    stdin: bool,
     /// Where the hint is kept between runs (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
@@ -53,10 +61,13 @@ pub struct Args {
     /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// How many pictures ahead are prepared while one is predicted: 1 takes a second connection to the server, and twice the
-    /// memory (default: 1 if there is more than one picture).
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=1))]
-    ahead: Option<u8>,
+    /// How many prepared queries to have ready, so that an input waits for the online part only: both parties hold them in
+    /// memory, and there is a second connection (default: 1 with --stdin or more than one input, else 0).
+    #[arg(long)]
+    keep: Option<u32>,
+    /// Memory that they may hold here, such as 500M or 2G (default: 2G); --keep with more is refused.
+    #[arg(long, value_parser = size)]
+    keep_memory: Option<u64>,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -84,6 +95,8 @@ struct Answer<'a> {
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
     cost: &'a Report,
+    /// Prepared queries that are ready here. (What the server keeps is in `cost`.)
+    ready: Stock,
     /// What the plan predicts of it.
     predicted: Predicted,
 }
@@ -95,9 +108,21 @@ pub fn run(args: &Args) -> Result<()> {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
     }
     let mut bars = Bars::new(args.json);
+    let several = args.stdin || files.len() > 1;
+    let mut inputs = Inputs {
+        args,
+        several,
+        all: files.len(),
+        files: files.into(),
+        lines: args.stdin.then(|| stdin().lines()),
+        failed: Vec::new(),
+    };
     // A file that cannot be read is told before anything is sent or fetched, if it is the first.
-    let mut inputs = Inputs { args, files: files.iter(), all: files.len(), failed: Vec::new() };
-    let Some(first) = inputs.next(&mut bars) else { return inputs.end() };
+    let named = inputs.all > 0;
+    let first = if named { inputs.next(&mut bars) } else { None };
+    if first.is_none() && (named && !args.stdin) {
+        return inputs.end();
+    }
 
     let cache = if args.no_cache { None } else { cache(args.cache.as_ref()) };
     if cache.is_none() && !args.no_cache {
@@ -109,8 +134,15 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let dial = Dial { server: args.server.clone(), link: args.link, timeline: args.trace.is_some() };
     let connected = dial.connect()?;
-    let Some(mut first) = inputs.that_fit(connected.network(), Some(first), &mut bars) else {
-        return inputs.end();
+    let mut next = match first {
+        Some(first) => {
+            let fits = inputs.that_fit(connected.network(), Some(first), &mut bars);
+            if fits.is_none() {
+                return inputs.end();
+            }
+            fits
+        }
+        None => None,
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
     if !args.json {
@@ -127,59 +159,56 @@ pub fn run(args: &Args) -> Result<()> {
     let between = Between::to(cache.as_deref(), &args.server, args.link);
     let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| between.site(machine));
     let mut trace = args.trace.is_some().then(Trace::new);
-    let id = connected.model();
-    let ready = dial.ready(connected, place, &mut bars)?;
-    let mut next = Some(Next { prepared: ready.prepare_query(&mut bars)?, session: 0 });
-    // The first query has brought the hint; now others may read it.
-    let mut ahead = Ahead::new(files.len() - 1 - inputs.failed.len());
-    let mut lost = None;
-    if args.ahead != Some(0)
-        && let Some(Next { prepared, .. }) = &next
-    {
-        let place = prepared.hint_place();
-        ahead.open(1, move || {
-            let connected = dial.connect()?;
-            if connected.model() != id {
-                return Err(EngineError::Input("the server has another model now".into()));
-            }
-            dial.ready(connected, place, &mut NoProgress)
-        });
+
+    let mut options = keep::Options::new(args.keep.unwrap_or(several.into()), place);
+    options.memory = args.keep_memory.unwrap_or(options.memory);
+    options.total = (!args.stdin).then_some((inputs.all - inputs.failed.len()) as u64);
+    options.timeline = dial.timeline;
+    let [here, there] = prepared_bytes(connected.network(), connected.plan());
+    let keep = u64::from(options.keep);
+    if keep > 0 && (args.keep.is_some() || args.stdin) {
+        let (here, there) = (bytes(keep * here), bytes(keep * there));
+        eprintln!("note: {keep} prepared queries hold up to {here} here and {there} at the server");
     }
-    loop {
-        let Some(Next { prepared, session }) = next else {
-            return Err(lost.map_or_else(|| anyhow::anyhow!("no connection is left"), Into::into));
+    let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
+    if let Some(reason) = keeper.no_runner() {
+        eprintln!("note: no second connection ({reason}); an input waits for a query that is being prepared");
+    }
+    let mut told = None;
+    for number in 0.. {
+        let Some((path, input)) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars))
+        else {
+            break;
         };
-        let (path, input) = first;
         let name = path.display().to_string();
-        let (prediction, report, ready) = prepared.run(&input, &mut bars)?;
+        let (prediction, report) = match keeper.predict(&input, &mut bars) {
+            // What was prepared is gone with its connection. The same input in another query is nothing new to the server.
+            Err(reason) if several && !matches!(reason, EngineError::Input(_)) => {
+                eprintln!("note: the connection broke off ({}); trying again", in_one_line(&reason));
+                keeper.predict(&input, &mut bars).map_err(|_| reason)?
+            }
+            answer => answer?,
+        };
         bars.finish();
         if let Some(trace) = &mut trace {
-            trace.add(session, &name, &report);
+            // No more than these are under way at once.
+            trace.add(number % (keep as usize + 2), &name, &report);
         }
-        let predicted = Predicted::new(ready.plan(), &report, site.as_ref());
+        let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
         let warnings = bars.take_warnings();
-        show(args, (name, warnings), &model, ready.network(), &prediction, (&report, predicted))?;
+        let about = About { model: &model, network: keeper.network(), ready: keeper.stock() };
+        show(args, (name, warnings), &about, &prediction, (&report, predicted))?;
+        if let Some(why) = keeper.no_room().filter(|why| told != Some(*why)) {
+            eprintln!("note: {why}");
+            told = Some(why);
+        }
         let failed = inputs.failed.len();
-        let following = inputs.that_fit(ready.network(), None, &mut bars);
-        (failed..inputs.failed.len()).for_each(|_| ahead.one_less());
-        ahead.add(session, ready);
-        let Some(following) = following else { break };
-        first = following;
-        next = loop {
-            match ahead.take() {
-                Ok(next) => break next,
-                // The other connection does what this one was to.
-                Err(e) => {
-                    eprintln!("note: a connection broke off while it prepared a picture ({e})");
-                    lost = Some(e);
-                }
-            }
-        };
-        if let Some(reason) = ahead.not_opened() {
-            eprintln!("note: no second connection ({reason}); one picture is prepared after the other");
+        if !args.stdin {
+            next = inputs.that_fit(keeper.network(), None, &mut bars);
+            (failed..inputs.failed.len()).for_each(|_| keeper.one_less());
         }
     }
-    ahead.leave()?;
+    keeper.close()?;
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
         trace.write(path)?;
     }
@@ -189,31 +218,67 @@ pub fn run(args: &Args) -> Result<()> {
 /// The inputs, one after the other; those that cannot be used are reported and left out.
 struct Inputs<'a> {
     args: &'a Args,
-    files: std::slice::Iter<'a, PathBuf>,
-    /// How many there are.
+    /// Whether there may be more than one.
+    several: bool,
+    /// How many were there so far.
     all: usize,
+    files: VecDeque<PathBuf>,
+    /// Where more come from.
+    lines: Option<Lines<StdinLock<'static>>>,
     failed: Vec<anyhow::Error>,
 }
 
-impl<'a> Inputs<'a> {
+impl Inputs<'_> {
     /// The next that can be read.
-    fn next(&mut self, bars: &mut Bars) -> Option<(&'a Path, Source)> {
+    fn next(&mut self, bars: &mut Bars) -> Option<(PathBuf, Source)> {
         loop {
-            let path = self.files.next()?;
-            match samples::open(path) {
+            let path = match self.files.pop_front() {
+                Some(path) => path,
+                None => {
+                    self.more(bars)?;
+                    continue;
+                }
+            };
+            match samples::open(&path) {
                 Ok(source) => return Some((path, source)),
-                Err(e) => self.fail(path, e.into(), bars),
+                Err(e) => self.fail(&path, e.into(), bars),
             }
         }
+    }
+
+    /// Waits for a line that names more. None at the end.
+    fn more(&mut self, bars: &mut Bars) -> Option<()> {
+        let line = match self.lines.as_mut()?.next()? {
+            Ok(line) => line,
+            Err(e) => {
+                self.lines = None;
+                self.fail(Path::new("standard input"), e.into(), bars);
+                return None;
+            }
+        };
+        if !line.trim().is_empty() {
+            let path = PathBuf::from(line);
+            match collect(std::slice::from_ref(&path)) {
+                Ok(files) => {
+                    self.all += files.len();
+                    self.files.extend(files);
+                }
+                Err(e) => {
+                    self.all += 1;
+                    self.fail(&path, e.into(), bars);
+                }
+            }
+        }
+        Some(())
     }
 
     /// `source`, or the next that can be read and is of the network's shape, as integers. What is unusual about it is told.
     fn that_fit(
         &mut self,
         network: &Network,
-        mut source: Option<(&'a Path, Source)>,
+        mut source: Option<(PathBuf, Source)>,
         bars: &mut Bars,
-    ) -> Option<(&'a Path, Vec<i64>)> {
+    ) -> Option<(PathBuf, Vec<i64>)> {
         loop {
             let (path, read) = match source.take() {
                 Some(source) => source,
@@ -226,7 +291,7 @@ impl<'a> Inputs<'a> {
                     }
                     return Some((path, integers));
                 }
-                Err(e) => self.fail(path, e, bars),
+                Err(e) => self.fail(&path, e, bars),
             }
         }
     }
@@ -237,7 +302,7 @@ impl<'a> Inputs<'a> {
             say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
         }
         // A single one is the command's own error.
-        if self.all > 1 {
+        if self.several {
             bars.line(&format!("error: {}", in_one_line(error.as_ref())));
         }
         self.failed.push(error);
@@ -245,10 +310,10 @@ impl<'a> Inputs<'a> {
 
     /// How the command ends.
     fn end(mut self) -> Result<()> {
-        match (self.failed.len(), self.all) {
+        match (self.failed.len(), self.several) {
             (0, _) => Ok(()),
-            (_, 1) => Err(self.failed.remove(0)),
-            (failed, all) => bail!("{failed} of {all} inputs could not be used"),
+            (_, false) => Err(self.failed.remove(0)),
+            (failed, true) => bail!("{failed} of {} inputs could not be used", self.all),
         }
     }
 }
@@ -289,11 +354,18 @@ impl Dial {
     }
 }
 
+/// What an answer is about.
+struct About<'a> {
+    model: &'a str,
+    network: &'a Network,
+    /// Queries that are ready here.
+    ready: Stock,
+}
+
 fn show(
     args: &Args,
     (input, warnings): (String, Vec<String>),
-    model: &str,
-    network: &Network,
+    &About { model, network, ready }: &About<'_>,
     prediction: &Prediction,
     (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
@@ -314,6 +386,7 @@ fn show(
             label,
             reduced_signs: network.reduced_signs(),
             cost: report,
+            ready,
             predicted,
         };
         say!("{}", serde_json::to_string(&answer)?);
@@ -327,6 +400,16 @@ fn show(
         say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
     say!("  ({})", costs::line(report));
+    let server = report.server_keeps;
+    if ready.queries + server.queries > 0 {
+        say!(
+            "  (ready: {} here, {}; {} at the server, {})",
+            count(ready.queries.into()),
+            bytes(ready.bytes),
+            count(server.queries.into()),
+            bytes(server.bytes)
+        );
+    }
     if args.costs {
         say!("\n{}", costs::tables(report, &predicted));
         say!(

@@ -3,17 +3,19 @@
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::peak_kib;
-use jaguar_engine::server::{self, Service};
+use jaguar_engine::server::{self, KeepLimits, Notice, Service};
+use jaguar_engine::{Stock, peak_kib, prepared_bytes};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
+use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::Listener;
 
@@ -66,6 +68,16 @@ pub struct Args {
     /// come at once. Who is beyond it is told when to come back.
     #[arg(long, default_value_t = server::Limits::default().hints_per_hour)]
     new_hints_per_hour: NonZeroU32,
+    /// Prepared queries that a client may have kept here (0: none; clients prepare when they have an input).
+    #[arg(long, default_value_t = KeepLimits::default().queries)]
+    keep_queries: u32,
+    /// Memory that prepared queries of all clients may hold together, such as 500M or 2G (default: 2G). Who is beyond it is told,
+    /// and prepares when it has an input.
+    #[arg(long, value_parser = size)]
+    keep_memory: Option<u64>,
+    /// Seconds after which a client loses what it has kept here, and its connection, if it asks for nothing.
+    #[arg(long, default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    keep_idle: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -93,11 +105,29 @@ pub fn run(args: &Args) -> Result<()> {
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
     let service = Service::new(bundle, choices, reveal)?;
-    let service = service.with_limits(server::Limits { hints_at_once, hints_per_hour });
+    let keep = KeepLimits {
+        queries: args.keep_queries,
+        bytes: args.keep_memory.unwrap_or(KeepLimits::default().bytes),
+        idle: Duration::from_secs(args.keep_idle),
+    };
+    let service =
+        service.with_limits(server::Limits { hints_at_once, hints_per_hour }).with_keep_limits(keep);
     let server = Server::new(service, listener, limits).with_channel(move |tcp| link::channel(tcp, imitated));
     let (service, address) = (server.service(), server.address()?);
     let (name, protocol) = (&service.network().name, service.plan().choices.names(service.network()));
     log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
+    let [_, each] = prepared_bytes(service.network(), service.plan());
+    if keep.queries > 0 {
+        log!(
+            "keeps up to {} prepared queries a client, {} each, {} for all clients",
+            keep.queries,
+            bytes(each),
+            bytes(keep.bytes)
+        );
+    }
+    if keep.queries > 0 && each > keep.bytes {
+        eprintln!("warning: none fits --keep-memory: clients prepare when they have an input");
+    }
     if !address.ip().is_loopback() {
         eprintln!(
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
@@ -111,21 +141,39 @@ fn log(event: Event<'_>) {
     match event {
         Event::ModelPrepared(time) => log!("prepared the model in {:.2} s", time.as_secs_f64()),
         Event::Connected(peer) => log!("{peer}: connected"),
-        Event::Answered(peer, served) => log!(
-            "{peer}: answered a query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}",
+        Event::Query(peer, Notice::Answered(served)) => log!(
+            "{peer}: answered a {}query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
+            if served.kept.is_some() { "kept " } else { "" },
             served.offline.as_secs_f64(),
             served.online.as_secs_f64(),
             bytes(served.traffic.received),
             bytes(served.traffic.sent),
             served.traffic.rounds,
             bytes(peak_kib() * 1024),
+            kept(&served.client, &served.all),
         ),
+        Event::Query(peer, Notice::Kept { offline, traffic, client, all, .. }) => log!(
+            "{peer}: prepared a query ahead: {:.2} s, {} in, {} out{}",
+            offline.as_secs_f64(),
+            bytes(traffic.received),
+            bytes(traffic.sent),
+            kept(client, all),
+        ),
+        Event::Query(peer, Notice::NoRoom(why)) => log!("{peer}: prepared no query ahead: {why}"),
         Event::Left(peer) => log!("{peer}: left"),
         Event::Ended(peer, why) => log!("{peer}: {}", in_one_line(why)),
         Event::NotAccepted(why) => eprintln!("accepting a connection: {why}"),
         Event::NoThread(why) => eprintln!("starting a thread: {why}"),
         _ => {}
     }
+}
+
+/// What is kept, if anything is.
+fn kept(client: &Stock, all: &Stock) -> String {
+    if all.queries == 0 {
+        return String::new();
+    }
+    format!("; keeps {} for this client, {} in all ({})", client.queries, all.queries, bytes(all.bytes))
 }
 
 /// What to do how. What hints are bound to stays as it was chosen when this model was first served.

@@ -1,7 +1,7 @@
 //! Timelines of both parties in the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev): *Trace Event Format*,
 //! Google 2016, "complete", "counter" and "metadata" events, times in microseconds.
 //!
-//! A process for each party, a thread for each connection, and on it spans that nest: query, stage, layer (or the part of the hint
+//! A process for each party, a thread for each query that is under way at the same time, and on it spans that nest: query, stage, layer (or the part of the hint
 //! that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
 //! `jaguar_engine::timeline` estimates; how far they may be off is in `otherData`.
 

@@ -14,7 +14,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::Service;
+use jaguar_engine::server::{Notice, Service};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
@@ -61,8 +61,10 @@ fn serve(listener: &Listener) -> Result<()> {
     let choices = Choices::among(&model.network, &[BackendId::JAGUAR])?;
     let service = Service::new(Bundle::new(model)?, choices, Reveal::Logits)?;
     let tcp = listener.accept()?.greet(tcp::Options::default())?;
-    service.serve(Channel::new(tcp), &mut |served| {
-        println!("server: answered in {} rounds", served.traffic.rounds)
+    service.serve(Channel::new(tcp), &mut |notice| {
+        if let Notice::Answered(served) = notice {
+            println!("server: answered in {} rounds", served.traffic.rounds)
+        }
     })?;
     Ok(())
 }

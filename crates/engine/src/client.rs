@@ -11,7 +11,7 @@ use jaguar_plan::Plan;
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
 use jaguar_ring::prg::os_random;
-use jaguar_wire::{Channel, Stage};
+use jaguar_wire::{Channel, Stage, Stats, Wait};
 
 use crate::error::EngineError;
 use crate::exec::backends::Backends;
@@ -22,12 +22,15 @@ use crate::exec::values::{PlannedNetwork, ShareObserver};
 use crate::handshake::SharesParameters;
 use crate::handshake::client as handshake;
 use crate::hint::{Hint, Place};
-use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
+use crate::kept::Family;
+use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, ServerCost};
 use crate::progress::{NoProgress, Progress};
 use crate::report::{REPORT, Report};
+use crate::stock::{Stock, prepared_bytes};
 use crate::timeline::Timeline;
 
 pub use crate::exec::prepare::Reveal;
+pub use crate::kept::{Keeping, Kept, Runner, Ticket};
 
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,7 @@ pub struct Limits {
     pub values: u64,
     /// Multiplications of all linear layers together, in plaintext, and additions of all pools.
     pub multiply_adds: u64,
-    /// Bytes of prepared material of nonlinear layers that one query holds.
+    /// Bytes of prepared material that one query holds ([`crate::prepared_bytes`]).
     pub prepared_bytes: u64,
     /// Bytes of ciphertexts, both ways, of one query.
     pub ciphertext_bytes: u64,
@@ -95,7 +98,7 @@ pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, Engin
     }
 }
 
-fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
+pub(crate) fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
     channel.abort(&error.for_peer());
     error
 }
@@ -146,7 +149,7 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let (up, down) = plan.linear_bytes();
     within("bytes of ciphertexts", up as u64 + down as u64, limits.ciphertext_bytes)?;
-    within("bytes of prepared material", plan.nonlinear_cost().client_memory, limits.prepared_bytes)?;
+    within("bytes of prepared material", prepared_bytes(&network, &plan)[0], limits.prepared_bytes)?;
     Ok((network, plan, model, reveal))
 }
 
@@ -177,6 +180,16 @@ impl Connected {
         self.reveal
     }
 
+    pub(crate) fn channel(&mut self) -> &mut Channel {
+        &mut self.channel
+    }
+
+    /// # Errors
+    /// When `input` does not fit the network.
+    pub(crate) fn check_input(&self, input: &[i64]) -> Result<(), EngineError> {
+        check_input(&self.network, input)
+    }
+
     /// Opens the hint (a path is a cache folder that must work) and sets up oblivious transfer. What is missing of the
     /// hint comes with the first query, layer by layer, or by [`Ready::fetch_hint`].
     ///
@@ -197,7 +210,10 @@ impl Connected {
     ) -> Result<Ready, EngineError> {
         match self.accept(&place, progress) {
             Ok((backends, hint, party)) => {
-                Ok(Ready { connected: self, backends, hint, party, place, timeline: false })
+                let (family, next_kept, stock) = (Family::new(), 0, Stock::default());
+                let connected = self;
+                let timeline = false;
+                Ok(Ready { connected, backends, hint, party, place, timeline, family, next_kept, stock })
             }
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
@@ -214,11 +230,8 @@ impl Connected {
         let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
         let hint = Hint::open(place, *model, plan, os_random(), progress)?;
         handshake::choose_shares(channel)?;
-        channel.send_message(&Accept {
-            plan: plan.digest(),
-            nonce: hint.nonce(),
-            have_blocks: hint.have() as u32,
-        })?;
+        let purpose = Purpose::Session { nonce: hint.nonce(), have_blocks: hint.have() as u32 };
+        channel.send_message(&Accept { plan: plan.digest(), purpose })?;
         let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(*cpu, model.0));
         backends.setup(channel)?;
         channel.enter(Stage::Client, "base OTs");
@@ -229,24 +242,47 @@ impl Connected {
 
 /// A client with everything that serves more than one query.
 pub struct Ready {
-    connected: Connected,
+    pub(crate) connected: Connected,
     backends: Backends,
     hint: Hint,
     party: Party<Cots>,
     /// Where the hint was to be kept.
     place: Place,
-    timeline: bool,
+    pub(crate) timeline: bool,
+    pub(crate) family: Family,
+    /// The number of the next query that both parties keep.
+    pub(crate) next_kept: u64,
+    /// What the server said last that it keeps.
+    pub(crate) stock: Stock,
 }
 
-/// A prepared query: everything that needs no input is done. It serves one input.
+/// A prepared query: everything that needs no input is done. It serves one input, and the session waits for that.
 pub struct Prepared {
     ready: Ready,
+    query: Query,
+}
+
+/// What the client prepared for one input, and what that cost.
+pub(crate) struct Query {
     steps: Vec<PreparedStep>,
     result: PreparedResult,
     times: NodeTimes,
     /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
     round_trip: Option<[Duration; 2]>,
     session: Session,
+    /// What passed offline, and before on this connection.
+    stats: Stats,
+    /// When this party waited offline, if a timeline was asked for.
+    waits: Vec<Wait>,
+}
+
+impl Query {
+    /// Adds what passed for it besides.
+    pub fn absorb(&mut self, stats: Stats) {
+        for (key, traffic) in stats {
+            self.stats.entry(key).or_default().add(&traffic);
+        }
+    }
 }
 
 /// What the client learns.
@@ -354,27 +390,27 @@ impl Ready {
     /// # Errors
     /// When the connection fails. The session is over then.
     pub fn prepare_query(mut self, progress: &mut dyn Progress) -> Result<Prepared, EngineError> {
-        let (sent, received) = self.party.used();
-        let label = self.connected.reveal == Reveal::Label;
-        let session = Session { used: (received, sent), label };
-        let mut times = NodeTimes::new(self.connected.channel.clock(), self.network().nodes.len());
-        match self.prepare_steps(&mut times, progress) {
-            Ok((PreparedPlan { steps, result }, round_trip)) => {
-                Ok(Prepared { ready: self, steps, result, times, session, round_trip })
-            }
+        let ask = |ready: &mut Self, progress| -> Result<Query, EngineError> {
+            let Self { connected: Connected { channel, .. }, timeline, .. } = ready;
+            channel.enter(Stage::Offline, "query keys");
+            channel.send_message(&Request::Query { timeline: *timeline })?;
+            ready.prepare_asked(progress)
+        };
+        match ask(&mut self, progress) {
+            Ok(query) => Ok(Prepared { ready: self, query }),
             Err(e) => Err(give_up(&mut self.connected.channel, e)),
         }
     }
 
-    fn prepare_steps(
-        &mut self,
-        times: &mut NodeTimes,
-        progress: &mut dyn Progress,
-    ) -> Result<(PreparedPlan, Option<[Duration; 2]>), EngineError> {
+    /// Prepares the query that the server was asked for.
+    pub(crate) fn prepare_asked(&mut self, progress: &mut dyn Progress) -> Result<Query, EngineError> {
+        let (sent, received) = self.party.used();
+        let label = self.connected.reveal == Reveal::Label;
+        let session = Session { used: (received, sent), label };
         let Self { connected, backends, hint, party, timeline, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
+        let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
-        channel.send_message(&Request::Query { timeline: *timeline })?;
         let mut round_trip = None;
         if *timeline {
             channel.log_waits();
@@ -384,13 +420,13 @@ impl Ready {
             round_trip = Some([asked, times.elapsed()]);
         }
         backends.begin_query(channel)?;
-        let offline = Offline { channel, party, backends, hints: hint, times, progress };
-        let prepared = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
-        Ok((prepared, round_trip))
+        let offline =
+            Offline { channel: &mut *channel, party, backends, hints: hint, times: &mut times, progress };
+        let PreparedPlan { steps, result } = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
+        let (stats, waits) = (channel.take_stats(), channel.take_waits());
+        Ok(Query { steps, result, times, round_trip, session, stats, waits })
     }
 
-    /// For tests that break the protocol.
-    #[cfg(test)]
     pub(crate) fn channel(&mut self) -> &mut Channel {
         &mut self.connected.channel
     }
@@ -445,71 +481,92 @@ impl Prepared {
     }
 
     pub(crate) fn run_observed(
-        mut self,
+        self,
         input: &[i64],
         progress: &mut dyn Progress,
         shares: ShareObserver<'_>,
     ) -> Result<(Prediction, Report, Ready), EngineError> {
-        match self.run_steps(input, progress, shares) {
-            Ok((prediction, report)) => Ok((prediction, report, self.ready)),
-            Err(e) => Err(give_up(&mut self.ready.connected.channel, e)),
+        let Self { mut ready, query } = self;
+        let connected = &mut ready.connected;
+        let result = connected
+            .check_input(input)
+            .and_then(|()| run_query(connected, query, None, (input, progress, shares)));
+        match result {
+            Ok((prediction, report)) => Ok((prediction, report, ready)),
+            Err(e) => Err(give_up(ready.channel(), e)),
         }
     }
+}
 
-    fn run_steps(
-        &mut self,
-        input: &[i64],
-        progress: &mut dyn Progress,
-        shares: ShareObserver<'_>,
-    ) -> Result<(Prediction, Report), EngineError> {
-        let Connected { channel, network, plan, .. } = &mut self.ready.connected;
-        let want: usize = network.nodes[0].shape.iter().product();
-        let bound = 1i64 << (network.activation_bits - 1);
-        if input.len() != want {
-            return Err(EngineError::Input(format!(
-                "the input has {} values; the network takes {want} ({:?})",
-                input.len(),
-                network.nodes[0].shape
-            )));
-        }
-        if let Some(v) = input.iter().find(|v| !(-bound..bound).contains(*v)) {
-            return Err(EngineError::Input(format!("input value {v} is outside {}..{bound}", -bound)));
-        }
-        let start = self.times.elapsed();
-        let modulus = plan.steps[0].computed.modulus;
-        let input: Vec<u64> = input.iter().map(|&v| modulus.from_signed(v)).collect();
-        let steps = std::mem::take(&mut self.steps);
-        let observers = Observers { times: &mut self.times, progress, shares };
-        let output = run(PlannedNetwork { network, plan }, channel, steps, input, observers)?;
-        channel.enter(Stage::Online, "result");
-        let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
-        let result = std::mem::replace(&mut self.result, PreparedResult::Logits);
-        let prediction = match result {
-            PreparedResult::Logits => {
-                let theirs = channel.recv_packed(output.len(), modulus.bits())?;
-                Prediction::Logits(
-                    output.iter().zip(&theirs).map(|(a, b)| modulus.open(*a, modulus.reduce(*b))).collect(),
-                )
-            }
-            PreparedResult::Label(argmax) => {
-                let label = argmax.run(channel, &output)?;
-                Prediction::Label(label.ok_or_else(|| EngineError::PeerMisbehaved("no label came".into()))?)
-            }
-        };
-        let online = self.times.elapsed().saturating_sub(start);
-        channel.enter(Stage::Online, REPORT);
-        let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
-        let nodes = network.nodes.len();
-        if [&server.hint, &server.offline, &server.online].iter().any(|v| v.len() != nodes) {
-            return Err(EngineError::PeerMisbehaved("a cost report for another network".into()));
-        }
-        let stats = channel.take_stats();
-        let waits = channel.take_waits();
-        let mut report = Report::new(network, plan, &stats, &self.times, &server, online, self.session);
-        if let (Some(round_trip), Some(times)) = (self.round_trip, &server.timeline) {
-            times.check(nodes)?;
-            report.timeline = Some(Timeline::new(&self.times, &waits, round_trip, times));
-        }
-        Ok((prediction, report))
+/// # Errors
+/// When `input` does not fit `network`.
+pub(crate) fn check_input(network: &Network, input: &[i64]) -> Result<(), EngineError> {
+    let want: usize = network.nodes[0].shape.iter().product();
+    let bound = 1i64 << (network.activation_bits - 1);
+    if input.len() != want {
+        return Err(EngineError::Input(format!(
+            "the input has {} values; the network takes {want} ({:?})",
+            input.len(),
+            network.nodes[0].shape
+        )));
     }
+    if let Some(v) = input.iter().find(|v| !(-bound..bound).contains(*v)) {
+        return Err(EngineError::Input(format!("input value {v} is outside {}..{bound}", -bound)));
+    }
+    Ok(())
+}
+
+/// The online stage of a query, on an input that fits: of the one that the server runs now, which is kept query number `kept` or
+/// was prepared last.
+pub(crate) fn run_query(
+    connected: &mut Connected,
+    mut query: Query,
+    kept: Option<u64>,
+    (input, progress, shares): (&[i64], &mut dyn Progress, ShareObserver<'_>),
+) -> Result<(Prediction, Report), EngineError> {
+    let Connected { channel, network, plan, .. } = connected;
+    let start = query.times.elapsed();
+    if query.round_trip.is_some() {
+        channel.log_waits();
+    }
+    let modulus = plan.steps[0].computed.modulus;
+    let input: Vec<u64> = input.iter().map(|&v| modulus.from_signed(v)).collect();
+    let observers = Observers { times: &mut query.times, progress, shares };
+    let output = run(PlannedNetwork { network, plan }, channel, query.steps, input, observers)?;
+    channel.enter(Stage::Online, "result");
+    let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
+    let prediction = match query.result {
+        PreparedResult::Logits => {
+            let theirs = channel.recv_packed(output.len(), modulus.bits())?;
+            Prediction::Logits(
+                output.iter().zip(&theirs).map(|(a, b)| modulus.open(*a, modulus.reduce(*b))).collect(),
+            )
+        }
+        PreparedResult::Label(argmax) => {
+            let label = argmax.run(channel, &output)?;
+            Prediction::Label(label.ok_or_else(|| EngineError::PeerMisbehaved("no label came".into()))?)
+        }
+    };
+    let online = query.times.elapsed().saturating_sub(start);
+    channel.enter(Stage::Online, REPORT);
+    let server: ServerCost = channel.recv_message("cost report", MAX_MESSAGE)?;
+    let nodes = network.nodes.len();
+    if [&server.hint, &server.offline, &server.online].iter().any(|v| v.len() != nodes) {
+        return Err(EngineError::PeerMisbehaved("a cost report for another network".into()));
+    }
+    if server.kept != kept {
+        let text = format!("the server has run query {:?}, this side query {kept:?}", server.kept);
+        return Err(EngineError::PeerMisbehaved(text));
+    }
+    let mut stats = query.stats;
+    for (key, traffic) in channel.take_stats() {
+        stats.entry(key).or_default().add(&traffic);
+    }
+    query.waits.extend(channel.take_waits());
+    let mut report = Report::new(network, plan, &stats, &query.times, &server, online, query.session);
+    if let (Some(round_trip), Some(times)) = (query.round_trip, &server.timeline) {
+        times.check(nodes)?;
+        report.timeline = Some(Timeline::new(&query.times, &query.waits, round_trip, times));
+    }
+    Ok((prediction, report))
 }

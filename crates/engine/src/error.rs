@@ -74,6 +74,12 @@ pub enum EngineError {
         /// When it may make this one.
         wait: Duration,
     },
+    /// A client that holds prepared queries at the server has asked for nothing for too long.
+    #[error("nothing was asked for within {} s: what was prepared is dropped", whole_seconds(*limit))]
+    Idle {
+        /// The server's limit.
+        limit: Duration,
+    },
     /// The peer sent something that cannot be right.
     #[error("the peer broke the protocol: {0}")]
     PeerMisbehaved(String),
@@ -118,8 +124,9 @@ impl EngineError {
             | Self::Version { .. }
             | Self::NoCommonProtocol { .. }
             | Self::Busy
-            | Self::HintsSpent { .. } => self.to_string(),
-            Self::Wire(e @ WireError::PeerMisbehaved { .. }) => e.to_string(),
+            | Self::HintsSpent { .. }
+            | Self::Idle { .. } => self.to_string(),
+            Self::Wire(e @ (WireError::PeerMisbehaved { .. } | WireError::Idle { .. })) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
             Self::Plan(_) => "the network cannot be planned".into(),

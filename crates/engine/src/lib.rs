@@ -23,8 +23,6 @@
 //! ever sent.
 
 #[cfg(feature = "client")]
-pub mod ahead;
-#[cfg(feature = "client")]
 pub mod answer;
 #[cfg(feature = "server")]
 mod budget;
@@ -34,6 +32,10 @@ mod error;
 mod exec;
 mod handshake;
 pub mod hint;
+#[cfg(feature = "client")]
+pub mod keep;
+#[cfg(feature = "client")]
+mod kept;
 mod memory;
 mod message;
 pub mod one_round;
@@ -43,6 +45,9 @@ pub mod report;
 #[cfg(feature = "server")]
 pub mod server;
 mod server_times;
+#[cfg(feature = "server")]
+mod shelf;
+mod stock;
 #[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
 #[cfg(feature = "client")]
@@ -54,6 +59,7 @@ pub use error::EngineError;
 pub use exec::prepare::Reveal;
 pub use jaguar_bundle as bundle;
 pub use memory::peak_kib;
+pub use stock::{NoRoom, Stock, prepared_bytes};
 
 #[cfg(not(any(feature = "client", feature = "server")))]
 compile_error!("a session has two roles: turn on the feature `client`, `server` or both");

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::exec::clock::{NodeTimes, Spent, label};
 use crate::memory::peak_kib;
 use crate::message::ServerCost;
+use crate::stock::Stock;
 use crate::timeline::Timeline;
 
 /// The label of the server's report.
@@ -90,6 +91,11 @@ pub struct Report {
     pub offline_seconds: f64,
     /// Wall seconds from the input to the result.
     pub online_seconds: f64,
+    /// The query's number, if both parties kept it until the input was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<u64>,
+    /// What the server still keeps for this client.
+    pub server_keeps: Stock,
     /// How the connection stood before: what a prediction of the bytes needs to know.
     #[serde(skip)]
     pub session: Session,
@@ -130,6 +136,8 @@ impl Report {
             hint_seconds: wall(&times.hint),
             offline_seconds: wall(&times.offline),
             online_seconds: online.as_secs_f64(),
+            kept: server.kept,
+            server_keeps: server.stock,
             session,
             client_peak_kib: peak_kib(),
             server_peak_kib: server.peak_kib,

@@ -13,7 +13,7 @@ use jaguar_linear::guard::Guarded;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Choices, Plan};
-use jaguar_wire::{Channel, Stage, Traffic};
+use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
 use crate::budget::{Booking, HintBudget};
@@ -26,12 +26,15 @@ use crate::exec::values::{PlannedNetwork, ShareObserver};
 use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
 use crate::memory::peak_kib;
-use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Request, ServerCost};
+use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
 use crate::one_round::server as one_round;
 use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
+use crate::shelf::{Own, Shelf, Shelves};
+use crate::stock::{NoRoom, Stock, prepared_bytes};
 
 pub use crate::budget::Limits;
+pub use crate::shelf::KeepLimits;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {
@@ -44,6 +47,30 @@ pub struct Service {
     /// What is offered beside the interactive protocol.
     one_round: Option<one_round::Service>,
     hint_budget: HintBudget,
+    shelves: Shelves<Query>,
+}
+
+/// What a server does for a client.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A query was answered.
+    Answered(Served),
+    /// A query was prepared, and is kept until the client asks for it.
+    Kept {
+        /// The query's number in its session.
+        query: u64,
+        /// The offline stage, waiting included.
+        offline: Duration,
+        /// Bytes and rounds of it.
+        traffic: Traffic,
+        /// What is kept for this client.
+        client: Stock,
+        /// What is kept and being prepared for all.
+        all: Stock,
+    },
+    /// A query was not prepared ahead. The client may still ask for one that it runs at once.
+    NoRoom(NoRoom),
 }
 
 /// What one query cost the server.
@@ -55,6 +82,43 @@ pub struct Served {
     pub online: Duration,
     /// Bytes and rounds of the query, all its stages.
     pub traffic: Traffic,
+    /// The query's number, if it was kept.
+    pub kept: Option<u64>,
+    /// What is still kept for this client.
+    pub client: Stock,
+    /// What is kept and being prepared for all.
+    pub all: Stock,
+}
+
+/// A prepared query. It is run once.
+struct Query {
+    plan: PreparedPlan,
+    times: NodeTimes,
+    offline: Duration,
+    /// Bytes and rounds of the offline stage.
+    traffic: Traffic,
+    timeline: Option<Mark>,
+}
+
+/// What the server notes for a timeline.
+struct Mark {
+    /// When the client's question was answered.
+    answered: Duration,
+    /// When this party waited offline.
+    waits: Vec<Wait>,
+}
+
+/// Who hears of what a session does.
+struct Ears<'a> {
+    observe: &'a mut dyn FnMut(Notice),
+    shares: ShareObserver<'a>,
+}
+
+/// What a session makes queries of.
+struct Maker<'a> {
+    backends: Backends,
+    hints: HintStream<'a>,
+    party: Party<Cots>,
 }
 
 impl Service {
@@ -109,7 +173,20 @@ impl Service {
             |layers: &Arc<dyn Layers>| Arc::clone(layers).model(cpu, public, weights, network.weight_bits);
         let models = plan.backends.iter().map(model).collect();
         let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
-        Ok(Self { bundle, plan, cpu, models, reveal, one_round: None, hint_budget })
+        let shelves = Shelves::new(KeepLimits::default());
+        Ok(Self { bundle, plan, cpu, models, reveal, one_round: None, hint_budget, shelves })
+    }
+
+    /// Bounds what clients may make this server keep, in other than the default way.
+    #[must_use]
+    pub fn with_keep_limits(mut self, limits: KeepLimits) -> Self {
+        self.shelves = Shelves::new(limits);
+        self
+    }
+
+    /// Prepared queries that are kept and under way for all clients.
+    pub fn kept(&self) -> Stock {
+        self.shelves.all()
     }
 
     /// Bounds what clients may make this server spend, in other than the default way.
@@ -169,33 +246,28 @@ impl Service {
         self.bundle.id()
     }
 
-    /// Serves one client until it leaves. `observe` hears of every query that was answered.
+    /// Serves one client until it leaves. `observe` hears of every query that was answered or kept.
     ///
     /// # Errors
     /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
-    pub fn serve(&self, channel: Channel, observe: &mut dyn FnMut(&Served)) -> Result<(), EngineError> {
+    pub fn serve(&self, channel: Channel, observe: &mut dyn FnMut(Notice)) -> Result<(), EngineError> {
         self.serve_observed(channel, observe, &mut |_, _| ())
     }
 
     pub(crate) fn serve_observed(
         &self,
         mut channel: Channel,
-        observe: &mut dyn FnMut(&Served),
+        observe: &mut dyn FnMut(Notice),
         shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        let result = self.converse(&mut channel, observe, shares);
+        let result = self.converse(&mut channel, Ears { observe, shares });
         if let Err(e) = &result {
             channel.abort(&e.for_peer());
         }
         result
     }
 
-    fn converse(
-        &self,
-        channel: &mut Channel,
-        observe: &mut dyn FnMut(&Served),
-        shares: ShareObserver<'_>,
-    ) -> Result<(), EngineError> {
+    fn converse(&self, channel: &mut Channel, mut ears: Ears<'_>) -> Result<(), EngineError> {
         // 1. Model. The interactive protocol is the first that is offered.
         let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
         let mut protocols = vec![parameters.protocol()];
@@ -210,37 +282,37 @@ impl Service {
                 "the client made another plan of the same network".into(),
             ));
         }
+        let (nonce, have_blocks) = match accept.purpose {
+            Purpose::Session { nonce, have_blocks } => (nonce, have_blocks as usize),
+            Purpose::Join(ticket) => return self.run_kept_queries(channel, &ticket, &mut ears),
+        };
 
         // 2. Client: the backends' keys; base OTs. The first query sends what the client's copy of the hint lacks.
-        let key = self.bundle.hint_key(&accept.nonce, &self.plan.hint_digest());
+        let key = self.bundle.hint_key(&nonce, &self.plan.hint_digest());
         let mut models = self.models.iter();
         let mut backends = Backends::new(&self.plan, |layers| {
             let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
             Guarded::wrap(party, layers, self.network())
         });
         backends.setup(channel)?;
-        let missing = blocks(&self.plan).into_iter().skip(accept.have_blocks as usize).peekable();
-        let mut hints = HintStream { service: self, key, missing, booking: None };
+        let missing = blocks(&self.plan).into_iter().skip(have_blocks).peekable();
+        let hints = HintStream { service: self, key, missing, booking: None };
         channel.enter(Stage::Client, "base OTs");
-        let mut party = Party::on(
-            self.cpu,
-            Role::Server,
-            Cots::setup(channel, Role::Server, self.plan.choices.instances)?,
-        );
+        let cots = Cots::setup(channel, Role::Server, self.plan.choices.instances)?;
+        let mut maker = Maker { backends, hints, party: Party::on(self.cpu, Role::Server, cots) };
 
         // 3. Queries.
+        let own = self.shelves.open();
         loop {
-            channel.enter(Stage::Offline, "query keys");
-            channel.take_stats();
-            match channel.recv_message("request", MAX_MESSAGE)? {
+            match self.next_request(channel, own.shelf())? {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
                     channel.enter(Stage::Client, "hint");
                     if self.plan.hint_bytes() == 0 {
                         return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
                     }
-                    hints.book(channel)?;
-                    hints.send_through(usize::MAX, channel)?;
+                    maker.hints.book(channel)?;
+                    maker.hints.send_through(usize::MAX, channel)?;
                 }
                 Request::Probe { up, down } => {
                     channel.enter(Stage::Model, "probe");
@@ -255,26 +327,133 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
-                    hints.book(channel)?;
-                    let mut material = (&mut backends, &mut hints);
-                    self.query(channel, &mut party, &mut material, timeline, observe, shares)?;
+                    let query = self.prepare(channel, &mut maker, timeline)?;
+                    self.run(channel, query, (own.shelf(), None), &mut ears)?;
+                }
+                Request::Ticket => {
+                    channel.send_message(own.ticket())?;
+                    channel.flush()?;
+                }
+                Request::Prepare { id, timeline } => {
+                    self.keep(channel, &mut maker, (&own, id), timeline, &mut ears)?
+                }
+                Request::Run { id } => self.run_kept(channel, own.shelf(), id, &mut ears)?,
+            }
+            own.shelf().touch();
+        }
+    }
+
+    /// Waits for what the client wants next: as long as it takes if it holds nothing here, else within the limit. In the middle of
+    /// a request it has the same limit.
+    fn next_request(&self, channel: &mut Channel, shelf: &Shelf<Query>) -> Result<Request, EngineError> {
+        let limit = self.shelves.limits.idle;
+        channel.enter(Stage::Offline, "query keys");
+        channel.take_stats();
+        channel.set_patience(None);
+        // Only this session adds to the shelf; its client's other connection may empty it meanwhile.
+        while shelf.stock().queries > 0 {
+            let left = limit.saturating_sub(shelf.idle());
+            if left.is_zero() {
+                return Err(EngineError::Idle { limit });
+            }
+            if channel.wait_for_input(left)? {
+                break;
+            }
+        }
+        let request = channel.recv_message("request", MAX_MESSAGE)?;
+        shelf.touch();
+        channel.set_patience(Some(limit));
+        Ok(request)
+    }
+
+    /// A connection that runs what another session of the same client has prepared.
+    fn run_kept_queries(
+        &self,
+        channel: &mut Channel,
+        ticket: &Secret,
+        ears: &mut Ears<'_>,
+    ) -> Result<(), EngineError> {
+        let none = || EngineError::PeerMisbehaved("no session is open under this ticket".into());
+        let shelf = self.shelves.find(ticket).ok_or_else(none)?;
+        channel.send_message(&shelf.stock())?;
+        channel.flush()?;
+        loop {
+            channel.enter(Stage::Online, "request");
+            channel.take_stats();
+            channel.set_patience(None);
+            let request = channel.recv_message("request", MAX_MESSAGE)?;
+            channel.set_patience(Some(self.shelves.limits.idle));
+            match request {
+                Request::Leave => return Ok(()),
+                Request::Run { id } => self.run_kept(channel, &shelf, id, ears)?,
+                _ => {
+                    return Err(EngineError::PeerMisbehaved(
+                        "this connection was opened to run kept queries, and nothing else".into(),
+                    ));
                 }
             }
         }
     }
 
-    fn query(
+    /// Prepares a query that the client will ask for later, if there is room for it.
+    fn keep(
         &self,
         channel: &mut Channel,
-        party: &mut Party<Cots>,
-        (backends, hints): &mut (&mut Backends, &mut HintStream<'_>),
+        maker: &mut Maker<'_>,
+        (own, id): (&Own<'_, Query>, u64),
         timeline: bool,
-        observe: &mut dyn FnMut(&Served),
-        shares: ShareObserver<'_>,
+        ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
+        let [_, bytes] = prepared_bytes(self.network(), &self.plan);
+        let room = own.book(id, bytes)?;
+        let answer: Result<(), NoRoom> = room.as_ref().map(|_| ()).map_err(|why| *why);
+        channel.send_message(&answer)?;
+        let place = match room {
+            Ok(place) => place,
+            Err(why) => {
+                channel.flush()?;
+                (ears.observe)(Notice::NoRoom(why));
+                return Ok(());
+            }
+        };
+        let query = self.prepare(channel, maker, timeline)?;
+        let (offline, traffic) = (query.offline, query.traffic);
+        own.keep(id, query, place);
+        let client = own.shelf().stock();
+        channel.enter(Stage::Offline, "kept");
+        channel.send_message(&Kept { id, stock: client })?;
+        channel.flush()?;
+        (ears.observe)(Notice::Kept { query: id, offline, traffic, client, all: self.kept() });
+        Ok(())
+    }
+
+    /// Runs kept query number `id`. It is off the shelf before anything of it is sent.
+    fn run_kept(
+        &self,
+        channel: &mut Channel,
+        shelf: &Shelf<Query>,
+        id: u64,
+        ears: &mut Ears<'_>,
+    ) -> Result<(), EngineError> {
+        shelf.touch();
+        let query = shelf.take(id)?;
+        self.run(channel, query, (shelf, Some(id)), ears)?;
+        shelf.touch();
+        Ok(())
+    }
+
+    /// The offline stage of a query.
+    fn prepare(
+        &self,
+        channel: &mut Channel,
+        maker: &mut Maker<'_>,
+        timeline: bool,
+    ) -> Result<Query, EngineError> {
         let network = self.network();
-        let planned = PlannedNetwork { network, plan: &self.plan };
+        let Maker { backends, hints, party } = maker;
+        hints.book(channel)?;
         let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
+        channel.enter(Stage::Offline, "query keys");
         if timeline {
             // The client learns from this when the clock was started.
             channel.log_waits();
@@ -282,23 +461,40 @@ impl Service {
             channel.flush()?;
         }
         let answered = times.elapsed();
-        // The client's input is all its own: the server's share of it is zero.
-        let input = vec![0; network.nodes[0].shape.iter().product()];
-
-        // 1. Offline.
         backends.begin_query(channel)?;
         let context = Offline {
             channel: &mut *channel,
             party,
             backends,
-            hints: *hints,
+            hints,
             times: &mut times,
             progress: &mut NoProgress,
         };
-        let PreparedPlan { steps, result } = prepare(planned, self.reveal, context)?;
+        let plan = prepare(PlannedNetwork { network, plan: &self.plan }, self.reveal, context)?;
+        let timeline = timeline.then(|| Mark { answered, waits: channel.take_waits() });
         let offline = times.elapsed();
-        // 2. Online.
-        let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
+        let traffic = channel.total();
+        channel.take_stats();
+        Ok(Query { plan, times, offline, traffic, timeline })
+    }
+
+    /// The online stage of a query, kept under a number or not.
+    fn run(
+        &self,
+        channel: &mut Channel,
+        query: Query,
+        (shelf, kept): (&Shelf<Query>, Option<u64>),
+        ears: &mut Ears<'_>,
+    ) -> Result<(), EngineError> {
+        let Query { plan: PreparedPlan { steps, result }, mut times, offline, mut traffic, timeline } = query;
+        let network = self.network();
+        let planned = PlannedNetwork { network, plan: &self.plan };
+        if timeline.is_some() {
+            channel.log_waits();
+        }
+        // The client's input is all its own: the server's share of it is zero.
+        let input = vec![0; network.nodes[0].shape.iter().product()];
+        let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
         let output = run(planned, channel, steps, input, observers)?;
         channel.enter(Stage::Online, "result");
         match result {
@@ -312,16 +508,29 @@ impl Service {
                 argmax.run(channel, &output)?;
             }
         }
-        let waits = channel.take_waits();
+        let timeline = timeline.map(|mark| {
+            let waits: Vec<Wait> = mark.waits.into_iter().chain(channel.take_waits()).collect();
+            ServerTimes::new(&times, &waits, mark.answered)
+        });
         channel.send_message(&ServerCost {
             hint: busy_micros(&times.hint),
             offline: busy_micros(&times.offline),
             online: busy_micros(&times.online),
             peak_kib: peak_kib(),
-            timeline: timeline.then(|| ServerTimes::new(&times, &waits, answered)),
+            kept,
+            stock: shelf.stock(),
+            timeline,
         })?;
         channel.flush()?;
-        observe(&Served { offline, online: since_first_input(&self.plan, &times), traffic: channel.total() });
+        traffic.add(&channel.total());
+        (ears.observe)(Notice::Answered(Served {
+            offline,
+            online: since_first_input(&self.plan, &times),
+            traffic,
+            kept,
+            client: shelf.stock(),
+            all: self.kept(),
+        }));
         Ok(())
     }
 }

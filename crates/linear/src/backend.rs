@@ -157,6 +157,14 @@ pub trait Layer: Debug + Send + Sync {
         false
     }
 
+    /// Bytes that the client and the server keep of it between offline and online, at most. (The noise of guard bits is
+    /// [`crate::guard`]'s.)
+    fn prepared_bytes(&self) -> [u64; 2] {
+        // A word for each coefficient of all its ciphertexts.
+        let Geometry { ring_dim, ciphertexts, responses, .. } = self.geometry();
+        [8 * ring_dim as u64 * (ciphertexts + responses) as u64; 2]
+    }
+
     /// How many parts the hint has, and the bytes of each: parts are made and kept one by one.
     fn hint_parts(&self) -> (usize, usize) {
         (0, 0)

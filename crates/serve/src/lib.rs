@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::EngineError;
 use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::{Served, Service};
+use jaguar_engine::server::{Notice, Service};
 use jaguar_wire::tcp::{Incoming, Listener, Options, Tcp};
 use jaguar_wire::{Channel, WireError};
 
 /// How many a server takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients that have greeted. A client that prepares ahead counts twice: it has two connections.
+    /// Clients that have greeted. A client that keeps prepared queries counts twice: it has two connections.
     pub clients: usize,
     /// Connections that have not greeted. They have a few seconds for it ([`Options::greeting`]).
     pub ungreeted: usize,
@@ -45,8 +45,8 @@ pub enum Event<'a> {
     ModelPrepared(Duration),
     /// A client has greeted and is served.
     Connected(SocketAddr),
-    /// A client's query was answered.
-    Answered(SocketAddr, &'a Served),
+    /// What the session says of a client's query.
+    Query(SocketAddr, &'a Notice),
     /// A client took its leave.
     Left(SocketAddr),
     /// A connection ended otherwise.
@@ -201,7 +201,7 @@ impl Connection {
             return Err(ServeError::Busy);
         };
         (self.hear)(Event::Connected(peer));
-        Ok(self.service.serve(channel, &mut |served| (self.hear)(Event::Answered(peer, served)))?)
+        Ok(self.service.serve(channel, &mut |notice| (self.hear)(Event::Query(peer, &notice)))?)
     }
 }
 

@@ -29,6 +29,30 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of bytes, for the command line: `500M`, `2G`, `1.5GiB`, or plain bytes. Units are powers of 1024.
+///
+/// # Errors
+/// What is needed instead, in words.
+pub fn size(text: &str) -> Result<u64, String> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit);
+    let letter = unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit);
+    let shift = match letter {
+        "" => Some(0),
+        "K" | "k" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        _ => None,
+    };
+    let number = number.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    match (number, shift) {
+        (Some(number), Some(shift)) if number < 2f64.powi(62 - shift) => {
+            Ok((number * 2f64.powi(shift)) as u64)
+        }
+        _ => Err("a size is needed, such as 500M or 2G".into()),
+    }
+}
+
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
 ///
 /// # Errors
@@ -47,5 +71,27 @@ macro_rules! say {
 pub fn print(line: std::fmt::Arguments<'_>) {
     if writeln!(std::io::stdout().lock(), "{line}").is_err() {
         std::process::exit(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1000", 1000),
+            ("3K", 3072),
+            ("500M", 500 << 20),
+            ("1.5GiB", 3 << 29),
+            ("2GB", 2 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1T", "M5", "1e400", "9999999999999G", "nan", "1 G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
     }
 }

@@ -87,6 +87,8 @@ pub struct Channel {
     waited: Duration,
     /// The single waits, if somebody wants to know.
     waits: Option<Vec<Wait>>,
+    /// How long a single wait may last.
+    patience: Option<Duration>,
 }
 
 /// Shorter waits are not kept one by one.
@@ -121,6 +123,7 @@ impl Channel {
             current: Traffic::default(),
             waited: Duration::ZERO,
             waits: None,
+            patience: None,
         }
     }
 
@@ -220,6 +223,27 @@ impl Channel {
         self.transport.send(chunk).map_err(|e| e.during(name(&self.key)))
     }
 
+    /// From here on a single wait for the peer lasts at most `patience` ([`WireError::Idle`] then), also if the peer's process
+    /// lives; without it, as long as the transport waits.
+    pub fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+    }
+
+    /// Flushes, and waits for at most `time` until there is something to receive. Says whether there is.
+    ///
+    /// # Errors
+    /// When the peer has gone or is silent.
+    pub fn wait_for_input(&mut self, time: Duration) -> Result<bool, WireError> {
+        self.flush()?;
+        if self.read < self.input.len() {
+            return Ok(true);
+        }
+        let arrived = self.transport.recv_within(time).map_err(|e| e.during(name(&self.key)))?;
+        let Some(chunk) = arrived.filter(|chunk| !chunk.is_empty()) else { return Ok(false) };
+        (self.input, self.read) = (chunk, 0);
+        Ok(true)
+    }
+
     /// Waits for the next chunk, everything before it having been read.
     fn wait(&mut self) -> Result<(), WireError> {
         self.flush()?;
@@ -228,7 +252,14 @@ impl Channel {
         }
         debug_assert_eq!(self.read, self.input.len(), "waits only when nothing is left to read");
         let start = self.clock.now();
-        self.input = self.transport.recv().map_err(|e| e.during(name(&self.key)))?;
+        let arrived = match self.patience {
+            None => self.transport.recv(),
+            Some(patience) => self
+                .transport
+                .recv_within(patience)
+                .and_then(|chunk| chunk.ok_or_else(|| WireError::idle(patience))),
+        };
+        self.input = arrived.map_err(|e| e.during(name(&self.key)))?;
         let waited = self.clock.now().saturating_sub(start);
         self.current.waited += waited;
         self.waited += waited;

@@ -111,6 +111,12 @@ impl<T: Transport> Transport for Recorder<T> {
         Ok(chunk)
     }
 
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        let chunk = self.inner.recv_within(time)?;
+        chunk.iter().for_each(|chunk| self.record.lock().received.add(chunk));
+        Ok(chunk)
+    }
+
     fn abort(&mut self, reason: &str) {
         self.inner.abort(reason);
     }
@@ -205,6 +211,24 @@ impl<T: Transport> Transport for Shaped<T> {
     }
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        self.next(|inner| inner.recv().map(Some)).map(|parcel| parcel.expect("it waits until there is one"))
+    }
+
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        self.next(|inner| inner.recv_within(time))
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.inner.abort(reason);
+    }
+}
+
+impl<T: Transport> Shaped<T> {
+    /// The next parcel, when it has arrived; none when `more` has nothing for it.
+    fn next(
+        &mut self,
+        mut more: impl FnMut(&mut T) -> Result<Option<Vec<u8>>, WireError>,
+    ) -> Result<Option<Vec<u8>>, WireError> {
         loop {
             if let Some((stamp, rest)) = self.input[self.read..].split_first_chunk::<STAMP>() {
                 let (arrives, len) = stamp.split_at(8);
@@ -217,18 +241,14 @@ impl<T: Transport> Transport for Shaped<T> {
                     let parcel = rest[..len].to_vec();
                     self.read += STAMP + len;
                     wait_until(Duration::from_nanos(arrives));
-                    return Ok(parcel);
+                    return Ok(Some(parcel));
                 }
             }
-            let more = self.inner.recv()?;
+            let Some(chunk) = more(&mut self.inner)? else { return Ok(None) };
             self.input.drain(..self.read);
             self.read = 0;
-            self.input.extend_from_slice(&more);
+            self.input.extend_from_slice(&chunk);
         }
-    }
-
-    fn abort(&mut self, reason: &str) {
-        self.inner.abort(reason);
     }
 }
 
@@ -316,6 +336,25 @@ impl<T: Transport> Transport for Faulty<T> {
     }
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        self.next(|inner| inner.recv().map(Some)).map(|chunk| chunk.expect("it waits until there is one"))
+    }
+
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        self.next(|inner| inner.recv_within(time))
+    }
+
+    fn abort(&mut self, reason: &str) {
+        if let Some(inner) = &mut self.inner {
+            inner.abort(reason);
+        }
+    }
+}
+
+impl<T: Transport> Faulty<T> {
+    fn next(
+        &mut self,
+        receive: impl FnOnce(&mut T) -> Result<Option<Vec<u8>>, WireError>,
+    ) -> Result<Option<Vec<u8>>, WireError> {
         let closed = || WireError::Closed { waiting_for: "receiving".into() };
         let silent = || WireError::Silent { silence: Duration::ZERO, waiting_for: "receiving".into() };
         let start = self.received;
@@ -324,7 +363,7 @@ impl<T: Transport> Transport for Faulty<T> {
             Fault::Silence(end) if start >= end => return Err(silent()),
             _ => {}
         }
-        let mut chunk = self.inner.as_mut().ok_or_else(closed)?.recv()?;
+        let Some(mut chunk) = receive(self.inner.as_mut().ok_or_else(closed)?)? else { return Ok(None) };
         match self.fault {
             Fault::CutReceived(end) => {
                 let ends = cut(&mut chunk, start, end);
@@ -337,12 +376,6 @@ impl<T: Transport> Transport for Faulty<T> {
             _ => {}
         }
         self.received += chunk.len() as u64;
-        Ok(chunk)
-    }
-
-    fn abort(&mut self, reason: &str) {
-        if let Some(inner) = &mut self.inner {
-            inner.abort(reason);
-        }
+        Ok(Some(chunk))
     }
 }

@@ -21,6 +21,14 @@ pub enum WireError {
         /// What this side was doing.
         waiting_for: String,
     },
+    /// The peer's process lives, but it did not go on for longer than this side waits.
+    #[error("the peer did not go on for {patience:?} while {waiting_for}")]
+    Idle {
+        /// How long this side waited.
+        patience: Duration,
+        /// What this side was doing.
+        waiting_for: String,
+    },
     /// The peer gave up and said why.
     #[error("the peer gave up: {0}")]
     PeerAborted(String),
@@ -50,10 +58,17 @@ impl WireError {
         Self::PeerMisbehaved { what, found: found.to_string(), expected: expected.to_string() }
     }
 
+    pub(crate) fn idle(patience: Duration) -> Self {
+        Self::Idle { patience, waiting_for: "receiving".into() }
+    }
+
     /// The same error, saying under which label of the session it happened.
     #[must_use]
     pub(crate) fn during(mut self, label: impl std::fmt::Display) -> Self {
-        if let Self::Closed { waiting_for } | Self::Silent { waiting_for, .. } = &mut self {
+        if let Self::Closed { waiting_for }
+        | Self::Silent { waiting_for, .. }
+        | Self::Idle { waiting_for, .. } = &mut self
+        {
             *waiting_for = format!("{waiting_for} ({label})");
         }
         self

@@ -208,18 +208,30 @@ impl Transport for Framed {
     }
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        loop {
+            if let Some(chunk) = self.recv_within(Duration::from_secs(3600))? {
+                return Ok(chunk);
+            }
+        }
+    }
+
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
         let Shared { to_reader, to_owner, .. } = &*self.shared;
+        let start = Instant::now();
         let mut state = self.shared.lock();
         loop {
             if let Some(chunk) = state.inbox.pop_front() {
                 state.inbox_cost -= chunk.len() + CHUNK_OVERHEAD;
                 to_reader.notify_one();
-                return Ok(chunk);
+                return Ok(Some(chunk));
             }
             if let Some(failure) = &state.incoming {
                 return Err(failure.error("receiving"));
             }
-            state = to_owner.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
+                return Ok(None);
+            };
+            state = to_owner.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

@@ -8,6 +8,8 @@
 //!
 //! Test doubles: [`memory_pair`], and the wrappers of [`double`].
 
+use std::time::Duration;
+
 mod channel;
 mod clock;
 pub mod double;
@@ -42,6 +44,12 @@ pub trait Transport: Send {
     /// # Errors
     /// When the peer has gone, has been silent for too long, or breaks the framing.
     fn recv(&mut self) -> Result<Vec<u8>, WireError>;
+
+    /// As [`recv`](Self::recv), for at most `time`: none if no chunk came. The connection is as good as before then.
+    ///
+    /// # Errors
+    /// As `recv`.
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError>;
 
     /// Tells the peer why this side gives up, as well as the connection still can.
     fn abort(&mut self, _reason: &str) {}

@@ -1,6 +1,7 @@
 //! Two parties in one process, for tests: the same channel over queues.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use crate::{Channel, Transport, WireError};
 
@@ -30,9 +31,16 @@ impl Transport for Memory {
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
         match self.from.recv() {
-            Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(reason)) => Err(WireError::PeerAborted(reason)),
+            Ok(arrived) => arrived.map_err(WireError::PeerAborted),
             Err(_) => Err(WireError::Closed { waiting_for: "receiving".into() }),
+        }
+    }
+
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        match self.from.recv_timeout(time) {
+            Ok(arrived) => arrived.map(Some).map_err(WireError::PeerAborted),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(WireError::Closed { waiting_for: "receiving".into() }),
         }
     }
 

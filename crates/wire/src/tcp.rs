@@ -132,6 +132,10 @@ impl Transport for Tcp {
         self.0.recv()
     }
 
+    fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        self.0.recv_within(time)
+    }
+
     fn abort(&mut self, reason: &str) {
         self.0.abort(reason);
     }

@@ -194,6 +194,13 @@ impl backend::Layer for Layer {
         Traffic { online: (self.upload_bytes(), self.response_bytes()), rounds: 1, ..Traffic::default() }
     }
 
+    fn prepared_bytes(&self) -> [u64; 2] {
+        let l = &self.layout;
+        let words = |polynomials: usize| 4 * (polynomials * l.ring_dim() * self.limbs()) as u64;
+        // The server has a byte of noise for every coefficient too.
+        [words(l.ciphertexts()), words(l.responses()) + (l.responses() * l.ring_dim()) as u64]
+    }
+
     fn work(&self, machine: &dyn Constants) -> Option<Work> {
         let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
         let l = &self.layout;

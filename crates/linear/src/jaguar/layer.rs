@@ -176,6 +176,11 @@ impl backend::Layer for Layer {
         true
     }
 
+    fn prepared_bytes(&self) -> [u64; 2] {
+        let output = 8 * self.layout.outputs() as u64;
+        [8 * self.inputs.count() as u64 + output, output]
+    }
+
     fn hint_parts(&self) -> (usize, usize) {
         (self.layout.responses(), self.hint_response_bytes())
     }

@@ -118,6 +118,10 @@ impl backend::Layer for Layer {
         Traffic { offline: (0, SEED_BYTES), online: (self.upload_bytes(), 0), ..Traffic::default() }
     }
 
+    fn prepared_bytes(&self) -> [u64; 2] {
+        [8 * self.out_shape.iter().product::<usize>() as u64; 2]
+    }
+
     /// It is not measured.
     fn work(&self, _: &dyn Constants) -> Option<Work> {
         None
