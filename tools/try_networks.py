@@ -87,7 +87,7 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
         if address is None:
             raise Failure("the server ended")
         asked = tensors[CALIBRATION:]
-        answers = run([jaguar, "predict", "--server", address, "--json", "--no-cache", "--ahead", "0", *map(str, asked)])
+        answers = run([jaguar, "predict", "--server", address, "--json", "--no-cache", "--keep", "0", *map(str, asked)])
     finally:
         server.kill()
         server.wait()

@@ -228,7 +228,7 @@ fn run(case: &Case) {
     let mut command =
         jaguar(&["predict", "--json", "--server", &server.address, "--cache", &scratch.path("cache")]);
     // One query at a time: seconds and memory are those of a query, not of two that share the cores.
-    command.args(["--ahead", "0"]).args(&inputs);
+    command.args(["--keep", "0"]).args(&inputs);
     let answers = Process::start(command).finish(WATCHDOG).succeeded();
     let answers: Vec<Value> = answers.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     assert_eq!(answers.len(), inputs.len());

@@ -63,6 +63,8 @@ pub struct Keeper {
     plan: Plan,
     /// None between a failure and the next call.
     live: Option<Live>,
+    /// The thread of connections that have failed, until it has ended.
+    ending: Option<JoinHandle<()>>,
     no_runner: Option<EngineError>,
     /// Queries that were answered.
     answered: u64,
@@ -136,8 +138,18 @@ impl Keeper {
         }
         let (network, plan) = (connected.network().clone(), connected.plan().clone());
         let (model, reveal) = (connected.model(), connected.reveal());
-        let mut keeper =
-            Self { dial, options, model, reveal, network, plan, live: None, no_runner: None, answered: 0 };
+        let mut keeper = Self {
+            dial,
+            options,
+            model,
+            reveal,
+            network,
+            plan,
+            live: None,
+            ending: None,
+            no_runner: None,
+            answered: 0,
+        };
         keeper.live = Some(keeper.begin(connected, progress)?);
         Ok(keeper)
     }
@@ -227,11 +239,17 @@ impl Keeper {
             Some(live) => live,
             None => self.begin_again(progress)?,
         };
-        // After an error `live` is dropped, and with it what was prepared.
-        let answer = live.shared.predict(input, progress)?;
-        self.live = Some(live);
-        self.answered += 1;
-        Ok(answer)
+        match live.shared.predict(input, progress) {
+            Ok(answer) => {
+                self.live = Some(live);
+                self.answered += 1;
+                Ok(answer)
+            }
+            Err(error) => {
+                self.ending = live.give_up();
+                Err(error)
+            }
+        }
     }
 
     /// Ends the connections in order, when what is under way is through. What was prepared is dropped, on both sides.
@@ -239,20 +257,24 @@ impl Keeper {
     /// # Errors
     /// When a connection failed before.
     pub fn close(mut self) -> Result<(), EngineError> {
-        match self.live.take() {
-            Some(mut live) => {
-                live.shared.lock().stop = true;
-                live.shared.changed.notify_all();
-                if let Some(thread) = live.thread.take() {
-                    let _ = thread.join();
-                }
-                live.end()
-            }
-            None => Ok(()),
+        join(self.ending.take());
+        let Some(live) = self.live.take() else { return Ok(()) };
+        live.stop();
+        let Live { shared, thread } = live;
+        join(thread);
+        let mut state = shared.lock();
+        state.kept.clear();
+        let (failure, runner, ready) = (state.failure.take(), state.runner.take(), state.ready.take());
+        drop(state);
+        match failure {
+            Some(failure) => Err(failure),
+            None => runner.map_or(Ok(()), Runner::leave).and(ready.map_or(Ok(()), Ready::leave)),
         }
     }
 
     fn begin_again(&mut self, progress: &mut dyn Progress) -> Result<Live, EngineError> {
+        // A session's end frees its place at the server, and its hold on the hint.
+        join(self.ending.take());
         let connected = (self.dial)()?;
         if (connected.model(), connected.plan().digest()) != (self.model, self.plan.digest()) {
             return Err(EngineError::Input("the server has another model now, or another plan of it".into()));
@@ -298,26 +320,40 @@ impl Keeper {
 }
 
 impl Live {
-    /// Drops what was prepared, and takes leave on the connections where nothing is under way.
-    fn end(&self) -> Result<(), EngineError> {
+    /// Nothing more is prepared, and what was is dropped.
+    fn stop(&self) {
         let mut state = self.shared.lock();
         state.stop = true;
         let kept = std::mem::take(&mut state.kept);
-        let (failure, runner, ready) = (state.failure.take(), state.runner.take(), state.ready.take());
         drop(state);
         self.shared.changed.notify_all();
         drop(kept);
-        match failure {
-            Some(failure) => Err(failure),
-            None => runner.map_or(Ok(()), Runner::leave).and(ready.map_or(Ok(()), Ready::leave)),
+    }
+
+    /// Cuts the connections; one on which a query is being prepared when that is through. Returns the thread that does it.
+    fn give_up(mut self) -> Option<JoinHandle<()>> {
+        self.stop();
+        let mut state = self.shared.lock();
+        let idle = (state.ready.take(), state.runner.take());
+        drop(state);
+        drop(idle);
+        self.thread.take()
+    }
+}
+
+impl Drop for Keeper {
+    /// As [`close`](Self::close), but the background is not waited for: it ends when the query that it prepares is through.
+    fn drop(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.give_up();
         }
     }
 }
 
-impl Drop for Live {
-    /// The background is not waited for: it ends, with its connection, when the query that it prepares is through.
-    fn drop(&mut self) {
-        let _ = self.end();
+fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(thread) = thread {
+        // What it panicked with was reported.
+        let _ = thread.join();
     }
 }
 

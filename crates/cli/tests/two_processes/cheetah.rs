@@ -18,7 +18,7 @@ fn clients_follow_the_servers_protocol() {
     let tensor = it.folder.path("tensor.npy");
     let (file, values) = tiny::tensor();
     std::fs::write(&tensor, file).unwrap();
-    let answers = it.ask("cache", &["--ahead", "0", &tensor, &tensor]);
+    let answers = it.ask("cache", &["--keep", "0", &tensor, &tensor]);
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let network = &bundle.model.network;

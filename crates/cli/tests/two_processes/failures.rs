@@ -278,7 +278,10 @@ fn senseless_numbers() {
     };
     refused(&["predict", "--top", "0", "x.jpg"], &["--top", "at least 1"]);
     refused(&["predict", "--top", "-1", "x.jpg"], &["-1"]);
-    refused(&["predict", "--ahead", "2", "x.jpg"], &["--ahead"]);
+    refused(&["predict", "--keep", "-1", "x.jpg"], &["-1"]);
+    refused(&["predict", "--keep-memory", "much", "x.jpg"], &["--keep-memory", "500M"]);
+    refused(&["predict"], &["--stdin", "INPUTS"]);
+    refused(&["serve", "--keep-idle", "0", "x.jaguar"], &["--keep-idle"]);
     refused(&["predict", "--threads", "100000", "x.jpg"], &["--threads", "1024"]);
     refused(&["serve", "--max-clients", "0", "x.jaguar"], &["--max-clients", "at least 1"]);
     refused(&["serve", "--threads", "18446744073709551615", "x.jaguar"], &["--threads", "1024"]);

@@ -65,8 +65,8 @@ impl Relay {
     }
 }
 
-/// Relays to `server`, and cuts every connection but the first once the client has sent so many bytes over it. Returns where the
-/// client connects to.
+/// Relays to `server`, and cuts the second connection once the client has sent so many bytes over it. Returns where the client
+/// connects to.
 pub fn cutting(server: &str, after: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -82,7 +82,7 @@ pub fn cutting(server: &str, after: u64) -> String {
             thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
             thread::spawn(move || {
                 copy(client, server, &AtomicU64::new(0), &mut |count| {
-                    if number > 0 && count >= after {
+                    if number == 1 && count >= after {
                         both.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
                     }
                 });
