@@ -8,6 +8,8 @@
 //! server::Service::serve runs the same stages until the client leaves.
 //! ```
 //!
+//! Prepared queries may also be kept, several at a time ([`client::Kept`]); [`keep::Keeper`] is a client that does so.
+//!
 //! | stage | when | what passes |
 //! |---|---|---|
 //! | model | once per connection | versions, the public network, the plan's digest |

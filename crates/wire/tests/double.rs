@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jaguar_wire::double::{Fault, Faulty, Link, Recorder, Shaped};
+use jaguar_wire::tcp::{Listener, Options, Tcp};
 use jaguar_wire::{Channel, Memory, Transport, WireError, memory_transports};
 use proptest::prelude::*;
 
@@ -190,4 +191,56 @@ fn silence_comes_after_the_given_byte() {
     let (got, error) = drain(&mut b);
     assert_eq!(got, b"abcde");
     assert!(matches!(error, WireError::Silent { .. }), "{error}");
+}
+
+/// Waiting for a time: nothing, then what comes, then the end, on every transport; and nothing is lost by it.
+#[test]
+fn a_wait_ends_in_time() {
+    let moment = Duration::from_millis(2);
+    fn check(mut one: impl Transport, mut other: impl Transport, moment: Duration) {
+        assert_eq!(one.recv_within(moment).unwrap(), None);
+        other.send(vec![1, 2, 3]).unwrap();
+        let chunk = loop {
+            if let Some(chunk) = one.recv_within(moment).unwrap() {
+                break chunk;
+            }
+        };
+        assert_eq!(chunk, [1, 2, 3]);
+        other.send(vec![4]).unwrap();
+        assert_eq!(one.recv().unwrap(), [4]);
+        drop(other);
+        let error = loop {
+            match one.recv_within(moment) {
+                Ok(nothing) => assert_eq!(nothing, None),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, WireError::Closed { .. }), "{error}");
+    }
+    let (a, b) = memory_transports();
+    check(a, b, moment);
+    let (a, b) = memory_transports();
+    let (recorder, transcript) = Recorder::new(a);
+    check(Faulty::new(recorder, Fault::Silence(u64::MAX)), b, moment);
+    assert_eq!(transcript.received(), [1, 2, 3, 4]);
+    let (a, b) = shaped(Link::LAN);
+    check(a, b, moment);
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.address().unwrap().to_string();
+    let accepting = std::thread::spawn(move || listener.accept().unwrap().greet(Options::default()).unwrap());
+    let client = Tcp::connect(address.as_str(), Options::default()).unwrap();
+    check(client, accepting.join().unwrap(), moment);
+
+    // A channel with patience gives up on a peer that lives; what it has read of a message is not lost by looking.
+    let (a, mut b) = memory_transports();
+    let mut channel = Channel::new(a);
+    assert!(!channel.wait_for_input(moment).unwrap());
+    b.send(vec![5, 6]).unwrap();
+    assert!(channel.wait_for_input(moment).unwrap() && channel.wait_for_input(moment).unwrap());
+    channel.set_patience(Some(moment));
+    assert_eq!(channel.recv(2).unwrap(), [5, 6]);
+    assert!(matches!(channel.recv(1), Err(WireError::Idle { .. })));
+    b.send(vec![7]).unwrap();
+    channel.set_patience(None);
+    assert_eq!(channel.recv(1).unwrap(), [7]);
 }

@@ -14,6 +14,7 @@ mod cheetah;
 mod failures;
 mod inputs;
 mod interruptions;
+mod kept;
 mod predictions;
 mod process;
 mod relay;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -76,7 +76,20 @@ pub struct Process {
 impl Process {
     /// Starts it, with both outputs captured and nothing to read.
     pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        Self::spawn(command)
+    }
+
+    /// Starts it, with both outputs captured; it reads what is written to the other value, until that is dropped.
+    pub fn start_with_input(mut command: Command) -> (Self, ChildStdin) {
+        command.stdin(Stdio::piped());
+        let mut process = Self::spawn(command);
+        let input = process.child.stdin.take().expect("piped");
+        (process, input)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let shown = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
         let (stdout, stderr) = (Text::default(), Text::default());
