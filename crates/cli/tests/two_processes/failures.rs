@@ -280,7 +280,7 @@ fn senseless_numbers() {
     refused(&["predict", "--top", "-1", "x.jpg"], &["-1"]);
     refused(&["predict", "--keep", "-1", "x.jpg"], &["-1"]);
     refused(&["predict", "--keep-memory", "much", "x.jpg"], &["--keep-memory", "500M"]);
-    refused(&["predict"], &["--stdin", "INPUTS"]);
+    refused(&["predict"], &["INPUTS"]);
     refused(&["serve", "--keep-idle", "0", "x.jaguar"], &["--keep-idle"]);
     refused(&["predict", "--threads", "100000", "x.jpg"], &["--threads", "1024"]);
     refused(&["serve", "--max-clients", "0", "x.jaguar"], &["--max-clients", "at least 1"]);
