@@ -163,6 +163,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut options = keep::Options::new(args.keep.unwrap_or(several.into()), place);
     options.memory = args.keep_memory.unwrap_or(options.memory);
     options.total = (!args.stdin).then_some((inputs.all - inputs.failed.len()) as u64);
+    options.overlap = !args.stdin;
     options.timeline = dial.timeline;
     let [here, there] = prepared_bytes(connected.network(), connected.plan());
     let keep = u64::from(options.keep);

@@ -37,6 +37,9 @@ pub struct Options {
     pub memory: u64,
     /// Queries that will be asked for in all, if that is known: no more are prepared.
     pub total: Option<u64>,
+    /// Whether the next query is prepared also while an input is being answered: for many inputs in a row. Else the answer has
+    /// the machine and the link to itself.
+    pub overlap: bool,
     /// Where the hint is kept.
     pub place: Place,
     /// Whether reports tell when both parties did what.
@@ -46,7 +49,7 @@ pub struct Options {
 impl Options {
     /// `keep` queries in at most 2 GiB, with the hint at `place`.
     pub fn new(keep: u32, place: impl Into<Place>) -> Self {
-        Self { keep, memory: 2 << 30, total: None, place: place.into(), timeline: false }
+        Self { keep, memory: 2 << 30, total: None, overlap: false, place: place.into(), timeline: false }
     }
 }
 
@@ -81,6 +84,7 @@ struct Shared {
     changed: Condvar,
     /// How many queries to have ready.
     keep: usize,
+    overlap: bool,
 }
 
 struct State {
@@ -95,6 +99,8 @@ struct State {
     preparing: bool,
     /// The caller wants the first connection.
     wanted: bool,
+    /// The caller waits for an answer.
+    asked: bool,
     stop: bool,
     failure: Option<EngineError>,
     /// Why the server kept no more, and when it said so.
@@ -239,7 +245,11 @@ impl Keeper {
             Some(live) => live,
             None => self.begin_again(progress)?,
         };
-        match live.shared.predict(input, progress) {
+        live.shared.lock().asked = true;
+        let answer = live.shared.predict(input, progress);
+        live.shared.lock().asked = false;
+        live.shared.changed.notify_all();
+        match answer {
             Ok(answer) => {
                 self.live = Some(live);
                 self.answered += 1;
@@ -304,13 +314,15 @@ impl Keeper {
             left,
             preparing: false,
             wanted: false,
+            asked: false,
             stop: false,
             failure: None,
             no_room: None,
             server_keeps: Stock::default(),
         };
         let keep = self.options.keep as usize;
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), keep });
+        let overlap = self.options.overlap;
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), keep, overlap });
         let background = Arc::clone(&shared);
         let thread =
             (keep > 0).then(|| Builder::new().name("prepare".into()).spawn(move || background.work()));
@@ -399,6 +411,7 @@ impl Shared {
         let refused = state.no_room.is_some_and(|(_, when)| when.elapsed() < ASK_AGAIN);
         state.failure.is_none()
             && !state.stop
+            && (self.overlap || !state.asked)
             && !refused
             && state.left != Some(0)
             && state.kept.len() < self.keep

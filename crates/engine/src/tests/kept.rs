@@ -187,9 +187,10 @@ fn nothing_of_a_kept_query_comes_again() {
     let hint = site.ready(&cache).fetch_hint(&mut NoProgress).unwrap();
     hint.leave().unwrap();
     site.wires.lock().unwrap().clear();
-    for _start in 0..2 {
-        let mut keeper =
-            Keeper::open(site.dial(), keep::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
+    for overlap in [false, true] {
+        let mut options = keep::Options::new(2, &*cache.0);
+        options.overlap = overlap;
+        let mut keeper = Keeper::open(site.dial(), options, &mut NoProgress).unwrap();
         for _ in 0..3 {
             assert_right(keeper.predict(&x(), &mut NoProgress).unwrap().0, &x());
         }
