@@ -247,6 +247,8 @@ mod tests {
         let timeline =
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
         Report {
+            kept: None,
+            server_keeps: jaguar_engine::Stock::default(),
             session: jaguar_plan::predict::Session::default(),
             protocol: jaguar_plan::BackendId::default().to_string(),
             rows: vec![row(), row(), row()],

@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(other.stock(), Stock { queries: 2, bytes: 20 });
         assert_eq!(other.take(1).unwrap(), "query");
         for (id, what) in [(1, "used before"), (2, "never prepared"), (u64::MAX, "never prepared")] {
-            let error = other.take(id).err().expect("refused").to_string();
+            let error = other.take(id).expect_err("refused").to_string();
             assert!(error.contains(what), "{error}");
         }
         // A number that was used before, and one that is too high.
