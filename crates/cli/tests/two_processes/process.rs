@@ -81,6 +81,7 @@ impl Process {
     }
 
     /// Starts it, with both outputs captured; it reads what is written to the other value, until that is dropped.
+    #[allow(dead_code, reason = "not every test binary has a process that reads")]
     pub fn start_with_input(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut process = Self::spawn(command);
