@@ -39,10 +39,14 @@ fn pair() -> (Tcp, Tcp) {
 
 /// A Jaguar's connection whose peer is this test, which has greeted and now writes frames by hand.
 fn by_hand() -> (Tcp, TcpStream) {
+    by_hand_with(options())
+}
+
+fn by_hand_with(options: Options) -> (Tcp, TcpStream) {
     let (listener, address) = listen();
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(GREETING).unwrap();
-    let tcp = listener.accept().unwrap().greet(options()).unwrap();
+    let tcp = listener.accept().unwrap().greet(options).unwrap();
     let mut greeting = [0; 16];
     socket.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, GREETING);
@@ -303,13 +307,17 @@ fn a_peer_that_ends_within_a_frame_has_closed() {
 
 #[test]
 fn a_frame_may_come_byte_by_byte() {
-    let (mut tcp, mut socket) = by_hand();
+    // Patient enough for a busy machine to hold this test's threads up between two bytes.
+    let mut patient = options();
+    patient.silence = Duration::from_secs(2);
+    let (mut tcp, mut socket) = by_hand_with(patient);
     socket.set_nodelay(true).unwrap();
     let bytes = [frame(1, b""), frame(2, b""), frame(1, b"slow")].concat();
+    let pause = patient.silence.mul_f64(1.2) / bytes.len() as u32;
     let writing = thread::spawn(move || {
         for byte in bytes {
             // In all, longer than the silence; between two bytes, much shorter.
-            thread::sleep(Duration::from_millis(40));
+            thread::sleep(pause);
             socket.write_all(&[byte]).unwrap();
         }
         socket
