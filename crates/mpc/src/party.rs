@@ -294,6 +294,7 @@ impl<S: CotSource + ?Sized> Party<S> {
 #[cfg(test)]
 mod tests {
     use jaguar_ot::OtError;
+    use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
     use jaguar_wire::{WireError, memory_pair};
 
     use super::*;
@@ -330,5 +331,42 @@ mod tests {
             assert!(matches!(party.draw(&mut chan, then, Width::Vector, 3), Err(MpcError::Spent)));
             assert_eq!(party.source().0, 2, "the source is not asked again");
         }
+    }
+
+    /// The halves and the first number of each draw from the client's dealer, with stocks of such sizes.
+    fn drawn(stocks: &[usize], draws: &[usize]) -> Vec<(u64, Vec<u128>)> {
+        let (mut chan, _peer) = memory_pair();
+        let mut party = Party::new(Role::Client, InsecureTestDealer::new(1, Role::Client));
+        let mut stocks = stocks.iter();
+        let mut left = 0;
+        let mut draw = |&n: &usize| {
+            if left == 0
+                && let Some(&stock) = stocks.next()
+            {
+                party.stock(&mut chan, Role::Server, Width::Bit, stock).unwrap();
+                left = stock;
+            }
+            left = left.saturating_sub(n);
+            let drawn = party.draw(&mut chan, Role::Server, Width::Bit, n).unwrap();
+            let result = (drawn.number, drawn.halves(0, n).iter().map(|half| half.0).collect());
+            party.done_with(drawn);
+            result
+        };
+        draws.iter().map(&mut draw).collect()
+    }
+
+    #[test]
+    fn a_stock_gives_what_would_be_drawn() {
+        let draws = [3, 0, 7, 5, 600, 2, 9];
+        let want = drawn(&[], &draws);
+        assert_eq!(want.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3, 3, 10, 15, 615, 617]);
+        assert!(drawn(&[10, 605], &draws) == want);
+        assert!(drawn(&[626], &draws) == want);
+    }
+
+    #[test]
+    #[should_panic(expected = "a stock is for all")]
+    fn more_than_a_stock_is_refused() {
+        drawn(&[5], &[3, 3]);
     }
 }

@@ -27,7 +27,8 @@ use crate::ir::ops::operator::Scale;
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
-    Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights, may_guard,
+    Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec,
+    Weights, may_guard,
 };
 
 /// The largest sum of activation bits and shift.
@@ -580,7 +581,8 @@ fn exponent(largest: f64, options: &Options) -> u32 {
 /// By how many bits weights may be wider than the weight bits: what the noise of a layer leaves, at the modulus of 2^48
 /// ([linear layers](../../../docs/protocols/linear.md)).
 fn most_exponent(terms: usize, options: &Options) -> u32 {
-    let room = f64::from(MODULUS_BITS) - f64::from(options.activation_bits) - 5.0 - (terms as f64).log2() / 2.0;
+    let room =
+        f64::from(MODULUS_BITS) - f64::from(options.activation_bits) - 5.0 - (terms as f64).log2() / 2.0;
     // Half a bit of it belongs to what else there is of noise.
     ((room - 0.5 - f64::from(options.weight_bits)).floor().max(0.0) as u32).min(MAX_EXPONENT)
 }
