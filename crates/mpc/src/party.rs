@@ -1,5 +1,7 @@
 //! One party of a session: its role, its source of correlations, and the pads made of them.
 
+use std::sync::Arc;
+
 use jaguar_cpu::Cpu;
 use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations};
 use jaguar_wire::Channel;
@@ -25,15 +27,26 @@ pub struct Party<S: ?Sized> {
     received: Drawn,
     /// Room for halves, used before.
     spare: Vec<Zeroizing<Vec<Block>>>,
+    /// Drawn ahead of their use, by width: what this party sends, and what it receives.
+    stocks: [[Stock; 2]; 2],
     /// Drawing has failed, or has not come to its end.
     spent: bool,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
 }
 
+/// Correlations of one direction and width that were drawn at one go: `halves[taken..]` are left.
+#[derive(Default)]
+struct Stock {
+    halves: Arc<Zeroizing<Vec<Block>>>,
+    taken: usize,
+}
+
 /// Some correlations of one direction as this party has them, not hashed yet. May be hashed by several threads.
 pub(crate) struct Correlations {
-    halves: Zeroizing<Vec<Block>>,
+    /// Of which the first ones may belong to others.
+    halves: Arc<Zeroizing<Vec<Block>>>,
+    start: usize,
     /// The first one's number.
     number: u64,
     hash: Hash,
@@ -75,9 +88,13 @@ pub(crate) enum Masks {
 }
 
 impl Correlations {
+    fn halves(&self, at: usize, len: usize) -> &[Block] {
+        &self.halves[self.start + at..][..len]
+    }
+
     /// The random OTs made of `len` bits from the `at`-th on. Each is to be asked for once.
     pub(crate) fn pads<'r>(&self, at: usize, len: usize, room: &'r mut Room) -> Pads<'r> {
-        let (halves, number) = (&self.halves[at..at + len], self.number + at as u64);
+        let (halves, number) = (self.halves(at, len), self.number + at as u64);
         match &self.sums {
             Some(sums) => {
                 let pads = room.pads(2 * len);
@@ -105,7 +122,7 @@ impl Correlations {
         choices: &mut [u64],
         room: &mut Room,
     ) -> Masks {
-        let (halves, number) = (&self.halves[at..at + words.len()], self.number + at as u64);
+        let (halves, number) = (self.halves(at, words.len()), self.number + at as u64);
         match &self.sums {
             Some(sums) => {
                 let sums = sums[..].try_into().expect("16 sums of four keys");
@@ -136,7 +153,16 @@ impl<S: CotSource> Party<S> {
     /// As [`new`](Self::new), with the instructions of `cpu` only.
     pub fn on(cpu: Cpu, role: Role, source: S) -> Self {
         let (sent, received) = Default::default();
-        Self { role, level: Level::of(cpu), sent, received, spare: Vec::new(), spent: false, source }
+        Self {
+            role,
+            level: Level::of(cpu),
+            sent,
+            received,
+            spare: Vec::new(),
+            stocks: Default::default(),
+            spent: false,
+            source,
+        }
     }
 }
 
@@ -167,8 +193,37 @@ impl<S: CotSource + ?Sized> Party<S> {
         &self.source
     }
 
-    /// The next `n` correlations sent by `sender`. After an error there are none: numbers and correlations of the two parties
-    /// may have come apart.
+    /// Draws the next `n` correlations sent by `sender` at one go, for several that will ask for as many together, so that
+    /// one secret of the source stays in the cache.
+    ///
+    /// # Panics
+    /// When some of a former stock are left.
+    pub(crate) fn stock(
+        &mut self,
+        chan: &mut Channel,
+        sender: Role,
+        width: Width,
+        n: usize,
+    ) -> Result<(), MpcError> {
+        if std::mem::replace(&mut self.spent, true) {
+            return Err(MpcError::Spent);
+        }
+        let mut halves = self.room(n);
+        let sends = sender == self.role;
+        if sends {
+            self.source.send(chan, width, &mut halves)?;
+        } else {
+            self.source.receive(chan, width, &mut halves)?;
+        }
+        let stock = &mut self.stocks[usize::from(sends)][width as usize];
+        assert!(stock.taken == stock.halves.len(), "what was drawn before has been used");
+        *stock = Stock { halves: Arc::new(halves), taken: 0 };
+        self.spent = false;
+        Ok(())
+    }
+
+    /// The next `n` correlations sent by `sender`, from the stock if there is one. After an error there are none: numbers
+    /// and correlations of the two parties may have come apart.
     pub(crate) fn draw(
         &mut self,
         chan: &mut Channel,
@@ -176,21 +231,28 @@ impl<S: CotSource + ?Sized> Party<S> {
         width: Width,
         n: usize,
     ) -> Result<Correlations, MpcError> {
-        if std::mem::replace(&mut self.spent, true) {
+        if self.spent {
             return Err(MpcError::Spent);
         }
-        let mut halves = self.room(n);
         let sends = sender == self.role;
-        let sums = if sends {
-            self.source.send(chan, width, &mut halves)?;
+        let stocked = |stock: &Stock| stock.halves.len() - stock.taken;
+        if stocked(&self.stocks[usize::from(sends)][width as usize]) == 0 {
+            self.stock(chan, sender, width, n)?;
+        }
+        let stock = &mut self.stocks[usize::from(sends)][width as usize];
+        assert!(n <= stocked(stock), "a stock is for all that draw from it");
+        let start = stock.taken;
+        stock.taken += n;
+        let halves = Arc::clone(&stock.halves);
+        if stocked(stock) == 0 {
+            *stock = Stock::default();
+        }
+        let sums = sends.then(|| {
             let mut deltas = Zeroizing::new([Block::ZERO; 4]);
             let own = self.source.deltas(width);
             deltas[..own.len()].copy_from_slice(own);
-            Some(Zeroizing::new(Zeroizing::new(combinations(&deltas)).to_vec()))
-        } else {
-            self.source.receive(chan, width, &mut halves)?;
-            None
-        };
+            Zeroizing::new(Zeroizing::new(combinations(&deltas)).to_vec())
+        });
         let drawn = if sends { &mut self.sent } else { &mut self.received };
         let counter = match width {
             Width::Bit => &mut drawn.bits,
@@ -198,19 +260,23 @@ impl<S: CotSource + ?Sized> Party<S> {
         };
         let number = *counter;
         *counter += n as u64;
-        self.spent = false;
-        Ok(Correlations { halves, number, hash: Hash::new(self.source.nonce(), sender, width), sums })
+        let hash = Hash::new(self.source.nonce(), sender, width);
+        Ok(Correlations { halves, start, number, hash, sums })
     }
 
     /// Keeps the room of correlations that have served, since a large one is dear to come by.
     pub(crate) fn done_with(&mut self, correlations: Correlations) {
-        if self.spare.len() < SPARE {
-            self.spare.push(correlations.halves);
+        if self.spare.len() < SPARE
+            && let Some(room) = Arc::into_inner(correlations.halves)
+        {
+            self.spare.push(room);
         }
     }
 
     fn room(&mut self, n: usize) -> Zeroizing<Vec<Block>> {
-        match self.spare.iter().position(|room| room.capacity() >= n) {
+        // The smallest that will do, for the next may want more.
+        let fits = self.spare.iter().enumerate().filter(|(_, room)| room.capacity() >= n);
+        match fits.min_by_key(|(_, room)| room.capacity()).map(|(at, _)| at) {
             Some(at) => {
                 let mut room = self.spare.swap_remove(at);
                 room.resize(n, Block::ZERO);
@@ -228,6 +294,7 @@ impl<S: CotSource + ?Sized> Party<S> {
 #[cfg(test)]
 mod tests {
     use jaguar_ot::OtError;
+    use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
     use jaguar_wire::{WireError, memory_pair};
 
     use super::*;
@@ -264,5 +331,42 @@ mod tests {
             assert!(matches!(party.draw(&mut chan, then, Width::Vector, 3), Err(MpcError::Spent)));
             assert_eq!(party.source().0, 2, "the source is not asked again");
         }
+    }
+
+    /// The halves and the first number of each draw from the client's dealer, with stocks of such sizes.
+    fn drawn(stocks: &[usize], draws: &[usize]) -> Vec<(u64, Vec<u128>)> {
+        let (mut chan, _peer) = memory_pair();
+        let mut party = Party::new(Role::Client, InsecureTestDealer::new(1, Role::Client));
+        let mut stocks = stocks.iter();
+        let mut left = 0;
+        let mut draw = |&n: &usize| {
+            if left == 0
+                && let Some(&stock) = stocks.next()
+            {
+                party.stock(&mut chan, Role::Server, Width::Bit, stock).unwrap();
+                left = stock;
+            }
+            left = left.saturating_sub(n);
+            let drawn = party.draw(&mut chan, Role::Server, Width::Bit, n).unwrap();
+            let result = (drawn.number, drawn.halves(0, n).iter().map(|half| half.0).collect());
+            party.done_with(drawn);
+            result
+        };
+        draws.iter().map(&mut draw).collect()
+    }
+
+    #[test]
+    fn a_stock_gives_what_would_be_drawn() {
+        let draws = [3, 0, 7, 5, 600, 2, 9];
+        let want = drawn(&[], &draws);
+        assert_eq!(want.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3, 3, 10, 15, 615, 617]);
+        assert!(drawn(&[10, 605], &draws) == want);
+        assert!(drawn(&[626], &draws) == want);
+    }
+
+    #[test]
+    #[should_panic(expected = "a stock is for all")]
+    fn more_than_a_stock_is_refused() {
+        drawn(&[5], &[3, 3]);
     }
 }

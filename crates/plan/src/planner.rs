@@ -6,7 +6,8 @@
 //! seconds of a query  +  seconds of the hint / QUERIES_PER_CLIENT  +  seconds of the a half / QUERIES_PER_MODEL
 //! ```
 //!
-//! as [`crate::predict`] tells them. Bytes count through the link, work through the machine.
+//! as [`crate::predict`] tells them. Bytes count through the link, work through the machine. Where LPN instances are chosen, a byte
+//! has a price besides, [`SECONDS_PER_BYTE`].
 //!
 //! # What is chosen
 //!
@@ -45,6 +46,10 @@ pub const QUERIES_PER_MODEL: f64 = 10_000.0;
 
 /// What a hint is bound to changes only for a gain of more than this share.
 pub const MARGIN: f64 = 0.05;
+
+/// Seconds that a byte which makes correlations counts for besides its time on the link, as on a line of 160 Mbit/s: a byte costs
+/// more than time, and who plans for loopback only tries out what is to run over a network.
+pub const SECONDS_PER_BYTE: f64 = 5e-8;
 
 /// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
 /// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
@@ -158,17 +163,18 @@ pub fn choose(
     Ok(choices)
 }
 
-/// The instances that make what a connection's first query draws, by the server and by the client, in the least time: both
-/// parties at work, and the link beside them.
+/// The instances that make what a connection's first query draws, by the server and by the client, at the least cost: the time of
+/// both parties at work and of the link beside them, and a price for every byte.
 pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<'_>) -> Instances {
-    let seconds = |instances: Instances| {
+    let weighed = |instances: Instances| {
         let bytes = |drawn| cost::extension_bytes(instances, Drawn::default(), drawn);
-        let most = (bytes(from_server).max(bytes(from_client)) + cost::setup_bytes(instances)) as f64;
+        let (down, up, setup) = (bytes(from_server), bytes(from_client), cost::setup_bytes(instances));
+        let transfer = (down.max(up) + setup) as f64 / site.link.bytes_per_second;
         let each = site.machine.making(instances, from_server + from_client);
-        predict::overlapped(each, most / site.link.bytes_per_second)
+        predict::overlapped(each, transfer) + (down + up + 2 * setup) as f64 * SECONDS_PER_BYTE
     };
     let default = Instances::default();
-    let best = |best: Instances, other| if seconds(other) < seconds(best) { other } else { best };
+    let best = |best: Instances, other| if weighed(other) < weighed(best) { other } else { best };
     Instances::all().fold(default, best)
 }
 

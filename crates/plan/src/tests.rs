@@ -154,14 +154,19 @@ fn without_constants_there_are_bytes_and_no_seconds() {
 #[test]
 fn instances_follow_the_link() {
     let machine = round_figures();
-    let chosen = |bytes_per_second, count: u64| {
+    let chosen_on = |machine: &Machine, bytes_per_second, count: u64| {
         let link = Link { bytes_per_second, round_trip: 1e-3 };
         let drawn = Drawn { bits: count, vectors: count };
-        let site = site(&machine, link, Placement::Apart);
+        let site = site(machine, link, Placement::Apart);
         crate::planner::instances((drawn, Drawn { vectors: 0, ..drawn }), &site)
     };
-    let (least, most) = (Bin::B512, Bin::B4096);
+    let chosen = |bytes_per_second, count| chosen_on(&machine, bytes_per_second, count);
+    let (least, small, most) = (Bin::B512, Bin::B1024, Bin::B4096);
     assert_eq!(chosen(1e12, 1 << 28), Instances { bits: least, vectors: least });
+    // Where bytes take no time they have a price: 4 ns are worth 0.15 bytes, but not 0.08.
+    let mut close = machine.clone();
+    close.making = [[1e-8, 1.4e-8, 2.2e-8, 3.4e-8]; 2];
+    assert_eq!(chosen_on(&close, 1e12, 1 << 28), Instances { bits: small, vectors: small });
     assert_eq!(chosen(1e5, 1 << 28), Instances { bits: most, vectors: most });
     assert_eq!(chosen(1e5, 1000), Instances { bits: least, vectors: least });
     // Where nothing is drawn, what is used when nobody has measured.

@@ -10,6 +10,7 @@
 //! is masked by a pad or by a half of β that its receiver does not know. (Modulo an odd M < 2^62 a pad of 127 bits is within
 //! 2^−65 of uniform.)
 
+use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
@@ -21,6 +22,7 @@ use crate::gates::bits::Bits;
 use crate::gates::evaluate::exchange;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::party::{Pads, Party, Room};
+use crate::protocols::mux::PACKED_AT_ONCE;
 
 /// Prepared random bits.
 pub(crate) struct BitMaterial {
@@ -61,39 +63,49 @@ impl BitMaterial {
         let bits = product_bits(modulus);
         // Without the bit that makes β_s.
         let reduced = |pad: &jaguar_ot::Block| modulus.reduce_wide(pad.0 & (u128::MAX >> 1));
-        let mut share = Zeroizing::new(Vec::with_capacity(count));
-        let mut beta = Zeroizing::new(Vec::with_capacity(groups(count)));
         let drawn = party.draw(chan, Role::Server, Width::Bit, count)?;
-        let mut room = Room::default();
-        for g in 0..groups(count) {
-            let len = group_len(count, g);
-            match drawn.pads(g * GROUP, len, &mut room) {
+        let mut share = Zeroizing::new(vec![0; count]);
+        let mut beta = Zeroizing::new(vec![Lanes::ZERO; groups(count)]);
+        // The server's corrections d, made or received.
+        let mut corrections = vec![0; count];
+        let sends = party.role() == Role::Server;
+        if !sends && bits > 0 {
+            for d in corrections.chunks_mut(PACKED_AT_ONCE) {
+                d.copy_from_slice(&chan.recv_packed(d.len(), bits)?);
+            }
+        }
+        let groups =
+            share.chunks_mut(GROUP).zip(beta.iter_mut()).zip(corrections.chunks_mut(GROUP)).enumerate();
+        each_with(groups.collect(), Room::default, |room, (g, ((share, beta), d))| {
+            match drawn.pads(g * GROUP, group_len(count, g), room) {
                 Pads::Sender(zero, one) => {
                     // Bit 127 of the pads is not used otherwise.
                     let own: Vec<bool> = zero.iter().zip(one).map(|(z, o)| (z.0 ^ o.0) >> 127 == 1).collect();
                     let own = Zeroizing::new(own);
-                    beta.push(Lanes::from_bools(&own));
-                    let mut d = Vec::with_capacity(len);
-                    for ((&own, zero), one) in own.iter().zip(zero).zip(one) {
+                    *beta = Lanes::from_bools(&own);
+                    let made = share.iter_mut().zip(d).zip(zero.iter().zip(one)).zip(own.iter());
+                    for (((share, d), (zero, one)), &own) in made {
                         let (own, zero, one) = (u64::from(own), reduced(zero), reduced(one));
-                        d.push(modulus.sub(modulus.add(own, zero), one));
-                        share.push(modulus.add(own, modulus.add(zero, zero)));
-                    }
-                    if bits > 0 {
-                        chan.send_packed(&d, bits)?;
+                        *d = modulus.sub(modulus.add(own, zero), one);
+                        *share = modulus.add(own, modulus.add(zero, zero));
                     }
                 }
                 Pads::Receiver(pads, choices) => {
-                    beta.push(Lanes::from_bools(choices));
-                    let d = if bits > 0 { chan.recv_packed(len, bits)? } else { vec![0; len] };
-                    for ((&choice, pad), d) in choices.iter().zip(pads).zip(d) {
+                    *beta = Lanes::from_bools(choices);
+                    for (((share, &d), pad), &choice) in share.iter_mut().zip(&*d).zip(pads).zip(choices) {
                         let own = u64::from(choice);
                         // (What a peer sends may be no residue.)
                         let d = modulus.reduce(d) & own.wrapping_neg();
                         let product = modulus.add(reduced(pad), d);
-                        share.push(modulus.sub(own, modulus.add(product, product)));
+                        *share = modulus.sub(own, modulus.add(product, product));
                     }
                 }
+            }
+        });
+        party.done_with(drawn);
+        if sends && bits > 0 {
+            for d in corrections.chunks(PACKED_AT_ONCE) {
+                chan.send_packed(d, bits)?;
             }
         }
         // The client waits for this.

@@ -23,6 +23,7 @@
 
 use std::iter;
 
+use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
@@ -196,23 +197,27 @@ struct Words {
 }
 
 impl Words {
-    fn with_capacity(count: usize, rings: &Rings) -> Self {
+    fn new(count: usize, rings: &Rings) -> Self {
         let high = if rings.output.log2().is_some() { 0 } else { count };
-        Self {
-            low: Zeroizing::new(Vec::with_capacity(count)),
-            high: Zeroizing::new(Vec::with_capacity(high)),
-        }
+        Self { low: Zeroizing::new(vec![0; count]), high: Zeroizing::new(vec![0; high]) }
     }
 
-    fn extend(&mut self, rings: &Rings, pads: &[jaguar_ot::Block]) {
+    /// Group by group, to be made.
+    fn groups(&mut self) -> impl Iterator<Item = [&mut [u32]; 2]> {
+        let high = self.high.chunks_mut(GROUP).map(Some).chain(iter::repeat_with(|| None));
+        self.low.chunks_mut(GROUP).zip(high).map(|(low, high)| [low, high.unwrap_or_default()])
+    }
+
+    /// Makes a group of pads.
+    fn make([low, high]: [&mut [u32]; 2], rings: &Rings, pads: &[jaguar_ot::Block]) {
         if rings.output.log2().is_some() {
-            self.low.extend(pads.iter().map(|pad| pad.0 as u32));
+            low.iter_mut().zip(pads).for_each(|(low, pad)| *low = pad.0 as u32);
             return;
         }
-        for pad in pads {
+        for ((low, high), pad) in low.iter_mut().zip(high).zip(pads) {
             let residue = rings.wrap.reduce_wide(pad.0);
-            self.low.push(residue as u32);
-            self.high.push((residue >> 32) as u32);
+            *low = residue as u32;
+            *high = (residue >> 32) as u32;
         }
     }
 
@@ -270,26 +275,25 @@ impl ExtendMaterial {
         candidates: usize,
         rings: Rings,
     ) -> Result<Self, MpcError> {
-        let pads = || Words::with_capacity(count, &rings);
-        let mut room = Room::default();
         let mut client = Vec::new();
         let mut server = Vec::new();
         for _ in 0..candidates {
-            let (mut zeros, mut ones) = (pads(), pads());
-            let mut random = Zeroizing::new(Vec::with_capacity(groups(count)));
+            let (mut zeros, mut ones) = (Words::new(count, &rings), Words::new(count, &rings));
+            let mut random = Zeroizing::new(vec![Lanes::ZERO; groups(count)]);
             let drawn = party.draw(chan, Role::Client, Width::Bit, count)?;
-            for g in 0..groups(count) {
-                match drawn.pads(g * GROUP, group_len(count, g), &mut room) {
+            let groups = zeros.groups().zip(ones.groups()).zip(random.iter_mut()).enumerate();
+            each_with(groups.collect(), Room::default, |room, (g, ((zeros, ones), random))| {
+                match drawn.pads(g * GROUP, group_len(count, g), room) {
                     Pads::Sender(zero, one) => {
-                        zeros.extend(&rings, zero);
-                        ones.extend(&rings, one);
+                        Words::make(zeros, &rings, zero);
+                        Words::make(ones, &rings, one);
                     }
                     Pads::Receiver(pad, choices) => {
-                        zeros.extend(&rings, pad);
-                        random.push(Lanes::from_bools(choices));
+                        Words::make(zeros, &rings, pad);
+                        *random = Lanes::from_bools(choices);
                     }
                 }
-            }
+            });
             party.done_with(drawn);
             match party.role() {
                 Role::Client => client.push(([zeros, ones], Vec::new())),

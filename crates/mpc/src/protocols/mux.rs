@@ -11,6 +11,7 @@
 //! of ε, one of β's halves to the receiver of the opening: both see uniform values. Several values (at most
 //! two parts) can be multiplied by the same bit for the same COTs.
 
+use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::{Channel, pack};
 use zeroize::{Zeroize, Zeroizing};
@@ -75,23 +76,43 @@ impl<W: Word> Pair<W> {
             delta: Zeroizing::new(vec![W::default(); count]),
         }
     }
+}
 
-    /// Takes in the pads of the elements from `at` on, of which this part uses the bits from `shift` up.
-    fn absorb(&mut self, pads: &Pads, at: usize, shift: usize, mask: u64) {
-        match *pads {
-            Pads::Sender(zero, one) => {
-                let own = self.pad[at..].iter_mut().zip(&mut self.delta[at..]);
-                for ((pad, delta), (zero, one)) in own.zip(zero.iter().zip(one)) {
-                    let (zero, one) = ((zero.0 >> shift) as u64, (one.0 >> shift) as u64);
-                    *delta = W::low(one.wrapping_sub(zero) & mask);
-                    *pad = W::low((*pad).into().wrapping_sub(zero) & mask);
-                }
+/// Takes in the pads of a group, of which a part uses the bits from `shift` up.
+fn absorb<W: Word>(pad: &mut [W], delta: &mut [W], pads: &Pads, shift: usize, mask: u64) {
+    match *pads {
+        Pads::Sender(zero, one) => {
+            for ((pad, delta), (zero, one)) in pad.iter_mut().zip(delta).zip(zero.iter().zip(one)) {
+                let (zero, one) = ((zero.0 >> shift) as u64, (one.0 >> shift) as u64);
+                *delta = W::low(one.wrapping_sub(zero) & mask);
+                *pad = W::low((*pad).into().wrapping_sub(zero) & mask);
             }
-            Pads::Receiver(pads, _) => {
-                for (pad, received) in self.pad[at..].iter_mut().zip(pads) {
-                    *pad = W::low((*pad).into().wrapping_add((received.0 >> shift) as u64) & mask);
-                }
+        }
+        Pads::Receiver(pads, _) => {
+            for (pad, received) in pad.iter_mut().zip(pads) {
+                *pad = W::low((*pad).into().wrapping_add((received.0 >> shift) as u64) & mask);
             }
+        }
+    }
+}
+
+/// A group of a part, to be made.
+struct Group<'a> {
+    mask: u64,
+    words: GroupWords<'a>,
+}
+
+/// Pads and differences.
+enum GroupWords<'a> {
+    Narrow(&'a mut [u32], &'a mut [u32]),
+    Wide(&'a mut [u64], &'a mut [u64]),
+}
+
+impl Group<'_> {
+    fn absorb(&mut self, pads: &Pads, shift: usize) {
+        match &mut self.words {
+            GroupWords::Narrow(pad, delta) => absorb(pad, delta, pads, shift, self.mask),
+            GroupWords::Wide(pad, delta) => absorb(pad, delta, pads, shift, self.mask),
         }
     }
 }
@@ -107,12 +128,19 @@ impl Part {
         2 * if bits <= 32 { size_of::<u32>() } else { size_of::<u64>() }
     }
 
-    fn absorb(&mut self, pads: &Pads, at: usize, shift: usize) {
+    fn groups(&mut self) -> Vec<Group<'_>> {
         let mask = u64::MAX >> (64 - self.bits);
-        match &mut self.words {
-            Words::Narrow(pair) => pair.absorb(pads, at, shift, mask),
-            Words::Wide(pair) => pair.absorb(pads, at, shift, mask),
-        }
+        let words: Vec<GroupWords<'_>> = match &mut self.words {
+            Words::Narrow(Pair { pad, delta }) => {
+                let pairs = pad.chunks_mut(GROUP).zip(delta.chunks_mut(GROUP));
+                pairs.map(|(pad, delta)| GroupWords::Narrow(pad, delta)).collect()
+            }
+            Words::Wide(Pair { pad, delta }) => {
+                let pairs = pad.chunks_mut(GROUP).zip(delta.chunks_mut(GROUP));
+                pairs.map(|(pad, delta)| GroupWords::Wide(pad, delta)).collect()
+            }
+        };
+        words.into_iter().map(|words| Group { mask, words }).collect()
     }
 
     /// The corrections of the elements from `at` on, at most one group.
@@ -169,21 +197,23 @@ impl MuxMaterial {
             level: party.level,
             count,
             parts: parts.iter().map(|&bits| Part::new(bits, count)).collect(),
-            beta: Zeroizing::new(Vec::with_capacity(groups(count))),
+            beta: Zeroizing::new(vec![Lanes::ZERO; groups(count)]),
         };
-        let mut room = Room::default();
         for sender in [Role::Server, Role::Client] {
             let drawn = party.draw(chan, sender, Width::Bit, count)?;
-            for g in 0..groups(count) {
-                let (at, len) = (g * GROUP, group_len(count, g));
-                let pads = drawn.pads(at, len, &mut room);
+            let Self { parts, beta, .. } = &mut this;
+            let mut parts: Vec<_> = parts.iter_mut().map(|part| part.groups().into_iter()).collect();
+            let groups = beta.iter_mut().enumerate().map(|(g, beta)| {
+                let own: Vec<Group<'_>> = parts.iter_mut().filter_map(Iterator::next).collect();
+                (g, beta, own)
+            });
+            each_with(groups.collect(), Room::default, |room, (g, beta, mut own)| {
+                let pads = drawn.pads(g * GROUP, group_len(count, g), room);
                 if let Pads::Receiver(_, choices) = pads {
-                    this.beta.push(Lanes::from_bools(choices));
+                    *beta = Lanes::from_bools(choices);
                 }
-                for (p, part) in this.parts.iter_mut().enumerate() {
-                    part.absorb(&pads, at, 64 * p);
-                }
-            }
+                own.iter_mut().enumerate().for_each(|(p, part)| part.absorb(&pads, 64 * p));
+            });
             party.done_with(drawn);
         }
         Ok(this)

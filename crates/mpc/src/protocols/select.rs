@@ -17,12 +17,12 @@
 //! both of these when it does not know c yet; the client knows it when its last message is due, and answers for the
 //! right one only. (The other one need not be in the extension's range.)
 
-use jaguar_ot::{CotSource, Role};
+use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
-use crate::block::Flights;
+use crate::block::{BLOCK_ELEMENTS, Flights};
 use crate::cost::{self, Cost};
 use crate::error::MpcError;
 use crate::gates::evaluate::{self, Corrections, Running};
@@ -105,6 +105,24 @@ pub(crate) fn correction_bytes(count: usize, formula: &Formula, products: &Produ
     plane_bytes(count, formula.corrections()) + values
 }
 
+/// Draws what all parts of a block's selection take at one go, kind by kind.
+fn stock<S: CotSource + ?Sized>(
+    party: &mut Party<S>,
+    chan: &mut Channel,
+    count: usize,
+    formula: &Formula,
+    products: &Products,
+) -> Result<(), MpcError> {
+    // More than a block's, as of a channel that is larger, would take much room.
+    if count > BLOCK_ELEMENTS {
+        return Ok(());
+    }
+    let cost = cost(count, formula, products);
+    party.stock(chan, Role::Server, Width::Vector, cost.from_server().vectors as usize)?;
+    party.stock(chan, Role::Server, Width::Bit, cost.from_server().bits as usize)?;
+    party.stock(chan, Role::Client, Width::Bit, cost.from_client().bits as usize)
+}
+
 impl Select {
     pub(crate) fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
@@ -114,6 +132,7 @@ impl Select {
         products: &Products,
     ) -> Result<Self, MpcError> {
         let correction_bytes = correction_bytes(count, &formula, products);
+        stock(party, chan, count, &formula, products)?;
         Ok(Self {
             role: party.role(),
             level: party.level,
