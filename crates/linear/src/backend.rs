@@ -8,7 +8,7 @@
 //! | planning, both roles | [`Backend::plan`] → [`Layers`] | public: where shares live, geometry, bytes, noise |
 //! | once per model, server | [`Layers::model`] → [`Model`] | takes the weights; makes what clients fetch once (the *hint*) |
 //! | once per session | [`Model::party`], [`Layers::client`] → [`Party`] | keys |
-//! | once per query, offline | [`Party::begin_query`], [`Party::prepare`] → [`Online`] | with the channel at hand |
+//! | once per query, offline | [`Party::begin_query`], [`Party::exchange`], [`Party::prepare`] → [`Online`] | with the channel at hand |
 //! | online | [`Online`] → [`Output`] | is fed the input's share from the first value on, makes its output piece by piece |
 //!
 //! A session may use several backends: every layer has its own, and shares change their domain between them.
@@ -99,7 +99,8 @@ pub struct Geometry {
 pub struct Traffic {
     /// Once per client, from the server.
     pub hint: usize,
-    /// Per query, offline, from the client and from the server.
+    /// Per query, offline, from the client and from the server. A layer whose client sends has an *exchange*
+    /// ([`Party::exchange`]).
     pub offline: (usize, usize),
     /// Per query, online, from the client and from the server.
     pub online: (usize, usize),
@@ -240,7 +241,27 @@ pub trait Party: Send {
         Ok(())
     }
 
-    /// Prepares one layer for the query, offline. `hint` is all of the layer's hint at the client, and empty at the server.
+    /// Of a layer whose client sends offline ([`Traffic::offline`]), before any layer is prepared: the client sends, and the server
+    /// receives and answers. Both flush. `hint` is all of the layer's hint at the client, and empty at the server.
+    ///
+    /// The client does not wait: it sends for the next layers before it takes the answer ([`collect`](Self::collect)).
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn exchange(&mut self, _node: usize, _hint: &[u8], _channel: &mut Channel) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// The client takes the answer to its part of an exchange: in the order of the exchanges, before any layer is prepared. Nothing at
+    /// the server.
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn collect(&mut self, _node: usize, _channel: &mut Channel) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Prepares one layer for the query, offline; only the server may send. `hint` is all of the layer's hint at the client, and empty at the server.
     ///
     /// # Errors
     /// As [`setup`](Self::setup).

@@ -56,6 +56,14 @@ impl Party for Guarded {
         self.party.begin_query(channel)
     }
 
+    fn exchange(&mut self, node: usize, hint: &[u8], channel: &mut Channel) -> Result<(), BackendError> {
+        self.party.exchange(node, hint, channel)
+    }
+
+    fn collect(&mut self, node: usize, channel: &mut Channel) -> Result<(), BackendError> {
+        self.party.collect(node, channel)
+    }
+
     fn prepare(
         &mut self,
         node: usize,

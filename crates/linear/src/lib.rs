@@ -8,10 +8,12 @@
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
 //! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
+//! | [`fregata`] | encryption before the input only, plain integers with it |
 //! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
+pub mod fregata;
 pub mod guard;
 pub mod inputs;
 pub mod jaguar;

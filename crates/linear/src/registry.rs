@@ -4,11 +4,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::backend::Backend;
 use crate::cheetah::Cheetah;
+use crate::fregata::Fregata;
 use crate::jaguar::Jaguar;
 use crate::plaintext_insecure::Plaintext;
 
 /// All of them.
-static BACKENDS: &[&dyn Backend] = &[&Jaguar, &Cheetah, &Plaintext::POWER_OF_TWO, &Plaintext::PRIME];
+static BACKENDS: &[&dyn Backend] = &[
+    &Jaguar,
+    &Cheetah,
+    &Fregata::HME,
+    &Fregata::CHEETAH,
+    &Fregata::JAGUAR,
+    &Plaintext::POWER_OF_TWO,
+    &Plaintext::PRIME,
+];
 
 /// All backends, the default one first.
 pub fn all() -> &'static [&'static dyn Backend] {

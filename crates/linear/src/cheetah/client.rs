@@ -10,7 +10,7 @@ use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, PublicKey, Response, Upload, a_half, p1};
+use super::{Encoding, Layer, PublicKey, Response, Upload, a_half, p1};
 use crate::cut;
 
 /// The client's secret, for layers of one number of limbs: one for any number of queries. Neither copied,
@@ -31,12 +31,12 @@ pub struct ClientPrepared {
 impl Secret {
     /// A fresh secret from the operating system's randomness, for layers of as many limbs as `layer` has. What is
     /// computed with it uses the instructions that `cpu` has.
-    pub fn fresh(cpu: Cpu, layer: &Layer) -> Self {
+    pub fn fresh<E: Encoding>(cpu: Cpu, layer: &Layer<E>) -> Self {
         Self::from_prg(cpu, layer, Prg::from_os())
     }
 
     /// A secret from given randomness (tests fix it).
-    pub fn from_prg(cpu: Cpu, layer: &Layer, mut prg: Prg) -> Self {
+    pub fn from_prg<E: Encoding>(cpu: Cpu, layer: &Layer<E>, mut prg: Prg) -> Self {
         let key = SecretKey::from_prg(&layer.ring(cpu), &mut prg);
         Self { key: Arc::new(key), prg }
     }
@@ -70,7 +70,7 @@ impl Secret {
     ///
     /// # Panics
     /// When the secret is one for another number of limbs.
-    pub fn prepare(&mut self, layer: &Layer) -> ClientPrepared {
+    pub fn prepare<E: Encoding>(&mut self, layer: &Layer<E>) -> ClientPrepared {
         check(&self.key, layer);
         let (seed, noise) = (self.seed(), Zeroizing::new(self.seed()));
         let zero = |i: usize| {
@@ -86,18 +86,18 @@ impl Secret {
     ///
     /// # Panics
     /// When `response` is one to another layer, or the secret is one for another number of limbs.
-    pub fn decrypt(&self, layer: &Layer, response: &Response) -> Vec<u64> {
+    pub fn decrypt<E: Encoding>(&self, layer: &Layer<E>, response: &Response) -> Vec<u64> {
         decrypt(&self.key, layer, response)
     }
 }
 
-fn check(key: &SecretKey, layer: &Layer) {
+fn check<E: Encoding>(key: &SecretKey, layer: &Layer<E>) {
     let found = (key.ring().n(), key.ring().limbs());
     assert_eq!(found, (layer.params.ring_dim(), layer.limbs()), "a secret for layers of another ring");
 }
 
 /// As [`Secret::decrypt`].
-pub(super) fn decrypt(key: &SecretKey, layer: &Layer, response: &Response) -> Vec<u64> {
+pub(super) fn decrypt<E: Encoding>(key: &SecretKey, layer: &Layer<E>, response: &Response) -> Vec<u64> {
     check(key, layer);
     let (n, bits) = (key.ring().n(), layer.a_bits());
     assert_eq!(response.a.len(), layer.layout.responses() * layer.a_bytes(), "a response to another layer");
@@ -142,9 +142,9 @@ impl ClientPrepared {
     ///
     /// # Panics
     /// When this was prepared for another layer, or `x` has not its input shape.
-    pub fn encrypt(self, layer: &Layer, x: &[u64]) -> Upload {
+    pub fn encrypt<E: Encoding>(self, layer: &Layer<E>, x: &[u64]) -> Upload {
         let (layout, rns) = (&layer.layout, &self.rns);
-        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(x.len(), layout.inputs(), "input of another shape");
         assert_eq!(self.zeros.len(), layout.ciphertexts(), "prepared for another layer");
         let mut b = vec![0; layout.ciphertexts() * layer.poly_bytes()];
         let ciphertexts = b.par_chunks_mut(layer.poly_bytes()).zip(self.zeros);
@@ -153,7 +153,7 @@ impl ClientPrepared {
             |values, (i, (bytes, mut b))| {
                 values.fill(0);
                 let (tile, block) = (i / layout.in_blocks(), i % layout.in_blocks());
-                layout.write_inputs(&layout.tiles()[tile], block, x, values);
+                layout.write_inputs(tile, block, x, values);
                 rns.add_scaled(&mut b, values, layer.share_bits);
                 bytes.copy_from_slice(&pack_poly(rns, &b));
             },

@@ -17,8 +17,8 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage};
 
 use super::{
-    ClientPrepared, Layer, MAX_WINDOWS, PublicKey, Response, Secret, ServerLayer, ServerPrepared, Upload,
-    Windows,
+    ClientPrepared, Encoding, Layer, MAX_WINDOWS, PublicKey, Response, Secret, ServerLayer, ServerPrepared,
+    Upload, Windows,
 };
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
@@ -53,8 +53,7 @@ impl Backend for Cheetah {
         let mut by_node: Vec<Option<Layer>> = Vec::new();
         let mut windows_so_far = 0;
         for (i, r) in requests.iter().enumerate() {
-            let last_place = (r.spec.shift + r.guard_bits) as i32;
-            let noise = 2f64.powi(last_place - NOISE_GUARD).max(Layer::MAX_NOISE);
+            let noise = allowed_noise(r);
             let (spec, windows) = (r.spec, Windows::FewestBytes);
             let layer = Layer::with_noise(spec, r.in_shape, r.product_bits, r.weight_bits, windows, noise)
                 .map_err(|e| (i, LayerError::Refused(e.to_string())))?;
@@ -68,40 +67,52 @@ impl Backend for Cheetah {
             by_node.resize(by_node.len().max(r.node + 1), None);
             by_node[r.node] = Some(layer);
         }
+        Ok(Arc::new(RnsLayers::new(self.name(), by_node)))
+    }
+}
+
+/// Which standard deviation of its noise, in units of its products' last place, a layer may have whose products are truncated.
+pub(crate) fn allowed_noise(request: &Request<'_>) -> f64 {
+    let last_place = (request.spec.shift + request.guard_bits) as i32;
+    2f64.powi(last_place - NOISE_GUARD).max(Layer::MAX_NOISE)
+}
+
+/// Whether `memory` bytes hold a layer's transformed weights besides those of the layers before it that they hold.
+fn kept<E: Encoding>(by_node: &[Option<Layer<E>>], memory: usize) -> Vec<bool> {
+    let mut left = memory;
+    let layers = by_node.iter();
+    let fits = |layer: &Layer<E>| left.checked_sub(layer.weight_bytes()).map(|rest| left = rest).is_some();
+    layers.map(|layer| layer.as_ref()).scan(fits, |fits, layer| Some(layer.is_some_and(fits))).collect()
+}
+
+/// Public: layers over RNS rings, all of one encoding, by node.
+#[derive(Debug)]
+pub(crate) struct RnsLayers<E> {
+    backend: &'static str,
+    by_node: Vec<Option<Layer<E>>>,
+}
+
+impl<E: Encoding> RnsLayers<E> {
+    /// Those of a backend. Says of each layer whether a server has memory for its transformed weights.
+    pub(crate) fn new(backend: &'static str, mut by_node: Vec<Option<Layer<E>>>) -> Self {
         let kept = kept(&by_node, WEIGHT_MEMORY);
         for (layer, kept) in by_node.iter_mut().zip(kept) {
             layer.iter_mut().for_each(|layer| layer.weights_kept = kept);
         }
-        Ok(Arc::new(CheetahLayers { by_node }))
+        Self { backend, by_node }
     }
-}
 
-/// Whether `memory` bytes hold a layer's transformed weights besides those of the layers before it that they hold.
-fn kept(by_node: &[Option<Layer>], memory: usize) -> Vec<bool> {
-    let mut left = memory;
-    let layers = by_node.iter();
-    let fits = |layer: &Layer| left.checked_sub(layer.weight_bytes()).map(|rest| left = rest).is_some();
-    layers.map(|layer| layer.as_ref()).scan(fits, |fits, layer| Some(layer.is_some_and(fits))).collect()
-}
-
-/// Public: the layers by node.
-#[derive(Debug)]
-struct CheetahLayers {
-    by_node: Vec<Option<Layer>>,
-}
-
-impl CheetahLayers {
-    fn of(&self, node: usize) -> &Layer {
+    fn of(&self, node: usize) -> &Layer<E> {
         self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
     }
 
-    fn all(&self) -> impl Iterator<Item = &Layer> {
+    fn all(&self) -> impl Iterator<Item = &Layer<E>> {
         self.by_node.iter().flatten()
     }
 
     /// One layer for each ring that they use, by number of primes: each ring has a key of its own.
-    fn rings(&self) -> Vec<&Layer> {
-        let mut rings: Vec<&Layer> = Vec::new();
+    fn rings(&self) -> Vec<&Layer<E>> {
+        let mut rings: Vec<&Layer<E>> = Vec::new();
         for layer in self.all() {
             if rings.iter().all(|other| other.limbs() != layer.limbs()) {
                 rings.push(layer);
@@ -117,7 +128,7 @@ impl CheetahLayers {
         cpu: Cpu,
         weights: &[Option<Weights>],
         memory: usize,
-    ) -> Vec<Option<Arc<ServerLayer>>> {
+    ) -> Vec<Option<Arc<ServerLayer<E>>>> {
         let layers = self.by_node.iter().zip(weights).zip(kept(&self.by_node, memory));
         layers
             .map(|((layer, weights), kept)| {
@@ -129,9 +140,9 @@ impl CheetahLayers {
     }
 }
 
-impl Layers for CheetahLayers {
+impl<E: Encoding + 'static> Layers for RnsLayers<E> {
     fn backend(&self) -> &'static str {
-        Cheetah.name()
+        self.backend
     }
 
     fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
@@ -139,7 +150,7 @@ impl Layers for CheetahLayers {
     }
 
     fn describe(&self) -> String {
-        let ring = |layer: &&Layer| {
+        let ring = |layer: &&Layer<E>| {
             let (n, limbs) = (layer.layout().ring_dim(), layer.limbs());
             let count = self.all().filter(|l| l.limbs() == limbs).count();
             let security = match layer.estimate() {
@@ -157,7 +168,7 @@ impl Layers for CheetahLayers {
 
     fn model(self: Arc<Self>, cpu: Cpu, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
         let servers = self.transform(cpu, weights, WEIGHT_MEMORY);
-        Arc::new(CheetahModel { layers: self, cpu, servers })
+        Arc::new(RnsModel { layers: self, cpu, servers })
     }
 
     fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
@@ -165,7 +176,7 @@ impl Layers for CheetahLayers {
     }
 }
 
-impl backend::Layer for Layer {
+impl<E: Encoding> backend::Layer for Layer<E> {
     fn spec(&self) -> &Linear {
         self.layout.spec()
     }
@@ -182,8 +193,8 @@ impl backend::Layer for Layer {
         let l = &self.layout;
         Geometry {
             ring_dim: l.ring_dim(),
-            tiles: l.tiles().len(),
-            maps_per_ciphertext: l.blocks().0,
+            tiles: l.tile_count(),
+            maps_per_ciphertext: l.maps_per_ciphertext(),
             ciphertexts: l.ciphertexts(),
             responses: l.responses(),
             packing_distance: None,
@@ -205,7 +216,7 @@ impl backend::Layer for Layer {
         let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
         let l = &self.layout;
         let (ciphertexts, responses) = (l.ciphertexts() as f64, l.responses() as f64);
-        let weights = (l.products() / l.tiles().len()) as f64 * costs.weights;
+        let weights = l.products_per_tile() as f64 * costs.weights;
         let (model, in_query) = if self.weights_kept { (weights, 0.0) } else { (0.0, weights) };
         let products = l.products() as f64 * costs.product;
         Some(Work {
@@ -233,14 +244,14 @@ impl backend::Layer for Layer {
 }
 
 /// The server's layers, once per model.
-struct CheetahModel {
-    layers: Arc<CheetahLayers>,
+struct RnsModel<E> {
+    layers: Arc<RnsLayers<E>>,
     cpu: Cpu,
     /// By node.
-    servers: Vec<Option<Arc<ServerLayer>>>,
+    servers: Vec<Option<Arc<ServerLayer<E>>>>,
 }
 
-impl Model for CheetahModel {
+impl<E: Encoding + 'static> Model for RnsModel<E> {
     /// Done when the weights were taken.
     fn prepare(&self, _: usize) {}
 
@@ -254,14 +265,14 @@ impl Model for CheetahModel {
 }
 
 /// The client's side of a session.
-struct Client {
-    layers: Arc<CheetahLayers>,
+struct Client<E> {
+    layers: Arc<RnsLayers<E>>,
     cpu: Cpu,
     /// By ring.
     secrets: Vec<Secret>,
 }
 
-impl Party for Client {
+impl<E: Encoding + 'static> Party for Client<E> {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         for layer in self.layers.rings() {
@@ -286,15 +297,15 @@ impl Party for Client {
     }
 }
 
-struct ClientOnline {
-    layers: Arc<CheetahLayers>,
+struct ClientOnline<E> {
+    layers: Arc<RnsLayers<E>>,
     node: usize,
     secret: Arc<SecretKey>,
     /// Until the input is there.
     prepared: Option<ClientPrepared>,
 }
 
-impl Online for ClientOnline {
+impl<E: Encoding> Online for ClientOnline<E> {
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
         let layer = self.layers.of(self.node);
         let prepared = self.prepared.take().expect("fed once");
@@ -309,14 +320,14 @@ impl Online for ClientOnline {
 }
 
 /// The server's side of a session.
-struct Server {
-    model: Arc<CheetahModel>,
+struct Server<E> {
+    model: Arc<RnsModel<E>>,
     /// By ring: its number of primes, and the client's key.
     keys: Vec<(usize, Arc<lanes::PublicKey>)>,
     prg: Prg,
 }
 
-impl Party for Server {
+impl<E: Encoding + 'static> Party for Server<E> {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {
@@ -337,14 +348,14 @@ impl Party for Server {
     }
 }
 
-struct ServerOnline {
-    server: Arc<ServerLayer>,
+struct ServerOnline<E> {
+    server: Arc<ServerLayer<E>>,
     key: Arc<lanes::PublicKey>,
     prepared: ServerPrepared,
     upload: Option<Upload>,
 }
 
-impl Online for ServerOnline {
+impl<E: Encoding> Online for ServerOnline<E> {
     fn feed_all(&mut self, channel: &mut Channel, _: &[u64]) -> Result<(), BackendError> {
         self.upload = Some(Upload::receive(self.server.layer(), channel)?);
         Ok(())
@@ -371,7 +382,7 @@ mod tests {
         let by_node = (0..3).map(|_| {
             Layer::with_noise(&spec, [4, 8, 8], 37, 12, Windows::FewestBytes, Layer::MAX_NOISE).ok()
         });
-        let layers = CheetahLayers { by_node: by_node.collect() };
+        let layers = RnsLayers::new("test", by_node.collect());
         let each = layers.of(0).weight_bytes();
         let weights =
             Weights { weights: vec![1; 144], exponents: vec![], bias: Bias::PerChannel(vec![0; 4]) };

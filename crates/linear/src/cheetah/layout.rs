@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
 
-use super::{LayerError, MAX_WINDOWS};
+use super::{Encoding, LayerError, MAX_WINDOWS};
 use crate::layout::Tile;
 
 /// How windows and blocks are chosen under `M_w·C_w·H_w·W_w <= N`.
@@ -41,7 +41,7 @@ pub enum Windows {
 
 /// Bytes that a choice of windows is judged by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     /// Of an input ciphertext.
     pub up: usize,
     /// Of a response, without its b.
@@ -140,31 +140,6 @@ impl Layout {
         Ok(Self { tiles: tiles([oh, ow], [height, width]), ..layout })
     }
 
-    /// N.
-    pub fn ring_dim(&self) -> usize {
-        self.ring_dim
-    }
-
-    /// The layer.
-    pub fn spec(&self) -> &Linear {
-        &self.spec
-    }
-
-    /// `[C_in, H, W]`.
-    pub fn in_shape(&self) -> Shape {
-        self.in_shape
-    }
-
-    /// `[C_out, H, W]`.
-    pub fn out_shape(&self) -> Shape {
-        self.out_shape
-    }
-
-    /// Values of the output.
-    pub fn outputs(&self) -> usize {
-        self.out_shape.iter().product()
-    }
-
     /// The outputs that each window serves; a single one if the map fits.
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles
@@ -180,43 +155,6 @@ impl Layout {
         (self.channels, self.outs)
     }
 
-    /// Blocks of input channels.
-    pub(super) fn in_blocks(&self) -> usize {
-        self.in_shape[0].div_ceil(self.channels)
-    }
-
-    /// Blocks of output channels.
-    pub(super) fn out_blocks(&self) -> usize {
-        self.out_shape[0].div_ceil(self.outs)
-    }
-
-    /// Input ciphertexts; number `tile · in_blocks + block`.
-    pub fn ciphertexts(&self) -> usize {
-        self.tiles.len() * self.in_blocks()
-    }
-
-    /// Responses; number `tile · out_blocks + block`.
-    pub fn responses(&self) -> usize {
-        self.tiles.len() * self.out_blocks()
-    }
-
-    /// Products of a ciphertext with a polynomial of weights.
-    pub fn products(&self) -> usize {
-        self.tiles.len() * self.products_per_tile()
-    }
-
-    fn products_per_tile(&self) -> usize {
-        if self.spec.groups == 1 {
-            return self.out_blocks() * self.in_blocks();
-        }
-        (0..self.out_blocks()).map(|block| self.inputs_of(block).len()).sum()
-    }
-
-    /// How many weights an output polynomial adds up at most.
-    pub(super) fn terms_per_response(&self) -> usize {
-        self.outs * terms(&self.spec, self.in_shape)
-    }
-
     fn outs_of(&self, block: usize) -> Range<usize> {
         block * self.outs..((block + 1) * self.outs).min(self.out_shape[0])
     }
@@ -227,16 +165,68 @@ impl Layout {
         let group = out / (self.out_shape[0] / self.spec.groups);
         group * per_group..(group + 1) * per_group
     }
+}
 
-    /// The input blocks that any output of a block sees.
-    pub(super) fn inputs_of(&self, block: usize) -> Range<usize> {
+impl Encoding for Layout {
+    fn ring_dim(&self) -> usize {
+        self.ring_dim
+    }
+
+    fn spec(&self) -> &Linear {
+        &self.spec
+    }
+
+    fn in_shape(&self) -> Shape {
+        self.in_shape
+    }
+
+    fn out_shape(&self) -> Shape {
+        self.out_shape
+    }
+
+    /// Windows.
+    fn tile_count(&self) -> usize {
+        self.tiles.len()
+    }
+
+    /// Blocks of input channels.
+    fn in_blocks(&self) -> usize {
+        self.in_shape[0].div_ceil(self.channels)
+    }
+
+    /// Blocks of output channels.
+    fn out_blocks(&self) -> usize {
+        self.out_shape[0].div_ceil(self.outs)
+    }
+
+    fn products_per_tile(&self) -> usize {
+        if self.spec.groups == 1 {
+            return self.out_blocks() * self.in_blocks();
+        }
+        (0..self.out_blocks()).map(|block| self.inputs_of(block).len()).sum()
+    }
+
+    fn terms_per_response(&self) -> usize {
+        self.outs * terms(&self.spec, self.in_shape)
+    }
+
+    fn maps_per_ciphertext(&self) -> usize {
+        self.channels
+    }
+
+    fn figures(&self) -> Vec<u64> {
+        let ((channels, outs), [height, width]) = (self.blocks(), self.window());
+        [channels, outs, height, width, self.tiles.len()].map(|v| v as u64).to_vec()
+    }
+
+    fn inputs_of(&self, block: usize) -> Range<usize> {
         let outs = self.outs_of(block);
         let (first, last) = (self.seen_by(outs.start).start, self.seen_by(outs.end - 1).end);
         first / self.channels..last.div_ceil(self.channels)
     }
 
-    /// Writes the input values `[C, H, W]` of a block of a tile into zeros.
-    pub(super) fn write_inputs(&self, tile: &Tile, block: usize, x: &[u64], to: &mut [u64]) {
+    fn write_inputs(&self, tile: usize, block: usize, x: &[u64], to: &mut [u64]) {
+        let tile = &self.tiles[tile];
         let [all, h, w] = self.in_shape;
         let [wh, ww] = self.window;
         // The rows of the window that lie in the input, and the first of those in the input.
@@ -263,8 +253,7 @@ impl Layout {
         }
     }
 
-    /// Writes the weights that lead from an input block to an output block into zeros, times two to their exponents.
-    pub(super) fn write_weights(&self, out_block: usize, in_block: usize, weights: &Weights, to: &mut [i32]) {
+    fn write_weights(&self, out_block: usize, in_block: usize, weights: &Weights, to: &mut [i32]) {
         let [kh, kw] = self.spec.kernel;
         let [wh, ww] = self.window;
         let per_group = self.in_shape[0] / self.spec.groups;
@@ -288,18 +277,16 @@ impl Layout {
         }
     }
 
-    /// How many outputs a block has in a tile's response.
-    pub(super) fn exported(&self, tile: &Tile, block: usize) -> usize {
+    fn exported(&self, tile: usize, block: usize) -> usize {
+        let tile = &self.tiles[tile];
         self.outs_of(block).len() * tile.height * tile.width
     }
 
-    /// The outputs of a block in a tile's response, row by row: first coefficient (the others follow at
-    /// distances of [`column_stride`](Self::column_stride)), first index into `[C, H, W]` (the others are
-    /// next to it), and how many.
-    pub(super) fn exports(&self, tile: &Tile, block: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    /// Row by row.
+    fn exports(&self, tile: usize, block: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let ([_, oh, ow], [wh, ww]) = (self.out_shape, self.window);
         let (down, channel_at) = (self.stride[0], self.channels * wh * ww);
-        let tile = *tile;
+        let tile = self.tiles[tile];
         self.outs_of(block).enumerate().flat_map(move |(m, out)| {
             (0..tile.height).map(move |y| {
                 (m * channel_at + y * down * ww, (out * oh + tile.row + y) * ow + tile.column, tile.width)
@@ -307,8 +294,7 @@ impl Layout {
         })
     }
 
-    /// Coefficients from one output of a row to the next.
-    pub(super) fn column_stride(&self) -> usize {
+    fn column_stride(&self) -> usize {
         self.stride[1]
     }
 }
@@ -319,7 +305,7 @@ pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
 }
 
 /// The sizes of the largest part when `size` is cut into 1, 2, ... parts, each size once, descending.
-pub(super) fn parts(size: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn parts(size: usize) -> impl Iterator<Item = usize> {
     // The next smaller one comes with the fewest parts that are smaller than this one.
     let smaller = move |&part: &usize| (part > 1).then(|| size.div_ceil(size.div_ceil(part - 1)));
     std::iter::successors(Some(size), smaller)

@@ -39,6 +39,7 @@
 //! bytes ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
 
 mod client;
+mod encoding;
 mod layer;
 mod layout;
 mod server;
@@ -51,11 +52,12 @@ use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::{Channel, WireError, pack};
 
-use crate::layout::Tile;
-
 pub use client::{ClientPrepared, Secret};
+pub use encoding::Encoding;
 pub use layer::Cheetah;
+pub(crate) use layer::{RnsLayers, allowed_noise};
 pub use layout::{Layout, Windows};
+pub(crate) use layout::{Sizes, parts};
 pub use server::{ServerLayer, ServerPrepared};
 
 /// N.
@@ -84,7 +86,7 @@ const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
 
 /// Windows of one layer, and of all layers of a plan: each takes its own ciphertexts, of 30 KiB and more. (The largest
 /// convolution of common networks has tens.)
-const MAX_WINDOWS: usize = 1 << 18;
+pub(crate) const MAX_WINDOWS: usize = 1 << 18;
 
 /// Why a layer cannot run in this backend.
 #[derive(Debug, thiserror::Error)]
@@ -126,21 +128,21 @@ pub enum LayerError {
 
 /// What both parties know of one linear layer.
 #[derive(Clone)]
-pub struct Layer {
+pub struct Layer<E = Layout> {
     params: RnsParameters,
     estimate: Estimate,
-    layout: Layout,
+    layout: E,
     share_bits: u32,
     noise_ulps: f64,
     /// Whether a server has memory for the transformed weights, after those of the layers before: of a plan's figures only.
     weights_kept: bool,
 }
 
-impl std::fmt::Debug for Layer {
+impl<E: std::fmt::Debug> std::fmt::Debug for Layer<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Layer")
             .field("layout", &self.layout)
-            .field("limbs", &self.limbs())
+            .field("limbs", &self.params.primes().len())
             .field("share_bits", &self.share_bits)
             .field("noise_ulps", &self.noise_ulps)
             .finish()
@@ -186,8 +188,7 @@ impl Layer {
         windows: Windows,
         most: f64,
     ) -> Result<Self, LayerError> {
-        let ring = |limbs| RnsParameters::new(RING_DIM, &primes(limbs)?);
-        Self::in_ring(ring, spec, in_shape, (share_bits, weight_bits), windows, most)
+        Self::in_ring(standard_ring, spec, in_shape, (share_bits, weight_bits), windows, most)
     }
 
     /// [`with_noise`](Self::with_noise) in the first ring by number of primes whose noise is small enough.
@@ -195,9 +196,34 @@ impl Layer {
         ring: impl Fn(usize) -> Result<RnsParameters, ParameterError>,
         spec: &Linear,
         in_shape: Shape,
-        (share_bits, weight_bits): (u32, u32),
+        widths: (u32, u32),
         windows: Windows,
         most: f64,
+    ) -> Result<Self, LayerError> {
+        Self::encoded(ring, spec, in_shape, widths, most, |ring_dim, sizes| {
+            Layout::new(ring_dim, spec, in_shape, sizes, windows)
+        })
+    }
+}
+
+/// The ring with so many primes.
+pub(crate) fn standard_ring(limbs: usize) -> Result<RnsParameters, ParameterError> {
+    RnsParameters::new(RING_DIM, &primes(limbs)?)
+}
+
+impl<E: Encoding> Layer<E> {
+    /// In the first ring by number of primes whose noise is small enough, with the encoding that `encode` chooses for its N:
+    /// [`Layer::with_noise`] for any encoding. `widths` are those of shares and weights.
+    ///
+    /// # Errors
+    /// As `with_noise`.
+    pub(crate) fn encoded(
+        ring: impl Fn(usize) -> Result<RnsParameters, ParameterError>,
+        spec: &Linear,
+        in_shape: Shape,
+        (share_bits, weight_bits): (u32, u32),
+        most: f64,
+        encode: impl Fn(usize, Sizes) -> Result<E, LayerError>,
     ) -> Result<Self, LayerError> {
         if !SHARE_BITS.contains(&share_bits) {
             return Err(LayerError::ShareBits { share_bits });
@@ -238,12 +264,12 @@ impl Layer {
             if max_outs == 0 {
                 continue;
             }
-            let sizes = layout::Sizes {
+            let sizes = Sizes {
                 up: poly_bytes(&params),
                 down: pack::packed_len(ring_dim, share_bits + A_GUARD),
                 max_outs,
             };
-            let layout = Layout::new(ring_dim, spec, in_shape, sizes, windows)?;
+            let layout = encode(ring_dim, sizes)?;
             let noise_ulps = ulps(&params, layout.terms_per_response() / layout::terms(spec, in_shape));
             return Ok(Self { params, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
@@ -251,7 +277,7 @@ impl Layer {
     }
 
     /// The layout.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &E {
         &self.layout
     }
 
@@ -299,7 +325,7 @@ impl Layer {
     /// Bytes of the weights, transformed.
     pub fn weight_bytes(&self) -> usize {
         let layout = &self.layout;
-        layout.products() / layout.tiles().len() * layout.ring_dim() * self.limbs() * size_of::<u32>()
+        layout.products_per_tile() * layout.ring_dim() * self.limbs() * size_of::<u32>()
     }
 
     /// Bytes from the client.
@@ -314,10 +340,8 @@ impl Layer {
 
     /// What both parties must have alike: ring, widths, windows and blocks.
     pub fn public_figures(&self) -> Vec<u64> {
-        let l = &self.layout;
-        let ((channels, outs), [height, width]) = (l.blocks(), l.window());
-        let sizes = [l.ring_dim(), self.limbs(), channels, outs, height, width, l.tiles().len()];
-        sizes.into_iter().map(|v| v as u64).chain([u64::from(self.share_bits)]).collect()
+        let ring = [self.layout.ring_dim(), self.limbs()].map(|v| v as u64);
+        ring.into_iter().chain(self.layout.figures()).chain([u64::from(self.share_bits)]).collect()
     }
 
     fn a_bits(&self) -> u32 {
@@ -334,9 +358,9 @@ impl Layer {
     }
 
     /// Which tile and block of outputs a response is of.
-    fn place(&self, response: usize) -> (&Tile, usize) {
+    fn place(&self, response: usize) -> (usize, usize) {
         let blocks = self.layout.out_blocks();
-        (&self.layout.tiles()[response / blocks], response % blocks)
+        (response / blocks, response % blocks)
     }
 
     /// How many outputs each response has.
@@ -389,7 +413,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+    pub fn receive<E: Encoding>(layer: &Layer<E>, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
         Ok(Self { seed, p0: channel.recv(layer.poly_bytes())? })
@@ -417,7 +441,7 @@ impl Upload {
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+    pub fn receive<E: Encoding>(layer: &Layer<E>, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
         Ok(Self { seed, b: channel.recv(layer.layout.ciphertexts() * layer.poly_bytes())? })
@@ -437,7 +461,7 @@ impl Response {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn send(&self, layer: &Layer, channel: &mut Channel) -> Result<(), WireError> {
+    pub fn send<E: Encoding>(&self, layer: &Layer<E>, channel: &mut Channel) -> Result<(), WireError> {
         channel.send(&self.a)?;
         channel.send_packed(&self.b, layer.b_bits())
     }
@@ -446,7 +470,7 @@ impl Response {
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn receive(layer: &Layer, channel: &mut Channel) -> Result<Self, WireError> {
+    pub fn receive<E: Encoding>(layer: &Layer<E>, channel: &mut Channel) -> Result<Self, WireError> {
         let a = channel.recv(layer.layout.responses() * layer.a_bytes())?;
         Ok(Self { a, b: channel.recv_packed(layer.layout.outputs(), layer.b_bits())? })
     }

@@ -9,12 +9,12 @@ use jaguar_wire::pack;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Layer, Response, Upload, a_half, p1, unpack_poly};
+use super::{Encoding, Layer, Layout, Response, Upload, a_half, p1, unpack_poly};
 use crate::cut;
 
 /// One linear layer with its weights.
-pub struct ServerLayer {
-    layer: Layer,
+pub struct ServerLayer<E = Layout> {
+    layer: Layer<E>,
     rns: Rns,
     panels: Vec<Panel>,
     /// As they came; where they are kept transformed, without the weights themselves.
@@ -34,7 +34,7 @@ struct Panel {
 
 impl Panel {
     /// Transforms the panel's part of `weights`, which are the whole layer's.
-    fn transform(&self, rns: &Rns, layer: &Layer, weights: &Weights) -> RnsPanel {
+    fn transform<E: Encoding>(&self, rns: &Rns, layer: &Layer<E>, weights: &Weights) -> RnsPanel {
         rns.panel(self.outs, self.inputs.len(), |out, term, to| {
             layer.layout.write_weights(self.first + out, self.inputs.start + term, weights, to);
         })
@@ -77,18 +77,18 @@ impl super::PublicKey {
     ///
     /// # Panics
     /// When the key is one for another number of limbs.
-    pub fn prepare(&self, cpu: Cpu, layer: &Layer) -> PublicKey {
+    pub fn prepare<E: Encoding>(&self, cpu: Cpu, layer: &Layer<E>) -> PublicKey {
         let rns = layer.ring(cpu);
         PublicKey::new(&rns, unpack_poly(&rns, &self.p0), p1(&rns, &self.seed))
     }
 }
 
-impl ServerLayer {
+impl<E: Encoding> ServerLayer<E> {
     /// Transforms the weights, once per model, with the instructions that `cpu` has. They take [`Layer::weight_bytes`].
     ///
     /// # Panics
     /// When the weights are not the layer's (`Model::validate` excludes it).
-    pub fn new(cpu: Cpu, layer: Layer, weights: &Weights) -> Self {
+    pub fn new(cpu: Cpu, layer: Layer<E>, weights: &Weights) -> Self {
         let mut server = Self::on_the_way(cpu, layer, weights);
         let (rns, layer, weights) = (&server.rns, &server.layer, &server.weights);
         server
@@ -104,9 +104,9 @@ impl ServerLayer {
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn on_the_way(cpu: Cpu, layer: Layer, weights: &Weights) -> Self {
+    pub fn on_the_way(cpu: Cpu, layer: Layer<E>, weights: &Weights) -> Self {
         let layout = &layer.layout;
-        let count = layout.spec().out_channels * super::layout::terms(layout.spec(), layout.in_shape());
+        let count = layout.spec().out_channels * layout.terms();
         assert_eq!(weights.weights.len(), count, "weights of another layer");
         let mut blocks: Vec<(usize, usize)> = Vec::new();
         for block in 0..layout.out_blocks() {
@@ -125,7 +125,7 @@ impl ServerLayer {
     }
 
     /// What both parties know of the layer.
-    pub fn layer(&self) -> &Layer {
+    pub fn layer(&self) -> &Layer<E> {
         &self.layer
     }
 
@@ -159,7 +159,7 @@ impl ServerLayer {
     ) -> (Response, Vec<u64>) {
         let layer = &self.layer;
         let layout = &layer.layout;
-        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(x.len(), layout.inputs(), "input of another shape");
         assert_eq!(prepared.zeros.len(), layout.responses(), "prepared for another layer");
         let inputs = self.inputs(upload, x);
         let ServerPrepared { seed, zeros } = prepared;
@@ -173,7 +173,7 @@ impl ServerLayer {
             .map(|(number, (((a, b), shares), zero))| Some(Place { number, zero, a, b, shares }))
             .collect();
         // By panel, its responses in the order of the sums: window by window.
-        let (blocks, tiles) = (layout.out_blocks(), layout.tiles().len());
+        let (blocks, tiles) = (layout.out_blocks(), layout.tile_count());
         let work: Vec<(&Panel, Vec<Place>)> = self
             .panels
             .iter()
@@ -231,17 +231,14 @@ impl ServerLayer {
         let Layer { layout, share_bits, .. } = layer;
         let (blocks, size) = (layout.in_blocks(), layer.poly_bytes());
         assert_eq!(upload.b.len(), layout.ciphertexts() * size, "an upload for another layer");
-        layout
-            .tiles()
-            .iter()
-            .enumerate()
-            .map(|(t, tile)| {
+        (0..layout.tile_count())
+            .map(|tile| {
                 let pairs: Vec<[RnsNtt; 2]> = (0..blocks)
                     .into_par_iter()
                     .map_init(
                         || Zeroizing::new(vec![0; rns.n()]),
                         |values, block| {
-                            let i = t * blocks + block;
+                            let i = tile * blocks + block;
                             let mut b = unpack_poly(rns, &upload.b[i * size..(i + 1) * size]);
                             values.fill(0);
                             layout.write_inputs(tile, block, x, values);

@@ -372,12 +372,16 @@ impl ServerLayer {
     /// How many channels are made together, at least.
     pub(super) fn channels_together(&self) -> usize {
         let layout = &self.layer.layout;
-        let channels = layout.out_shape()[0];
         let positions: usize = layout.tiles().iter().map(|tile| layout.export_len(tile)).sum();
-        let work = positions.saturating_mul(layout.terms_per_output()).max(1);
-        let worthwhile = TOGETHER_WORK.div_ceil(work).max(TOGETHER_CHANNELS.min(channels.div_ceil(2)));
-        worthwhile.next_multiple_of(self.channels_indivisible())
+        let work = positions.saturating_mul(layout.terms_per_output());
+        channels_together(layout.out_shape()[0], work, self.channels_indivisible())
     }
+}
+
+/// How many of a layer's channels are made together, at least, in multiples of what is `indivisible`: each takes `work` multiply-adds.
+pub(crate) fn channels_together(channels: usize, work: usize, indivisible: usize) -> usize {
+    let worthwhile = TOGETHER_WORK.div_ceil(work.max(1)).max(TOGETHER_CHANNELS.min(channels.div_ceil(2)));
+    worthwhile.next_multiple_of(indivisible)
 }
 
 /// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows
