@@ -7,9 +7,9 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::Plan;
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
+use jaguar_plan::{Plan, Schedule};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage, Stats, Wait};
 
@@ -212,8 +212,19 @@ impl Connected {
             Ok((backends, hint, party)) => {
                 let (family, next_kept, stock) = (Family::new(), 0, Stock::default());
                 let connected = self;
-                let timeline = false;
-                Ok(Ready { connected, backends, hint, party, place, timeline, family, next_kept, stock })
+                let (timeline, schedule) = (false, Schedule::default());
+                Ok(Ready {
+                    connected,
+                    backends,
+                    hint,
+                    party,
+                    place,
+                    timeline,
+                    schedule,
+                    family,
+                    next_kept,
+                    stock,
+                })
             }
             Err(e) => Err(give_up(&mut self.channel, e)),
         }
@@ -249,6 +260,7 @@ pub struct Ready {
     /// Where the hint was to be kept.
     place: Place,
     pub(crate) timeline: bool,
+    schedule: Schedule,
     pub(crate) family: Family,
     /// The number of the next query that both parties keep.
     pub(crate) next_kept: u64,
@@ -310,6 +322,13 @@ impl Ready {
     #[must_use]
     pub fn with_timeline(mut self) -> Self {
         self.timeline = true;
+        self
+    }
+
+    /// When this client takes the answers to what it sends before the input.
+    #[must_use]
+    pub fn with_schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
         self
     }
 
@@ -407,7 +426,7 @@ impl Ready {
         let (sent, received) = self.party.used();
         let label = self.connected.reveal == Reveal::Label;
         let session = Session { used: (received, sent), label };
-        let Self { connected, backends, hint, party, timeline, .. } = self;
+        let Self { connected, backends, hint, party, timeline, schedule, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
         let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
@@ -420,8 +439,16 @@ impl Ready {
             round_trip = Some([asked, times.elapsed()]);
         }
         backends.begin_query(channel)?;
-        let offline =
-            Offline { channel: &mut *channel, party, backends, hints: hint, times: &mut times, progress };
+        let schedule = *schedule;
+        let offline = Offline {
+            channel: &mut *channel,
+            party,
+            backends,
+            hints: hint,
+            times: &mut times,
+            progress,
+            schedule,
+        };
         let PreparedPlan { steps, result } = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
         let (stats, waits) = (channel.take_stats(), channel.take_waits());
         Ok(Query { steps, result, times, round_trip, session, stats, waits })

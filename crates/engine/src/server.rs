@@ -12,7 +12,7 @@ use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, Plan};
+use jaguar_plan::{Choices, Plan, Schedule};
 use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
@@ -469,6 +469,7 @@ impl Service {
             hints,
             times: &mut times,
             progress: &mut NoProgress,
+            schedule: Schedule::default(),
         };
         let plan = prepare(PlannedNetwork { network, plan: &self.plan }, self.reveal, context)?;
         let timeline = timeline.then(|| Mark { answered, waits: channel.take_waits() });

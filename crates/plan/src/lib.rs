@@ -21,6 +21,7 @@ pub use jaguar_share::{Domain, Modulus};
 
 mod choices;
 mod domains;
+mod exchange;
 pub mod machine;
 pub mod planner;
 pub mod predict;
@@ -28,6 +29,7 @@ pub mod predict;
 mod tests;
 
 pub use choices::{Choices, DIGIT};
+pub use exchange::{Exchange, IN_FLIGHT, Schedule};
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]

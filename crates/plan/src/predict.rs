@@ -161,8 +161,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         bytes_down: linear_down
             + all.prepare_down
             + cost::extension_bytes(instances, session.used.0, from_server),
-        // The seed; whatever is drawn from both directions runs ahead.
-        rounds: 1,
+        // The seed, and what layers exchange; whatever is drawn from both directions runs ahead.
+        rounds: 1 + plan.exchange_rounds(),
         ..Total::default()
     };
     let mut online = Total {
@@ -354,11 +354,19 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
 
 /// The time that a step adds to a query, as the planner weighs it: the slower party's before the input, both online, and the link.
 pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
-    let cost = step.cost;
     let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
+    let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
+    // Of what is made before the input, only what the layer itself passes: correlations are few bytes.
+    let exchanged = linear.offline.0.max(linear.offline.1) as f64 / site.link.bytes_per_second;
+    Some(overlapped(before, exchanged) + step_online_seconds(step, site)?)
+}
+
+/// The time that a step adds to a query once the input is there: both parties', and the link's.
+pub(crate) fn step_online_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let cost = step.cost;
     let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
     let (up, down) = (cost.up + linear.online.0 as u64, cost.down + linear.online.1 as u64);
     let transfer = up.max(down) as f64 / site.link.bytes_per_second;
     let rounds = cost.client_rounds + linear.rounds;
-    Some(before + overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip)
+    Some(overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip)
 }

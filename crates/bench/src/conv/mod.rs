@@ -16,7 +16,7 @@ mod ways;
 
 use anyhow::{Context, Result, ensure};
 use jaguar_cpu::Cpu;
-use jaguar_linear::cheetah::Windows;
+use jaguar_linear::cheetah::{Encoding, Windows};
 use jaguar_linear::published_insecure::insecure_published_parameters;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::pack;

@@ -34,6 +34,17 @@ impl Backends {
         self.parties.iter_mut().try_for_each(|party| Ok(party.begin_query(channel)?))
     }
 
+    /// Offline, before any layer is prepared: the client sends for the layer of `node`, the server answers. `hint` as in
+    /// [`prepare`](Self::prepare).
+    pub fn exchange(&mut self, node: NodeId, hint: &[u8], channel: &mut Channel) -> Result<(), EngineError> {
+        Ok(self.of(node).exchange(node, hint, channel)?)
+    }
+
+    /// The client takes the answer for the layer of `node`.
+    pub fn collect(&mut self, node: NodeId, channel: &mut Channel) -> Result<(), EngineError> {
+        Ok(self.of(node).collect(node, channel)?)
+    }
+
     /// Offline: prepares the linear layer of `node`. `hint` is all of its hint at the client, and empty at the server.
     pub fn prepare(
         &mut self,
@@ -41,7 +52,11 @@ impl Backends {
         hint: &[u8],
         channel: &mut Channel,
     ) -> Result<Box<dyn Online>, EngineError> {
+        Ok(self.of(node).prepare(node, hint, channel)?)
+    }
+
+    fn of(&mut self, node: NodeId) -> &mut dyn Party {
         let party = self.of_node[node].expect("a linear layer has a backend");
-        Ok(self.parties[party].prepare(node, hint, channel)?)
+        &mut *self.parties[party]
     }
 }

@@ -4,7 +4,7 @@ use jaguar_graph::network::NodeId;
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::DIGIT;
+use jaguar_plan::{DIGIT, Exchange, Schedule};
 use jaguar_wire::{Channel, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,8 @@ pub(crate) struct Offline<'a> {
     pub hints: &'a mut dyn LayerHints,
     pub times: &'a mut NodeTimes,
     pub progress: &'a mut dyn Progress,
+    /// When the client takes answers; the server has no use for it.
+    pub schedule: Schedule,
 }
 
 /// Prepares every node and the result. What the client lacks of a linear layer's hint travels when its turn comes, so that
@@ -86,8 +88,9 @@ pub(crate) fn prepare(
     mut offline: Offline<'_>,
 ) -> Result<PreparedPlan, EngineError> {
     let PlannedNetwork { network, plan } = planned;
+    offline.exchange(planned)?;
     if offline.party.role() == Role::Client {
-        // Offline the client sends nothing but what belongs to its COTs.
+        // From here on the client sends nothing but what belongs to its COTs.
         offline.party.promise(plan.nonlinear_cost().bits_from_client);
     }
     let mut steps = Vec::with_capacity(plan.steps.len());
@@ -115,6 +118,34 @@ pub(crate) fn prepare(
 }
 
 impl Offline<'_> {
+    /// Exchanges what linear layers' clients send before the input. Their hints come first: nothing else may then stand between an
+    /// answer and the one before it.
+    fn exchange(&mut self, planned: PlannedNetwork<'_>) -> Result<(), EngineError> {
+        let PlannedNetwork { network, plan } = planned;
+        for id in plan.exchanging() {
+            self.transfer_hint(planned, id)?;
+        }
+        for step in plan.exchanges(self.schedule) {
+            let Self { channel, backends, hints, times, progress, .. } = self;
+            let (Exchange::Send(id) | Exchange::Collect(id)) = step;
+            let name = &network.nodes[id].name;
+            channel.enter(Stage::Offline, &label(id, name));
+            let began = times.begin(channel);
+            let mut pass = || -> Result<(), EngineError> {
+                match step {
+                    Exchange::Send(_) => {
+                        progress.step(Stage::Offline, id, network.nodes.len(), name);
+                        backends.exchange(id, &hints.read(id)?, channel)
+                    }
+                    Exchange::Collect(_) => backends.collect(id, channel),
+                }
+            };
+            pass().map_err(|e| e.in_layer(name, "offline"))?;
+            times.add(Stage::Offline, id, began, channel);
+        }
+        Ok(())
+    }
+
     /// Moves what the client lacks of the hint of `node`, if it is a linear layer.
     fn transfer_hint(&mut self, planned: PlannedNetwork<'_>, id: NodeId) -> Result<(), EngineError> {
         let Self { channel, hints, times, progress, .. } = self;
@@ -144,7 +175,12 @@ impl Offline<'_> {
                 None => None,
             };
             let op = match (&step.layer, &step.nonlinear) {
-                (Some(_), _) => PreparedOp::Linear(backends.prepare(id, &hints.read(id)?, channel)?),
+                (Some(layer), _) => {
+                    // An exchange had the hint already.
+                    let exchanged = layer.traffic().offline.0 > 0;
+                    let hint = if exchanged { Vec::new() } else { hints.read(id)? };
+                    PreparedOp::Linear(backends.prepare(id, &hint, channel)?)
+                }
                 (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
                 (None, None) => PreparedOp::Local,
             };

@@ -169,6 +169,7 @@ fn walk(
         hints: &mut NoHints,
         times: &mut times,
         progress: &mut NoProgress,
+        schedule: Default::default(),
     };
     let prepared = prepare(planned, Reveal::Logits, offline).unwrap();
     let mut values = BTreeMap::new();

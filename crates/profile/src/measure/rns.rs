@@ -5,7 +5,7 @@ use std::time::Instant;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_linear::backend::LayerError;
-use jaguar_linear::cheetah::{Layer, Secret, ServerLayer, Windows};
+use jaguar_linear::cheetah::{Encoding, Layer, Secret, ServerLayer, Windows};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::RnsCosts;
 use jaguar_ring::prg::Prg;
@@ -77,7 +77,7 @@ impl Probe {
             exponents: Vec::new(),
             bias: Bias::PerChannel(vec![1; outs]),
         };
-        let count = layer.layout().products() / layer.layout().tiles().len();
+        let count = layer.layout().products_per_tile();
         let (mut least, mut server) = timed(|| ServerLayer::new(cpu, layer.clone(), &weights));
         for _ in 1..LEAST_REPEATS {
             let seconds;
