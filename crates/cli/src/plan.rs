@@ -35,6 +35,9 @@ pub struct Args {
     /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
     #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
+    /// What is to be short.
+    #[arg(long, value_enum, default_value_t)]
+    prefer: protocol::Prefer,
     /// For every choice, what else there was and what it would cost.
     #[arg(long)]
     explain: bool,
@@ -84,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
     let machine = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)?;
-    let site = machine.as_ref().map(|machine| args.link.site(machine));
+    let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
         None => Choices::among(network, &args.backends)?,
         Some(site) => kept::choose(network, bundle.id(), &args.backends, site, cache.as_deref(), &mut tell)?,
@@ -309,7 +312,9 @@ fn explain(explanation: &Explanation) {
                 title,
                 "",
                 "query s",
+                "online s",
                 "query",
+                "online",
                 "rounds",
                 "hint",
                 "ciphertexts",
@@ -331,13 +336,30 @@ fn explain(explanation: &Explanation) {
     );
     for decision in &explanation.layers {
         let mut table = plain(
-            &["", "", "query ms", "bytes", "rounds", "hint", "ciphertexts", "responses", "COTs", "noise/ulp"],
+            &[
+                "",
+                "",
+                "query ms",
+                "online ms",
+                "bytes",
+                "online",
+                "rounds",
+                "hint",
+                "ciphertexts",
+                "responses",
+                "COTs",
+                "noise/ulp",
+            ],
             2,
         );
         for a in &decision.alternatives {
             let mut row = row(a);
-            if let Some(seconds) = a.figures.and_then(|f| f.seconds) {
-                row[2] = format!("{:.3}", seconds * 1e3);
+            for (at, of) in
+                [(2, a.figures.and_then(|f| f.seconds)), (3, a.figures.and_then(|f| f.online_seconds))]
+            {
+                if let Some(seconds) = of {
+                    row[at] = format!("{:.3}", seconds * 1e3);
+                }
             }
             table.add_row(row);
         }
@@ -345,14 +367,16 @@ fn explain(explanation: &Explanation) {
     }
 }
 
-fn row(a: &Alternative) -> [String; 10] {
+fn row(a: &Alternative) -> [String; 12] {
     let mark = if a.taken { "<" } else { "" };
     match (&a.figures, &a.refused) {
         (Some(f), _) => [
             a.what.clone(),
             mark.into(),
-            f.seconds.map_or_else(|| "-".into(), |s| format!("{s:.2}")),
+            seconds(f.seconds),
+            seconds(f.online_seconds),
             bytes(f.bytes),
+            bytes(f.online_bytes),
             count(f.rounds),
             bytes(f.hint_bytes),
             count(f.ciphertexts as u64),
@@ -361,7 +385,7 @@ fn row(a: &Alternative) -> [String; 10] {
             format!("{:.4}", f.noise_ulps),
         ],
         (None, refused) => {
-            let mut row: [String; 10] = Default::default();
+            let mut row: [String; 12] = Default::default();
             row[0] = format!("{}: {}", a.what, refused.as_deref().unwrap_or("impossible"));
             row[1] = mark.into();
             row

@@ -157,7 +157,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
     let between = Between::to(cache.as_deref(), &args.server, args.link);
-    let site = machine.as_ref().zip(between.as_ref()).map(|(machine, between)| between.site(machine));
+    let site = machine
+        .as_ref()
+        .zip(between.as_ref())
+        .map(|(machine, between)| between.site(machine, jaguar_plan::predict::Aim::Query));
     let mut trace = args.trace.is_some().then(Trace::new);
 
     let mut options = keep::Options::new(args.keep.unwrap_or(several.into()), place);

@@ -55,6 +55,9 @@ pub struct Args {
     /// loopback where nobody else can connect, else lan).
     #[arg(long, value_parser = str::parse::<Between>)]
     plan_for: Option<Between>,
+    /// What is to be short.
+    #[arg(long, value_enum, default_value_t)]
+    prefer: protocol::Prefer,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
@@ -189,6 +192,6 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
         (None, None) if alone => Between::Loopback,
         (None, None) => Between::Measured(Imitated::Lan.figures()),
     };
-    let (site, cache) = (between.site(&machine), cache.as_deref());
+    let (site, cache) = (between.site(&machine, args.prefer.into()), cache.as_deref());
     Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, cache, &mut tell)?)
 }

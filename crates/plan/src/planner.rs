@@ -6,8 +6,9 @@
 //! seconds of a query  +  seconds of the hint / QUERIES_PER_CLIENT  +  seconds of the a half / QUERIES_PER_MODEL
 //! ```
 //!
-//! as [`crate::predict`] tells them. Bytes count through the link, work through the machine. Where LPN instances are chosen, a byte
-//! has a price besides, [`SECONDS_PER_BYTE`].
+//! as [`crate::predict`] tells them. Bytes count through the link, work through the machine. Where LPN instances are chosen,
+//! a byte has a price besides, [`SECONDS_PER_BYTE`]. Where the answer to an input is what is to be short
+//! ([`crate::predict::Aim::Online`]), a second before the input counts less than one with it.
 //!
 //! # What is chosen
 //!
@@ -78,8 +79,12 @@ pub struct Figures {
     pub seconds: Option<f64>,
     /// Those, and the shares of the hint and the a half: what is minimised.
     pub weighed: Option<f64>,
+    /// Of these, with the input.
+    pub online_seconds: Option<f64>,
     /// Bytes of a query, both ways.
     pub bytes: u64,
+    /// Of these, with the input.
+    pub online_bytes: u64,
     /// How often the client waits for an answer.
     pub rounds: u64,
     /// Bytes of the hint.
@@ -153,7 +158,7 @@ pub fn choose(
         let options = plans
             .iter()
             .rev()
-            .filter_map(|(digit, plan)| Some((*digit, step_seconds(&plan.steps[node], site)?)));
+            .filter_map(|(digit, plan)| Some((*digit, step_weighed(&plan.steps[node], site)?)));
         if let Some((digit, _)) = options.min_by(|a, b| a.1.total_cmp(&b.1)) {
             *chosen = digit as u8;
         }
@@ -277,23 +282,34 @@ fn has_digits(step: &Step) -> bool {
     step.nonlinear.is_some()
 }
 
+/// What a step's seconds count.
+fn step_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
+    let [offline, online] = step_seconds(step, site)?;
+    Some(site.aim.weigh(offline, online))
+}
+
 /// What a linear layer adds to what is minimised.
 fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
     let layer = step.layer.as_ref()?;
     let work = layer.work(site.machine)?;
     let speedup = site.machine.speedup;
     let hint = (work.hint / speedup).hypot(layer.traffic().hint as f64 / site.link.bytes_per_second);
-    Some(step_seconds(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
+    Some(step_weighed(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
 }
 
 fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
     let layer = step.layer.as_ref();
-    let linear = layer.map_or(0, |l| (l.traffic().online.0 + l.traffic().online.1) as u64);
+    let traffic = layer.map(|l| l.traffic()).unwrap_or_default();
+    let both = |(up, down): (usize, usize)| (up + down) as u64;
     let cost = &step.cost;
+    let seconds = site.and_then(|s| step_seconds(step, s));
+    let online_bytes = cost.up + cost.down + both(traffic.online);
     Figures {
-        seconds: site.and_then(|s| step_seconds(step, s)),
-        weighed: site.and_then(|s| layer_weighed(step, s).or_else(|| step_seconds(step, s))),
-        bytes: cost.prepare_up + cost.prepare_down + cost.up + cost.down + linear,
+        seconds: seconds.map(|[offline, online]| offline + online),
+        online_seconds: seconds.map(|[_, online]| online),
+        weighed: site.and_then(|s| layer_weighed(step, s).or_else(|| step_weighed(step, s))),
+        bytes: cost.prepare_up + cost.prepare_down + both(traffic.offline) + online_bytes,
+        online_bytes,
         rounds: cost.client_rounds,
         hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
@@ -306,14 +322,19 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
 /// A whole query's figures, as the first of a connection.
 fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
     let p = predict::predict(plan, &Session::default(), site);
-    let seconds = p.offline.seconds.zip(p.online.seconds).map(|(a, b)| a + b);
+    let seconds = p.offline.seconds.zip(p.online.seconds);
+    let weigh = |(offline, online): (f64, f64)| Some(site?.aim.weigh(offline, online));
     let (from_server, from_client) = predict::correlations(plan, &Session::default());
-    let weighed =
-        (|| Some(seconds? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL))();
+    let weighed = (|| {
+        Some(weigh(seconds?)? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL)
+    })();
+    let online_bytes = p.online.bytes_up + p.online.bytes_down;
     Figures {
-        seconds,
+        seconds: seconds.map(|(offline, online)| offline + online),
+        online_seconds: p.online.seconds,
+        online_bytes,
         weighed,
-        bytes: p.offline.bytes_up + p.offline.bytes_down + p.online.bytes_up + p.online.bytes_down,
+        bytes: p.offline.bytes_up + p.offline.bytes_down + online_bytes,
         rounds: p.offline.rounds + p.online.rounds,
         hint_bytes: p.hint_bytes,
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
@@ -462,7 +483,9 @@ fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) ->
                 let figures = Figures {
                     seconds: time(mine.seconds, moved.seconds, whole.seconds),
                     weighed: time(mine.weighed, moved.weighed, whole.weighed),
+                    online_seconds: time(mine.online_seconds, moved.online_seconds, whole.online_seconds),
                     bytes: count(mine.bytes, moved.bytes, whole.bytes),
+                    online_bytes: count(mine.online_bytes, moved.online_bytes, whole.online_bytes),
                     rounds: count(mine.rounds, moved.rounds, whole.rounds),
                     cots: count(mine.cots, moved.cots, whole.cots),
                     ..step_figures(&other.steps[node], site)

@@ -104,6 +104,33 @@ pub struct Site<'a> {
     pub link: Link,
     /// Whether they share the machine.
     pub placement: Placement,
+    /// What is to be short.
+    pub aim: Aim,
+}
+
+/// What a plan is chosen for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// The whole query: a second before the input counts as one with it.
+    #[default]
+    Query,
+    /// The answer to an input: queries are prepared ahead of their inputs, and a second before the input counts
+    /// [`AHEAD`](Self::AHEAD) of one with it.
+    Online,
+}
+
+impl Aim {
+    /// What a second before the input counts under [`Online`](Self::Online): between plans that answer alike, the one that
+    /// is prepared sooner.
+    pub const AHEAD: f64 = 0.02;
+
+    /// Seconds before the input and with it, as they count together.
+    pub fn weigh(self, offline: f64, online: f64) -> f64 {
+        match self {
+            Self::Query => offline + online,
+            Self::Online => offline * Self::AHEAD + online,
+        }
+    }
 }
 
 /// What does not depend on the machine: how the session stands.
@@ -352,21 +379,15 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
     node
 }
 
-/// The time that a step adds to a query, as the planner weighs it: the slower party's before the input, both online, and the link.
-pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
-    let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
+/// The time that a step adds to a query, before the input and with it: the slower party's before it, both online, and the link.
+pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<[f64; 2]> {
     let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
+    let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
     // Of what is made before the input, only what the layer itself passes: correlations are few bytes.
     let exchanged = linear.offline.0.max(linear.offline.1) as f64 / site.link.bytes_per_second;
-    Some(overlapped(before, exchanged) + step_online_seconds(step, site)?)
-}
-
-/// The time that a step adds to a query once the input is there: both parties', and the link's.
-pub(crate) fn step_online_seconds(step: &Step, site: &Site<'_>) -> Option<f64> {
-    let cost = step.cost;
-    let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
-    let (up, down) = (cost.up + linear.online.0 as u64, cost.down + linear.online.1 as u64);
+    let (up, down) = (step.cost.up + linear.online.0 as u64, step.cost.down + linear.online.1 as u64);
     let transfer = up.max(down) as f64 / site.link.bytes_per_second;
-    let rounds = cost.client_rounds + linear.rounds;
-    Some(overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip)
+    let rounds = step.cost.client_rounds + linear.rounds;
+    let online = overlapped(step_online(step, site)?, transfer) + rounds as f64 * site.link.round_trip;
+    Some([overlapped(before, exchanged), online])
 }

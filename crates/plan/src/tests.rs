@@ -7,7 +7,7 @@ use jaguar_mpc::cost::{Bin, Drawn, Instances};
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, RINGS, choose, explain};
-use crate::predict::{Session, Site, Total, predict};
+use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{BackendId, Choices, Plan, PlanError};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
@@ -55,7 +55,7 @@ fn network() -> Network {
 const FREE: Link = Link { bytes_per_second: 1e18, round_trip: 0.0 };
 
 fn site(machine: &Machine, link: Link, placement: Placement) -> Site<'_> {
-    Site { machine, link, placement }
+    Site { machine, link, placement, aim: Aim::Query }
 }
 
 fn standard(network: &Network) -> Plan {

@@ -11,7 +11,7 @@ use jaguar_bundle::{FileError, ModelId, files};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
-use jaguar_plan::predict::Site;
+use jaguar_plan::predict::{Aim, Site};
 use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, PlanError, planner};
 use jaguar_ring::Kernel;
 use serde::de::DeserializeOwned;
@@ -183,7 +183,7 @@ pub fn choose(
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
-    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed), tell));
+    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed, site.aim), tell));
     planner::choose(network, allowed, site, kept.as_ref())
 }
 
@@ -199,7 +199,7 @@ pub fn choose_to_serve(
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
-    let Some(path) = cache.map(|cache| choices_path(cache, model, allowed)) else {
+    let Some(path) = cache.map(|cache| choices_path(cache, model, allowed, site.aim)) else {
         return planner::choose(network, allowed, site, None);
     };
     let kept = kept_choices(&path, tell);
@@ -212,9 +212,13 @@ pub fn choose_to_serve(
     Ok(choices)
 }
 
-fn choices_path(cache: &Path, model: ModelId, allowed: &[BackendId]) -> PathBuf {
+fn choices_path(cache: &Path, model: ModelId, allowed: &[BackendId], aim: Aim) -> PathBuf {
     let names: Vec<&str> = allowed.iter().map(|backend| backend.name()).collect();
-    cache.join("choices").join(format!("{model}-{}.json", names.join("+")))
+    let aim = match aim {
+        Aim::Query => "",
+        Aim::Online => "-online",
+    };
+    cache.join("choices").join(format!("{model}-{}{aim}.json", names.join("+")))
 }
 
 /// Writes a link to a file of its own.
@@ -361,7 +365,7 @@ mod tests {
             instances: Default::default(),
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
-        let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends);
+        let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends, Aim::Query);
         for choices in &kept {
             assert_eq!(kept_choices(&path(choices), &mut silent), None);
             Kept::new(choices.clone()).write(&path(choices)).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use jaguar_plan::machine::{Link, Machine, Placement};
-use jaguar_plan::predict::Site;
+use jaguar_plan::predict::{Aim, Site};
 use jaguar_wire::double::{self, Shaped};
 use jaguar_wire::{Channel, Transport};
 
@@ -110,13 +110,13 @@ impl Between {
     }
 
     /// Where a plan is to run: on this machine, and over this link. Imitated links run between two processes of one
-    /// machine.
-    pub fn site<'a>(&self, machine: &'a Machine) -> Site<'a> {
+    /// machine. `aim` says what is to be short.
+    pub fn site<'a>(&self, machine: &'a Machine, aim: Aim) -> Site<'a> {
         let (link, placement) = match self {
             Self::Loopback => (machine.loopback, Placement::Shared),
             Self::Imitated(imitated) => (imitated.figures(), Placement::Shared),
             Self::Measured(link) => (*link, Placement::Apart),
         };
-        Site { machine, link, placement }
+        Site { machine, link, placement, aim }
     }
 }

@@ -7,9 +7,9 @@ mod session;
 mod tables;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::report::Predicted;
 use jaguar_plan::BackendId;
@@ -26,8 +26,8 @@ pub struct Args {
     /// Compiled models. Those named resnet18, resnet50 and mobilenetv2 stand beside the paper's figures.
     #[arg(required = true)]
     models: Vec<PathBuf>,
-    /// What to measure: ours, the baseline, or both in one run.
-    #[arg(long, value_enum, default_value_t)]
+    /// What to measure: backends' names with commas between, each in sessions of its own, or both (jaguar and cheetah).
+    #[arg(long, value_parser = str::parse::<Protocols>, default_value = "jaguar")]
     protocol: Protocols,
     /// Guard bits in place of those that the models were compiled with (0: what papers' figures are compared with).
     #[arg(long, value_name = "BITS")]
@@ -54,22 +54,22 @@ pub struct Args {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Protocols {
-    #[default]
-    Jaguar,
-    Cheetah,
-    /// Side by side.
-    Both,
-}
+/// Side by side.
+#[derive(Clone, Debug)]
+struct Protocols(Vec<BackendId>);
 
-impl Protocols {
-    fn all(self) -> &'static [BackendId] {
-        match self {
-            Self::Jaguar => &[BackendId::JAGUAR],
-            Self::Cheetah => &[BackendId::CHEETAH],
-            Self::Both => &[BackendId::JAGUAR, BackendId::CHEETAH],
+impl FromStr for Protocols {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text == "both" {
+            return Ok(Self(vec![BackendId::JAGUAR, BackendId::CHEETAH]));
         }
+        let of = |name: &str| {
+            let known = BackendId::of(name).filter(|id| id.backend().is_secure());
+            known.ok_or_else(|| format!("no backend that protects both parties is called {name:?}"))
+        };
+        text.split(',').map(of).collect::<std::result::Result<_, _>>().map(Self)
     }
 }
 
@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<()> {
             let what = session::Session {
                 cpu,
                 path,
-                protocols: args.protocol.all(),
+                protocols: &args.protocol.0,
                 link: args.link,
                 guard_bits: args.guard_bits,
                 repeats: args.repeats,

@@ -12,6 +12,7 @@ use jaguar_engine::report::{Cost, Predicted, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
+use jaguar_plan::predict::Aim;
 use jaguar_plan::{BackendId, Choices, Plan, planner};
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
@@ -43,7 +44,7 @@ impl Session<'_> {
     /// When a session fails.
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
         let between = self.link.map_or(Between::Loopback, Between::Imitated);
-        let site = self.machine.map(|machine| between.site(machine));
+        let site = self.machine.map(|machine| between.site(machine, Aim::Query));
         let services = self.protocols.iter().map(|&protocol| {
             let bundle = Bundle::read(self.path)?;
             let guard_bits = self.guard_bits.unwrap_or(bundle.model.network.guard_bits);
