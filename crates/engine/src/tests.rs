@@ -1,6 +1,7 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
 mod cheetah;
+mod exchange;
 mod hints;
 mod hostile;
 mod kept;

@@ -44,14 +44,14 @@ impl<E: Encoding> Case for Both<E> {
     fn run(&mut self) -> f64 {
         let layer = self.server.layer();
         let x = vec![12345; layer.layout().inputs()];
-        let start = Instant::now();
+        let start = seconds();
         for _ in 0..self.times {
             let upload = self.secret.prepare(layer).encrypt(layer, &x);
             let prepared = self.server.prepare(&mut Prg::from_os());
             let (response, _) = self.server.evaluate(prepared, &self.key, &upload, &vec![0; x.len()]);
             self.secret.decrypt(layer, &response);
         }
-        start.elapsed().as_secs_f64() * 1e3
+        (seconds() - start) * 1e3
     }
 
     fn counts(&self) -> [usize; 5] {
@@ -61,8 +61,21 @@ impl<E: Encoding> Case for Both<E> {
     }
 }
 
+/// What this thread has computed for, where the system tells; else what has passed.
+fn seconds() -> f64 {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = told.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    nanoseconds.map_or_else(|| START.elapsed().as_secs_f64(), |n| n * 1e-9)
+}
+
 fn main() {
-    rayon::ThreadPoolBuilder::new().num_threads(1).build_global().expect("no pool yet");
+    // All on one thread, whose time it is.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+    pool.install(compare);
+}
+
+fn compare() {
     println!(
         "{:>14}  {:28} {:>5} {:>8} {:>5} {:>9} {:>9} {:>8} {:>6}",
         "m, n, k", "by", "up", "products", "down", "KiB up", "KiB down", "ms", "times"

@@ -8,8 +8,8 @@ use jaguar_graph::network::NodeId;
 
 use crate::Plan;
 
-/// The client takes answers when so many bytes of exchanges are under way, both directions together. (A transport queues several times
-/// as many without waiting for its peer.)
+/// When more bytes of exchanges than this are under way, both directions together, the client takes answers until half of it is left.
+/// (A transport queues several times as many without waiting for its peer.)
 pub const IN_FLIGHT: usize = 32 << 20;
 
 /// When the client takes the answers.
@@ -54,11 +54,13 @@ impl Plan {
             steps.push(Exchange::Send(id));
             waiting.push_back(id);
             under_way += bytes(id);
-            while under_way > most
-                && let Some(first) = waiting.pop_front()
-            {
-                steps.push(Exchange::Collect(first));
-                under_way -= bytes(first);
+            if under_way > most {
+                while under_way > most / 2
+                    && let Some(first) = waiting.pop_front()
+                {
+                    steps.push(Exchange::Collect(first));
+                    under_way -= bytes(first);
+                }
             }
         }
         steps.extend(waiting.into_iter().map(Exchange::Collect));

@@ -8,7 +8,7 @@ use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, RINGS, choose, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
-use crate::{BackendId, Choices, Plan, PlanError};
+use crate::{BackendId, Choices, Exchange, Plan, PlanError, Schedule};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 fn network() -> Network {
@@ -372,13 +372,18 @@ fn backends_are_weighed() {
     let backends: Vec<_> = why.layers.iter().filter(|d| d.about == "backend").collect();
     assert_eq!(backends.len(), linear(&choices).len());
     for decision in backends {
-        let weighed = |taken| {
-            let mut found = decision.alternatives.iter().filter(|a| a.taken == taken);
-            found.next().unwrap().figures.unwrap().weighed.unwrap()
+        let weighed = |id: BackendId| {
+            let found = decision.alternatives.iter().find(|a| a.what == id.name());
+            found.unwrap().figures.unwrap().weighed.unwrap()
         };
-        assert_eq!(decision.alternatives.len(), 2);
-        assert!(weighed(true) < weighed(false), "{decision:?}");
-        assert!(decision.reason.contains("would add"), "{}", decision.reason);
+        let secure = BackendId::all().filter(|id| id.backend().is_secure()).count();
+        assert_eq!(decision.alternatives.len(), secure);
+        assert!(weighed(BackendId::CHEETAH) < weighed(BackendId::JAGUAR), "{decision:?}");
+        assert!(
+            decision.reason.contains("of a query") || decision.reason.contains("to a query"),
+            "{}",
+            decision.reason
+        );
     }
 
     // A single layer, the only one with few positions, is slow by itself: it moves, whatever the others do, and the mixture
@@ -415,4 +420,60 @@ fn kinds_are_in_the_order_of_the_table() {
     for (i, kind) in Kind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, i);
     }
+}
+
+/// The client sends for all layers before it takes the first answer; each answer is taken once, in order.
+#[test]
+fn exchanges_are_streamed() {
+    let network = network();
+    let backend = BackendId::of("fregata").unwrap();
+    let plan = Plan::new(&network, Choices::standard(&network, backend)).unwrap();
+    let (send, collect) = (Exchange::Send, Exchange::Collect);
+    let streamed = [send(1), send(4), send(6), collect(1), collect(4), collect(6)];
+    assert_eq!(plan.exchanges(Schedule::Streamed), streamed);
+    let each = [send(1), collect(1), send(4), collect(4), send(6), collect(6)];
+    assert_eq!(plan.exchanges(Schedule::LayerByLayer), each);
+    assert_eq!(plan.exchange_rounds(), 1);
+    assert_eq!(standard(&network).exchanges(Schedule::Streamed), []);
+    assert_eq!(standard(&network).exchange_rounds(), 0);
+}
+
+/// Where the answer to an input alone counts, layers do more before it: over a slow link those that then send fewer bytes.
+#[test]
+fn what_is_to_be_short_decides() {
+    let (mut network, machine) = (network(), round_figures());
+    // A linear layer alone.
+    network.nodes.truncate(2);
+    let allowed = [BackendId::JAGUAR, BackendId::of("fregata-jaguar").unwrap()];
+    let slow = Link { bytes_per_second: 1e5, round_trip: 1e-3 };
+    let chosen = |aim| {
+        let site = Site { aim, ..site(&machine, slow, Placement::Apart) };
+        let plan = Plan::new(&network, choose(&network, &allowed, &site, None).unwrap()).unwrap();
+        predict(&plan, &Session::default(), Some(&site))
+    };
+    let (query, online) = (chosen(Aim::Query), chosen(Aim::Online));
+    assert!(online.online.bytes_up < query.online.bytes_up);
+    assert!(online.online.seconds.unwrap() < query.online.seconds.unwrap());
+    let all = |p: &crate::predict::Prediction| p.offline.seconds.unwrap() + p.online.seconds.unwrap();
+    assert!(all(&query) < all(&online));
+}
+
+/// A layer's time counts what it passes before the input, and all that its engine does.
+#[test]
+fn what_passes_before_the_input_counts() {
+    let (network, machine) = (network(), round_figures());
+    let weighed = |name: &str, link: Link| {
+        let backends = Choices::standard(&network, BackendId::of(name).unwrap());
+        let plan = Plan::new(&network, backends).unwrap();
+        let at = site(&machine, link, Placement::Apart);
+        let alternatives = explain(&network, &plan, Some(&at)).layers;
+        let decision = alternatives.iter().find(|d| d.node == 4 && d.about == "backend").unwrap();
+        decision.alternatives.iter().find(|a| a.taken).unwrap().figures.unwrap()
+    };
+    let (free, slow) = (weighed("fregata", FREE), weighed("fregata", Link { bytes_per_second: 1e6, ..FREE }));
+    let before = (slow.bytes - slow.online_bytes) as f64;
+    assert!(before > 0.0 && slow.seconds.unwrap() - slow.online_seconds.unwrap() > before / 2.0 / 1e6);
+    assert!(free.seconds.unwrap() > free.online_seconds.unwrap());
+    // (V: l bits a value.)
+    assert_eq!(slow.online_bytes, 16 * 196 * 28 / 8);
 }

@@ -99,7 +99,9 @@ impl Session<'_> {
                 let mut clients = Vec::new();
                 for tcp in connections {
                     let connected = connect(link::channel(tcp?, self.link), &Limits::default())?;
-                    clients.push((connected.prepare_client(&cache)?, Vec::new()));
+                    // Each has hints of its own.
+                    let place = cache.join(clients.len().to_string());
+                    clients.push((connected.prepare_client(&place)?, Vec::new()));
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();

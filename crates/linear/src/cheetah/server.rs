@@ -1,5 +1,7 @@
 //! The server's half: it holds the weights, and never a secret of the client.
 
+use std::ops::Range;
+
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_he::rns::lanes::{PublicKey, Zero};
@@ -27,7 +29,7 @@ struct Panel {
     first: usize,
     outs: usize,
     /// Of the input blocks.
-    inputs: std::ops::Range<usize>,
+    inputs: Range<usize>,
     /// Transformed, if that is kept.
     weights: Option<RnsPanel>,
 }
@@ -172,21 +174,23 @@ impl<E: Encoding> ServerLayer<E> {
         let mut places: Vec<Option<Place>> = pieces
             .map(|(number, (((a, b), shares), zero))| Some(Place { number, zero, a, b, shares }))
             .collect();
-        // By panel, its responses in the order of the sums: window by window.
+        // By panel, its responses in the order of the sums: tile by tile. Where there are fewer panels than threads, in several parts.
         let (blocks, tiles) = (layout.out_blocks(), layout.tile_count());
-        let work: Vec<(&Panel, Vec<Place>)> = self
-            .panels
-            .iter()
-            .map(|panel| {
+        let parts = rayon::current_num_threads().div_ceil(self.panels.len()).min(tiles);
+        let part = tiles.div_ceil(parts);
+        let parts = (0..tiles).step_by(part).map(|first| first..(first + part).min(tiles));
+        let mut work: Vec<(&Panel, Range<usize>, Vec<Place>)> = Vec::new();
+        for tiles in parts {
+            for panel in &self.panels {
                 let numbers =
-                    (0..tiles).flat_map(|t| (0..panel.outs).map(move |o| t * blocks + panel.first + o));
+                    tiles.clone().flat_map(|t| (0..panel.outs).map(move |o| t * blocks + panel.first + o));
                 let own = numbers.map(|number| places[number].take().expect("a response is of one panel"));
-                (panel, own.collect())
-            })
-            .collect();
+                work.push((panel, tiles.clone(), own.collect()));
+            }
+        }
         work.into_par_iter().for_each_init(
             || Scratch::new(&self.rns),
-            |scratch, (panel, places)| {
+            |scratch, (panel, tiles, places)| {
                 let mut sums = std::mem::take(&mut scratch.sums);
                 let transformed;
                 let weights = match &panel.weights {
@@ -196,7 +200,7 @@ impl<E: Encoding> ServerLayer<E> {
                         &transformed
                     }
                 };
-                self.rns.accumulate(weights, &inputs, panel.inputs.start, &mut sums);
+                self.rns.accumulate(weights, &inputs[tiles], panel.inputs.start, &mut sums);
                 for (sums, place) in sums.iter_mut().zip(places) {
                     self.export(key, sums, &seed, scratch, place);
                 }

@@ -52,13 +52,13 @@ struct Prices;
 
 impl Prices {
     /// Both parties' work for a ciphertext: encryption, and both halves transformed.
-    const CIPHERTEXT: f64 = 250.0;
+    const CIPHERTEXT: f64 = 80.0;
     /// Both parties' work for a response: an encryption of zero, back from the transform, rounding, decryption.
-    const RESPONSE: f64 = 300.0;
+    const RESPONSE: f64 = 80.0;
     /// A product of a ciphertext with a polynomial of weights.
-    const PRODUCT: f64 = 3.0;
+    const PRODUCT: f64 = 4.0;
     /// A polynomial of weights transformed, which a server without memory for all does in every query.
-    const WEIGHTS: f64 = 25.0;
+    const WEIGHTS: f64 = 15.0;
     /// A byte on the link.
     const BYTE: f64 = 0.008;
 }
@@ -95,8 +95,13 @@ impl Matrix {
         let best = match tilings {
             Tilings::Paper => with(Tiling::of_paper(ring_dim, [rows.min(sizes.max_outs), terms, columns])),
             Tilings::Cheapest => {
-                let one_group = parts(rows).filter(|&rows| rows <= sizes.max_outs).flat_map(|rows| {
-                    parts(terms).map(move |terms| Tiling { groups: 1, rows, terms, columns: 0 })
+                // Only what fits: hostile networks have layers with thousands of parts either way.
+                let most_rows = sizes.max_outs.min(ring_dim);
+                let terms_in_parts: Vec<usize> = parts(terms).filter(|&terms| terms <= ring_dim).collect();
+                let one_group = parts(rows).filter(|&rows| rows <= most_rows).flat_map(|rows| {
+                    let first = terms_in_parts.partition_point(|&terms| terms > ring_dim / rows);
+                    let fitting = terms_in_parts[first..].iter();
+                    fitting.map(move |&terms| Tiling { groups: 1, rows, terms, columns: 0 })
                 });
                 let bundles = parts(groups).filter(|&b| b > 1).map(|b| Tiling {
                     groups: b,
