@@ -147,8 +147,10 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
         false => Plan::new(&network, choices)?,
     };
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
-    let (up, down) = plan.linear_bytes();
-    within("bytes of ciphertexts", up as u64 + down as u64, limits.ciphertext_bytes)?;
+    let traffic = plan.layers().map(|layer| layer.traffic());
+    let passed =
+        traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
+    within("bytes of ciphertexts", passed.flatten().sum(), limits.ciphertext_bytes)?;
     within("bytes of prepared material", prepared_bytes(&network, &plan)[0], limits.prepared_bytes)?;
     Ok((network, plan, model, reveal))
 }

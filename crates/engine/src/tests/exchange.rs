@@ -76,6 +76,18 @@ fn exchanges_are_as_planned_under_either_schedule() {
     }
 }
 
+/// What passes before the input counts among the ciphertexts that a client takes.
+#[test]
+fn a_client_bounds_what_it_would_exchange() {
+    let bundle = everything();
+    let choices = Choices::standard(&bundle.model.network, BackendId::of("fregata").unwrap());
+    let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
+    let online = service.plan().linear_bytes();
+    let limits = Limits { ciphertext_bytes: 2 * (online.0 + online.1) as u64, ..Limits::default() };
+    let (refused, _) = session(&service, |channel| connect(channel, &limits).err());
+    assert!(refused.unwrap().to_string().contains("bytes of ciphertexts"));
+}
+
 /// A client that leaves out an exchange is told so, and nothing hangs.
 #[test]
 fn a_layer_without_its_exchange_is_an_error() {

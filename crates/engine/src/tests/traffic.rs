@@ -20,7 +20,7 @@ impl Clock for Stopped {
 
 /// BLAKE3 of what the client sends and of what it receives, both in hexadecimal. Whoever changes the protocol replaces them, and raises
 /// `PROTOCOL_VERSION`.
-const PINNED: [(&str, [&str; 2]); 4] = [
+const PINNED: [(&str, [&str; 2]); 7] = [
     (
         "jaguar",
         [
@@ -33,6 +33,27 @@ const PINNED: [(&str, [&str; 2]); 4] = [
         [
             "cc79947a2241f74f4238b500ea608b6602ea9719b9acc9489e672bf8b87df9dd",
             "a648ac5e29996b960b67f72bf33b0d326aab2d4cb12ed9e5a6b547f21235c56c",
+        ],
+    ),
+    (
+        "fregata",
+        [
+            "356ad0ee85f688f1215eb62bea69ea19d0aab16758e51a3547c78d3ab8e3d023",
+            "8b4c6e8394494e5c786a6978d4c70bf48e2b1e19dc5e7ce7f55d913e720bcb16",
+        ],
+    ),
+    (
+        "fregata-cheetah",
+        [
+            "8c23e17d0ec1c4577f01f3213f33e6a3bf242d57cf49c6338e7ddeac338571c8",
+            "7f8c866ef96b4c7d3f251c485de56c20ca5df1f141a28e8cd89712164dd9f8b2",
+        ],
+    ),
+    (
+        "fregata-jaguar",
+        [
+            "3b633df8d711536ec15c9df8fd353700d7d1ce60622ce07786de7fdc515706fc",
+            "08f86bd8a84890df1a8299b72c2f286d4a1fa6e98f46bda2a673f9def0a62edb",
         ],
     ),
     (

@@ -10,6 +10,7 @@ use jaguar_wire::pack;
 
 use super::Hme;
 use super::client::Client;
+use super::places::Places;
 use super::product::{Device, Processor, Product, ProductShape, product_len};
 use super::server::Server;
 use crate::backend::{
@@ -17,6 +18,7 @@ use crate::backend::{
     WIDE, Work, positions,
 };
 use crate::cheetah::Cheetah;
+use crate::inputs::{LISTED, MAX_LISTED};
 use crate::jaguar::Jaguar;
 
 /// Fregata: plain integers online, with an engine that multiplies before the input.
@@ -87,14 +89,21 @@ impl Backend for Fregata {
         }
         let engine = self.engine.plan(&inner)?;
         let mut by_node: Vec<Option<Layer>> = Vec::new();
-        for r in requests {
+        let mut listed = 0;
+        for (i, r) in requests.iter().enumerate() {
+            let read = [0, 1].map(|axis| Places::read(r.spec, axis, r.in_shape[1 + axis]));
+            listed += read.iter().map(Places::listed).sum::<usize>();
+            if listed > MAX_LISTED {
+                let total = format!("{listed} {LISTED} in the layers so far; at most {MAX_LISTED} are taken");
+                return Err((i, LayerError::Refused(total)));
+            }
             let [h, w] = r.spec.output_hw(r.in_shape).expect("a layer that fits its input");
             let layer = Layer {
                 spec: r.spec.clone(),
                 in_shape: r.in_shape,
                 out_shape: [r.spec.out_channels, h, w],
                 activation_bits: r.activation_bits,
-                read: read(r.spec, r.in_shape),
+                read,
                 engine: Planned::new(Arc::clone(&engine), r.node).expect("the engine planned it"),
             };
             by_node.resize(by_node.len().max(r.node + 1), None);
@@ -102,26 +111,6 @@ impl Backend for Fregata {
         }
         Ok(Arc::new(FregataLayers { name: self.name, engine, by_node }))
     }
-}
-
-/// The places of a channel, `[H, W]`, that some output reads, ascending.
-fn read(spec: &Linear, [_, h, w]: Shape) -> Vec<u32> {
-    let axis = |axis: usize, size: usize| -> Vec<bool> {
-        let reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
-        let outputs = (size + spec.pads[axis] + spec.pads[axis + 2] - reach) / spec.stride[axis] + 1;
-        let mut read = vec![false; size];
-        for tap in (0..spec.kernel[axis]).map(|tap| tap * spec.dilation[axis]) {
-            for padded in (0..outputs).map(|out| out * spec.stride[axis] + tap) {
-                if let Some(read) = padded.checked_sub(spec.pads[axis]).and_then(|at| read.get_mut(at)) {
-                    *read = true;
-                }
-            }
-        }
-        read
-    };
-    let (rows, columns) = (axis(0, h), axis(1, w));
-    let places = (0..h * w).filter(|at| rows[at / w] && columns[at % w]);
-    places.map(|at| at as u32).collect()
 }
 
 /// What both parties know of one layer.
@@ -132,8 +121,8 @@ pub(super) struct Layer {
     pub(super) out_shape: Shape,
     /// n.
     activation_bits: u32,
-    /// The places of a channel that some output reads: what V holds.
-    read: Vec<u32>,
+    /// The rows and columns of a channel that some output reads: what V holds.
+    read: [Places; 2],
     /// The engine's layer.
     engine: Planned,
 }
@@ -154,7 +143,11 @@ impl Layer {
 
     /// Values of V.
     pub(super) fn sent(&self) -> usize {
-        self.in_shape[0] * self.read.len()
+        self.in_shape[0] * self.sent_of_channel()
+    }
+
+    fn sent_of_channel(&self) -> usize {
+        self.read[0].len() * self.read[1].len()
     }
 
     /// How many values of V can leave when the first `values` of the input's share are known.
@@ -165,14 +158,18 @@ impl Layer {
         } else {
             values / (h * w).max(1) / CHANNELS_IN_PART * CHANNELS_IN_PART
         };
-        known * self.read.len()
+        known * self.sent_of_channel()
     }
 
     /// Where value `from` and those behind it up to `to` of V are in the input.
     pub(super) fn places(&self, values: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let [_, h, w] = self.in_shape;
-        let count = self.read.len().max(1);
-        values.map(move |i| i / count * h * w + self.read[i % count] as usize)
+        let [rows, columns] = &self.read;
+        let (count, line) = (self.sent_of_channel().max(1), columns.len().max(1));
+        values.map(move |i| {
+            let at = i % count;
+            i / count * h * w + rows.at(at / line) * w + columns.at(at % line)
+        })
     }
 
     /// The client's share, from one modulo 2^l to one modulo 2^n: rounded down.

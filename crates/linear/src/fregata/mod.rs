@@ -40,6 +40,7 @@ mod engine;
 mod layer;
 mod mask;
 pub mod matrix;
+mod places;
 pub mod product;
 mod server;
 #[cfg(test)]
