@@ -1,5 +1,5 @@
-//! The paper's matrix products (Fregata, Table IV) by its homomorphic matrix product, in its own tiling and in the cheapest, beside
-//! Cheetah's: ciphertexts, bytes, and milliseconds of one core, by turns, medians.
+//! The paper's matrix products (Fregata, Table IV) by its homomorphic matrix product, in its own tiling and in the
+//! cheapest, beside Cheetah's: ciphertexts, bytes, and milliseconds of one core, by turns, medians.
 //!
 //!     cargo run --release -p jaguar-linear --example matrices
 

@@ -1,15 +1,16 @@
 //! In which order the client sends, and takes answers to, what layers exchange before any of them is prepared.
 //!
-//! Some backends' clients send ciphertexts before the input ([`jaguar_linear::backend::Party::exchange`]). The server answers each as it
-//! comes. The client does not wait: it encrypts for the next layers while the link and the server are at work, as long as what is
-//! under way stays below [`IN_FLIGHT`]. Only the client follows a schedule; the server's messages are the same under all of them.
+//! Some backends' clients send ciphertexts before the input ([`jaguar_linear::backend::Party::exchange`]). The server
+//! answers each as it comes. The client does not wait: it encrypts for the next layers while the link and the server
+//! are at work, as long as what is under way stays below [`IN_FLIGHT`]. Only the client follows a schedule; the
+//! server's messages are the same under all of them.
 
 use jaguar_graph::network::NodeId;
 
 use crate::Plan;
 
-/// When more bytes of exchanges than this are under way, both directions together, the client takes answers until half of it is left.
-/// (A transport queues several times as many without waiting for its peer.)
+/// When more bytes of exchanges than this are under way, both directions together, the client takes answers until half
+/// of it is left. (A transport queues several times as many without waiting for its peer.)
 pub const IN_FLIGHT: usize = 32 << 20;
 
 /// When the client takes the answers.
@@ -67,7 +68,8 @@ impl Plan {
         steps
     }
 
-    /// How often the client waits for answers in [`exchanges`](Self::exchanges), as they are streamed: when it takes one after it has sent.
+    /// How often the client waits for answers in [`exchanges`](Self::exchanges), as they are streamed: when it takes
+    /// one after it has sent.
     pub fn exchange_rounds(&self) -> u64 {
         let (mut sent, mut rounds) = (false, 0);
         for step in self.exchanges(Schedule::Streamed) {

@@ -14,8 +14,8 @@ fn exchanging() -> Vec<BackendId> {
     BackendId::all().filter(|id| id.backend().is_secure()).filter(exchanges).collect()
 }
 
-/// Streamed or layer by layer: the plan's bytes, and one round offline for all answers instead of one for each; each layer's bytes are
-/// counted as that layer's.
+/// Streamed or layer by layer: the plan's bytes, and one round offline for all answers instead of one for each; each
+/// layer's bytes are counted as that layer's.
 #[test]
 fn exchanges_are_as_planned_under_either_schedule() {
     assert!(exchanging().len() >= 3);

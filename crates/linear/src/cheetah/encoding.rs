@@ -1,7 +1,8 @@
 //! Where inputs, weights and outputs sit in polynomials, as ring, keys, noise and export see it.
 //!
-//! A layer is a number of *tiles*; each has blocks of inputs, a polynomial each, and blocks of outputs, a response each. Weights are
-//! the same for all tiles. An output block is the sum over the input blocks that it sees of products of two polynomials.
+//! A layer is a number of *tiles*; each has blocks of inputs, a polynomial each, and blocks of outputs, a response
+//! each. Weights are the same for all tiles. An output block is the sum over the input blocks that it sees of products
+//! of two polynomials.
 
 use std::fmt::Debug;
 use std::ops::Range;

@@ -66,8 +66,8 @@ impl Backend for Fregata {
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
-        // What the engine is asked for: products modulo 2^(n+f) that nothing truncated, to a layer that truncates as one with f more
-        // guard bits and no shift.
+        // What the engine is asked for: products modulo 2^(n+f) that nothing truncated, to a layer that truncates as
+        // one with f more guard bits and no shift.
         let truncates = !self.engine.keeps_products();
         let unshifted: Vec<Linear> = requests.iter().map(|r| Linear { shift: 0, ..r.spec.clone() }).collect();
         let mut inner = Vec::with_capacity(requests.len());
@@ -217,7 +217,8 @@ impl backend::Layer for Layer {
         }
     }
 
-    /// Online by the constants of Jaguar's layers of so many bits, which compute the same products and pack as many words.
+    /// Online by the constants of Jaguar's layers of so many bits, which compute the same products and pack as many
+    /// words.
     fn work(&self, machine: &dyn Constants) -> Option<Work> {
         let engine = self.engine.work(machine)?;
         let costs = machine.power_of_two(ONLINE_RING_DIM, self.bits())?;

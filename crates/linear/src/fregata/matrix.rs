@@ -6,16 +6,18 @@
 //! Ŵ[i·n·k + j] = W[i,j]      M̂[n·k − j·n − i − 1] = M[i,j]      (Ŵ·M̂)[i·n·k − j·n + k·n − 1] = (W·M)[i,j]
 //! ```
 //!
-//! all other coefficients of Ŵ and M̂ being zero. (The text's indices in EncMat and DecMat are garbled; the appendix's are these.)
-//! Larger products fall into tiles of m' × n' × k': ciphertexts hold n' × k' of M, responses m' × k' of the product, and the
-//! server adds up over n.
+//! all other coefficients of Ŵ and M̂ being zero. (The text's indices in EncMat and DecMat are garbled; the appendix's
+//! are these.) Larger products fall into tiles of m' × n' × k': ciphertexts hold n' × k' of M, responses m' × k' of
+//! the product, and the server adds up over n.
 //!
-//! **Convolutions** are matrix products of the kernels, m = C_out and n = C_in·h·w of the kernel, with *patches*: column j of M is
-//! what output j reads, zeros where it reads beyond the border. So strides, dilations and pads cost nothing but the values that they
-//! read. The columns of a tile are its outputs from the last to the first: then outputs ascend with their coefficients.
+//! **Convolutions** are matrix products of the kernels, m = C_out and n = C_in·h·w of the kernel, with *patches*:
+//! column j of M is what output j reads, zeros where it reads beyond the border. So strides, dilations and pads cost
+//! nothing but the values that they read. The columns of a tile are its outputs from the last to the first: then
+//! outputs ascend with their coefficients.
 //!
-//! **Groups** have a product each. Where several fit a ring, they share one: the matrix W of a *bundle* of b groups is block
-//! diagonal, of b·m × b·n. So b groups take b² the room of one, and save ciphertexts where a product fills less than 1/b² of N.
+//! **Groups** have a product each. Where several fit a ring, they share one: the matrix W of a *bundle* of b groups is
+//! block diagonal, of b·m × b·n. So b groups take b² the room of one, and save ciphertexts where a product fills less
+//! than 1/b² of N.
 
 use std::ops::Range;
 
@@ -41,13 +43,13 @@ pub struct Tiling {
 pub enum Tilings {
     /// The least time of both parties and of the link together ([`Prices`]).
     Cheapest,
-    /// As the paper counts ciphertexts (Table IV): all of W in a polynomial and as many columns of M as fit; where W is too large, one
-    /// column, and as many rows as fit.
+    /// As the paper counts ciphertexts (Table IV): all of W in a polynomial and as many columns of M as fit; where W
+    /// is too large, one column, and as many rows as fit.
     Paper,
 }
 
-/// What a tiling is judged by, in microseconds. Both parties must choose alike, so these are constants: what `jaguar calibrate`
-/// measures in a ring of two primes on a core of Zen 4, in round figures, and a link of 1 Gbit/s each way.
+/// What a tiling is judged by, in microseconds. Both parties must choose alike, so these are constants: what `jaguar
+/// calibrate` measures in a ring of two primes on a core of Zen 4, in round figures, and a link of 1 Gbit/s each way.
 struct Prices;
 
 impl Prices {
@@ -178,7 +180,8 @@ impl Matrix {
             .take_while(move |row| row.1 < channels)
     }
 
-    /// The rows of M in block `block`: of each that there is, its place in the block, its group, and which of the group's terms it is.
+    /// The rows of M in block `block`: of each that there is, its place in the block, its group, and which of the
+    /// group's terms it is.
     fn terms_of(&self, block: usize) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
         let (Tiling { groups, terms, .. }, [_, n, _]) = (self.tiling, self.dimensions());
         let blocks = self.blocks_of_bundle().1;
@@ -318,8 +321,8 @@ impl Encoding for Matrix {
     }
 }
 
-/// A layer over RNS rings whose products are matrix products: shares are modulo `2^share_bits`, `weight_bits` bounds the weights, and
-/// the noise may have a standard deviation of `most` units of the products' last place.
+/// A layer over RNS rings whose products are matrix products: shares are modulo `2^share_bits`, `weight_bits` bounds
+/// the weights, and the noise may have a standard deviation of `most` units of the products' last place.
 ///
 /// # Errors
 /// When it does not fit the ring, takes too many ciphertexts, or its noise would show.

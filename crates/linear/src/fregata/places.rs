@@ -24,7 +24,8 @@ impl Places {
         let (stride, dilation, pad) = (spec.stride[axis], spec.dilation[axis], spec.pads[axis]);
         let padded = size + pad + spec.pads[axis + 2];
         let outputs = (padded - (spec.kernel[axis] - 1) * dilation - 1) / stride + 1;
-        // By how much more often a place is read than the one a stride before it: each tap reads so many places, a stride apart.
+        // By how much more often a place is read than the one a stride before it: each tap reads so many places, a
+        // stride apart.
         let mut read = vec![0i32; padded];
         for tap in (0..spec.kernel[axis]).map(|tap| tap * dilation) {
             read[tap] += 1;

@@ -1,12 +1,13 @@
 //! The online product: a plain convolution of words modulo 2^bits with small weights.
 //!
-//! [`Device`] is the interface behind which it is computed: the weights go there once per model, an input per query, and outputs come
-//! back channel by channel. [`Processor`] is the processor's, on the kernels of [`jaguar_ring::gemm`].
+//! [`Device`] is the interface behind which it is computed: the weights go there once per model, an input per query,
+//! and outputs come back channel by channel. [`Processor`] is the processor's, on the kernels of
+//! [`jaguar_ring::gemm`].
 //!
-//! On the processor a strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column of a
-//! padded channel, from each row and column below s on that a tap reads. With row (channel, component) of `H'·W'` words, H' and W' being
-//! what the outputs and the reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s + j` to position j, and output (y, x) is
-//! position `y·W' + x`.
+//! On the processor a strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column
+//! of a padded channel, from each row and column below s on that a tap reads. With row (channel, component) of `H'·W'`
+//! words, H' and W' being what the outputs and the reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s
+//! + j` to position j, and output (y, x) is position `y·W' + x`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::jaguar::channels_together;
 
 /// Where online products are computed.
 pub trait Device: Send + Sync {
-    /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights below
-    /// `2^(weight_bits − 1)` in absolute value before their exponents.
+    /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights
+    /// below `2^(weight_bits − 1)` in absolute value before their exponents.
     fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product>;
 }
 
@@ -52,7 +53,8 @@ pub trait Running: Send {
     /// How many channels are best had together: ranges should begin at its multiples.
     fn together(&self) -> usize;
 
-    /// `Σ w·x` times two to the weights' exponents, modulo 2^bits, of output channels `channels`: `[channels, H, W]` into `out`.
+    /// `Σ w·x` times two to the weights' exponents, modulo 2^bits, of output channels `channels`: `[channels, H, W]`
+    /// into `out`.
     ///
     /// # Panics
     /// When `channels` does not begin at a multiple of [`together`](Self::together), or `out` is of another length.

@@ -1,5 +1,5 @@
-//! Both roles over a channel in memory against the integer reference, the matrix product against its definition, and what a mask that
-//! is used twice gives away.
+//! Both roles over a channel in memory against the integer reference, the matrix product against its definition, and
+//! what a mask that is used twice gives away.
 
 use std::sync::Arc;
 use std::thread;
@@ -407,7 +407,8 @@ fn run_engine(layers: &Arc<dyn Layers>, weights: &Weights, m: &[u64]) -> (Vec<u6
 
 // ---- What is used twice ----
 
-/// A client that hides two inputs under one M shows their difference. The types do not let it: this M is drawn twice from one seed.
+/// A client that hides two inputs under one M shows their difference. The types do not let it: this M is drawn twice
+/// from one seed.
 #[test]
 fn a_mask_that_is_used_twice_shows_the_difference() {
     let mask = |seed: u8| Mask::fresh(&mut Prg::derive(&[seed; 32], "mask", &[]), 3, 28);
