@@ -242,6 +242,13 @@ impl backend::Layer for Layer {
         })
     }
 
+    /// M and the output share at the client, r at the server. What the engine prepared is used up by then.
+    fn prepared_bytes(&self) -> [u64; 2] {
+        let outputs: usize = self.out_shape.iter().product();
+        let words = |count: usize| (size_of::<u64>() * count) as u64;
+        [words(self.inputs() + outputs), words(outputs)]
+    }
+
     fn noise_ulps(&self) -> f64 {
         self.engine.noise_ulps() / self.engine_ulps()
     }
