@@ -38,22 +38,22 @@ const PINNED: [(&str, [&str; 2]); 7] = [
     (
         "fregata",
         [
-            "356ad0ee85f688f1215eb62bea69ea19d0aab16758e51a3547c78d3ab8e3d023",
-            "8b4c6e8394494e5c786a6978d4c70bf48e2b1e19dc5e7ce7f55d913e720bcb16",
+            "dd58c35f1974d91f69331e61659df62440780ea74b378980621f5c7ece4b9e3f",
+            "ee2e2a80d503292f261d76f74b85d4dcfd0f56f37e922d03c24bbec7f5338eb5",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "8c23e17d0ec1c4577f01f3213f33e6a3bf242d57cf49c6338e7ddeac338571c8",
-            "7f8c866ef96b4c7d3f251c485de56c20ca5df1f141a28e8cd89712164dd9f8b2",
+            "2b2348b473a30af658ee8985e5fa8632e82cdf0e8cff006d5679d971c0ad081f",
+            "41323b249a8d6bdaa26108da27b37bc39c9723e2b43f364746101b6af986cb73",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "3b633df8d711536ec15c9df8fd353700d7d1ce60622ce07786de7fdc515706fc",
-            "08f86bd8a84890df1a8299b72c2f286d4a1fa6e98f46bda2a673f9def0a62edb",
+            "71c2c74118f2418c69152875c11f416cdfda028adae3afbb0cc16917a622ab8c",
+            "a7389d21ce74a7621aec70b8e40b56deef56472f66693e95d8d127e3d4e5ab3d",
         ],
     ),
     (
