@@ -163,8 +163,8 @@ fn once(
     // 1. Preparation.
     let start = timed(chan, Stage::Offline)?;
     if role == Role::Client {
-        // It sends nothing else in preparation, so its COTs may run ahead.
-        party.promise(case.cost().bits_from_client);
+        // Where it sends nothing else in preparation, its COTs may run ahead.
+        party.promise(case.cost().promise());
     }
     let mut prepared = Vec::new();
     for &count in &case.layers {

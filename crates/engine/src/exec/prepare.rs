@@ -87,8 +87,8 @@ pub(crate) fn prepare(
 ) -> Result<PreparedPlan, EngineError> {
     let PlannedNetwork { network, plan } = planned;
     if offline.party.role() == Role::Client {
-        // Offline the client sends nothing but what belongs to its COTs.
-        offline.party.promise(plan.nonlinear_cost().bits_from_client);
+        // Offline the client sends nothing but what belongs to its COTs, unless the plan says so.
+        offline.party.promise(plan.promise());
     }
     let mut steps = Vec::with_capacity(plan.steps.len());
     for (id, node) in network.nodes.iter().enumerate() {
