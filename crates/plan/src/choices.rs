@@ -123,10 +123,10 @@ impl Choices {
     /// ring takes, up to 8. Where it takes none, another ring of the planner's is taken.
     ///
     /// # Errors
-    /// When no ring can hold the network with a factor of one bit.
+    /// When no ring can hold the network with a factor of one bit: what the present one says.
     pub fn leaking_signs(self, network: &Network) -> Result<Self, PlanError> {
         let mine = (self.ring_dim, self.modulus_bits);
-        let mut first_error = None;
+        let mut error = None;
         for (ring_dim, modulus_bits) in std::iter::once(mine).chain(crate::planner::RINGS) {
             for factor_bits in (1..=FACTOR_BITS).rev() {
                 let comparison = Comparison::PmaxLeaky { factor_bits };
@@ -134,11 +134,12 @@ impl Choices {
                 let allowed = Allowed { insecure_backends: true, sign_leakage: true };
                 match Plan::allowing(network, choices.clone(), allowed) {
                     Ok(_) => return Ok(choices),
-                    Err(e) => first_error = Some(e),
+                    Err(e) if factor_bits == 1 => error = error.or(Some(e)),
+                    Err(_) => {}
                 }
             }
         }
-        Err(first_error.expect("something was tried"))
+        Err(error.expect("something was tried"))
     }
 
     /// The parameter set, if these choices are sound for `network`.

@@ -106,9 +106,10 @@ impl Session<'_> {
                 let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
                 let limits = Limits { accept_sign_leakage: self.accept_sign_leakage, ..Limits::default() };
                 let mut clients = Vec::new();
-                for tcp in connections {
+                for (i, tcp) in connections.into_iter().enumerate() {
                     let connected = connect(link::channel(tcp?, self.link), &limits)?;
-                    clients.push((connected.prepare_client(&cache)?, Vec::new()));
+                    // A folder each: one model's hints differ by form.
+                    clients.push((connected.prepare_client(&cache.join(i.to_string()))?, Vec::new()));
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();
