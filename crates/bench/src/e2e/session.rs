@@ -109,7 +109,7 @@ impl Session<'_> {
                 for (i, tcp) in connections.into_iter().enumerate() {
                     let connected = connect(link::channel(tcp?, self.link), &limits)?;
                     // A folder each: one model's hints differ by form.
-                    clients.push((connected.prepare_client(&cache.join(i.to_string()))?, Vec::new()));
+                    clients.push((connected.prepare_client(cache.join(i.to_string()))?, Vec::new()));
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();
