@@ -7,7 +7,7 @@
 //! **Who learns what.** The client learns T·d of *every* comparison: its sign, whether it is zero, and |d| up to a factor
 //! of at most 2^t, so all of its size but t bits. Asked again, fresh factors give |d| itself, as the greatest common
 //! divisor of a few T·d. The server learns the signs. From these a client solves for weights, and a server for much of the
-//! image: `tests` below and `engine/src/tests/pmax_leaky.rs` do it. Larger t hides nothing that a few more queries do
+//! image: `pmax_leaky/attack.rs` and `engine/src/tests/pmax_leaky.rs` do it. Larger t hides nothing that a few more queries do
 //! not show.
 //!
 //! **Offline**, for each comparison: shares of T·M, M uniform in Z_{2^k} and known to the client, from t COTs that the
