@@ -10,7 +10,7 @@ use jaguar_plan::{Allowed, Comparison};
 
 use super::*;
 use crate::handshake;
-use crate::message::{Accept, MAX_MESSAGE};
+use crate::message::{Accept, MAX_MESSAGE, Purpose};
 
 const ALLOWED: Allowed = Allowed { insecure_backends: false, sign_leakage: true };
 
@@ -162,7 +162,8 @@ fn a_server_refuses_what_it_has_not_accepted() {
         handshake::client::ask_for_shares(&mut channel).unwrap();
         channel.recv_message::<Network>("network", 16 << 20).unwrap();
         handshake::client::choose_shares(&mut channel).unwrap();
-        let accept = Accept { plan: leaky_plan.digest(), nonce: [7; 32], have_blocks: 0 };
+        let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };
+        let accept = Accept { plan: leaky_plan.digest(), purpose };
         channel.send_message(&accept).unwrap();
         channel.recv_message::<Request>("nothing", MAX_MESSAGE).err().unwrap()
     });
