@@ -125,13 +125,14 @@ fn show(machine: &Machine) {
     );
     for kind in Kind::ALL {
         for digit in DIGITS {
-            if kind == Kind::Extension && digit != DIGITS[0] {
+            let digitless = matches!(kind, Kind::Extension | Kind::PmaxLeaky);
+            if digitless && digit != DIGITS[0] {
                 continue;
             }
             let per_byte = machine.nonlinear(kind, digit);
             nonlinear.add_row([
                 format!("{kind:?}").to_lowercase(),
-                if kind == Kind::Extension { "-".into() } else { digit.to_string() },
+                if digitless { "-".into() } else { digit.to_string() },
                 format!("{:.1}", machine.cots[kind as usize].sent * 1e9),
                 format!("{:.1}", machine.cots[kind as usize].received * 1e9),
                 format!("{:.2}", per_byte.client * 1e9),

@@ -8,6 +8,7 @@ use jaguar_profile::Imitated;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
+use crate::leakage::AcceptSignLeakage;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
 
@@ -19,13 +20,16 @@ pub struct Args {
     /// Where the hint is kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let dial = Dial { server: args.server.clone(), link: args.link, timeline: false };
+    let limits = args.leakage.limits();
+    let dial = Dial { server: args.server.clone(), link: args.link, timeline: false, limits };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

@@ -6,6 +6,7 @@ mod compile;
 mod costs;
 mod fetch;
 mod guard;
+mod leakage;
 mod notes;
 mod plan;
 mod predict;

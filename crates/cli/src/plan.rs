@@ -13,13 +13,14 @@ use jaguar_mpc::Cost;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodeStage, Prediction, Seconds, Session, predict};
-use jaguar_plan::{BackendId, Choices, Domain, Plan, Step};
+use jaguar_plan::{BackendId, Choices, Comparison, Domain, Plan, Step};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
 use crate::guard::GuardBits;
+use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{tell, words};
 use crate::protocol;
 
@@ -29,6 +30,8 @@ pub struct Args {
     model: PathBuf,
     #[command(flatten)]
     guard_bits: GuardBits,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -60,6 +63,9 @@ struct Planned<'a> {
     network: &'a str,
     model: String,
     choices: &'a Choices,
+    /// What is learned beyond the result, and by whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaks: Option<String>,
     link: Option<Link>,
     placement: Option<Placement>,
     layers: Vec<Layer<'a>>,
@@ -92,7 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
         None => Choices::among(network, &args.backends)?,
         Some(site) => kept::choose(network, bundle.id(), &args.backends, site, cache.as_deref(), &mut tell)?,
     };
-    let plan = Plan::new(network, choices)?;
+    let choices = args.leakage.apply(choices, network)?;
+    let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
     let prediction = predict(&plan, &Session::default(), site.as_ref());
     let explanation = args.explain.then(|| planner::explain(network, &plan, site.as_ref()));
     if args.json {
@@ -100,6 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
             network: &network.name,
             model: bundle.id().to_string(),
             choices: &plan.choices,
+            leaks: leakage::warning(&plan),
             link: site.map(|s| s.link),
             placement: site.map(|s| s.placement),
             layers: layers(network, &plan),
@@ -117,6 +125,9 @@ pub fn run(args: &Args) -> Result<()> {
         network.guard_bits,
         network.weight_bits
     );
+    if let Some(warning) = leakage::warning(&plan) {
+        say!("WARNING: {warning}");
+    }
     match &site {
         None => say!("seconds: not measured (jaguar calibrate)"),
         Some(site) => say!(
@@ -136,7 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
         say!("once per session: a key of {}", bytes(keys as u64));
     }
     if let Some(caveat) = caveat(network) {
-        let exact = Plan::new(&with_exact_signs(network), plan.choices.clone())?;
+        let exact = Plan::allowing(&with_exact_signs(network), plan.choices.clone(), args.leakage.allowed())?;
         let (exact, reduced) = (exact.nonlinear_cost(), plan.nonlinear_cost());
         let sent = |c: &Cost| c.prepare_up + c.prepare_down + c.up + c.down;
         say!(
@@ -223,6 +234,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
                 Packing::PowerOfTwo => "power of two".into(),
                 Packing::Tight => "tight".into(),
             }
+        } else if let (Some(_), Comparison::PmaxLeaky { factor_bits }) =
+            (&step.nonlinear, plan.choices.comparison)
+        {
+            format!("LEAKS, factor 2^{factor_bits}")
         } else if step.nonlinear.is_some() {
             format!("{}-bit digits", plan.choices.digits[id])
         } else {

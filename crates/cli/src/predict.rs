@@ -25,6 +25,7 @@ use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
 use crate::costs;
+use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, in_one_line};
 use crate::progress::Bars;
 use crate::trace::Trace;
@@ -42,6 +43,8 @@ pub struct Args {
     /// of the input. With --keep, what can be done without an input is done while none is there.
     #[arg(long)]
     stdin: bool,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
     /// Where the hint is kept between runs (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
@@ -132,7 +135,12 @@ pub fn run(args: &Args) -> Result<()> {
         None => Place::Memory,
         Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
     };
-    let dial = Dial { server: args.server.clone(), link: args.link, timeline: args.trace.is_some() };
+    let dial = Dial {
+        server: args.server.clone(),
+        link: args.link,
+        timeline: args.trace.is_some(),
+        limits: args.leakage.limits(),
+    };
     let connected = dial.connect()?;
     let mut next = match first {
         Some(first) => {
@@ -145,6 +153,10 @@ pub fn run(args: &Args) -> Result<()> {
         None => None,
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
+    let leaks = leakage::warning(connected.plan());
+    if let Some(warning) = &leaks {
+        bars.line(&format!("warning: {warning}"));
+    }
     if !args.json {
         say!(
             "model {model} at {}, protocol {}",
@@ -199,7 +211,7 @@ pub fn run(args: &Args) -> Result<()> {
             trace.add(number % (keep as usize + 2), &name, &report);
         }
         let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
-        let warnings = bars.take_warnings();
+        let warnings = leaks.iter().cloned().chain(bars.take_warnings()).collect();
         let about = About { model: &model, network: keeper.network(), ready: keeper.stock() };
         show(args, (name, warnings), &about, &prediction, (&report, predicted))?;
         if let Some(why) = keeper.no_room().filter(|why| told != Some(*why)) {
@@ -339,12 +351,13 @@ pub struct Dial {
     pub server: String,
     pub link: Option<Imitated>,
     pub timeline: bool,
+    pub limits: Limits,
 }
 
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let tcp = Tcp::connect(self.server.as_str(), Options::default())?;
-        connect(link::channel(tcp, self.link), &Limits::default())
+        connect(link::channel(tcp, self.link), &self.limits)
     }
 
     pub fn ready(

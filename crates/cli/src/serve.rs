@@ -20,6 +20,7 @@ use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::Listener;
 
 use crate::guard::{self, GuardBits};
+use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{in_one_line, tell};
 use crate::protocol;
 
@@ -42,6 +43,8 @@ pub struct Args {
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
     /// What clients get to know.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
@@ -103,11 +106,15 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let listener = Listener::bind(args.listen.as_str())?;
     let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
+    let choices = args.leakage.apply(choices, &bundle.model.network)?;
     let limits = Limits { clients: args.max_clients, ..Limits::default() };
     let imitated = args.link;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let service = Service::new(bundle, choices, reveal)?;
+    let service = Service::allowing(Cpu::detect(), bundle, choices, reveal, args.leakage.allowed())?;
+    if let Some(warning) = leakage::warning(service.plan()) {
+        eprintln!("warning: {warning}");
+    }
     let keep = KeepLimits {
         queries: args.keep_queries,
         bytes: args.keep_memory.unwrap_or(KeepLimits::default().bytes),

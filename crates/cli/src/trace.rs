@@ -251,6 +251,7 @@ mod tests {
             server_keeps: jaguar_engine::Stock::default(),
             session: jaguar_plan::predict::Session::default(),
             protocol: jaguar_plan::BackendId::default().to_string(),
+            leaks: None,
             rows: vec![row(), row(), row()],
             model: Cost::default(),
             client: Cost::default(),

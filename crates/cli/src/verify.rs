@@ -15,6 +15,7 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 
 use crate::guard::GuardBits;
+use crate::leakage::AcceptSignLeakage;
 use crate::notes::collect;
 use crate::protocol;
 
@@ -27,6 +28,8 @@ pub struct Args {
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     guard_bits: GuardBits,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -57,6 +60,10 @@ pub fn run(args: &Args) -> Result<()> {
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
     let choices = Choices::among(&bundle.model.network, &args.backends)?;
+    let choices = args.leakage.apply(choices, &bundle.model.network)?;
+    if let Some(warning) = choices.comparison.warning() {
+        eprintln!("warning: {warning}");
+    }
     let caveat = caveat(&bundle.model.network);
     let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);

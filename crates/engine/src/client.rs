@@ -9,7 +9,7 @@ use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
-use jaguar_plan::{Plan, Schedule};
+use jaguar_plan::{Allowed, Plan, Schedule};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage, Stats, Wait};
 
@@ -47,6 +47,9 @@ pub struct Limits {
     pub ciphertext_bytes: u64,
     /// **Insecure**: whether the server may choose backends that protect nothing. For tests.
     pub allow_insecure_backends: bool,
+    /// **Leaks signs and sizes**: whether the server may choose comparisons that do ([`jaguar_plan::Comparison::PmaxLeaky`]). For
+    /// measurements.
+    pub accept_sign_leakage: bool,
 }
 
 /// A network's public description is at most this long.
@@ -70,6 +73,7 @@ impl Default for Limits {
             prepared_bytes: 2 << 30,
             ciphertext_bytes: 2 << 30,
             allow_insecure_backends: false,
+            accept_sign_leakage: false,
         }
     }
 }
@@ -142,10 +146,11 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
             within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
         }
     }
-    let plan = match limits.allow_insecure_backends {
-        true => Plan::allowing_insecure_backends(&network, choices)?,
-        false => Plan::new(&network, choices)?,
+    let allowed = Allowed {
+        insecure_backends: limits.allow_insecure_backends,
+        sign_leakage: limits.accept_sign_leakage,
     };
+    let plan = Plan::allowing(&network, choices, allowed)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let traffic = plan.layers().map(|layer| layer.traffic());
     let passed =

@@ -12,7 +12,7 @@ use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
-use jaguar_plan::{Choices, Plan, Schedule};
+use jaguar_plan::{Allowed, Choices, Plan, Schedule};
 use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
@@ -136,8 +136,7 @@ impl Service {
     /// # Errors
     /// As `new`.
     pub fn on(cpu: Cpu, bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
-        let plan = Plan::new(&bundle.model.network, choices)?;
-        Self::with_plan(cpu, bundle, plan, reveal)
+        Self::allowing(cpu, bundle, choices, reveal, Allowed::default())
     }
 
     /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
@@ -150,8 +149,24 @@ impl Service {
         choices: Choices,
         reveal: Reveal,
     ) -> Result<Self, EngineError> {
-        let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices)?;
-        Self::with_plan(Cpu::detect(), bundle, plan, reveal)
+        let allowed = Allowed { insecure_backends: true, ..Allowed::default() };
+        Self::allowing(Cpu::detect(), bundle, choices, reveal, allowed)
+    }
+
+    /// [`on`](Self::on) that takes the weaknesses that are `allowed`. A client that does not accept the plan's in its limits
+    /// refuses it.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing(
+        cpu: Cpu,
+        bundle: Bundle,
+        choices: Choices,
+        reveal: Reveal,
+        allowed: Allowed,
+    ) -> Result<Self, EngineError> {
+        let plan = Plan::allowing(&bundle.model.network, choices, allowed)?;
+        Self::with_plan(cpu, bundle, plan, reveal)
     }
 
     pub(crate) fn with_plan(

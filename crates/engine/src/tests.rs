@@ -6,6 +6,7 @@ mod hints;
 mod hostile;
 mod kept;
 mod one_round;
+mod pmax_leaky;
 mod stream;
 mod traffic;
 

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Op, Shape, Window};
 use jaguar_graph::reference;
-use jaguar_plan::{Choices, Plan};
+use jaguar_plan::{Allowed, Choices, Comparison, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -58,7 +59,7 @@ pub struct Check {
 type Shares = BTreeMap<usize, Vec<u64>>;
 
 /// Runs every input privately and compares. `hint` says where the hint is kept. Both parties are this process, so the choices may
-/// name backends that protect nothing.
+/// name backends that protect nothing, and comparisons that leak.
 ///
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
@@ -69,8 +70,9 @@ pub fn verify(
     inputs: &[Vec<i64>],
     hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
-    let service = Service::allowing_insecure_backends(bundle, choices, reveal)?;
-    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
+    let allowed = Allowed { insecure_backends: true, sign_leakage: true };
+    let service = Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed)?;
+    let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
@@ -136,7 +138,8 @@ fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerChec
             _ => {
                 let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
                     .expect("values have their nodes' shapes");
-                if node.op.reduced().is_some() {
+                // (Comparisons that leak are exact.)
+                if node.op.reduced().is_some() && plan.choices.comparison == Comparison::Sealed {
                     let op = &scaled.nodes[id].op;
                     let made = match op {
                         Op::MaxPool { window, ignored } => {

@@ -21,7 +21,7 @@ pub struct Cost {
     pub client_memory: u64,
     /// Bytes that the server keeps between preparation and run.
     pub server_memory: u64,
-    /// Bytes from the client to the server offline: early corrections only.
+    /// Bytes from the client to the server offline: early corrections, and what preparation itself sends.
     pub prepare_up: u64,
     /// Bytes from the server to the client offline.
     pub prepare_down: u64,
@@ -55,6 +55,21 @@ impl Cost {
             up: self.up - bytes,
             server_memory: self.server_memory + bytes,
             ..self
+        }
+    }
+
+    /// How many bits the client may promise to draw before it sends anything else ([`jaguar_ot::CotSource::promise`]): all of
+    /// one preparation, unless that sends something in between. Of a cost without early corrections.
+    pub fn promise(&self) -> u64 {
+        if self.prepare_up == 0 { self.bits_from_client } else { 0 }
+    }
+
+    /// Blocks that share their rounds.
+    pub(crate) fn alongside(self, other: Self) -> Self {
+        Self {
+            client_rounds: self.client_rounds.max(other.client_rounds),
+            server_rounds: self.server_rounds.max(other.server_rounds),
+            ..self + other
         }
     }
 

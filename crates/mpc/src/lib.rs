@@ -13,6 +13,7 @@
 //! | [`Relu6`] | x clipped to \[0, 2^j\] | `relu6.rs` |
 //! | [`MaxPool`] | the largest of each window | `max_pool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
+//! | [`PmaxLeaky`] | ReLU and ReLU6 by a comparison that **leaks**, for measurements | `pmax_leaky.rs` |
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
@@ -30,7 +31,7 @@
 //!
 //! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a
 //! pad or a random bit that its receiver does not know and that is used once; the argument stands in each
-//! file's header. It rests on the COT source and on its correlation-robust hash. A peer that does not follow
+//! file's header, with one exception that says so in its name. It rests on the COT source and on its correlation-robust hash. A peer that does not follow
 //! the protocol causes wrong values or an error, never a panic; what it could learn is out of scope.
 //!
 //! **Buffering.** A run's last message may remain in the channel's buffer, so that it travels with what comes
@@ -60,6 +61,7 @@ pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;
+pub use protocols::pmax_leaky::{MOST_FACTOR_BITS, PmaxLeaky, PmaxLeakyParams, PmaxLeakyPooling};
 pub use protocols::relu::{Relu, ReluParams};
 pub use protocols::relu6::{Relu6, Relu6Params};
 pub use protocols::truncate::{Truncate, TruncateParams};

@@ -27,11 +27,13 @@ pub enum Kind {
     MaxPool,
     /// A wider ring for the same value, and the truncation that needs one.
     Extension,
+    /// Any of the first three by a comparison that leaks.
+    PmaxLeaky,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers (`kind as usize`).
-    pub const ALL: [Self; 4] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension];
+    pub const ALL: [Self; 5] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::PmaxLeaky];
 }
 
 /// A nonlinear layer: public parameters, its size included.

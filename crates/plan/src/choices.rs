@@ -4,10 +4,61 @@ use jaguar_graph::network::{Network, Op};
 use jaguar_he::params::Parameters;
 use jaguar_linear::layout::Packing;
 use jaguar_linear::registry::BackendId;
+use jaguar_mpc::MOST_FACTOR_BITS;
 use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
 use crate::{Plan, PlanError};
+
+/// How ReLUs, ReLU6s and max-pools compare. (An argmax is always sealed.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Comparison {
+    /// Neither party learns a thing.
+    #[default]
+    Sealed,
+    /// Fregata's PMax, for measurements: **the client learns the sign of every value that is compared, and its size but for a factor; the
+    /// server learns the sign.** Values are compared in shares of `factor_bits` more bits than they have.
+    PmaxLeaky {
+        /// t: factors are from 1 to 2^t; 1 to 16.
+        factor_bits: u32,
+    },
+}
+
+/// t at most, where it is not given: more bits make every share wider, and hide no more from who asks again.
+const FACTOR_BITS: u32 = 8;
+
+impl Comparison {
+    /// How many bits more than a value its shares have where it is compared.
+    pub fn headroom(self) -> u32 {
+        match self {
+            Self::Sealed => 0,
+            Self::PmaxLeaky { factor_bits } => factor_bits,
+        }
+    }
+
+    /// What a person must know of a plan that compares so; nothing of a sealed one.
+    pub fn warning(self) -> Option<String> {
+        match self {
+            Self::Sealed => None,
+            Self::PmaxLeaky { factor_bits } => Some(format!(
+                "comparisons leak (PMax): the client sees every value that a ReLU or a max-pool compares, its sign and its \
+                 size times a random factor of 1 to {}, and can compute the weights from a few queries; the server sees \
+                 all signs, which tell much about the image",
+                1u64 << factor_bits
+            )),
+        }
+    }
+}
+
+/// Which weaknesses a plan may have. By default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Backends that protect nothing.
+    pub insecure_backends: bool,
+    /// Comparisons that leak ([`Comparison::PmaxLeaky`]).
+    pub sign_leakage: bool,
+}
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
 /// [`Choices::check`] accepts.
@@ -25,6 +76,8 @@ pub struct Choices {
     pub digits: Vec<u8>,
     /// Which LPN instances the session's correlations come from: larger bins send less, smaller ones stay in the cache.
     pub instances: Instances,
+    /// How nonlinear layers compare.
+    pub comparison: Comparison,
 }
 
 /// Bits per digit where nothing else was chosen: the fewest rounds.
@@ -41,6 +94,7 @@ impl Choices {
             packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
             instances: Instances::default(),
+            comparison: Comparison::Sealed,
         }
     }
 
@@ -65,26 +119,62 @@ impl Choices {
         }
     }
 
+    /// The same with comparisons that **leak signs and sizes** ([`Comparison::PmaxLeaky`]): with as many bits of factors as the
+    /// ring takes, up to 8. Where it takes none, another ring of the planner's is taken.
+    ///
+    /// # Errors
+    /// When no ring can hold the network with a factor of one bit: what the present one says.
+    pub fn leaking_signs(self, network: &Network) -> Result<Self, PlanError> {
+        let mine = (self.ring_dim, self.modulus_bits);
+        let mut error = None;
+        for (ring_dim, modulus_bits) in std::iter::once(mine).chain(crate::planner::RINGS) {
+            for factor_bits in (1..=FACTOR_BITS).rev() {
+                let comparison = Comparison::PmaxLeaky { factor_bits };
+                let choices = Self { ring_dim, modulus_bits, comparison, ..self.clone() };
+                let allowed = Allowed { insecure_backends: true, sign_leakage: true };
+                match Plan::allowing(network, choices.clone(), allowed) {
+                    Ok(_) => return Ok(choices),
+                    Err(e) if factor_bits == 1 => error = error.or(Some(e)),
+                    Err(_) => {}
+                }
+            }
+        }
+        Err(error.expect("something was tried"))
+    }
+
     /// The parameter set, if these choices are sound for `network`.
     ///
     /// # Errors
-    /// When the parameter set is not on record as secure, a backend protects nothing, or a choice is out of range or for another
-    /// network.
+    /// When the parameter set is not on record as secure, a backend protects nothing, comparisons leak, or a choice is out of range
+    /// or for another network.
     pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
-        if let Some(backend) = self.backends.iter().find(|b| !b.backend().is_secure()) {
-            return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
-        }
-        self.check_allowing_insecure_backends(network)
+        self.check_allowing(network, Allowed::default())
     }
 
-    /// [`check`](Self::check) but for the backends: **some may protect nothing**.
+    /// [`check`](Self::check) but for what is `allowed`.
     ///
     /// # Errors
     /// As `check`.
-    pub(crate) fn check_allowing_insecure_backends(
+    pub(crate) fn check_allowing(
         &self,
         network: &Network,
+        allowed: Allowed,
     ) -> Result<Parameters, PlanError> {
+        let insecure = self.backends.iter().find(|b| !b.backend().is_secure());
+        if let Some(backend) = insecure.filter(|_| !allowed.insecure_backends) {
+            return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
+        }
+        if let Comparison::PmaxLeaky { factor_bits } = self.comparison {
+            if !allowed.sign_leakage {
+                return Err(PlanError::SignLeakage);
+            }
+            if !(1..=MOST_FACTOR_BITS).contains(&factor_bits) {
+                let text = format!(
+                    "factors of {factor_bits} bits in comparisons (1 to {MOST_FACTOR_BITS} are possible)"
+                );
+                return Err(PlanError::Choices(text));
+            }
+        }
         let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
         for (what, count) in [
             ("digits", self.digits.len()),

@@ -9,6 +9,9 @@
 //! Its input may live modulo any power of two (2^(n+f), 2^l) or any odd number. In between, shares are mod 2^b of the network's
 //! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it.
 //!
+//! Where comparisons leak ([`crate::Comparison::PmaxLeaky`]), n and l are t bits larger than values need: a value times a factor of t bits
+//! must not wrap.
+//!
 //! 1. *Excess, forwards.* ReLU and ReLU6 truncate what they make, as OpenCheetah does, where the sign is known (max-pools and
 //!    residual sums in between pass the excess on, so fewer values are truncated; a sum's other operand is scaled up by each party
 //!    alone). Where any consumer needs the network's own scale, as a linear layer or the output does, the products are
@@ -57,6 +60,8 @@ struct Values<'a> {
     product_bits: u32,
     /// b.
     base: u32,
+    /// t: how many bits more than values need their shares have where they are compared, or made and not truncated.
+    headroom: u32,
 }
 
 impl<'a> Values<'a> {
@@ -72,6 +77,7 @@ impl<'a> Values<'a> {
         let may_keep_excess = may_keep_excess(network, truncates);
         let mut computed_excess: Vec<u32> = Vec::with_capacity(nodes.len());
         let mut excess: Vec<u32> = Vec::with_capacity(nodes.len());
+        let headroom = choices.comparison.headroom();
         let mut product_bits = NARROWEST;
         for (id, node) in nodes.iter().enumerate() {
             let largest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
@@ -97,9 +103,20 @@ impl<'a> Values<'a> {
                 product_bits = node.inputs.iter().map(|&i| bits[i]).fold(product_bits, u32::max);
             }
         }
-        let base = if truncates || !any_keeps { network.activation_bits } else { product_bits };
+        product_bits += headroom;
+        let base = if truncates || !any_keeps { network.activation_bits + headroom } else { product_bits };
         let non_negative = non_negative(network);
-        Ok(Self { network, backends, bits, computed_excess, excess, non_negative, product_bits, base })
+        Ok(Self {
+            network,
+            backends,
+            bits,
+            computed_excess,
+            excess,
+            non_negative,
+            product_bits,
+            base,
+            headroom,
+        })
     }
 
     /// In how many bits a comparison takes its operands.
@@ -147,14 +164,18 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
         let domain = Domain::new(modulus(bits)).with_excess(excess);
         if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
-            && let Some(&wide) =
-                node.inputs.iter().map(|&i| &values.bits[i]).find(|b| **b + computed_excess > compared)
+            && let Some(&wide) = node
+                .inputs
+                .iter()
+                .map(|&i| &values.bits[i])
+                .find(|b| **b + computed_excess + values.headroom > compared)
         {
             let activation_bits = network.activation_bits;
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
         }
         let widths = (compared, computed.modulus, computed_excess);
-        let nonlinear = nonlinear(network, node, widths, u32::from(choices.digits[id]));
+        let digit = u32::from(choices.digits[id]);
+        let nonlinear = nonlinear(network, node, widths, digit, choices.comparison);
         let range = values.range(id);
         let shift = computed_excess - excess;
         let truncation = (shift > 0).then_some(TruncateParams {
@@ -225,7 +246,7 @@ fn plan_layers(
                     node: id,
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
-                    activation_bits: network.activation_bits,
+                    activation_bits: network.activation_bits + values.headroom,
                     guard_bits: network.guard_bits,
                     weight_bits: network.weight_bits + spec.max_exponent,
                     opened: opened[id],

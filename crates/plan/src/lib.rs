@@ -14,8 +14,8 @@ use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
-    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PoolParams, PoolShape, Pooling, Relu6Params,
-    ReluParams, TruncateParams,
+    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PmaxLeakyParams, PmaxLeakyPooling, PoolParams,
+    PoolShape, Pooling, Relu6Params, ReluParams, TruncateParams,
 };
 pub use jaguar_share::{Domain, Modulus};
 
@@ -28,7 +28,7 @@ pub mod predict;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{Choices, DIGIT};
+pub use choices::{Allowed, Choices, Comparison, DIGIT};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
 
 /// Why a network has no plan.
@@ -41,6 +41,12 @@ pub enum PlanError {
     /// A choice that cannot be followed.
     #[error("a choice that cannot be followed: {0}")]
     Choices(String),
+    /// Comparisons that leak, and nobody said that they may.
+    #[error(
+        "the plan's comparisons leak (PMax): the client would see the sign and the size of every value that is compared, the server \
+         its sign; both sides must accept that (--accept-sign-leakage)"
+    )]
+    SignLeakage,
     /// A linear layer does not fit its backend.
     #[error("layer '{name}': {source}")]
     Layer {
@@ -97,7 +103,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 16;
+pub const PROTOCOL_VERSION: u32 = 17;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -138,7 +144,11 @@ fn nonlinear(
     node: &Node,
     (bits, output, excess): (u32, Modulus, u32),
     digit: u32,
+    comparison: Comparison,
 ) -> Option<Arc<dyn Nonlinear>> {
+    if let Comparison::PmaxLeaky { factor_bits } = comparison {
+        return pmax_leaky(network, node, (bits, output, excess), factor_bits);
+    }
     // What the network ignores on purpose it means in its own units.
     let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
     let count = node.shape.iter().product();
@@ -152,15 +162,40 @@ fn nonlinear(
             let params = Relu6Params { output, digit, ignored: ignored(*low), ..exact };
             Arc::new(Elementwise { count, params })
         }
-        Op::MaxPool { window: Window { kernel, stride, pads }, ignored: low } => {
-            let [channels, h, w] = network.nodes[node.inputs[0]].shape;
-            let (kernel, stride, pads) = (*kernel, *stride, *pads);
-            let shape = PoolShape { channels, size: [h, w], kernel, stride, pads };
+        Op::MaxPool { window, ignored: low } => {
+            let shape = pool_shape(network, node, window);
             let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
             Arc::new(Pooling { shape, params })
         }
         _ => return None,
     })
+}
+
+/// As [`nonlinear`], by comparisons that leak. They are exact, whatever the network lets its signs ignore.
+fn pmax_leaky(
+    network: &Network,
+    node: &Node,
+    (bits, output, excess): (u32, Modulus, u32),
+    factor_bits: u32,
+) -> Option<Arc<dyn Nonlinear>> {
+    let log2_six = match &node.op {
+        Op::Relu { .. } => None,
+        Op::Relu6 { log2_six, .. } => Some(*log2_six + excess),
+        Op::MaxPool { window, .. } => {
+            let shape = pool_shape(network, node, window);
+            return Some(Arc::new(PmaxLeakyPooling { shape, bits, factor_bits }));
+        }
+        _ => return None,
+    };
+    let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
+    Some(Arc::new(Elementwise { count: node.shape.iter().product(), params }))
+}
+
+/// A max-pool's geometry.
+fn pool_shape(network: &Network, node: &Node, window: &Window) -> PoolShape {
+    let [channels, h, w] = network.nodes[node.inputs[0]].shape;
+    let Window { kernel, stride, pads } = *window;
+    PoolShape { channels, size: [h, w], kernel, stride, pads }
 }
 
 impl Step {
@@ -234,8 +269,7 @@ impl Plan {
     /// # Errors
     /// When the choices are not sound, a layer fits no layout, or a value no ring.
     pub fn new(network: &Network, choices: Choices) -> Result<Self, PlanError> {
-        let params = choices.check(network)?;
-        Self::with_parameters(network, choices, params)
+        Self::allowing(network, choices, Allowed::default())
     }
 
     /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. For tests and checks where both parties are
@@ -244,11 +278,23 @@ impl Plan {
     /// # Errors
     /// As `new`.
     pub fn allowing_insecure_backends(network: &Network, choices: Choices) -> Result<Self, PlanError> {
-        let params = choices.check_allowing_insecure_backends(network)?;
-        Self::with_parameters(network, choices, params)
+        Self::allowing(network, choices, Allowed { insecure_backends: true, ..Allowed::default() })
     }
 
-    fn with_parameters(network: &Network, choices: Choices, params: Parameters) -> Result<Self, PlanError> {
+    /// **Leaks signs and sizes**: [`new`](Self::new) that takes comparisons which do, too ([`Comparison::PmaxLeaky`]).
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn accepting_sign_leakage(network: &Network, choices: Choices) -> Result<Self, PlanError> {
+        Self::allowing(network, choices, Allowed { sign_leakage: true, ..Allowed::default() })
+    }
+
+    /// [`new`](Self::new) that takes the weaknesses that are `allowed`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn allowing(network: &Network, choices: Choices, allowed: Allowed) -> Result<Self, PlanError> {
+        let params = choices.check_allowing(network, allowed)?;
         let domains::Planning { steps, layers } = domains::plan(network, params, &choices)?;
         let hint_digest = hint_digest(network, &params, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
@@ -274,6 +320,13 @@ impl Plan {
     /// COTs, bytes and rounds of all nonlinear layers and extensions.
     pub fn nonlinear_cost(&self) -> Cost {
         self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost)
+    }
+
+    /// How many correlations of a bit the client may promise to draw before it sends anything else offline
+    /// ([`Cost::promise`]): all, unless some layer sends in between.
+    pub fn promise(&self) -> u64 {
+        let sends = |step: &Step| step.nonlinear.as_ref().is_some_and(|layer| layer.cost().prepare_up > 0);
+        if self.steps.iter().any(sends) { 0 } else { self.nonlinear_cost().bits_from_client }
     }
 
     /// Bytes from the client to the server and back in all linear layers, online.

@@ -81,7 +81,7 @@ pub struct Machine {
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
     /// Offline, with the default instances: by [`Kind`].
     pub cots: [PerCot; Kind::ALL.len()],
-    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension has none, its three figures are alike).
+    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension and a comparison that leaks have none, their three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
     /// Two processes on this machine.
     pub loopback: Link,
@@ -192,8 +192,8 @@ pub(crate) mod tests {
             rings: crate::planner::RINGS.map(ring).to_vec(),
             rns: crate::planner::RNS_RINGS.map(rns).to_vec(),
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
-            cots: [PerCot { sent: 2e-8, received: 1e-8 }; 4],
-            nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; 4],
+            cots: [PerCot { sent: 2e-8, received: 1e-8 }; Kind::ALL.len()],
+            nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; Kind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }

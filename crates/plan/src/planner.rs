@@ -279,7 +279,7 @@ fn packed(network: &Network, choices: &Choices) -> Result<[Plan; 2], PlanError> 
 }
 
 fn has_digits(step: &Step) -> bool {
-    step.nonlinear.is_some()
+    step.nonlinear.as_ref().is_some_and(|layer| layer.digit().is_some())
 }
 
 /// What a step's seconds count.
@@ -360,6 +360,11 @@ fn alternative(
 /// Activation bits, guard bits not counted, that are shown beside the network's own.
 const ACTIVATIONS: std::ops::RangeInclusive<u32> = 12..=20;
 
+/// Another plan beside one that is there: comparisons that leak were accepted when that was made.
+fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanError> {
+    Plan::accepting_sign_leakage(network, choices)
+}
+
 /// Says what else `plan` could have been, and what that would cost. Without a `site` there are bytes and no seconds.
 pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Explanation {
     let choices = &plan.choices;
@@ -371,7 +376,7 @@ pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Expla
     let rings: Vec<Alternative> = candidates
         .into_iter()
         .map(|(ring_dim, modulus_bits)| {
-            let other = Plan::new(network, Choices { ring_dim, modulus_bits, ..choices.clone() });
+            let other = planned(network, Choices { ring_dim, modulus_bits, ..choices.clone() });
             let what = format!("N = {ring_dim}, q = 2^{modulus_bits}");
             alternative(what, (ring_dim, modulus_bits) == mine, other, site)
         })
@@ -381,7 +386,7 @@ pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Expla
             let what = format!("{bits} bits");
             let taken = bits + network.guard_bits == network.activation_bits;
             match network.rescaled(bits + network.guard_bits) {
-                Ok(other) => alternative(what, taken, Plan::new(&other, choices.clone()), site),
+                Ok(other) => alternative(what, taken, planned(&other, choices.clone()), site),
                 Err(_) => Alternative {
                     what,
                     taken,
@@ -405,14 +410,14 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
         .into_iter()
         .filter_map(|packing| {
             let packings = vec![packing; network.nodes.len()];
-            Some((packing, Plan::new(network, Choices { packings, ..choices.clone() }).ok()?))
+            Some((packing, planned(network, Choices { packings, ..choices.clone() }).ok()?))
         })
         .collect();
     let digits: Vec<(u32, Plan)> = DIGITS
         .into_iter()
         .filter_map(|digit| {
             let digits = vec![digit as u8; network.nodes.len()];
-            Some((digit, Plan::new(network, Choices { digits, ..choices.clone() }).ok()?))
+            Some((digit, planned(network, Choices { digits, ..choices.clone() }).ok()?))
         })
         .collect();
     let of_step = |what: String, taken: bool, step: &Step| Alternative {
@@ -473,7 +478,7 @@ fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) ->
         }
         let mut backends = choices.backends.clone();
         backends[node] = id;
-        match Plan::new(network, Choices { backends, ..choices.clone() }) {
+        match planned(network, Choices { backends, ..choices.clone() }) {
             Err(e) => Alternative { what, taken: false, refused: Some(e.to_string()), figures: None },
             Ok(other) => {
                 let moved = figures(&other, site);

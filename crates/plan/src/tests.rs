@@ -8,7 +8,7 @@ use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, RINGS, choose, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
-use crate::{BackendId, Choices, Exchange, Plan, PlanError, Schedule};
+use crate::{BackendId, Choices, Comparison, Exchange, Plan, PlanError, Schedule};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 fn network() -> Network {
@@ -180,7 +180,7 @@ fn digits_follow_the_link() {
     // Working costs nothing here.
     let mut machine = round_figures();
     machine.cots = Default::default();
-    machine.nonlinear = [[PerByte::default(); 3]; 4];
+    machine.nonlinear = [[PerByte::default(); 3]; Kind::ALL.len()];
     let far = Link { bytes_per_second: 1e15, round_trip: 0.1 };
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let digits = |link, node: usize| {
@@ -477,4 +477,58 @@ fn what_passes_before_the_input_counts() {
     assert!(free.seconds.unwrap() > free.online_seconds.unwrap());
     // (V: l bits a value.)
     assert_eq!(slow.online_bytes, 16 * 196 * 28 / 8);
+}
+
+/// Comparisons that leak: refused unless accepted, in shares that their factors fit in, and part of the digest.
+#[test]
+fn comparisons_that_leak_are_planned_where_they_are_accepted() {
+    let network = network();
+    let sealed = standard(&network);
+    let choices = sealed.choices.clone().leaking_signs(&network).unwrap();
+    let Comparison::PmaxLeaky { factor_bits } = choices.comparison else { panic!("sealed") };
+    for refused in [Plan::new, Plan::allowing_insecure_backends] {
+        assert!(matches!(refused(&network, choices.clone()), Err(PlanError::SignLeakage)));
+    }
+    let plan = Plan::accepting_sign_leakage(&network, choices.clone()).unwrap();
+    assert_ne!(plan.digest(), sealed.digest());
+    let fewer =
+        Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits - 1 }, ..choices.clone() };
+    assert_ne!(Plan::accepting_sign_leakage(&network, fewer).unwrap().digest(), plan.digest());
+    for (step, other) in plan.steps.iter().zip(&sealed.steps) {
+        assert_eq!(step.computed.modulus.bits(), other.computed.modulus.bits() + factor_bits);
+        assert_eq!(step.nonlinear.is_some(), other.nonlinear.is_some());
+        if let Some(layer) = &step.nonlinear {
+            assert_eq!((layer.kind(), layer.digit()), (Kind::PmaxLeaky, None));
+            assert!(step.cost.up + step.cost.down < other.cost.up + other.cost.down);
+            assert!(step.cost.client_rounds < other.cost.client_rounds);
+        }
+    }
+    // The client sends corrections while it prepares: it promises nothing.
+    assert_eq!((plan.promise(), sealed.promise()), (0, sealed.nonlinear_cost().bits_from_client));
+    // The largest factors that fit: one bit more has no plan, if there may be more at all.
+    if factor_bits < 8 {
+        let more =
+            Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits + 1 }, ..choices.clone() };
+        assert!(Plan::accepting_sign_leakage(&network, more).is_err());
+    }
+    // What it tells is told; explanations go on from what was accepted.
+    assert!(choices.comparison.warning().is_some_and(|text| text.contains(&(1 << factor_bits).to_string())));
+    assert_eq!(sealed.choices.comparison.warning(), None);
+    let explained = explain(&network, &plan, None);
+    assert!(explained.rings.iter().any(|ring| ring.taken && ring.refused.is_none()));
+    assert!(explained.layers.iter().all(|decision| decision.about != "digits"));
+}
+
+/// A value that is wider than the others is refused as in the sealed form: it would wrap with its factor.
+#[test]
+fn factors_leave_room_for_the_widest_value() {
+    let mut network = network();
+    // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    network.nodes[2].op = Op::SumPool { window, count_real_places: None };
+    let choices = Choices::standard(&network, BackendId::JAGUAR);
+    assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
+    let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
+    let refused = Plan::accepting_sign_leakage(&network, choices);
+    assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
 }

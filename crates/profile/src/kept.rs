@@ -281,8 +281,8 @@ mod tests {
             rings: rings.collect(),
             rns: rns.collect(),
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 4],
-            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 4],
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 5],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 5],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -332,7 +332,7 @@ mod tests {
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(refused(Machine { rings: vec![], ..good.clone() }).contains("damaged"));
         assert!(
-            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 4], ..good.clone() })
+            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 5], ..good.clone() })
                 .contains("damaged")
         );
         let mut few = good.clone();
@@ -363,6 +363,7 @@ mod tests {
             packings: vec![Packing::Tight],
             digits: vec![3],
             instances: Default::default(),
+            comparison: Default::default(),
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends, Aim::Query);

@@ -15,8 +15,8 @@ use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
-    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling, Range,
-    Relu6Params, ReluParams, run_blocks,
+    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams, PoolShape,
+    Pooling, Range, Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::PlanError;
@@ -365,6 +365,10 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
             let params = ExtendParams { bits: 16, output: Modulus::power_of_two(28), range: Range::Signed };
             Arc::new(Elementwise { count, params })
         }
+        Kind::PmaxLeaky => {
+            let params = PmaxLeakyParams { output: Modulus::power_of_two(36), ..PmaxLeakyParams::new(24, 8) };
+            Arc::new(Elementwise { count, params })
+        }
     }
 }
 
@@ -442,7 +446,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
             let mut ready = Vec::new();
             for ((.., step), least) in steps.iter().zip(&mut *least) {
                 if role == Role::Client {
-                    party.promise(step.cost().bits_from_client);
+                    party.promise(step.cost().promise());
                 }
                 meet(role, chan)?;
                 let (seconds, prepared) = working(chan, |chan| Ok(step.prepare(&mut party, chan)?))?;

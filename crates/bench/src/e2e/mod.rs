@@ -29,6 +29,9 @@ pub struct Args {
     /// What to measure: backends' names with commas between, each in sessions of its own, or both (jaguar and cheetah).
     #[arg(long, value_parser = str::parse::<Protocols>, default_value = "jaguar")]
     protocol: Protocols,
+    /// INSECURE: measures ours once more, by turns, with comparisons that leak signs and sizes (Fregata's PMax).
+    #[arg(long)]
+    accept_sign_leakage: bool,
     /// Guard bits in place of those that the models were compiled with (0: what papers' figures are compared with).
     #[arg(long, value_name = "BITS")]
     guard_bits: Option<u32>,
@@ -178,6 +181,7 @@ pub fn run(args: &Args) -> Result<()> {
                 cpu,
                 path,
                 protocols: &args.protocol.0,
+                accept_sign_leakage: args.accept_sign_leakage,
                 link: args.link,
                 guard_bits: args.guard_bits,
                 repeats: args.repeats,

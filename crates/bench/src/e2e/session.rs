@@ -13,7 +13,7 @@ use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{BackendId, Choices, Plan, planner};
+use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Plan, planner};
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -29,6 +29,8 @@ pub struct Session<'a> {
     pub path: &'a Path,
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
     pub protocols: &'a [BackendId],
+    /// Each once more, with comparisons that leak.
+    pub accept_sign_leakage: bool,
     pub link: Option<Imitated>,
     /// In place of the compiled model's own.
     pub guard_bits: Option<u32>,
@@ -45,7 +47,12 @@ impl Session<'_> {
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
         let between = self.link.map_or(Between::Loopback, Between::Imitated);
         let site = self.machine.map(|machine| between.site(machine, Aim::Query));
-        let services = self.protocols.iter().map(|&protocol| {
+        let comparisons = if self.accept_sign_leakage { &[false, true][..] } else { &[false] };
+        let forms = self
+            .protocols
+            .iter()
+            .flat_map(|&protocol| comparisons.iter().map(move |&leaks| (protocol, leaks)));
+        let services = forms.map(|(protocol, leaks)| {
             let bundle = Bundle::read(self.path)?;
             let guard_bits = self.guard_bits.unwrap_or(bundle.model.network.guard_bits);
             let bundle = bundle.guarded(guard_bits)?;
@@ -53,7 +60,9 @@ impl Session<'_> {
                 None => Choices::standard(&bundle.model.network, protocol),
                 Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
             };
-            Ok(Service::on(self.cpu, bundle, choices, Reveal::Logits)?)
+            let choices = if leaks { choices.leaking_signs(&bundle.model.network)? } else { choices };
+            let allowed = Allowed { sign_leakage: leaks, ..Allowed::default() };
+            Ok(Service::allowing(self.cpu, bundle, choices, Reveal::Logits, allowed)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
         let reports = self.reports(&services)?;
@@ -67,7 +76,7 @@ impl Session<'_> {
             };
             Run {
                 network: network.name.clone(),
-                protocol: plan.choices.names(network),
+                protocol: protocol_name(network, plan),
                 kernel: Kernel::of(self.cpu).name().into(),
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 offline: limited(offline, least[0]),
@@ -96,12 +105,12 @@ impl Session<'_> {
                 };
                 // All before any is used: a server that nobody calls would wait for ever.
                 let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
+                let limits = Limits { accept_sign_leakage: self.accept_sign_leakage, ..Limits::default() };
                 let mut clients = Vec::new();
-                for tcp in connections {
-                    let connected = connect(link::channel(tcp?, self.link), &Limits::default())?;
-                    // Each has hints of its own.
-                    let place = cache.join(clients.len().to_string());
-                    clients.push((connected.prepare_client(&place)?, Vec::new()));
+                for (i, tcp) in connections.into_iter().enumerate() {
+                    let connected = connect(link::channel(tcp?, self.link), &limits)?;
+                    // A folder each: one model's hints differ by form.
+                    clients.push((connected.prepare_client(cache.join(i.to_string()))?, Vec::new()));
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();
@@ -131,6 +140,15 @@ impl Session<'_> {
         });
         let _ = std::fs::remove_dir_all(&cache);
         reports
+    }
+}
+
+/// The backends of a plan, and how it compares if that is not sealed.
+fn protocol_name(network: &Network, plan: &Plan) -> String {
+    let names = plan.choices.names(network);
+    match plan.choices.comparison {
+        Comparison::Sealed => names,
+        Comparison::PmaxLeaky { .. } => format!("{names}, PMax (leaks)"),
     }
 }
 
@@ -284,6 +302,7 @@ mod tests {
             cpu: Cpu::detect(),
             path: &path,
             protocols,
+            accept_sign_leakage: false,
             link: None,
             guard_bits: None,
             repeats: 1,
@@ -318,6 +337,7 @@ mod tests {
             cpu: Cpu::detect(),
             path: &path,
             protocols,
+            accept_sign_leakage: false,
             link: Some(Imitated::Lan),
             guard_bits: None,
             repeats: 2,

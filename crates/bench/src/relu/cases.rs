@@ -1,8 +1,8 @@
 //! What is measured: single operations, and the nonlinear layers of ResNet-50 in both precision flows.
 
 use jaguar_mpc::{
-    self as mpc, Cost, Elementwise, Modulus, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams,
-    TruncateParams,
+    self as mpc, Cost, Elementwise, Modulus, PmaxLeakyParams, PmaxLeakyPooling, PoolParams, PoolShape,
+    Pooling, Range, Relu6Params, ReluParams, TruncateParams,
 };
 use serde::Serialize;
 
@@ -14,7 +14,13 @@ pub enum Step {
     Relu(ReluParams),
     Relu6(Relu6Params),
     Truncate(TruncateParams),
-    MaxPool { shape: PoolShape, params: PoolParams },
+    MaxPool {
+        shape: PoolShape,
+        params: PoolParams,
+    },
+    /// By comparisons that leak.
+    PmaxLeaky(PmaxLeakyParams),
+    PmaxLeakyPool(PmaxLeakyPooling),
 }
 
 impl Step {
@@ -25,6 +31,8 @@ impl Step {
             Self::Relu6(params) => Box::new(Elementwise { count, params }),
             Self::Truncate(params) => Box::new(Elementwise { count, params }),
             Self::MaxPool { shape, params } => Box::new(Pooling { shape, params }),
+            Self::PmaxLeaky(params) => Box::new(Elementwise { count, params }),
+            Self::PmaxLeakyPool(pool) => Box::new(pool),
         }
     }
 
@@ -35,6 +43,8 @@ impl Step {
             Self::Relu6(p) => (p.bits, p.output.bits()),
             Self::Truncate(p) => (p.bits, p.out_bits),
             Self::MaxPool { params, .. } => (params.bits, params.bits),
+            Self::PmaxLeaky(p) => (p.bits, p.output.bits()),
+            Self::PmaxLeakyPool(p) => (p.bits, p.bits),
         }
     }
 }
@@ -103,6 +113,17 @@ fn cut(bits: u32, out_bits: u32, range: Range) -> Step {
     Step::Truncate(TruncateParams { bits, out_bits, shift: SHIFT, range })
 }
 
+/// Bits of a session's values, and of the factors of comparisons that leak.
+const SESSION: u32 = 16;
+const FACTOR: u32 = 7;
+
+/// A ReLU as the session's, by a comparison that leaks.
+fn pmax_leaky(log2_six: Option<u32>) -> Step {
+    let bits = SESSION + FACTOR;
+    let output = Modulus::power_of_two(bits + 14);
+    Step::PmaxLeaky(PmaxLeakyParams { output, log2_six, ..PmaxLeakyParams::new(bits, FACTOR) })
+}
+
 /// 3 × 3 windows with stride 2, as after the first layer of a ResNet.
 fn pool(bits: u32, elements: usize) -> (usize, Step) {
     let side = if elements < 112 * 112 { 28 } else { 112 };
@@ -152,6 +173,13 @@ pub fn operations(n: usize) -> Vec<Case> {
     all.push(Case::new(SESSION_RELU6, n, &[Step::Relu6(six)]));
     let (count, step) = pool(16, n);
     all.push(Case::new("max-pool 3x3/2, 16 bits (an input)", count, &[step]));
+    all.push(Case::new("LEAKS: ReLU 23 > 37 by PMax, factors of 7 bits", n, &[pmax_leaky(None)]));
+    all.push(Case::new("LEAKS: ReLU6 23 > 37 by PMax, factors of 7 bits", n, &[pmax_leaky(Some(12))]));
+    if let Step::MaxPool { shape, .. } = step {
+        let pool = PmaxLeakyPooling { shape, bits: SESSION + FACTOR, factor_bits: FACTOR };
+        let name = "LEAKS: max-pool 3x3/2 by PMax, 23 bits (an input)";
+        all.push(Case::new(name, count, &[Step::PmaxLeakyPool(pool)]));
+    }
     let shrink = cut(16 + SHIFT, 16, Range::Signed);
     let local = Case::new("truncation 28 > 16, in the linear layer", n, &[shrink]);
     all.push(local.counted("ours", "truncation", "at most 1, never large"));

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use jaguar_mpc::{Party, Range, TruncateParams, reference, run_blocks};
+use jaguar_mpc::{Party, PmaxLeakyPooling, Range, TruncateParams, reference, run_blocks};
 use jaguar_ot::{Cots, Instances, Role};
 use jaguar_profile::{Imitated, link};
 use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
@@ -57,13 +57,19 @@ fn word(i: u64) -> u64 {
 /// The shares of one layer's inputs: values as large as the first step takes.
 fn inputs(case: &Case, role: Role, count: usize) -> Vec<u64> {
     let (bits, _) = case.steps[0].bits();
+    // Of a comparison that leaks, values have fewer bits than their shares.
+    let held = match case.steps[0] {
+        Step::PmaxLeaky(p) => p.bits - p.factor_bits,
+        Step::PmaxLeakyPool(p) => p.bits - p.factor_bits,
+        _ => bits,
+    };
     let value = |word: u64| match case.steps[0] {
         Step::Truncate(TruncateParams { range: Range::NonNegative, .. }) => {
             reference::residue(word as i64, bits - 1) as i64
         }
         Step::Truncate(TruncateParams { range: Range::Full { .. }, .. }) => reference::signed(word, bits),
         // A max-pool takes differences, and so not quite the smallest value of n − 1 bits.
-        _ => reference::signed(word, bits - 1).max(1 - (1 << (bits - 2))),
+        _ => reference::signed(word, held - 1).max(1 - (1 << (held - 2))),
     };
     (0..count as u64)
         .map(|i| {
@@ -92,7 +98,12 @@ fn check(case: &Case, [x_c, x_s]: [&[u64]; 2], [y_c, y_s]: [&[u64]; 2]) -> Resul
                 values = shares.map(|(&c, &s)| reference::relu_ignoring(c, s, p.bits, p.ignored)).collect();
             }
             Step::Relu6(p) => values.iter_mut().for_each(|x| *x = reference::relu6(*x, p.log2_six)),
-            Step::MaxPool { shape, .. } => values = reference::maxpool(&values, shape),
+            Step::PmaxLeaky(p) => values
+                .iter_mut()
+                .for_each(|x| *x = p.log2_six.map_or(reference::relu(*x), |six| reference::relu6(*x, six))),
+            Step::PmaxLeakyPool(PmaxLeakyPooling { shape, .. }) | Step::MaxPool { shape, .. } => {
+                values = reference::maxpool(&values, shape);
+            }
             Step::Truncate(p) => {
                 values.iter_mut().for_each(|x| *x >>= p.shift);
                 slack = 1;
@@ -163,8 +174,8 @@ fn once(
     // 1. Preparation.
     let start = timed(chan, Stage::Offline)?;
     if role == Role::Client {
-        // It sends nothing else in preparation, so its COTs may run ahead.
-        party.promise(case.cost().bits_from_client);
+        // Where it sends nothing else in preparation, its COTs may run ahead.
+        party.promise(case.cost().promise());
     }
     let mut prepared = Vec::new();
     for &count in &case.layers {

@@ -5,6 +5,7 @@
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
+//! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
@@ -15,6 +16,7 @@ mod failures;
 mod inputs;
 mod interruptions;
 mod kept;
+mod pmax_leaky;
 mod predictions;
 mod process;
 mod relay;

@@ -90,8 +90,8 @@ pub(crate) fn prepare(
     let PlannedNetwork { network, plan } = planned;
     offline.exchange(planned)?;
     if offline.party.role() == Role::Client {
-        // From here on the client sends nothing but what belongs to its COTs.
-        offline.party.promise(plan.nonlinear_cost().bits_from_client);
+        // From here on the client sends nothing but what belongs to its COTs, unless the plan says so.
+        offline.party.promise(plan.promise());
     }
     let mut steps = Vec::with_capacity(plan.steps.len());
     for (id, node) in network.nodes.iter().enumerate() {

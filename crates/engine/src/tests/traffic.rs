@@ -24,15 +24,15 @@ const PINNED: [(&str, [&str; 2]); 7] = [
     (
         "jaguar",
         [
-            "b450adc52235eee10c9f9b333eb0d6d9aa7249ccda3e63fb6dfa0437973db6f1",
-            "ea4db387f0406730676c12640daf787c4042824efe4fe8d82ccdfc656572301a",
+            "0dcce72371da302bb22e22718f7097f0236bfa28dd601753e00650ac3496b67d",
+            "badebabf50957e37ca57ad0fba9cb7452af9206521528a7cba1881c8e25a08d9",
         ],
     ),
     (
         "cheetah",
         [
-            "cc79947a2241f74f4238b500ea608b6602ea9719b9acc9489e672bf8b87df9dd",
-            "a648ac5e29996b960b67f72bf33b0d326aab2d4cb12ed9e5a6b547f21235c56c",
+            "83654296a1ecd0798be6ecdc38559cd9020bbe23c79d7e3aef713643da0ed58a",
+            "a6a27391c1d74cfcd918fe11305cf6f64b6ff68240aeb0014d2422069c7e90f2",
         ],
     ),
     (
@@ -59,15 +59,15 @@ const PINNED: [(&str, [&str; 2]); 7] = [
     (
         "plaintext-insecure",
         [
-            "8b607fc06334af6a530cba789e833fa89347cec9407be6413a1530f8dcc4381d",
-            "1268bb0b78a1651f7faee15a59b033da6b0de9063b9f709383867db2b5fe6a78",
+            "6665eab9bad09e814e657267fc3eb82b3322f3c3e949d2e997e80f5b1050dbdb",
+            "94bc3cdfa821becce4e092acb8d433e6c7c9515ffe8f025cd57c30bb53973c65",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "1802537b73a440323e82fe3f2dd6c364affbd5520df9c00b16295b77e4e7f880",
-            "ecce2a2e512ca35fbcff0ec37dd29b9878e9372f125e02641144d1e23df9d28c",
+            "f62ae3b1eea98bed507ddc12278fec85dca143a909160e9a8cde9761c3f5e68e",
+            "ab79c93a3f24d1423854a469e0b6158ad8029cae445bd8785c72557d441967e9",
         ],
     ),
 ];

@@ -71,18 +71,28 @@ impl Rings {
         }
     }
 
+    /// The ring of what the wrap takes away.
+    pub(crate) fn wrap(&self) -> Modulus {
+        self.wrap
+    }
+
+    /// What the wrap would take away if this bit decided it.
+    pub(crate) fn weighed(&self, bit: u64) -> u64 {
+        self.weight & bit.wrapping_neg()
+    }
+
     /// Bytes of a pad in memory.
     fn pad_bytes(&self) -> usize {
         if self.output.log2().is_some() { 4 } else { 8 }
     }
 
     /// The bit that the wrap is made of.
-    fn top(&self, x: u64) -> u64 {
+    pub(crate) fn top(&self, x: u64) -> u64 {
         x >> (self.bits - 1) & 1
     }
 
     /// The share modulo M of share `x` mod 2^n, less what the wrap takes away: `wrap`, this party's share of it.
-    fn without(&self, x: u64, wrap: u64) -> u64 {
+    pub(crate) fn without(&self, x: u64, wrap: u64) -> u64 {
         match self.output.log2() {
             Some(_) => PowerOfTwo::new(self).without(x, wrap),
             None => Odd::new(self).without(x, wrap),

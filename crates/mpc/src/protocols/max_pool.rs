@@ -127,7 +127,7 @@ impl PoolParams {
 }
 
 /// Comparisons of every level, block by block of channels. None for a shape that is refused.
-fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
+pub(crate) fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
     let Ok(output) = shape.output() else { return Vec::new() };
     let bracket = shape.bracket(output);
     blocks(&bracket, shape.channels)
@@ -168,11 +168,7 @@ impl Nonlinear for Pooling {
             select::tournament_cost(levels, &formula)
         };
         // The blocks of channels share their rounds.
-        level_counts(&self.shape).into_iter().map(block).fold(Cost::default(), |all, block| Cost {
-            client_rounds: all.client_rounds.max(block.client_rounds),
-            server_rounds: all.server_rounds.max(block.server_rounds),
-            ..all + block
-        })
+        level_counts(&self.shape).into_iter().map(block).fold(Cost::default(), Cost::alongside)
     }
 
     /// The first level's.
@@ -216,16 +212,9 @@ impl MaxPool {
         params: PoolParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let bracket = Arc::new(shape.bracket(shape.output()?));
-        let (places, windows) = (bracket.places(), bracket.outputs().len());
-        let blocks = blocks(&bracket, shape.channels)
-            .map(|channels| {
-                let tournament = Tournament::prepare(party, chan, &bracket, channels.len(), params)?;
-                let inputs = channels.start * places..channels.end * places;
-                let outputs = channels.start * windows..channels.end * windows;
-                Ok(Block::new(inputs, outputs, tournament))
-            })
-            .collect::<Result<_, MpcError>>()?;
+        let blocks = tournaments(party, chan, &shape, params.bits, |party, chan, count| {
+            sealed_level(party, chan, count, params)
+        })?;
         Ok(Self { blocks })
     }
 
@@ -244,29 +233,56 @@ impl MaxPool {
     }
 }
 
+/// The blocks of a max-pool on shares mod 2^`bits`, whose `level` prepares so many ReLUs of differences.
+pub(crate) fn tournaments<S: CotSource + ?Sized, L: Flights + 'static>(
+    party: &mut Party<S>,
+    chan: &mut Channel,
+    shape: &PoolShape,
+    bits: u32,
+    mut level: impl FnMut(&mut Party<S>, &mut Channel, usize) -> Result<L, MpcError>,
+) -> Result<Vec<Block>, MpcError> {
+    let bracket = Arc::new(shape.bracket(shape.output()?));
+    let (places, windows) = (bracket.places(), bracket.outputs().len());
+    let block = |channels: Range<usize>| {
+        let level = |count| level(party, chan, count);
+        let tournament = Tournament::prepare(&bracket, channels.len(), bits, level)?;
+        let inputs = channels.start * places..channels.end * places;
+        let outputs = channels.start * windows..channels.end * windows;
+        Ok(Block::new(inputs, outputs, tournament))
+    };
+    blocks(&bracket, shape.channels).map(block).collect()
+}
+
+/// The ReLUs of a level's differences.
+fn sealed_level<S: CotSource + ?Sized>(
+    party: &mut Party<S>,
+    chan: &mut Channel,
+    count: usize,
+    params: PoolParams,
+) -> Result<SelectBlock, MpcError> {
+    let layer = Relu::block(party, chan, count, params.relu())?;
+    Ok(layer.comparing_above(party.role(), params.offset()))
+}
+
 /// A few channels of a max-pool: a level's last step is the next one's first.
-struct Tournament {
+struct Tournament<L> {
     bits: u32,
     bracket: Arc<Bracket>,
-    levels: Vec<SelectBlock>,
+    levels: Vec<L>,
     /// By channel: what is known so far, in the bracket's numbers.
     values: Vec<Zeroizing<Vec<u64>>>,
 }
 
-impl Tournament {
-    fn prepare<S: CotSource + ?Sized>(
-        party: &mut Party<S>,
-        chan: &mut Channel,
+impl<L: Flights> Tournament<L> {
+    fn prepare(
         bracket: &Arc<Bracket>,
         channels: usize,
-        params: PoolParams,
+        bits: u32,
+        mut level: impl FnMut(usize) -> Result<L, MpcError>,
     ) -> Result<Self, MpcError> {
-        let level = |pairs: &Vec<_>| -> Result<SelectBlock, MpcError> {
-            let layer = Relu::block(party, chan, pairs.len() * channels, params.relu())?;
-            Ok(layer.comparing_above(party.role(), params.offset()))
-        };
-        let levels = bracket.levels().iter().map(level).collect::<Result<_, MpcError>>()?;
-        Ok(Self { bits: params.bits, bracket: Arc::clone(bracket), levels, values: Vec::new() })
+        let levels = bracket.levels().iter().map(|pairs| level(pairs.len() * channels));
+        let levels = levels.collect::<Result<_, MpcError>>()?;
+        Ok(Self { bits, bracket: Arc::clone(bracket), levels, values: Vec::new() })
     }
 
     /// a − b of a level's pairs, channel by channel.
@@ -304,7 +320,7 @@ impl Tournament {
     }
 }
 
-impl Flights for Tournament {
+impl<L: Flights> Flights for Tournament<L> {
     fn steps(&self) -> usize {
         self.levels.iter().map(|level| level.steps() - 1).sum::<usize>() + 1
     }
@@ -371,7 +387,8 @@ mod tests {
     ) -> Vec<Vec<u64>> {
         let mut party = Party::new(role, InsecureTestDealer::new(7, role));
         let channels = x.len() / bracket.places();
-        let mut tournament = Tournament::prepare(&mut party, &mut chan, bracket, channels, params).unwrap();
+        let level = |count| sealed_level(&mut party, &mut chan, count, params);
+        let mut tournament = Tournament::prepare(bracket, channels, params.bits, level).unwrap();
         tournament.start(x);
         (0..tournament.steps()).for_each(|step| tournament.step(&mut chan, step).unwrap());
         chan.flush().unwrap();

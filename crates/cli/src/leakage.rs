@@ -1,0 +1,38 @@
+//! `--accept-sign-leakage`.
+
+use anyhow::Result;
+use jaguar_engine::client::Limits;
+use jaguar_graph::network::Network;
+use jaguar_plan::{Allowed, Choices, Plan};
+
+/// Whether comparisons may leak.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct AcceptSignLeakage {
+    /// INSECURE, for measurements: ReLUs and max-pools compare by Fregata's PMax. The client learns the sign and nearly the size of
+    /// every value that is compared, and so the weights; the server learns the signs, and so much of the image. Client and
+    /// server must both ask for it.
+    #[arg(long)]
+    accept_sign_leakage: bool,
+}
+
+impl AcceptSignLeakage {
+    /// The choices, with comparisons that leak if that was asked for.
+    pub fn apply(self, choices: Choices, network: &Network) -> Result<Choices> {
+        Ok(if self.accept_sign_leakage { choices.leaking_signs(network)? } else { choices })
+    }
+
+    /// What a plan may have.
+    pub fn allowed(self) -> Allowed {
+        Allowed { sign_leakage: self.accept_sign_leakage, ..Allowed::default() }
+    }
+
+    /// What a client accepts.
+    pub fn limits(self) -> Limits {
+        Limits { accept_sign_leakage: self.accept_sign_leakage, ..Limits::default() }
+    }
+}
+
+/// What a person must know of a plan that leaks; nothing of others.
+pub fn warning(plan: &Plan) -> Option<String> {
+    plan.choices.comparison.warning()
+}

@@ -1,0 +1,640 @@
+//! **Leaks, and says so.** \[max(x, 0)\] mod M <- PMax(\[x\] mod 2^k), and its clipped form; Fregata, Protocol 2.
+//!
+//! The comparison of Fregata (section IV-B, "PMax"), for measurements beside the sealed one (`relu.rs`), which is the
+//! default. For E − F = d the server draws T, uniform in 1..=2^t, for each value and query. The client sees T·d and tells
+//! the server its sign. Both then select by themselves: E where d > 0, F elsewhere.
+//!
+//! **Who learns what.** The client learns T·d of *every* comparison: its sign, whether it is zero, and |d| up to a factor
+//! of at most 2^t, so all of its size but t bits. Asked again, fresh factors give |d| itself, as the greatest common
+//! divisor of a few T·d. The server learns the signs. From these a client solves for weights, and a server for much of the
+//! image: `pmax_leaky/attack.rs` and `engine/src/tests/pmax_leaky.rs` do it. Larger t hides nothing that a few more queries do
+//! not show.
+//!
+//! **Offline**, for each comparison: shares of T·M, M uniform in Z_{2^k} and known to the client, from t COTs that the
+//! client sends (Gilboa, CRYPTO 1999; the paper multiplies homomorphically). The choice bits r_i, random, are the
+//! server's T = 1 + Σ 2^i·r_i. The pads p_i, q_i of bit i give M = q_0 − p_0, so bit 0 needs no message. For i > 0 the
+//! client sends e_i = p_i − q_i + M, k − i bits. Then M − Σ 2^i·p_i at the client and Σ 2^i·(r_i ? q_i + e_i : p_i) at the
+//! server add up to T·M.
+//!
+//! **Online**, with d = d_c + d_s:
+//!
+//! | flight | from | carries |
+//! |---|---|---|
+//! | 1 | client | V = d_c − M; the extension's e. Offline, where d_c is known by then ([`crate::Block::correct`]) |
+//! | 2 | server | U = T·(V + d_s) + its share of T·M; the extension's choices |
+//! | 3 | client | the sign of U + its share of T·M = T·d: one bit, not the paper's random G of k bits |
+//!
+//! *Extension.* Where M is not 2^k, the wrap of x's shares, m_c ∨ m_s as in `extend.rs`, takes one more COT. Its product
+//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with flight 1.
+//! Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign: where x is
+//! not positive, the result is thrown away.
+//!
+//! *Exact*, if |d| < 2^(k−1−t), or d = −2^(k−1−t): then T·d does not wrap. Outside of that the sign is wrong for some T. So
+//! values of n bits must come in shares mod 2^(n+t), t bits more than the sealed form takes; a plan sees to it.
+//!
+//! *Clipped* (ReLU6): a second comparison beside the first, of x − 2^j. It may wrap for x < 0, where the first
+//! decides.
+//!
+//! Per ReLU with k = 28, t = 8, to 40 bits: 9 COTs; offline 21 bytes, and 5 bytes of flight 1 if it is early; online 3.75 bytes.
+//! One round, where the sealed one has two. Exact figures: [`Nonlinear::cost`].
+
+use std::ops::Range;
+
+use jaguar_ot::{CotSource, Role, Width};
+use jaguar_share::Modulus;
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use crate::block::{self, Block, Flights};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_output, check_range};
+use crate::kernels::lanes::GROUP;
+use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::party::{Correlations, Pads, Party, Room};
+use crate::protocols::extend::Rings;
+use crate::protocols::max_pool::{PoolShape, level_counts, tournaments};
+
+/// The widest shares that it takes, in bits: there is nothing in it that a word does not hold.
+const WIDEST: u32 = 56;
+
+/// t is at most this.
+pub const MOST_FACTOR_BITS: u32 = 16;
+
+/// What a ReLU or ReLU6 does whose comparison **leaks** T·x to the client and the sign of x to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PmaxLeakyParams {
+    /// k: the shares come mod 2^`bits`, 3 to 56.
+    pub bits: u32,
+    /// t: factors are from 1 to 2^`factor_bits`, and |x| < 2^(`bits` − 1 − `factor_bits`). 1 to 16, and at most `bits` − 2.
+    pub factor_bits: u32,
+    /// The shares leave modulo this: 2^`bits` or a larger power of two, or any odd number.
+    pub output: Modulus,
+    /// j: values are clipped to \[0, 2^j\], j < `bits` − 1 − `factor_bits`. Without it, a ReLU.
+    pub log2_six: Option<u32>,
+}
+
+impl PmaxLeakyParams {
+    /// A ReLU from and to shares mod 2^`bits`.
+    pub const fn new(bits: u32, factor_bits: u32) -> Self {
+        Self { bits, factor_bits, output: Modulus::power_of_two(bits), log2_six: None }
+    }
+
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
+        check_range("width of shares", self.bits, 3..=WIDEST)?;
+        check_range("width of factors", self.factor_bits, 1..=MOST_FACTOR_BITS.min(self.bits - 2))?;
+        check_output(
+            "width of a ReLU's result",
+            self.output,
+            self.bits..=self.bits.saturating_add(32).min(63),
+        )?;
+        match (self.log2_six, (self.bits - 1).checked_sub(self.factor_bits + 1)) {
+            (None, _) => Ok(()),
+            (Some(six), Some(most)) => check_range("position of six", six, 0..=most),
+            (Some(six), None) => Err(MpcError::misuse("position of six", six, "no clip in so few bits")),
+        }
+    }
+
+    /// Comparisons of each value.
+    fn comparisons(&self) -> usize {
+        1 + usize::from(self.log2_six.is_some())
+    }
+
+    /// Where the shares change their ring.
+    fn rings(&self) -> Option<Rings> {
+        (self.output != Modulus::power_of_two(self.bits)).then(|| Rings::new(self.bits, self.output))
+    }
+
+    /// COTs of each value.
+    fn cots(&self) -> usize {
+        self.comparisons() * self.factor_bits as usize + usize::from(self.rings().is_some())
+    }
+
+    /// Bytes of flight 1.
+    fn first_bytes(&self, count: usize) -> usize {
+        pack::packed_len(self.comparisons() * count, self.bits)
+            + self.rings().map_or(0, |rings| pack::packed_len(count, rings.wrap().bits()))
+    }
+}
+
+/// What `count` values cost.
+fn cost(count: usize, params: &PmaxLeakyParams) -> Cost {
+    let (comparisons, extended) = (params.comparisons(), params.rings().is_some());
+    let shares: usize = (1..params.factor_bits).map(|i| pack::packed_len(count, params.bits - i)).sum();
+    let (client_rounds, server_rounds) = cost::rounds(count, 1);
+    let opened = pack::packed_len(comparisons * count, 1) as u64;
+    let choices = if extended { pack::packed_len(count, 1) as u64 } else { 0 };
+    Cost {
+        bits_from_client: (count * params.cots()) as u64,
+        client_memory: (count * (16 * comparisons + if extended { 16 } else { 0 })) as u64,
+        server_memory: (count * (12 * comparisons + if extended { 9 } else { 0 })) as u64,
+        prepare_up: (comparisons * shares) as u64,
+        up: params.first_bytes(count) as u64 + opened,
+        down: pack::packed_len(comparisons * count, params.bits) as u64 + choices,
+        client_rounds,
+        server_rounds,
+        ..Cost::default()
+    }
+}
+
+impl Nonlinear for Elementwise<PmaxLeakyParams> {
+    fn kind(&self) -> Kind {
+        Kind::PmaxLeaky
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        cost(self.count, &self.params)
+    }
+
+    fn correction_bytes(&self) -> u64 {
+        self.params.first_bytes(self.count) as u64
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(PmaxLeaky::prepare(party, chan, self.count, self.params)?.into_blocks())
+    }
+}
+
+/// A max-pool whose comparisons **leak** T·(a − b) to the client and their outcome to the server: as a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PmaxLeakyPooling {
+    /// The windows, and the tensor `[C, H, W]` that they lie in.
+    pub shape: PoolShape,
+    /// k: the shares come and leave mod 2^`bits`.
+    pub bits: u32,
+    /// t, as in [`PmaxLeakyParams`]: differences lie below 2^(`bits` − 1 − `factor_bits`) in absolute value.
+    pub factor_bits: u32,
+}
+
+impl PmaxLeakyPooling {
+    fn params(&self) -> PmaxLeakyParams {
+        PmaxLeakyParams::new(self.bits, self.factor_bits)
+    }
+}
+
+impl Nonlinear for PmaxLeakyPooling {
+    fn kind(&self) -> Kind {
+        Kind::PmaxLeaky
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params().check()?;
+        self.shape.output().map(drop)
+    }
+
+    fn cost(&self) -> Cost {
+        let params = self.params();
+        let block = |levels: Vec<usize>| {
+            levels.into_iter().filter(|&count| count > 0).fold(Cost::default(), |all, count| {
+                // The client's last message of one level comes along with its first of the next.
+                let between = u64::from(all.server_rounds > 0);
+                let mut sum = all + cost(count, &params);
+                sum.server_rounds -= between;
+                sum
+            })
+        };
+        // The blocks of channels share their rounds.
+        level_counts(&self.shape).into_iter().map(block).fold(Cost::default(), Cost::alongside)
+    }
+
+    /// The first level's.
+    fn correction_bytes(&self) -> u64 {
+        let first =
+            |block: Vec<usize>| block.first().map_or(0, |&count| self.params().first_bytes(count) as u64);
+        level_counts(&self.shape).into_iter().map(first).sum()
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        self.check()?;
+        tournaments(party, chan, &self.shape, self.bits, |party, chan, count| {
+            Comparisons::prepare(party, chan, count, self.params())
+        })
+    }
+}
+
+/// A prepared batch of ReLUs or ReLU6s that **leak**, for one run.
+pub struct PmaxLeaky {
+    blocks: Vec<Block>,
+}
+
+impl PmaxLeaky {
+    /// Prepares `count` of them: uses up COTs, needs no input. (The client sends in between: it may promise none of its COTs,
+    /// see [`Cost::promise`].)
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: PmaxLeakyParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let blocks = block::ranges(count)
+            .map(|range| {
+                let comparisons = Comparisons::prepare(party, chan, range.len(), params)?;
+                Ok(Block::new(range.clone(), range, comparisons))
+            })
+            .collect::<Result<_, MpcError>>()?;
+        Ok(Self { blocks })
+    }
+
+    /// Its blocks, for who runs them step by step.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    /// This party's shares of the results modulo `output`; `x` are its shares mod 2^bits (higher bits are ignored). The
+    /// client's last message may still be in the channel's buffer.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        block::run(self.blocks, chan, x)
+    }
+}
+
+type Words = Zeroizing<Vec<u64>>;
+
+/// The comparisons of one block, prepared and then run; of a value's two, all first ones come before all second ones.
+struct Comparisons {
+    count: usize,
+    params: PmaxLeakyParams,
+    side: Side,
+}
+
+enum Side {
+    Client(Client),
+    Server(Server),
+}
+
+struct Client {
+    /// M, until flight 1 is made of it.
+    masks: Words,
+    /// Its share of T·M.
+    shares: Words,
+    /// p, and what e is made of: p − q. Until flight 1.
+    pads: Option<[Words; 2]>,
+    /// Its shares of the values, until flight 1.
+    x: Words,
+    /// Its shares of the value in the larger ring for δ = 0 and for δ = 1; one and the same where the ring stays.
+    extended: Vec<Words>,
+    /// Flight 1 has been made and sent.
+    sent: bool,
+    out: Words,
+}
+
+struct Server {
+    /// T.
+    factors: Zeroizing<Vec<u32>>,
+    /// Its share of T·M; with V, of T·d_c.
+    shares: Words,
+    /// r, and its pad; with e, its share of r·m_c.
+    pads: Option<(Zeroizing<Vec<u8>>, Words)>,
+    /// Flight 1 is here.
+    received: bool,
+    x: Words,
+    /// Its shares of the value, in the larger ring.
+    extended: Words,
+    out: Words,
+}
+
+impl Comparisons {
+    fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: PmaxLeakyParams,
+    ) -> Result<Self, MpcError> {
+        let drawn = party.draw(chan, Role::Client, Width::Bit, count * params.cots())?;
+        let mut cots = Cots { drawn: &drawn, count, room: Room::default() };
+        let side = match party.role() {
+            Role::Client => Side::Client(Client::prepare(&mut cots, chan, &params)?),
+            Role::Server => Side::Server(Server::prepare(&mut cots, chan, &params)?),
+        };
+        party.done_with(drawn);
+        Ok(Self { count, params, side })
+    }
+}
+
+/// The correlations of a block, and room for their pads.
+struct Cots<'a> {
+    drawn: &'a Correlations,
+    count: usize,
+    room: Room,
+}
+
+impl Cots<'_> {
+    /// The pads of the `row`-th `count` correlations, a group at a time: which elements, and their pads.
+    fn row(&mut self, row: usize, mut each: impl FnMut(Range<usize>, Pads<'_>)) {
+        for at in (0..self.count).step_by(GROUP) {
+            let len = GROUP.min(self.count - at);
+            each(at..at + len, self.drawn.pads(row * self.count + at, len, &mut self.room));
+        }
+    }
+
+    /// The sender's pads, both of each.
+    fn sent(&mut self, row: usize, mut each: impl FnMut(usize, u128, u128)) {
+        self.row(row, |range, pads| {
+            let Pads::Sender(zeros, ones) = pads else { unreachable!("the client sends") };
+            range.zip(zeros.iter().zip(ones)).for_each(|(e, (zero, one))| each(e, zero.0, one.0));
+        });
+    }
+
+    /// The receiver's choices and pads.
+    fn received(&mut self, row: usize, mut each: impl FnMut(usize, bool, u128)) {
+        self.row(row, |range, pads| {
+            let Pads::Receiver(pads, choices) = pads else { unreachable!("the server receives") };
+            range.zip(pads.iter().zip(choices)).for_each(|(e, (pad, &choice))| each(e, choice, pad.0));
+        });
+    }
+}
+
+fn zeros(count: usize) -> Words {
+    Zeroizing::new(vec![0; count])
+}
+
+/// The low `bits` bits.
+fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+impl Client {
+    /// 1. M and its share of T·M from the first pads. 2. For every further bit of T, a correction.
+    fn prepare(cots: &mut Cots<'_>, chan: &mut Channel, params: &PmaxLeakyParams) -> Result<Self, MpcError> {
+        let (count, ring) = (cots.count, mask(params.bits));
+        let (mut masks, mut shares) =
+            (zeros(params.comparisons() * count), zeros(params.comparisons() * count));
+        let mut row = 0;
+        for (masks, shares) in masks.chunks_mut(count.max(1)).zip(shares.chunks_mut(count.max(1))) {
+            for i in 0..params.factor_bits {
+                let mut corrections = zeros(if i == 0 { 0 } else { count });
+                cots.sent(row, |e, zero, one| {
+                    let (zero, one) = (zero as u64, one as u64);
+                    if i == 0 {
+                        // 1.
+                        masks[e] = one.wrapping_sub(zero) & ring;
+                        shares[e] = masks[e];
+                    } else {
+                        // 2.
+                        corrections[e] = zero.wrapping_sub(one).wrapping_add(masks[e]);
+                    }
+                    shares[e] = shares[e].wrapping_sub(zero << i) & ring;
+                });
+                if i > 0 {
+                    chan.send_packed(&corrections, params.bits - i)?;
+                }
+                row += 1;
+            }
+        }
+        let pads = params.rings().map(|rings| {
+            let (mut zero_pads, mut differences) = (zeros(count), zeros(count));
+            let wrap = rings.wrap();
+            cots.sent(row, |e, zero, one| {
+                zero_pads[e] = wrap.reduce_wide(zero);
+                differences[e] = wrap.sub(zero_pads[e], wrap.reduce_wide(one));
+            });
+            [zero_pads, differences]
+        });
+        let [x, out] = Default::default();
+        Ok(Self { masks, shares, pads, x, extended: Vec::new(), sent: false, out })
+    }
+
+    /// Flight 1, of its shares `x`; and its shares in the larger ring, for either δ.
+    fn send(&mut self, chan: &mut Channel, x: &[u64], params: &PmaxLeakyParams) -> Result<(), MpcError> {
+        let ring = mask(params.bits);
+        // V of every comparison: constants are the server's.
+        let mut v = std::mem::take(&mut self.masks);
+        for masks in v.chunks_mut(x.len().max(1)) {
+            masks.iter_mut().zip(x).for_each(|(m, x)| *m = x.wrapping_sub(*m) & ring);
+        }
+        chan.send_packed(&v, params.bits)?;
+        match (params.rings(), self.pads.take()) {
+            (Some(rings), Some([zero_pads, mut differences])) => {
+                let wrap = rings.wrap();
+                let mut extended = [zeros(x.len()), zeros(x.len())];
+                for (e, (&x, &zero)) in x.iter().zip(zero_pads.iter()).enumerate() {
+                    let top = rings.weighed(rings.top(x));
+                    differences[e] = wrap.add(differences[e], top);
+                    // m_c ∨ m_s, less the server's part: m_c + p for δ = 0, and m_c − m_c − p for δ = 1.
+                    extended[0][e] = rings.without(x & ring, wrap.add(top, zero));
+                    extended[1][e] = rings.without(x & ring, wrap.neg(zero));
+                }
+                chan.send_packed(&differences, wrap.bits())?;
+                self.extended = extended.into();
+            }
+            _ => self.extended = vec![Zeroizing::new(x.iter().map(|x| x & ring).collect())],
+        }
+        self.sent = true;
+        Ok(())
+    }
+
+    /// Reads flight 2's U: T·d of every comparison. **This is what leaks.**
+    fn products(
+        &mut self,
+        chan: &mut Channel,
+        params: &PmaxLeakyParams,
+    ) -> Result<Zeroizing<Vec<i64>>, MpcError> {
+        let shares = std::mem::take(&mut self.shares);
+        let answers = chan.recv_packed(shares.len(), params.bits)?;
+        let (shift, pairs) = (64 - params.bits, answers.iter().zip(shares.iter()));
+        Ok(Zeroizing::new(
+            pairs.map(|(u, share)| (u.wrapping_add(*share) << shift) as i64 >> shift).collect(),
+        ))
+    }
+
+    /// Flights 2 and 3: opens the products, tells their signs, selects.
+    fn finish(&mut self, chan: &mut Channel, count: usize, params: &PmaxLeakyParams) -> Result<(), MpcError> {
+        let signs: Vec<u64> = self.products(chan, params)?.iter().map(|&p| u64::from(p > 0)).collect();
+        if let [zero, one] = &mut self.extended[..] {
+            let delta = chan.recv_packed(count, 1)?;
+            for ((zero, one), delta) in zero.iter_mut().zip(one.iter()).zip(delta) {
+                *zero ^= (*zero ^ one) & delta.wrapping_neg();
+            }
+        }
+        chan.send_packed(&signs, 1)?;
+        let values = std::mem::take(&mut self.extended).swap_remove(0);
+        self.out = select(values, &signs, 0);
+        Ok(())
+    }
+}
+
+impl Server {
+    /// 1. T from its choices, and its share of T·M from its pads; 2. and from the client's corrections.
+    fn prepare(cots: &mut Cots<'_>, chan: &mut Channel, params: &PmaxLeakyParams) -> Result<Self, MpcError> {
+        let (count, ring) = (cots.count, mask(params.bits));
+        let mut factors = Zeroizing::new(vec![1u32; params.comparisons() * count]);
+        let mut shares = zeros(params.comparisons() * count);
+        let mut row = 0;
+        for (factors, shares) in factors.chunks_mut(count.max(1)).zip(shares.chunks_mut(count.max(1))) {
+            for i in 0..params.factor_bits {
+                let corrections = match i {
+                    0 => vec![0; count],
+                    // 2.
+                    _ => chan.recv_packed(count, params.bits - i)?,
+                };
+                let corrections = Zeroizing::new(corrections);
+                cots.received(row, |e, choice, pad| {
+                    // 1.
+                    factors[e] += u32::from(choice) << i;
+                    let term = (pad as u64).wrapping_add(corrections[e] & u64::from(choice).wrapping_neg());
+                    shares[e] = shares[e].wrapping_add(term << i) & ring;
+                });
+                row += 1;
+            }
+        }
+        let pads = params.rings().map(|rings| {
+            let (mut choices, mut pads) = (Zeroizing::new(vec![0; count]), zeros(count));
+            cots.received(row, |e, choice, pad| {
+                choices[e] = u8::from(choice);
+                pads[e] = rings.wrap().reduce_wide(pad);
+            });
+            (choices, pads)
+        });
+        let [x, extended, out] = Default::default();
+        Ok(Self { factors, shares, pads, received: false, x, extended, out })
+    }
+
+    /// Takes flight 1 into its shares.
+    fn receive(
+        &mut self,
+        chan: &mut Channel,
+        count: usize,
+        params: &PmaxLeakyParams,
+    ) -> Result<(), MpcError> {
+        let v = chan.recv_packed(self.shares.len(), params.bits)?;
+        for ((share, &factor), v) in self.shares.iter_mut().zip(self.factors.iter()).zip(v) {
+            *share = share.wrapping_add(u64::from(factor).wrapping_mul(v));
+        }
+        if let (Some(rings), Some((choices, pads))) = (params.rings(), &mut self.pads) {
+            let wrap = rings.wrap();
+            let corrections = chan.recv_packed(count, wrap.bits())?;
+            for ((pad, &choice), e) in pads.iter_mut().zip(choices.iter()).zip(corrections) {
+                *pad = wrap.add(*pad, wrap.reduce(e) & u64::from(choice).wrapping_neg());
+            }
+        }
+        self.received = true;
+        Ok(())
+    }
+
+    /// Flight 2; and its shares in the larger ring.
+    fn answer(&mut self, chan: &mut Channel, params: &PmaxLeakyParams) -> Result<(), MpcError> {
+        let x = std::mem::take(&mut self.x);
+        let mut answers = std::mem::take(&mut self.shares);
+        let thresholds = [0, params.log2_six.map_or(0, |six| 1 << six)];
+        let comparisons = answers.chunks_mut(x.len().max(1)).zip(self.factors.chunks(x.len().max(1)));
+        for ((answers, factors), threshold) in comparisons.zip(thresholds) {
+            for ((answer, &factor), x) in answers.iter_mut().zip(factors).zip(x.iter()) {
+                let product = u64::from(factor).wrapping_mul(x.wrapping_sub(threshold));
+                *answer = answer.wrapping_add(product);
+            }
+        }
+        chan.send_packed(&answers, params.bits)?;
+        self.extended = match (params.rings(), self.pads.take()) {
+            (Some(rings), Some((choices, pads))) => {
+                let wrap = rings.wrap();
+                let (mut delta, mut extended) = (zeros(x.len()), zeros(x.len()));
+                for (e, &x) in x.iter().enumerate() {
+                    let top = rings.top(x);
+                    delta[e] = top ^ u64::from(choices[e]);
+                    // Its share of m_c·m_s: that of r·m_c for δ = 0, and the negative of it for δ = 1.
+                    let (pad, other) = (pads[e], wrap.neg(pads[e]));
+                    let product = pad ^ ((pad ^ other) & delta[e].wrapping_neg());
+                    extended[e] = rings.without(x, wrap.sub(rings.weighed(top), product));
+                }
+                chan.send_packed(&delta, 1)?;
+                extended
+            }
+            _ => x,
+        };
+        Ok(chan.flush()?)
+    }
+
+    /// Flight 3: selects by the signs.
+    fn finish(&mut self, chan: &mut Channel, count: usize, params: &PmaxLeakyParams) -> Result<(), MpcError> {
+        let signs = chan.recv_packed(params.comparisons() * count, 1)?;
+        let six = params.log2_six.map_or(0, |six| params.output.power(six));
+        self.out = select(std::mem::take(&mut self.extended), &signs, six);
+        Ok(())
+    }
+}
+
+/// Zero where the first sign is not set, `six` where the second one is, too; by masks.
+fn select(mut values: Words, signs: &[u64], six: u64) -> Words {
+    let (positive, above) = signs.split_at(values.len());
+    for (value, above) in values.iter_mut().zip(above) {
+        *value ^= (*value ^ six) & above.wrapping_neg();
+    }
+    values.iter_mut().zip(positive).for_each(|(value, positive)| *value &= positive.wrapping_neg());
+    values
+}
+
+impl Flights for Comparisons {
+    fn steps(&self) -> usize {
+        2
+    }
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
+        match (&mut self.side, x) {
+            (Side::Client(client), Some(x)) => client.send(chan, x, &self.params),
+            (Side::Server(server), None) => server.receive(chan, self.count, &self.params),
+            _ => unreachable!("the client gives its shares"),
+        }
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        let ring = mask(self.params.bits);
+        let x = || Zeroizing::new(x.iter().map(|x| x & ring).collect());
+        match &mut self.side {
+            Side::Client(client) if client.sent => {}
+            Side::Client(client) => client.x = x(),
+            Side::Server(server) => server.x = x(),
+        }
+    }
+
+    /// 1. The client sends flight 1 (unless it has); the server answers. 2. The client tells the signs; both select.
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        match (&mut self.side, step) {
+            // 1.
+            (Side::Client(client), 0) if client.sent => Ok(()),
+            (Side::Client(client), 0) => {
+                let x = std::mem::take(&mut client.x);
+                client.send(chan, &x, &self.params)
+            }
+            (Side::Server(server), 0) => {
+                if !server.received {
+                    server.receive(chan, self.count, &self.params)?;
+                }
+                server.answer(chan, &self.params)
+            }
+            // 2.
+            (Side::Client(client), _) => client.finish(chan, self.count, &self.params),
+            (Side::Server(server), _) => server.finish(chan, self.count, &self.params),
+        }
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        match &mut self.side {
+            Side::Client(client) => std::mem::take(&mut client.out),
+            Side::Server(server) => std::mem::take(&mut server.out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod attack;
