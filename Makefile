@@ -43,6 +43,7 @@ lint: toolchain
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features server --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet

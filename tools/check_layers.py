@@ -23,6 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "share": set(),
     "semantics": set(),
     "ring": {"cpu"},
+    "gpu": set(),
     "wire": set(),
     "graph": {"cpu", "semantics"},
     "samples": {"graph"},
