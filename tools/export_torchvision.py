@@ -40,10 +40,12 @@ class Network:
     name: str
     size: int
     options: dict = field(default_factory=dict)
+    # For CIFAR's small pictures: a first convolution of 3x3 without a stride, no max-pool behind it, 10 classes.
+    cifar: bool = False
 
     @property
     def file(self) -> str:
-        return f"{self.name}_{self.size}"
+        return f"{self.name}_cifar_{self.size}" if self.cifar else f"{self.name}_{self.size}"
 
 
 # Where training has another head, it is left off.
@@ -68,9 +70,17 @@ NETWORKS = [
     Network("inception_v3", 96, NO_HEADS),
     Network("inception_v3", 299, NO_HEADS),
     Network("vgg16_bn", 224),
+    Network("resnet18", 32, cifar=True),
+    Network("resnet50", 32, cifar=True),
+    Network("resnet101", 32, cifar=True),
 ]
 # What the benchmarks and the tests of whole networks take, under the names by which they do.
-BENCHMARKS = {"resnet18": "resnet18", "resnet50": "resnet50", "mobilenet_v2": "mobilenetv2"}
+BENCHMARKS = {
+    "resnet18": "resnet18",
+    "resnet50": "resnet50",
+    "mobilenet_v2": "mobilenetv2",
+    "densenet121": "densenet121",
+}
 # The usual ways to export: opset, the newer exporter, open batch.
 VARIANTS = {
     "opset9": (9, False, False),
@@ -91,7 +101,12 @@ def noise(batch: int, size: int) -> torch.Tensor:
 
 def build(network: Network) -> torch.nn.Module:
     torch.manual_seed(SEED)
-    model = torchvision.models.get_model(network.name, weights=None, **network.options)
+    classes = {"num_classes": 10} if network.cifar else {}
+    model = torchvision.models.get_model(network.name, weights=None, **network.options, **classes)
+    if network.cifar:
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        torch.nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+        model.maxpool = torch.nn.Identity()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             # Average over all batches alike instead of forgetting the first ones slowly.
