@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "he": {"cpu", "ring"},
     "ot": {"cpu", "wire", "ring"},
     "mpc": {"cpu", "share", "ot", "wire", "semantics"},
-    "linear": {"cpu", "share", "semantics", "he", "ring", "wire", "graph"},
+    "linear": {"cpu", "gpu", "share", "semantics", "he", "ring", "wire", "graph"},
     "plan": {"share", "graph", "linear", "mpc", "he"},
     "bundle": {"graph", "ring"},
     "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},

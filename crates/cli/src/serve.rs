@@ -5,13 +5,14 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::server::{self, KeepLimits, Notice, Service};
 use jaguar_engine::{Stock, peak_kib, prepared_bytes};
+use jaguar_linear::product::{self, Hardware};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
@@ -51,6 +52,10 @@ pub struct Args {
     /// Threads for the linear layers (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
+    /// Where the plain integers of Fregata's online part are computed: `auto` takes an NVIDIA card, if there is one and this program
+    /// was built with the feature `cuda`.
+    #[arg(long, value_enum, default_value_t)]
+    device: Device,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -94,6 +99,31 @@ enum Shown {
     Label,
 }
 
+/// Where online products are computed.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Device {
+    /// A card, if there is one; else the processor.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// The first NVIDIA card, or nothing.
+    Gpu,
+}
+
+impl Device {
+    fn open(self) -> Result<Hardware> {
+        let choice = match self {
+            Self::Auto => product::Choice::Auto,
+            Self::Cpu => product::Choice::Cpu,
+            Self::Gpu => product::Choice::Gpu,
+        };
+        let failed =
+            |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
+        Hardware::open(choice, Cpu::detect(), failed).context("--device gpu")
+    }
+}
+
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
@@ -111,7 +141,7 @@ pub fn run(args: &Args) -> Result<()> {
     let imitated = args.link;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let service = Service::allowing(Cpu::detect(), bundle, choices, reveal, args.leakage.allowed())?;
+    let service = Service::allowing(args.device.open()?, bundle, choices, reveal, args.leakage.allowed())?;
     if let Some(warning) = leakage::warning(service.plan()) {
         eprintln!("warning: {warning}");
     }
@@ -137,6 +167,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if keep.queries > 0 && each > keep.bytes {
         eprintln!("warning: none fits --keep-memory: clients prepare when they have an input");
+    }
+    if service.has_online_products() {
+        log!("online products: {}", service.device());
     }
     if !address.ip().is_loopback() {
         eprintln!(

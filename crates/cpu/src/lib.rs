@@ -5,13 +5,11 @@
 //! (`jaguar_ring::Kernel::of`). So nothing is global, and two sessions of one process may compute with different
 //! instructions.
 //!
-//! # Where another device would enter
+//! # Where another device enters
 //!
-//! A [`Cpu`] says *with which instructions* something is computed, not *where*. Today that is always the processor. The plain
-//! integer product of a linear layer (public words times the server's weights) could also run on a GPU. A type `Device`
-//! (by default: a processor, with its [`Cpu`]) would then be handed down along the same path, from the engine's options to
-//! the server's side of a linear layer. There it would choose who computes that product. Whatever else needs kernels would
-//! take the device's [`Cpu`]. There is no such type yet.
+//! A [`Cpu`] says *with which instructions* something is computed, not *where*. The plain integer product of a linear layer (masked words
+//! times the server's weights) may also run on a GPU: `jaguar_linear::product::Hardware` has a device for that beside the [`Cpu`], and is
+//! handed down along the same path, from the engine's options to the server's side of linear layers.
 
 /// A set of instructions that a kernel may need. All of them are of x86-64; other processors have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

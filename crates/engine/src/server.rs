@@ -10,6 +10,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
+use jaguar_linear::product::Hardware;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
@@ -40,7 +41,7 @@ pub use crate::shelf::KeepLimits;
 pub struct Service {
     bundle: Bundle,
     plan: Plan,
-    cpu: Cpu,
+    hardware: Hardware,
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
@@ -131,12 +132,17 @@ impl Service {
         Self::on(Cpu::detect(), bundle, choices, reveal)
     }
 
-    /// As [`new`](Self::new), with linear layers that are computed with the instructions that `cpu` has.
+    /// As [`new`](Self::new), with linear layers that are computed with `hardware`: a `Cpu` for its instructions, or a device too.
     ///
     /// # Errors
     /// As `new`.
-    pub fn on(cpu: Cpu, bundle: Bundle, choices: Choices, reveal: Reveal) -> Result<Self, EngineError> {
-        Self::allowing(cpu, bundle, choices, reveal, Allowed::default())
+    pub fn on(
+        hardware: impl Into<Hardware>,
+        bundle: Bundle,
+        choices: Choices,
+        reveal: Reveal,
+    ) -> Result<Self, EngineError> {
+        Self::allowing(hardware, bundle, choices, reveal, Allowed::default())
     }
 
     /// **Insecure**: [`new`](Self::new) that takes backends which protect nothing too. A client that does not ask for that in its
@@ -159,18 +165,18 @@ impl Service {
     /// # Errors
     /// As `new`.
     pub fn allowing(
-        cpu: Cpu,
+        hardware: impl Into<Hardware>,
         bundle: Bundle,
         choices: Choices,
         reveal: Reveal,
         allowed: Allowed,
     ) -> Result<Self, EngineError> {
         let plan = Plan::allowing(&bundle.model.network, choices, allowed)?;
-        Self::with_plan(cpu, bundle, plan, reveal)
+        Self::with_plan(hardware.into(), bundle, plan, reveal)
     }
 
     pub(crate) fn with_plan(
-        cpu: Cpu,
+        hardware: Hardware,
         bundle: Bundle,
         plan: Plan,
         reveal: Reveal,
@@ -184,12 +190,13 @@ impl Service {
             )));
         }
         let (public, weights) = (bundle.id().0, &bundle.model.weights);
-        let model =
-            |layers: &Arc<dyn Layers>| Arc::clone(layers).model(cpu, public, weights, network.weight_bits);
+        let model = |layers: &Arc<dyn Layers>| {
+            Arc::clone(layers).model(&hardware, public, weights, network.weight_bits)
+        };
         let models = plan.backends.iter().map(model).collect();
         let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
         let shelves = Shelves::new(KeepLimits::default());
-        Ok(Self { bundle, plan, cpu, models, reveal, one_round: None, hint_budget, shelves })
+        Ok(Self { bundle, plan, hardware, models, reveal, one_round: None, hint_budget, shelves })
     }
 
     /// Bounds what clients may make this server keep, in other than the default way.
@@ -242,7 +249,17 @@ impl Service {
 
     /// What its linear layers are computed with.
     pub fn cpu(&self) -> Cpu {
-        self.cpu
+        self.hardware.cpu
+    }
+
+    /// Whether any backend of the plan has its online products computed by a device.
+    pub fn has_online_products(&self) -> bool {
+        self.plan.backends.iter().any(|layers| layers.has_online_products())
+    }
+
+    /// Where online products are computed, for backends that have them.
+    pub fn device(&self) -> String {
+        self.hardware.device.describe()
     }
 
     /// The whole model, for `verify`.
@@ -314,7 +331,7 @@ impl Service {
         let hints = HintStream { service: self, key, missing, booking: None };
         channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Server, self.plan.choices.instances)?;
-        let mut maker = Maker { backends, hints, party: Party::on(self.cpu, Role::Server, cots) };
+        let mut maker = Maker { backends, hints, party: Party::on(self.hardware.cpu, Role::Server, cots) };
 
         // 3. Queries.
         let own = self.shelves.open();

@@ -24,6 +24,7 @@ pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
 
 use crate::layout::{LayoutError, Packing};
+use crate::product::Hardware;
 
 /// One linear layer to be planned.
 #[derive(Clone, Debug)]
@@ -183,6 +184,11 @@ pub trait Layers: Debug + Send + Sync {
     /// In words, which rings are used, and their estimated security.
     fn describe(&self) -> String;
 
+    /// Whether its online part is a plain integer product, which [`Hardware::device`] computes.
+    fn has_online_products(&self) -> bool {
+        false
+    }
+
     /// Bytes once per session, from the client and from the server.
     fn session_bytes(&self) -> (usize, usize) {
         (0, 0)
@@ -193,14 +199,14 @@ pub trait Layers: Debug + Send + Sync {
         (0, 0)
     }
 
-    /// Takes the weights, by node. The model computes with the instructions that `cpu` has. `public` is the model's public name, from which public randomness follows. `weight_bits` are
+    /// Takes the weights, by node. The model computes with `hardware`. `public` is the model's public name, from which public randomness follows. `weight_bits` are
     /// the significant bits of a weight.
     ///
     /// # Panics
     /// When the weights are not the plan's (`Model::validate` of the graph excludes it).
     fn model(
         self: Arc<Self>,
-        cpu: Cpu,
+        hardware: &Hardware,
         public: [u8; 32],
         weights: &[Option<Weights>],
         weight_bits: u32,

@@ -21,6 +21,7 @@ pub mod jaguar;
 mod known_coins;
 pub mod layout;
 pub mod plaintext_insecure;
+pub mod product;
 pub mod published_insecure;
 pub mod registry;
 

@@ -197,7 +197,8 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
         let (ours, theirs) = thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let backends = Backends::new(&plan, |layers| {
-                    let weights = Arc::clone(layers).model(Cpu::detect(), [0; 32], &model.weights, 12);
+                    let weights =
+                        Arc::clone(layers).model(&Cpu::detect().into(), [0; 32], &model.weights, 12);
                     let plane = model.network.nodes.iter().map(|n| n.shape[1] * n.shape[2]).collect();
                     let (sent, made) = (transcript.clone(), Arc::clone(&made));
                     Box::new(Noted { party: weights.party(&[0; 32]), plane, sent, made })

@@ -82,7 +82,7 @@ fn traffic(backend: BackendId, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, backend);
         let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices).unwrap();
-        Service::with_plan(cpus[1], bundle, plan, Reveal::Label).unwrap()
+        Service::with_plan(cpus[1].into(), bundle, plan, Reveal::Label).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
     let limits = Limits { allow_insecure_backends: true, ..Limits::default() };

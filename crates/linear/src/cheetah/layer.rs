@@ -24,6 +24,7 @@ use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
     Party, Request, Traffic, Work,
 };
+use crate::product::Hardware;
 
 /// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width.
 pub struct Cheetah;
@@ -166,7 +167,13 @@ impl<E: Encoding + 'static> Layers for RnsLayers<E> {
         (self.rings().iter().map(|layer| layer.key_bytes()).sum(), 0)
     }
 
-    fn model(self: Arc<Self>, cpu: Cpu, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+    fn model(
+        self: Arc<Self>,
+        &Hardware { cpu, .. }: &Hardware,
+        _: [u8; 32],
+        weights: &[Option<Weights>],
+        _: u32,
+    ) -> Arc<dyn Model> {
         let servers = self.transform(cpu, weights, WEIGHT_MEMORY);
         Arc::new(RnsModel { layers: self, cpu, servers })
     }

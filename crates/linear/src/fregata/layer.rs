@@ -11,7 +11,6 @@ use jaguar_wire::pack;
 use super::Hme;
 use super::client::Client;
 use super::places::Places;
-use super::product::{Device, Processor, Product, ProductShape, product_len};
 use super::server::Server;
 use crate::backend::{
     self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Planned, Request, Traffic,
@@ -20,6 +19,7 @@ use crate::backend::{
 use crate::cheetah::Cheetah;
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::jaguar::Jaguar;
+use crate::product::{Hardware, Product, ProductShape, product_len};
 
 /// Fregata: plain integers online, with an engine that multiplies before the input.
 pub struct Fregata {
@@ -301,6 +301,10 @@ impl Layers for FregataLayers {
         format!("before the input: {}", self.engine.describe())
     }
 
+    fn has_online_products(&self) -> bool {
+        true
+    }
+
     fn session_bytes(&self) -> (usize, usize) {
         self.engine.session_bytes()
     }
@@ -311,19 +315,18 @@ impl Layers for FregataLayers {
 
     fn model(
         self: Arc<Self>,
-        cpu: Cpu,
+        hardware: &Hardware,
         public: [u8; 32],
         weights: &[Option<Weights>],
         weight_bits: u32,
     ) -> Arc<dyn Model> {
-        let device = Processor(cpu);
         let products = self.by_node.iter().zip(weights).map(|(layer, weights)| {
             let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
             let (spec, in_shape, bits) = (&layer.spec, layer.in_shape, layer.bits());
-            Some(device.load(ProductShape { spec, in_shape, bits, weight_bits }, weights))
+            Some(hardware.device.load(ProductShape { spec, in_shape, bits, weight_bits }, weights))
         });
         let products = products.collect();
-        let engine = Arc::clone(&self.engine).model(cpu, public, weights, weight_bits);
+        let engine = Arc::clone(&self.engine).model(hardware, public, weights, weight_bits);
         Arc::new(FregataModel { layers: self, engine, products })
     }
 

@@ -7,8 +7,8 @@ use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use super::layer::FregataModel;
-use super::product::Running;
 use crate::backend::{BackendError, Online, Output, Party};
+use crate::product::Running;
 
 /// The server's side of a session.
 pub(super) struct Server {

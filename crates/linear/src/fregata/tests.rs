@@ -13,10 +13,10 @@ use jaguar_wire::memory_pair;
 use proptest::prelude::*;
 
 use super::matrix::{self, Matrix, Tilings};
-use super::product::{Device, Processor, ProductShape};
 use super::{Fregata, Hme, Mask};
 use crate::backend::{Backend, Layers, Request};
 use crate::cheetah::{Encoding, Sizes};
+use crate::product::{Device, Processor, ProductShape};
 
 const WEIGHT_BITS: u32 = 12;
 const ACTIVATION_BITS: u32 = 24;
@@ -239,7 +239,8 @@ fn request<'a>(spec: &'a Linear, in_shape: Shape) -> Request<'a> {
 /// Runs one layer of `backend` as a session does, the input coming in two parts. Output shares, the client's first.
 fn run(layers: &Arc<dyn Layers>, weights: &Weights, client: &[u64], server: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let layer = layers.layer(0).unwrap();
-    let model = Arc::clone(layers).model(Cpu::detect(), [4; 32], &[Some(weights.clone())], WEIGHT_BITS);
+    let model =
+        Arc::clone(layers).model(&Cpu::detect().into(), [4; 32], &[Some(weights.clone())], WEIGHT_BITS);
     let hint = model.hint(0, 0..layer.hint_parts().0, &[5; 32]);
     let (mut up, mut down) = memory_pair();
     let part = client.len() / 2;
@@ -384,7 +385,8 @@ fn noise_is_within_its_estimate() {
 }
 
 fn run_engine(layers: &Arc<dyn Layers>, weights: &Weights, m: &[u64]) -> (Vec<u64>, Vec<u64>) {
-    let model = Arc::clone(layers).model(Cpu::detect(), [4; 32], &[Some(weights.clone())], WEIGHT_BITS);
+    let model =
+        Arc::clone(layers).model(&Cpu::detect().into(), [4; 32], &[Some(weights.clone())], WEIGHT_BITS);
     let (mut up, mut down) = memory_pair();
     thread::scope(|scope| {
         let theirs = scope.spawn(|| {

@@ -19,6 +19,7 @@ use crate::backend::{
 };
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::layout::Layout;
+use crate::product::Hardware;
 
 /// The main path: parted halves over Z_{2^k}, phase sharing.
 pub struct Jaguar;
@@ -102,7 +103,7 @@ impl Layers for JaguarLayers {
 
     fn model(
         self: Arc<Self>,
-        cpu: Cpu,
+        &Hardware { cpu, .. }: &Hardware,
         public: [u8; 32],
         weights: &[Option<Weights>],
         weight_bits: u32,

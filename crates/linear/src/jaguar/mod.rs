@@ -30,8 +30,8 @@ use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
 pub use layer::Jaguar;
+pub(crate) use server::gemm_terms;
 pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};
-pub(crate) use server::{channels_together, gemm_terms};
 
 /// Why a layer cannot run in this backend.
 #[derive(Debug, thiserror::Error)]

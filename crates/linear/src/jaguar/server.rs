@@ -19,14 +19,6 @@ use super::{A_HALF_BITS, Layer};
 use crate::backend::Output;
 use crate::layout::{Layout, Tile};
 
-/// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew, which takes as
-/// long as about two outputs. Measured on ResNet-50's layers on one thread, parts of 8 channels take 20 per cent more time than the
-/// whole, 16 take 14, 32 take 7, 64 take 4 (and with [`TOGETHER_WORK`] 3).
-const TOGETHER_CHANNELS: usize = 64;
-
-/// Multiply-adds of such a part, at least: some 0.4 ms on one thread, so that handing it to several costs little.
-const TOGETHER_WORK: usize = 1 << 24;
-
 /// One linear layer with its weights.
 pub struct ServerLayer {
     layer: Layer,
@@ -374,14 +366,8 @@ impl ServerLayer {
         let layout = &self.layer.layout;
         let positions: usize = layout.tiles().iter().map(|tile| layout.export_len(tile)).sum();
         let work = positions.saturating_mul(layout.terms_per_output());
-        channels_together(layout.out_shape()[0], work, self.channels_indivisible())
+        crate::product::channels_together(layout.out_shape()[0], work, self.channels_indivisible())
     }
-}
-
-/// How many of a layer's channels are made together, at least, in multiples of what is `indivisible`: each takes `work` multiply-adds.
-pub(crate) fn channels_together(channels: usize, work: usize, indivisible: usize) -> usize {
-    let worthwhile = TOGETHER_WORK.div_ceil(work.max(1)).max(TOGETHER_CHANNELS.min(channels.div_ceil(2)));
-    worthwhile.next_multiple_of(indivisible)
 }
 
 /// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows

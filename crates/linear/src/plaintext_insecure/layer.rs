@@ -14,6 +14,7 @@ use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
     self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
 };
+use crate::product::Hardware;
 
 /// **Insecure**: the client's share in the clear.
 pub struct Plaintext {
@@ -87,7 +88,13 @@ impl Layers for PlaintextLayers {
         "no encryption at all (INSECURE)".into()
     }
 
-    fn model(self: Arc<Self>, cpu: Cpu, _: [u8; 32], weights: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
+    fn model(
+        self: Arc<Self>,
+        &Hardware { cpu, .. }: &Hardware,
+        _: [u8; 32],
+        weights: &[Option<Weights>],
+        _: u32,
+    ) -> Arc<dyn Model> {
         Arc::new(self.with_weights(cpu, weights))
     }
 

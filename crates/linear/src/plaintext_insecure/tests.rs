@@ -41,8 +41,12 @@ fn run(
     weights: &Weights,
     [x_client, x_server]: [&[u64]; 2],
 ) -> ([Vec<u64>; 2], jaguar_wire::Traffic) {
-    let model =
-        Arc::clone(&layers).model(Cpu::detect(), [0; 32], &[None, None, None, Some(weights.clone())], 12);
+    let model = Arc::clone(&layers).model(
+        &Cpu::detect().into(),
+        [0; 32],
+        &[None, None, None, Some(weights.clone())],
+        12,
+    );
     let (mut to_server, mut to_client) = memory_pair();
     let party = |mut party: Box<dyn backend::Party>, channel: &mut Channel, x: &[u64]| {
         party.setup(channel).unwrap();

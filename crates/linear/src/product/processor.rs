@@ -1,13 +1,8 @@
-//! The online product: a plain convolution of words modulo 2^bits with small weights.
+//! The processor's product, on the kernels of [`jaguar_ring::gemm`].
 //!
-//! [`Device`] is the interface behind which it is computed: the weights go there once per model, an input per query,
-//! and outputs come back channel by channel. [`Processor`] is the processor's, on the kernels of
-//! [`jaguar_ring::gemm`].
-//!
-//! On the processor a strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column
-//! of a padded channel, from each row and column below s on that a tap reads. With row (channel, component) of `H'·W'`
-//! words, H' and W' being what the outputs and the reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s
-//! + j` to position j, and output (y, x) is position `y·W' + x`.
+//! A strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column of a padded channel, from each
+//! row and column below s on that a tap reads. With row (channel, component) of `H'·W'` words, H' and W' being what the outputs and the
+//! reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s + j` to position j, and output (y, x) is position `y·W' + x`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,51 +15,16 @@ use jaguar_ring::planes::LimbPlanes;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use crate::jaguar::channels_together;
-
-/// Where online products are computed.
-pub trait Device: Send + Sync {
-    /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights
-    /// below `2^(weight_bits − 1)` in absolute value before their exponents.
-    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product>;
-}
-
-/// What a product is of.
-#[derive(Clone, Copy, Debug)]
-pub struct ProductShape<'a> {
-    /// The layer.
-    pub spec: &'a Linear,
-    /// `[C_in, H, W]`.
-    pub in_shape: Shape,
-    /// Words are modulo 2 to this.
-    pub bits: u32,
-    /// Of a weight, the exponent not counted.
-    pub weight_bits: u32,
-}
-
-/// One layer's weights, where its products are computed.
-pub trait Product: Send + Sync {
-    /// Takes one query's input, `[C, H, W]`, whose bits above [`ProductShape::bits`] are ignored. May begin to compute.
-    fn begin(self: Arc<Self>, x: &[u64]) -> Box<dyn Running>;
-}
-
-/// One query's product. Channels can be had in any order, and more than once.
-pub trait Running: Send {
-    /// How many channels are best had together: ranges should begin at its multiples.
-    fn together(&self) -> usize;
-
-    /// `Σ w·x` times two to the weights' exponents, modulo 2^bits, of output channels `channels`: `[channels, H, W]`
-    /// into `out`.
-    ///
-    /// # Panics
-    /// When `channels` does not begin at a multiple of [`together`](Self::together), or `out` is of another length.
-    fn channels(&mut self, channels: Range<usize>, out: &mut [u64]);
-}
+use super::{Device, Product, ProductShape, Running, channels_together};
 
 /// The processor, with the instructions of a `Cpu` and the threads of the current rayon pool.
 pub struct Processor(pub Cpu);
 
 impl Device for Processor {
+    fn describe(&self) -> String {
+        "processor".into()
+    }
+
     fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product> {
         Arc::new(OnProcessor::new(Kernel::of(self.0), shape, weights))
     }
@@ -109,7 +69,7 @@ impl Axis {
 }
 
 /// How many words of an output channel are computed, positions between rows included.
-pub(super) fn product_len(spec: &Linear, [_, oh, ow]: Shape) -> usize {
+pub(crate) fn product_len(spec: &Linear, [_, oh, ow]: Shape) -> usize {
     let reach = (spec.kernel[1] - 1) * spec.dilation[1] / spec.stride[1];
     (oh - 1) * (ow + reach) + ow
 }
