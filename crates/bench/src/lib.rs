@@ -3,6 +3,7 @@
 mod all;
 mod conv;
 mod e2e;
+mod fregata;
 mod limits;
 mod paper;
 mod plot;
@@ -29,6 +30,8 @@ enum What {
     Conv(conv::Args),
     /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
     E2e(e2e::Args),
+    /// Fregata: encryption before the input only; layers and networks (Tables IV to VIII, Figures 7, 8 and 10 of its paper).
+    Fregata(fregata::Args),
     /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
     Relu(relu::Args),
 }
@@ -43,6 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         What::All(args) => all::run(args),
         What::Conv(args) => conv::run(args),
         What::E2e(args) => e2e::run(args),
+        What::Fregata(args) => fregata::run(args),
         What::Relu(args) => relu::run(args),
     }
 }

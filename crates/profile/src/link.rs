@@ -19,6 +19,8 @@ pub enum Imitated {
     Lan,
     /// 62.5 MB/s, 20 ms round trip (its WAN).
     Wan,
+    /// 460 MB/s (the LAN of the Fregata paper), 0.3 ms round trip (assumed).
+    FregataLan,
 }
 
 impl Imitated {
@@ -27,6 +29,7 @@ impl Imitated {
         match self {
             Self::Lan => double::Link::LAN,
             Self::Wan => double::Link::WAN,
+            Self::FregataLan => double::Link::FREGATA_LAN,
         }
     }
 
@@ -36,11 +39,12 @@ impl Imitated {
         Link { bytes_per_second, round_trip: 2.0 * one_way.as_secs_f64() }
     }
 
-    /// Its name: `lan` or `wan`.
+    /// Its name: `lan`, `wan` or `fregata-lan`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lan => "lan",
             Self::Wan => "wan",
+            Self::FregataLan => "fregata-lan",
         }
     }
 }
@@ -82,12 +86,13 @@ pub enum NoLink {
 impl FromStr for Between {
     type Err = NoLink;
 
-    /// Reads `loopback`, `lan`, `wan`, or the name of a file that [`write_link`](crate::kept::write_link) wrote.
+    /// Reads `loopback`, `lan`, `wan`, `fregata-lan`, or the name of a file that [`write_link`](crate::kept::write_link) wrote.
     fn from_str(text: &str) -> Result<Self, NoLink> {
         match text {
             "loopback" => Ok(Self::Loopback),
             "lan" => Ok(Self::Imitated(Imitated::Lan)),
             "wan" => Ok(Self::Imitated(Imitated::Wan)),
+            "fregata-lan" => Ok(Self::Imitated(Imitated::FregataLan)),
             path => match read_link(Path::new(path))? {
                 Some(link) if link.is_sound() => Ok(Self::Measured(link)),
                 Some(_) => Err(NoLink::Unsound),

@@ -3,7 +3,7 @@
 //! Both parties run in this process, each in its own threads, over TCP on loopback, shaped if asked for; the hint is there and
 //! the first query is not counted. Inputs are random: neither time nor bytes depend on them.
 
-mod session;
+pub mod session;
 mod tables;
 
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_plan::BackendId;
 use jaguar_profile::{Imitated, Note, When, kept};
@@ -177,11 +178,15 @@ pub fn run(args: &Args) -> Result<()> {
         let peaks = Peaks::measure(cpu)?;
         for path in &args.models {
             eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());
+            let leaks = if args.accept_sign_leakage { &[false, true][..] } else { &[false] };
+            let ways = args.protocol.0.iter().flat_map(|&protocol| {
+                leaks.iter().map(move |&leaks| session::Way { leaks, ..session::Way::sealed(protocol) })
+            });
+            let ways: Vec<_> = ways.collect();
             let what = session::Session {
-                cpu,
-                path,
-                protocols: &args.protocol.0,
-                accept_sign_leakage: args.accept_sign_leakage,
+                hardware: cpu.into(),
+                bundle: &|| Ok(Bundle::read(path)?),
+                ways: &ways,
                 link: args.link,
                 guard_bits: args.guard_bits,
                 repeats: args.repeats,

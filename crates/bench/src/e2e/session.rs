@@ -1,19 +1,18 @@
 //! One network, under one protocol or several: sessions with several queries, and their figures.
 
-use std::path::Path;
 use std::thread;
 
 use anyhow::Result;
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Ready, Reveal, connect};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::report::{Cost, Predicted, Report, Row};
 use jaguar_engine::server::Service;
 use jaguar_graph::network::{Network, Op};
+use jaguar_linear::product::Hardware;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Plan, planner};
+use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Plan, Schedule, planner};
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -22,15 +21,30 @@ use super::{ByKind, Kind, Run, Stage};
 use crate::limits::{Limit, Peaks};
 use crate::statistics::median;
 
+/// A way to run a network.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub protocol: BackendId,
+    /// **Insecure**: whether comparisons may leak.
+    pub leaks: bool,
+    /// When the client takes answers before the input.
+    pub schedule: Schedule,
+}
+
+impl Way {
+    pub fn sealed(protocol: BackendId) -> Self {
+        Self { protocol, leaks: false, schedule: Schedule::Streamed }
+    }
+}
+
 /// What is to be run.
 pub struct Session<'a> {
-    /// What linear layers are computed with.
-    pub cpu: Cpu,
-    pub path: &'a Path,
+    /// What linear layers are computed with at the server, and with whose processor at the client.
+    pub hardware: Hardware,
+    /// Makes the model.
+    pub bundle: &'a (dyn Fn() -> Result<Bundle> + Sync),
     /// Each in a session of its own, their queries by turns: what else the machine does hits all alike.
-    pub protocols: &'a [BackendId],
-    /// Each once more, with comparisons that leak.
-    pub accept_sign_leakage: bool,
+    pub ways: &'a [Way],
     pub link: Option<Imitated>,
     /// In place of the compiled model's own.
     pub guard_bits: Option<u32>,
@@ -47,13 +61,8 @@ impl Session<'_> {
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
         let between = self.link.map_or(Between::Loopback, Between::Imitated);
         let site = self.machine.map(|machine| between.site(machine, Aim::Query));
-        let comparisons = if self.accept_sign_leakage { &[false, true][..] } else { &[false] };
-        let forms = self
-            .protocols
-            .iter()
-            .flat_map(|&protocol| comparisons.iter().map(move |&leaks| (protocol, leaks)));
-        let services = forms.map(|(protocol, leaks)| {
-            let bundle = Bundle::read(self.path)?;
+        let services = self.ways.iter().map(|&Way { protocol, leaks, .. }| {
+            let bundle = (self.bundle)()?;
             let guard_bits = self.guard_bits.unwrap_or(bundle.model.network.guard_bits);
             let bundle = bundle.guarded(guard_bits)?;
             let choices = match &site {
@@ -62,7 +71,7 @@ impl Session<'_> {
             };
             let choices = if leaks { choices.leaking_signs(&bundle.model.network)? } else { choices };
             let allowed = Allowed { sign_leakage: leaks, ..Allowed::default() };
-            Ok(Service::allowing(self.cpu, bundle, choices, Reveal::Logits, allowed)?)
+            Ok(Service::allowing(self.hardware.clone(), bundle, choices, Reveal::Logits, allowed)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
         let reports = self.reports(&services)?;
@@ -77,7 +86,7 @@ impl Session<'_> {
             Run {
                 network: network.name.clone(),
                 protocol: protocol_name(network, plan),
-                kernel: Kernel::of(self.cpu).name().into(),
+                kernel: Kernel::of(self.hardware.cpu).name().into(),
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 offline: limited(offline, least[0]),
                 online: limited(online, least[1]),
@@ -105,12 +114,14 @@ impl Session<'_> {
                 };
                 // All before any is used: a server that nobody calls would wait for ever.
                 let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
-                let limits = Limits { accept_sign_leakage: self.accept_sign_leakage, ..Limits::default() };
                 let mut clients = Vec::new();
-                for (i, tcp) in connections.into_iter().enumerate() {
+                for (tcp, way) in connections.into_iter().zip(self.ways) {
+                    let limits = Limits { accept_sign_leakage: way.leaks, ..Limits::default() };
                     let connected = connect(link::channel(tcp?, self.link), &limits)?;
                     // A folder each: one model's hints differ by form.
-                    clients.push((connected.prepare_client(cache.join(i.to_string()))?, Vec::new()));
+                    let place = cache.join(clients.len().to_string());
+                    let ready = connected.prepare_client(place)?.with_schedule(way.schedule);
+                    clients.push((ready, Vec::new()));
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();
@@ -244,6 +255,8 @@ impl ByKind {
 
 #[cfg(test)]
 mod tests {
+    use jaguar_cpu::Cpu;
+
     use super::*;
     use crate::limits::tests::PEAKS;
     use jaguar_graph::network::{
@@ -297,12 +310,11 @@ mod tests {
     fn both_protocols_stand_side_by_side() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let protocols = &[BackendId::JAGUAR, BackendId::CHEETAH];
+        let ways = [BackendId::JAGUAR, BackendId::CHEETAH].map(Way::sealed);
         let runs = Session {
-            cpu: Cpu::detect(),
-            path: &path,
-            protocols,
-            accept_sign_leakage: false,
+            hardware: Cpu::detect().into(),
+            bundle: &|| Ok(Bundle::read(&path)?),
+            ways: &ways,
             link: None,
             guard_bits: None,
             repeats: 1,
@@ -332,12 +344,11 @@ mod tests {
     fn what_the_kinds_took_is_what_the_phase_took() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let protocols = &[BackendId::JAGUAR];
+        let ways = [Way::sealed(BackendId::JAGUAR)];
         let session = Session {
-            cpu: Cpu::detect(),
-            path: &path,
-            protocols,
-            accept_sign_leakage: false,
+            hardware: Cpu::detect().into(),
+            bundle: &|| Ok(Bundle::read(&path)?),
+            ways: &ways,
             link: Some(Imitated::Lan),
             guard_bits: None,
             repeats: 2,

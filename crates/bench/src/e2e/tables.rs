@@ -91,10 +91,11 @@ fn goals(runs: &[Run], link: Option<Imitated>) -> Vec<Goal> {
 
 /// The paper's seconds on this link; it has none without one.
 fn published(row: &paper::Network, link: Option<Imitated>) -> Option<f64> {
-    link.map(|link| match link {
-        Imitated::Lan => row.lan_seconds,
-        Imitated::Wan => row.wan_seconds,
-    })
+    match link? {
+        Imitated::Lan => Some(row.lan_seconds),
+        Imitated::Wan => Some(row.wan_seconds),
+        Imitated::FregataLan => None,
+    }
 }
 
 fn ours(run: &Run) -> String {

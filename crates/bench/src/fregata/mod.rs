@@ -1,0 +1,223 @@
+//! `jaguar bench fregata`: Fregata's split of a network beside ours and Cheetah's, and beside the paper's figures.
+//!
+//! | table | what is measured |
+//! |---|---|
+//! | `matrices` | Table IV and Figure 6: the homomorphic matrix product beside Cheetah's |
+//! | `layers` | Tables V and VI: single linear layers, offline and online |
+//! | `schedule` | Figure 7: layers one after the other, with the client's messages streamed or not, by both comparisons |
+//! | `nonlinear` | Tables VII and VIII: a network's activations and max-pools, sealed and by PMax |
+//! | `networks` | Figures 8 and 10: whole networks |
+//!
+//! Single layers and networks run as `bench e2e` runs them: both parties in this process, over TCP, imitating the paper's link. A
+//! network's backends take turns, query by query. PMax leaks ([`jaguar_plan::Comparison::PmaxLeaky`]): its rows say so.
+
+mod layers;
+mod matrices;
+mod paper;
+mod tables;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
+use jaguar_linear::product::{self, Hardware};
+use jaguar_plan::{BackendId, Schedule};
+use jaguar_profile::{Imitated, Note, When, kept};
+use serde::Serialize;
+
+use crate::e2e::Run;
+use crate::e2e::session::{Session, Way};
+use crate::limits::Peaks;
+use crate::plot::Dots;
+use crate::report::{Output, Report};
+use crate::setting::{Setting, link_text};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Compiled models, for `nonlinear` and `networks`. Those named squeezenet, resnet50 and densenet121 stand beside the paper's figures.
+    models: Vec<PathBuf>,
+    /// Which tables, with commas between (default: all).
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Guard bits (0: what the paper's figures are compared with).
+    #[arg(long, value_name = "BITS", default_value_t = 0)]
+    guard_bits: u32,
+    /// The link that is imitated.
+    #[arg(long, value_enum, default_value_t = Link::FregataLan)]
+    link: Link,
+    /// Queries that are measured, after one that is not.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Threads that each party's linear layers share with the other's (0: one per core).
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    threads: usize,
+    /// Where online products are computed.
+    #[arg(long, value_enum, default_value_t)]
+    device: Device,
+    /// When to measure this machine, to plan by.
+    #[arg(long, value_enum, default_value_t)]
+    calibrate: When,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    Matrices,
+    Layers,
+    Schedule,
+    /// Whole networks: their nonlinear layers, and all of them.
+    Networks,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Link {
+    Loopback,
+    /// 460 MB/s.
+    FregataLan,
+    Lan,
+    Wan,
+}
+
+impl Link {
+    fn imitated(self) -> Option<Imitated> {
+        match self {
+            Self::Loopback => None,
+            Self::FregataLan => Some(Imitated::FregataLan),
+            Self::Lan => Some(Imitated::Lan),
+            Self::Wan => Some(Imitated::Wan),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Device {
+    #[default]
+    Cpu,
+    /// The first NVIDIA card.
+    Gpu,
+}
+
+impl Device {
+    fn open(self) -> Result<Hardware> {
+        let choice = match self {
+            Self::Cpu => product::Choice::Cpu,
+            Self::Gpu => product::Choice::Gpu,
+        };
+        Hardware::open(choice, Cpu::detect(), |why| eprintln!("warning: {why}")).context("--device gpu")
+    }
+}
+
+/// One way of one case or network.
+#[derive(Clone, Serialize)]
+pub struct Measured {
+    pub part: &'static str,
+    /// The case's or the network's name.
+    pub name: String,
+    pub what: String,
+    /// Whether the client's messages before the input were streamed.
+    pub streamed: bool,
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+#[derive(Serialize)]
+pub struct Figures {
+    pub matrices: Vec<matrices::Row>,
+    pub runs: Vec<Measured>,
+}
+
+fn backend(name: &str) -> BackendId {
+    BackendId::of(name).expect("a backend of the registry")
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let wanted = |part: Part| args.only.is_empty() || args.only.contains(&part);
+    ensure!(
+        args.models.is_empty() || wanted(Part::Networks),
+        "models are given, but --only leaves out the networks"
+    );
+    let hardware = args.device.open()?;
+    jaguar_terminal::set_threads(args.threads)?;
+    let threads = rayon::current_num_threads();
+    let link = args.link.imitated();
+    let threads_text = format!("threads of both parties together: {threads}");
+    let mut setting =
+        Setting::new(hardware.cpu, threads_text, link_text(link, "TCP on loopback"), args.repeats);
+    let mut tell = |note| match note {
+        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        note => eprintln!("{note}"),
+    };
+    let machine = kept::machine(hardware.cpu, args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+    let peaks = Peaks::measure(hardware.cpu)?;
+    let measure = |bundle: &(dyn Fn() -> Result<Bundle> + Sync), ways: &[Way]| {
+        let session = Session {
+            hardware: hardware.clone(),
+            bundle,
+            ways,
+            link,
+            guard_bits: Some(args.guard_bits),
+            repeats: args.repeats,
+            machine: machine.as_ref(),
+        };
+        session.measure(&peaks, threads)
+    };
+
+    let matrices = if wanted(Part::Matrices) {
+        eprintln!("matrix products ...");
+        matrices::measure(hardware.cpu, args.repeats.max(5) as usize)?
+    } else {
+        Vec::new()
+    };
+    let mut runs = Vec::new();
+    let fregata = Way::sealed(backend("fregata"));
+    let leaky = Way { leaks: true, ..fregata };
+    let mut cases = |part: &'static str, cases: Vec<layers::Case>, ways: &[Way]| -> Result<()> {
+        for case in cases {
+            eprintln!("{}: {} ...", case.name, case.what);
+            let measured = measure(&|| case.bundle(args.guard_bits), ways).context(case.name)?;
+            runs.extend(measured.into_iter().zip(ways).map(|(run, way)| Measured {
+                part,
+                name: case.name.into(),
+                what: case.what.clone(),
+                streamed: way.schedule == Schedule::Streamed,
+                run,
+            }));
+        }
+        Ok(())
+    };
+    if wanted(Part::Layers) {
+        let names = ["fregata", "fregata-cheetah", "fregata-jaguar", "jaguar", "cheetah"];
+        cases("layers", layers::linear(), &names.map(|name| Way::sealed(backend(name))))?;
+    }
+    if wanted(Part::Schedule) {
+        let waiting = |way: Way| Way { schedule: Schedule::LayerByLayer, ..way };
+        cases("schedule", layers::chains(), &[fregata, waiting(fregata), leaky, waiting(leaky)])?;
+    }
+    if wanted(Part::Networks) {
+        let names = ["fregata-jaguar", "jaguar", "cheetah"].map(|name| Way::sealed(backend(name)));
+        let ways: Vec<Way> = [fregata, leaky].into_iter().chain(names).collect();
+        for path in &args.models {
+            eprintln!("{} ...", path.display());
+            let measured = measure(&|| Ok(Bundle::read(path)?), &ways);
+            let measured = measured.with_context(|| path.display().to_string())?;
+            runs.extend(measured.into_iter().map(|run| Measured {
+                part: "networks",
+                name: run.network.clone(),
+                what: String::new(),
+                streamed: true,
+                run,
+            }));
+        }
+        if args.models.is_empty() {
+            eprintln!("networks: left out, no model was given");
+        }
+    }
+    ensure!(!(matrices.is_empty() && runs.is_empty()), "nothing was measured: give models, or other tables");
+    setting.done();
+    let tables = tables::all(&matrices, &runs);
+    let plot: Dots = tables::plot(&runs);
+    args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { matrices, runs } }, &plot)
+}
