@@ -262,7 +262,6 @@ mod tests {
             online_seconds: 0.0,
             client_peak_kib: 0,
             server_peak_kib: 0,
-            leaks: None,
             timeline: Some(timeline),
         }
     }

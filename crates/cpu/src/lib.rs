@@ -1,15 +1,16 @@
 //! What the processor can do. This crate is the only one that asks it; all others get the answer as a value.
 //!
-//! A program makes one [`Cpu`], usually by [`Cpu::detect`], and hands it down: to the engine, which hands it to the linear
-//! backends, and so on. A crate with kernels has a type of its own for them, chosen from a [`Cpu`]
+//! A program makes one [`Cpu`], usually by [`Cpu::detect`], and hands it down: to the engine, which hands it to the
+//! linear backends, and so on. A crate with kernels has a type of its own for them, chosen from a [`Cpu`]
 //! (`jaguar_ring::Kernel::of`). So nothing is global, and two sessions of one process may compute with different
 //! instructions.
 //!
 //! # Where another device enters
 //!
-//! A [`Cpu`] says *with which instructions* something is computed, not *where*. The plain integer product of a linear layer (masked words
-//! times the server's weights) may also run on a GPU: `jaguar_linear::product::Hardware` has a device for that beside the [`Cpu`], and is
-//! handed down along the same path, from the engine's options to the server's side of linear layers.
+//! A [`Cpu`] says *with which instructions* something is computed, not *where*. The plain integer product of a linear
+//! layer (masked words times the server's weights) may also run on a GPU: `jaguar_linear::product::Hardware` has a
+//! device for that beside the [`Cpu`], and is handed down along the same path, from the engine's options to the
+//! server's side of linear layers.
 
 /// A set of instructions that a kernel may need. All of them are of x86-64; other processors have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,8 +56,8 @@ impl Feature {
         1 << self as u8
     }
 
-    /// Whether this processor, and its operating system, have it. (To check before `unsafe` code; what may be *used* a [`Cpu`]
-    /// says.)
+    /// Whether this processor, and its operating system, have it. (To check before `unsafe` code; what may be *used* a
+    /// [`Cpu`] says.)
     #[cfg(target_arch = "x86_64")]
     pub fn is_there(self) -> bool {
         match self {
@@ -108,8 +109,8 @@ impl Level {
 
 /// Which [`Feature`]s may be used.
 ///
-/// A value never has a feature that this processor lacks: it is made by asking it, and can only lose features. So kernels
-/// may rest the soundness of their `unsafe` code on it.
+/// A value never has a feature that this processor lacks: it is made by asking it, and can only lose features. So
+/// kernels may rest the soundness of their `unsafe` code on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cpu {
     features: u16,

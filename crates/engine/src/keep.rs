@@ -5,11 +5,13 @@
 //! background:  Ready (first connection) ── keep_query, until there are enough ── and the background makes another
 //! ```
 //!
-//! Where no query is there (the server has no room, the inputs come too fast, `keep` is 0), one is prepared when the input comes.
-//! A server that takes no second connection is done without it: then an input waits until the first has nothing under way.
+//! Where no query is there (the server has no room, the inputs come too fast, `keep` is 0), one is prepared when the
+//! input comes. A server that takes no second connection is done without it: then an input waits until the first has
+//! nothing under way.
 //!
-//! What is kept is held in memory by both parties, and by nobody else. When a connection breaks, in use or idle, all of it is dropped
-//! on both sides; the next call to [`Keeper::predict`] says why, and the one behind it connects anew and prepares afresh.
+//! What is kept is held in memory by both parties, and by nobody else. When a connection breaks, in use or idle, all of
+//! it is dropped on both sides; the next call to [`Keeper::predict`] says why, and the one behind it connects anew and
+//! prepares afresh.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,8 +39,8 @@ pub struct Options {
     pub memory: u64,
     /// Queries that will be asked for in all, if that is known: no more are prepared.
     pub total: Option<u64>,
-    /// Whether the next query is prepared also while an input is being answered: for many inputs in a row. Else the answer has
-    /// the machine and the link to itself.
+    /// Whether the next query is prepared also while an input is being answered: for many inputs in a row. Else the
+    /// answer has the machine and the link to itself.
     pub overlap: bool,
     /// Where the hint is kept.
     pub place: Place,
@@ -118,7 +120,8 @@ impl Keeper {
     /// Connects, opens the hint, and begins to prepare queries in the background.
     ///
     /// # Errors
-    /// When the queries would hold more memory than the options allow (nothing secret has passed then), or the connection fails.
+    /// When the queries would hold more memory than the options allow (nothing secret has passed then), or the
+    /// connection fails.
     pub fn open(dial: Arc<Dial>, options: Options, progress: &mut dyn Progress) -> Result<Self, EngineError> {
         let connected = dial()?;
         Self::over(connected, dial, options, progress)
@@ -207,8 +210,8 @@ impl Keeper {
         self.no_runner.take()
     }
 
-    /// Waits until `queries` are ready, or no more will be: the server has no room, no more are wanted, or a connection broke
-    /// (which the next [`predict`](Self::predict) tells). Returns how many are.
+    /// Waits until `queries` are ready, or no more will be: the server has no room, no more are wanted, or a connection
+    /// broke (which the next [`predict`](Self::predict) tells). Returns how many are.
     pub fn wait_until_ready(&self, queries: usize) -> usize {
         let Some(live) = &self.live else { return 0 };
         let shared = &live.shared;
@@ -229,12 +232,13 @@ impl Keeper {
         }
     }
 
-    /// Asks about `input`, integers `[C, H, W]` in the activation range, with the oldest prepared query, or one that is prepared now.
+    /// Asks about `input`, integers `[C, H, W]` in the activation range, with the oldest prepared query, or one that is
+    /// prepared now.
     ///
     /// # Errors
-    /// When the input does not fit the network (nothing is lost then), or a connection has failed, now or since the last call. All
-    /// that was prepared is dropped then, and the next call connects anew. Whether an input that was sent has been seen by the
-    /// server is open; asking again is a query of its own, with nothing of the first.
+    /// When the input does not fit the network (nothing is lost then), or a connection has failed, now or since the
+    /// last call. All that was prepared is dropped then, and the next call connects anew. Whether an input that was
+    /// sent has been seen by the server is open; asking again is a query of its own, with nothing of the first.
     pub fn predict(
         &mut self,
         input: &[i64],
@@ -342,7 +346,8 @@ impl Live {
         drop(kept);
     }
 
-    /// Cuts the connections; one on which a query is being prepared when that is through. Returns the thread that does it.
+    /// Cuts the connections; one on which a query is being prepared when that is through. Returns the thread that does
+    /// it.
     fn give_up(mut self) -> Option<JoinHandle<()>> {
         self.stop();
         let mut state = self.shared.lock();
@@ -354,7 +359,8 @@ impl Live {
 }
 
 impl Drop for Keeper {
-    /// As [`close`](Self::close), but the background is not waited for: it ends when the query that it prepares is through.
+    /// As [`close`](Self::close), but the background is not waited for: it ends when the query that it prepares is
+    /// through.
     fn drop(&mut self) {
         if let Some(live) = self.live.take() {
             live.give_up();
@@ -547,8 +553,8 @@ impl Shared {
         Ok((prediction, report))
     }
 
-    /// With the first connection: where there is a second but no query, one is prepared for it, so that the background can begin
-    /// the next.
+    /// With the first connection: where there is a second but no query, one is prepared for it, so that the background
+    /// can begin the next.
     fn run_first(
         &self,
         mut ready: Ready,

@@ -5,9 +5,9 @@
 //! Connected ──join(Ticket)──> Runner
 //! ```
 //!
-//! The session that prepares and a [`Runner`], a second connection, work side by side: a query that is there does not wait for
-//! one that is being prepared. Each query has a number, both parties count, and each takes a query away before it sends anything
-//! of it. What is kept is in memory only, and gone when the session that prepared it ends.
+//! The session that prepares and a [`Runner`], a second connection, work side by side: a query that is there does not
+//! wait for one that is being prepared. Each query has a number, both parties count, and each takes a query away before
+//! it sends anything of it. What is kept is in memory only, and gone when the session that prepared it ends.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::stock::{NoRoom, Stock, prepared_bytes};
 
-/// A prepared query that both parties keep. It serves one input, on the session that prepared it or a [`Runner`] that joined it.
+/// A prepared query that both parties keep. It serves one input, on the session that prepared it or a [`Runner`] that
+/// joined it.
 pub struct Kept {
     query: Query,
     id: u64,
@@ -63,8 +64,8 @@ pub struct Runner {
 pub type Keeping = (Ready, Result<Kept, NoRoom>);
 
 impl Ready {
-    /// Prepares the session's next query, as [`prepare_query`](Self::prepare_query) does, and has both parties keep it. Where the
-    /// server has no room the session goes on without.
+    /// Prepares the session's next query, as [`prepare_query`](Self::prepare_query) does, and has both parties keep it.
+    /// Where the server has no room the session goes on without.
     ///
     /// # Errors
     /// When the connection fails, or the server counts otherwise. The session is over then, with all that it kept.

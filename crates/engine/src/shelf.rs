@@ -1,7 +1,8 @@
 //! What a server keeps for its clients: prepared queries by number, within bounds, each handed out once.
 //!
-//! A shelf belongs to the session that prepares. It lives in memory only and goes when that session ends, whatever ended it; other
-//! connections of the client reach it by its ticket, to run what is there. So nothing outlives the process, and nothing the session.
+//! A shelf belongs to the session that prepares. It lives in memory only and goes when that session ends, whatever
+//! ended it; other connections of the client reach it by its ticket, to run what is there. So nothing outlives the
+//! process, and nothing the session.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,8 @@ pub struct KeepLimits {
     pub queries: u32,
     /// Bytes of all clients' prepared queries together.
     pub bytes: u64,
-    /// A client that holds something here and asks for nothing for so long loses it, and its session. So does one that stops in
-    /// the middle of a query.
+    /// A client that holds something here and asks for nothing for so long loses it, and its session. So does one that
+    /// stops in the middle of a query.
     pub idle: Duration,
 }
 

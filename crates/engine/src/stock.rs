@@ -33,8 +33,8 @@ pub enum NoRoom {
     },
 }
 
-/// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Noise of guard bits,
-/// masks and correlations are in it; what a query takes while it runs is not.
+/// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Noise of
+/// guard bits, masks and correlations are in it; what a query takes while it runs is not.
 pub fn prepared_bytes(network: &Network, plan: &Plan) -> [u64; 2] {
     let nonlinear = plan.nonlinear_cost();
     let mut bytes = [nonlinear.client_memory, nonlinear.server_memory];

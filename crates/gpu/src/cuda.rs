@@ -145,8 +145,8 @@ impl Loaded {
         let mut launch = stream.launch_builder(kernel);
         launch.arg(weights).arg(&input).arg(terms).arg(bases).arg(&mut output);
         launch.arg(&n_outputs).arg(&n_terms).arg(&n_places).arg(&places.group_step);
-        // SAFETY: the arguments are those of the kernel, in its order; every index that it computes lies within the arrays, by the
-        // shape's check and layout (the interpreter of tests/ptx.rs checks each access of both kernels).
+        // SAFETY: the arguments are those of the kernel, in its order; every index that it computes lies within the
+        // arrays, by the shape's check and layout (the interpreter of tests/ptx.rs checks each access of both kernels).
         unsafe { launch.launch(config) }.map_err(failed("starting a product"))?;
 
         // 3. Its result back.

@@ -1,7 +1,8 @@
 //! The plain integer product of a linear layer, modulo 2^64, on an NVIDIA GPU.
 //!
 //! `out <- Product(x, W)`: a convolution (a fully connected layer is one too) of public or masked words with weights, both of which the
-//! server has in the clear. Backends whose online part is such a product hand it to a device: the processor, or a [`Gpu`].
+//! server has in the clear. Backends whose online part is such a product hand it to a device: the processor, or a
+//! [`Gpu`].
 //!
 //! | part | what it is |
 //! |---|---|
@@ -10,8 +11,9 @@
 //! | [`Gpu`] | a card with the kernels (feature `cuda`; without it, opening one says so) |
 //! | [`Loaded`] | one layer's weights on the card, for any number of products |
 //!
-//! Only NVIDIA's driver is needed, and it is looked for when a [`Gpu`] is opened; building needs nothing of NVIDIA's. Every result is
-//! that of integers modulo 2^64, so it is the processor's bit for bit; smaller powers of two are a matter of masking.
+//! Only NVIDIA's driver is needed, and it is looked for when a [`Gpu`] is opened; building needs nothing of NVIDIA's.
+//! Every result is that of integers modulo 2^64, so it is the processor's bit for bit; smaller powers of two are a
+//! matter of masking.
 //!
 //! **State.** The kernels' compiled form was run by an interpreter of PTX (`tests/ptx.rs`), which compares every word with plain
 //! integers. It has not run on a card yet.

@@ -2,15 +2,16 @@
 //
 //     out[group][output][place] = sum over terms t of weights[group][output][t] * x[group * group_step + bases[place] + terms[t]]
 //
-// Compiled to product.ptx by tools/gpu_kernel.py; it includes nothing. tests/ptx.rs runs that file, instruction by instruction.
+// Compiled to product.ptx by tools/gpu_kernel.py; it includes nothing. tests/ptx.rs runs that file, instruction by
+// instruction.
 //
-// Arithmetic. No GPU multiplies 64-bit words in one instruction, but weights have at most 31 bits and a sign. So a word x is taken apart
-// into two limbs, x = high * 2^32 + low with low *signed*: low = (int) x, high = (x - low) >> 32. Then
+// Arithmetic. No GPU multiplies 64-bit words in one instruction, but weights have at most 31 bits and a sign. So a word
+// x is taken apart into two limbs, x = high * 2^32 + low with low *signed*: low = (int) x, high = (x - low) >> 32. Then
 //
 //     w * x = w * low + ((w * high mod 2^32) << 32)    modulo 2^64
 //
-// is a widening and a narrow multiply-add of 32 bits, one instruction each (IMAD.WIDE, IMAD). The narrow sums are shifted and added to
-// the wide ones once, at the end.
+// is a widening and a narrow multiply-add of 32 bits, one instruction each (IMAD.WIDE, IMAD). The narrow sums are
+// shifted and added to the wide ones once, at the end.
 
 #define DEVICE __attribute__((device))
 #define KERNEL extern "C" __attribute__((global))
@@ -106,8 +107,8 @@ KERNEL void product_tiled(const i32 *weights, const u64 *x, const u32 *terms, co
         }
 }
 
-// For groups of few outputs (depthwise layers): a thread makes one value. Grid: (places / (SIDE * SIDE), outputs, groups), rounded up.
-// Block: (SIDE * SIDE).
+// For groups of few outputs (depthwise layers): a thread makes one value. Grid: (places / (SIDE * SIDE), outputs,
+// groups), rounded up. Block: (SIDE * SIDE).
 KERNEL void product_narrow(const i32 *weights, const u64 *x, const u32 *terms, const u32 *bases, u64 *out, u32 n_outputs,
                            u32 n_terms, u32 n_places, u32 group_step) {
     u32 group = block_z(), output = block_y(), place = block_x() * SIDE * SIDE + thread_x();

@@ -1,8 +1,9 @@
 //! Runs the kernels' compiled form, instruction by instruction, and compares every word with plain integers.
 //!
-//! PTX is what the driver gets; nothing but its own compiler stands between it and the card. The interpreter knows the instructions that
-//! the two kernels consist of, as NVIDIA's "Parallel Thread Execution ISA" describes them, and refuses all others. Threads of a block run
-//! one after the other from barrier to barrier. Every access is checked: inside its array, and aligned.
+//! PTX is what the driver gets; nothing but its own compiler stands between it and the card. The interpreter knows the
+//! instructions that the two kernels consist of, as NVIDIA's "Parallel Thread Execution ISA" describes them, and
+//! refuses all others. Threads of a block run one after the other from barrier to barrier. Every access is checked:
+//! inside its array, and aligned.
 
 #[path = "ptx/interpreter.rs"]
 mod interpreter;

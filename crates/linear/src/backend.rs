@@ -1,7 +1,7 @@
 //! What a linear backend is: a way to compute linear layers on shares, from the plan to the last byte.
 //!
-//! A backend is one folder of this crate and one line of [`crate::registry`]. Nothing outside names it. The traits follow its
-//! life:
+//! A backend is one folder of this crate and one line of [`crate::registry`]. Nothing outside names it. The traits
+//! follow its life:
 //!
 //! | when | value | what it does |
 //! |---|---|---|
@@ -199,8 +199,8 @@ pub trait Layers: Debug + Send + Sync {
         (0, 0)
     }
 
-    /// Takes the weights, by node. The model computes with `hardware`. `public` is the model's public name, from which public randomness follows. `weight_bits` are
-    /// the significant bits of a weight.
+    /// Takes the weights, by node. The model computes with `hardware`. `public` is the model's public name, from which
+    /// public randomness follows. `weight_bits` are the significant bits of a weight.
     ///
     /// # Panics
     /// When the weights are not the plan's (`Model::validate` of the graph excludes it).
@@ -224,8 +224,8 @@ pub trait Model: Send + Sync {
     /// Parts of a layer's hint for the client whose hint key this is. The same call gives the same bytes.
     fn hint(&self, node: usize, parts: Range<usize>, hint_key: &[u8; 32]) -> Vec<u8>;
 
-    /// The server's side of one session with that client, **without the noise of guard bits**: [`crate::guard::Guarded`] adds it, as
-    /// sessions of the engine do.
+    /// The server's side of one session with that client, **without the noise of guard bits**:
+    /// [`crate::guard::Guarded`] adds it, as sessions of the engine do.
     fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party>;
 }
 
@@ -247,8 +247,9 @@ pub trait Party: Send {
         Ok(())
     }
 
-    /// Of a layer whose client sends offline ([`Traffic::offline`]), before any layer is prepared: the client sends, and the server
-    /// receives and answers. Both flush. `hint` is all of the layer's hint at the client, and empty at the server.
+    /// Of a layer whose client sends offline ([`Traffic::offline`]), before any layer is prepared: the client sends,
+    /// and the server receives and answers. Both flush. `hint` is all of the layer's hint at the client, and empty at
+    /// the server.
     ///
     /// The client does not wait: it sends for the next layers before it takes the answer ([`collect`](Self::collect)).
     ///
@@ -258,8 +259,8 @@ pub trait Party: Send {
         Ok(())
     }
 
-    /// The client takes the answer to its part of an exchange: in the order of the exchanges, before any layer is prepared. Nothing at
-    /// the server.
+    /// The client takes the answer to its part of an exchange: in the order of the exchanges, before any layer is
+    /// prepared. Nothing at the server.
     ///
     /// # Errors
     /// As [`setup`](Self::setup).
@@ -267,7 +268,8 @@ pub trait Party: Send {
         Ok(())
     }
 
-    /// Prepares one layer for the query, offline; only the server may send. `hint` is all of the layer's hint at the client, and empty at the server.
+    /// Prepares one layer for the query, offline; only the server may send. `hint` is all of the layer's hint at the
+    /// client, and empty at the server.
     ///
     /// # Errors
     /// As [`setup`](Self::setup).
@@ -286,8 +288,8 @@ pub trait Online: Send {
         None
     }
 
-    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or one that
-    /// reduces to it ([`Domain::reduces_to`]).
+    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or one
+    /// that reduces to it ([`Domain::reduces_to`]).
     ///
     /// # Errors
     /// As [`Party::setup`].
@@ -295,7 +297,8 @@ pub trait Online: Send {
         Ok(())
     }
 
-    /// Passes the rest of what depends on the input share `x` alone, all of it there, `[C, H, W]` in the input's domain.
+    /// Passes the rest of what depends on the input share `x` alone, all of it there, `[C, H, W]` in the input's
+    /// domain.
     ///
     /// # Errors
     /// As [`Party::setup`].
@@ -308,8 +311,8 @@ pub trait Online: Send {
     fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError>;
 }
 
-/// A party's share of a layer's output, which may be made as it is wanted: then what follows the layer begins before all of it is
-/// there. When it is made concerns this party alone; no message depends on it.
+/// A party's share of a layer's output, which may be made as it is wanted: then what follows the layer begins before
+/// all of it is there. When it is made concerns this party alone; no message depends on it.
 pub trait Output: Send {
     /// The first values, as many as are made.
     fn values(&self) -> &[u64];
@@ -342,13 +345,14 @@ pub trait Backend: Sync {
     /// In a line, what it is.
     fn about(&self) -> &'static str;
 
-    /// Whether each party's secrets are safe from the other one. A plan refuses a backend that is not, unless it is asked for by
-    /// name in a function that says so.
+    /// Whether each party's secrets are safe from the other one. A plan refuses a backend that is not, unless it is
+    /// asked for by name in a function that says so.
     fn is_secure(&self) -> bool {
         true
     }
 
-    /// Whether its outputs are products that nothing truncated: of [`Domain::excess`] f, in shares of [`Request::product_bits`].
+    /// Whether its outputs are products that nothing truncated: of [`Domain::excess`] f, in shares of
+    /// [`Request::product_bits`].
     fn keeps_products(&self) -> bool;
 
     /// Plans these layers.
@@ -399,8 +403,8 @@ pub trait Constants {
 pub struct PerProduct {
     /// At least [`WIDE`] positions side by side, one group.
     pub wide: f64,
-    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the distance
-    /// of a power of two.
+    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the
+    /// distance of a power of two.
     pub narrow: f64,
     /// Several groups (depthwise layers).
     pub grouped: f64,

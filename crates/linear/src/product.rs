@@ -1,8 +1,8 @@
-//! Plain integer products of linear layers, for backends whose online part is one: a convolution of words modulo 2^bits, which the server
-//! has in the clear, with its small weights.
+//! Plain integer products of linear layers, for backends whose online part is one: a convolution of words modulo
+//! 2^bits, which the server has in the clear, with its small weights.
 //!
-//! [`Device`] is the interface behind which they are computed: the weights go there once per model, an input per query, and outputs come
-//! back channel by channel. Every device gives the same words, bit for bit.
+//! [`Device`] is the interface behind which they are computed: the weights go there once per model, an input per query,
+//! and outputs come back channel by channel. Every device gives the same words, bit for bit.
 //!
 //! | device | what it is |
 //! |---|---|
@@ -79,7 +79,8 @@ pub trait Device: Send + Sync {
     /// In a few words, which one.
     fn describe(&self) -> String;
 
-    /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights below
+    /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights
+    /// below
     /// `2^(weight_bits − 1)` in absolute value before their exponents.
     fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product>;
 }
@@ -115,15 +116,16 @@ pub trait Running: Send {
     fn channels(&mut self, channels: Range<usize>, out: &mut [u64]);
 }
 
-/// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew, which takes as
-/// long as about two outputs. Measured on ResNet-50's layers on one thread, parts of 8 channels take 20 per cent more time than the
-/// whole, 16 take 14, 32 take 7, 64 take 4 (and with [`TOGETHER_WORK`] 3).
+/// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew,
+/// which takes as long as about two outputs. Measured on ResNet-50's layers on one thread, parts of 8 channels take 20
+/// per cent more time than the whole, 16 take 14, 32 take 7, 64 take 4 (and with [`TOGETHER_WORK`] 3).
 const TOGETHER_CHANNELS: usize = 64;
 
 /// Multiply-adds of such a part, at least: some 0.4 ms on one thread, so that handing it to several costs little.
 const TOGETHER_WORK: usize = 1 << 24;
 
-/// How many of a layer's channels are made together, at least, in multiples of what is `indivisible`: each takes `work` multiply-adds.
+/// How many of a layer's channels are made together, at least, in multiples of what is `indivisible`: each takes `work`
+/// multiply-adds.
 pub(crate) fn channels_together(channels: usize, work: usize, indivisible: usize) -> usize {
     let worthwhile = TOGETHER_WORK.div_ceil(work.max(1)).max(TOGETHER_CHANNELS.min(channels.div_ceil(2)));
     worthwhile.next_multiple_of(indivisible)

@@ -51,8 +51,8 @@ pub fn linear() -> Vec<Case> {
     ]
 }
 
-/// Figure 7's linear layers with ReLUs behind them, there and back again: what overlaps is one layer's messages with the next one's
-/// computing, so there must be a next one.
+/// Figure 7's linear layers with ReLUs behind them, there and back again: what overlaps is one layer's messages with
+/// the next one's computing, so there must be a next one.
 pub fn chains() -> Vec<Case> {
     let chain = |name, [m, n, k]: [usize; 3]| {
         // k places as a map: nothing but their number matters to a kernel of 1 x 1.

@@ -1,5 +1,5 @@
-//! The paper's matrix products (Table IV) by its homomorphic matrix product, in its own tiling and in the cheapest, beside Cheetah's:
-//! ciphertexts, bytes, and milliseconds of both parties' work on one core, by turns, medians.
+//! The paper's matrix products (Table IV) by its homomorphic matrix product, in its own tiling and in the cheapest,
+//! beside Cheetah's: ciphertexts, bytes, and milliseconds of both parties' work on one core, by turns, medians.
 
 use anyhow::{Result, anyhow};
 use jaguar_cpu::Cpu;

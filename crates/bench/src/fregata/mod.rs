@@ -8,8 +8,9 @@
 //! | `nonlinear` | Tables VII and VIII: a network's activations and max-pools, sealed and by PMax |
 //! | `networks` | Figures 8 and 10: whole networks |
 //!
-//! Single layers and networks run as `bench e2e` runs them: both parties in this process, over TCP, imitating the paper's link. A
-//! network's backends take turns, query by query. PMax leaks ([`jaguar_plan::Comparison::PmaxLeaky`]): its rows say so.
+//! Single layers and networks run as `bench e2e` runs them: both parties in this process, over TCP, imitating the
+//! paper's link. A network's backends take turns, query by query. PMax leaks ([`jaguar_plan::Comparison::PmaxLeaky`]):
+//! its rows say so.
 
 mod layers;
 mod matrices;
@@ -36,7 +37,8 @@ use crate::setting::{Setting, link_text};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compiled models, for `nonlinear` and `networks`. Those named squeezenet, resnet50 and densenet121 stand beside the paper's figures.
+    /// Compiled models, for `nonlinear` and `networks`. Those named squeezenet, resnet50 and densenet121 stand beside
+    /// the paper's figures.
     models: Vec<PathBuf>,
     /// Which tables, with commas between (default: all).
     #[arg(long, value_enum, value_delimiter = ',')]

@@ -1,5 +1,6 @@
-//! Figures of Fregata's paper (Yang et al.): a client with 6 cores at 3.19 GHz, a server with 14 at 2.4 GHz and a GPU (an NVIDIA 4090) for
-//! the online part, LAN of 460 MB/s. None of its figures is of this machine: they stand beside ours, without a ratio.
+//! Figures of Fregata's paper (Yang et al.): a client with 6 cores at 3.19 GHz, a server with 14 at 2.4 GHz and a GPU
+//! (an NVIDIA 4090) for the online part, LAN of 460 MB/s. None of its figures is of this machine: they stand beside
+//! ours, without a ratio.
 
 /// A row of Tables V and VI: milliseconds and KB, online and offline.
 pub struct Layer {
@@ -84,7 +85,8 @@ pub const MAX_POOLS: [Nonlinear; 9] = [
     all("densenet121", "CrypTFlow2", [13.8, 0.0], [1.74, 0.0]),
 ];
 
-/// Figures 8 and 10 are plots without numbers; what the text says of them: how many times lower than Cheetah (ImageNet).
+/// Figures 8 and 10 are plots without numbers; what the text says of them: how many times lower than Cheetah
+/// (ImageNet).
 pub const STATED: &str = "the paper's text on ImageNet's networks: online 35 to 45 times faster than Cheetah, 1.6 to 2.8 times fewer bytes; \
                           in total 3 times and 1.1 times";
 
@@ -94,7 +96,8 @@ mod tests {
 
     #[test]
     fn the_tables_agree_with_what_the_text_says_of_them() {
-        // Section VI-B: convolutions offline 1.9 to 4.9 times faster, with 1.3 to 4 times fewer bytes; online, all layers, 4.5 to 7.7 times.
+        // Section VI-B: convolutions offline 1.9 to 4.9 times faster, with 1.3 to 4 times fewer bytes; online, all
+        // layers, 4.5 to 7.7 times.
         let pairs = LAYERS.iter().filter(|row| row.whose == "Fregata").map(|ours| {
             let theirs = LAYERS.iter().find(|row| row.layer == ours.layer && row.whose == "Cheetah");
             (ours, theirs.expect("a row of Cheetah's"))

@@ -13,7 +13,8 @@ use super::{Device, Processor, Product, ProductShape, Running};
 /// Who hears that a card failed.
 type Tell = Arc<dyn Fn(&GpuError) + Send + Sync>;
 
-/// The first card. Layers that it does not take, and products in which it fails, are left to the processor: the words are the same.
+/// The first card. Layers that it does not take, and products in which it fails, are left to the processor: the words
+/// are the same.
 pub struct OnGpu {
     gpu: Arc<Gpu>,
     processor: Processor,

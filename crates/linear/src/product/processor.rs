@@ -1,8 +1,9 @@
 //! The processor's product, on the kernels of [`jaguar_ring::gemm`].
 //!
-//! A strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column of a padded channel, from each
-//! row and column below s on that a tap reads. With row (channel, component) of `H'·W'` words, H' and W' being what the outputs and the
-//! reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s + j` to position j, and output (y, x) is position `y·W' + x`.
+//! A strided convolution is a sum of stride-1 convolutions of *components*: every s-th row and column of a padded
+//! channel, from each row and column below s on that a tap reads. With row (channel, component) of `H'·W'` words, H'
+//! and W' being what the outputs and the reach of the taps need, tap (u, v) brings word `(u·d/s)·W' + v·d/s + j` to
+//! position j, and output (y, x) is position `y·W' + x`.
 
 use std::ops::Range;
 use std::sync::Arc;

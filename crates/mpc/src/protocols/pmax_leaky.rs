@@ -1,20 +1,20 @@
 //! **Leaks, and says so.** \[max(x, 0)\] mod M <- PMax(\[x\] mod 2^k), and its clipped form; Fregata, Protocol 2.
 //!
 //! The comparison of Fregata (section IV-B, "PMax"), for measurements beside the sealed one (`relu.rs`), which is the
-//! default. For E − F = d the server draws T, uniform in 1..=2^t, for each value and query. The client sees T·d and tells
-//! the server its sign. Both then select by themselves: E where d > 0, F elsewhere.
+//! default. For E − F = d the server draws T, uniform in 1..=2^t, for each value and query. The client sees T·d and
+//! tells the server its sign. Both then select by themselves: E where d > 0, F elsewhere.
 //!
 //! **Who learns what.** The client learns T·d of *every* comparison: its sign, whether it is zero, and |d| up to a factor
 //! of at most 2^t, so all of its size but t bits. Asked again, fresh factors give |d| itself, as the greatest common
-//! divisor of a few T·d. The server learns the signs. From these a client solves for weights, and a server for much of the
-//! image: `pmax_leaky/attack.rs` and `engine/src/tests/pmax_leaky.rs` do it. Larger t hides nothing that a few more queries do
-//! not show.
+//! divisor of a few T·d. The server learns the signs. From these a client solves for weights, and a server for much of
+//! the image: `pmax_leaky/attack.rs` and `engine/src/tests/pmax_leaky.rs` do it. Larger t hides nothing that a few more
+//! queries do not show.
 //!
 //! **Offline**, for each comparison: shares of T·M, M uniform in Z_{2^k} and known to the client, from t COTs that the
 //! client sends (Gilboa, CRYPTO 1999; the paper multiplies homomorphically). The choice bits r_i, random, are the
 //! server's T = 1 + Σ 2^i·r_i. The pads p_i, q_i of bit i give M = q_0 − p_0, so bit 0 needs no message. For i > 0 the
-//! client sends e_i = p_i − q_i + M, k − i bits. Then M − Σ 2^i·p_i at the client and Σ 2^i·(r_i ? q_i + e_i : p_i) at the
-//! server add up to T·M.
+//! client sends e_i = p_i − q_i + M, k − i bits. Then M − Σ 2^i·p_i at the client and Σ 2^i·(r_i ? q_i + e_i : p_i) at
+//! the server add up to T·M.
 //!
 //! **Online**, with d = d_c + d_s:
 //!
@@ -25,8 +25,8 @@
 //! | 3 | client | the sign of U + its share of T·M = T·d: one bit, not the paper's random G of k bits |
 //!
 //! *Extension.* Where M is not 2^k, the wrap of x's shares, m_c ∨ m_s as in `extend.rs`, takes one more COT. Its product
-//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with flight 1.
-//! Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign: where x is
+//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with flight
+//! 1. Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign: where x is
 //! not positive, the result is thrown away.
 //!
 //! *Exact*, if |d| < 2^(k−1−t), or d = −2^(k−1−t): then T·d does not wrap. Outside of that the sign is wrong for some T. So
@@ -35,8 +35,8 @@
 //! *Clipped* (ReLU6): a second comparison beside the first, of x − 2^j. It may wrap for x < 0, where the first
 //! decides.
 //!
-//! Per ReLU with k = 28, t = 8, to 40 bits: 9 COTs; offline 21 bytes, and 5 bytes of flight 1 if it is early; online 3.75 bytes.
-//! One round, where the sealed one has two. Exact figures: [`Nonlinear::cost`].
+//! Per ReLU with k = 28, t = 8, to 40 bits: 9 COTs; offline 21 bytes, and 5 bytes of flight 1 if it is early; online
+//! 3.75 bytes. One round, where the sealed one has two. Exact figures: [`Nonlinear::cost`].
 
 use std::ops::Range;
 
@@ -65,7 +65,8 @@ pub const MOST_FACTOR_BITS: u32 = 16;
 pub struct PmaxLeakyParams {
     /// k: the shares come mod 2^`bits`, 3 to 56.
     pub bits: u32,
-    /// t: factors are from 1 to 2^`factor_bits`, and |x| < 2^(`bits` − 1 − `factor_bits`). 1 to 16, and at most `bits` − 2.
+    /// t: factors are from 1 to 2^`factor_bits`, and |x| < 2^(`bits` − 1 − `factor_bits`). 1 to 16, and at most `bits`
+    /// − 2.
     pub factor_bits: u32,
     /// The shares leave modulo this: 2^`bits` or a larger power of two, or any odd number.
     pub output: Modulus,
@@ -233,8 +234,8 @@ pub struct PmaxLeaky {
 }
 
 impl PmaxLeaky {
-    /// Prepares `count` of them: uses up COTs, needs no input. (The client sends in between: it may promise none of its COTs,
-    /// see [`Cost::promise`].)
+    /// Prepares `count` of them: uses up COTs, needs no input. (The client sends in between: it may promise none of its
+    /// COTs, see [`Cost::promise`].)
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
