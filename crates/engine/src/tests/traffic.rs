@@ -38,22 +38,22 @@ const PINNED: [(&str, [&str; 2]); 7] = [
     (
         "fregata",
         [
-            "dd58c35f1974d91f69331e61659df62440780ea74b378980621f5c7ece4b9e3f",
-            "ee2e2a80d503292f261d76f74b85d4dcfd0f56f37e922d03c24bbec7f5338eb5",
+            "79c3fe520dfe17244aacb4f0c7ae78e430cc12cbd358221fa41765dc0c88429a",
+            "a4da6e02fad48e988f054ffcadc69fd668be92e2e1999ffdbeb60b13820e0fce",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "2b2348b473a30af658ee8985e5fa8632e82cdf0e8cff006d5679d971c0ad081f",
-            "41323b249a8d6bdaa26108da27b37bc39c9723e2b43f364746101b6af986cb73",
+            "713f05df047b6875fa1d07f186db3087bd9643911914a4a13789fba28ce21fd6",
+            "cc7c57b5809161b79538dcdc0890619c3d88d5a5baba1ab23af1d85f4884caa1",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "71c2c74118f2418c69152875c11f416cdfda028adae3afbb0cc16917a622ab8c",
-            "a7389d21ce74a7621aec70b8e40b56deef56472f66693e95d8d127e3d4e5ab3d",
+            "b918d2000573d9ced425705cd8e2285befb016217b9930e3c5b5e6c99704e2c6",
+            "7310ec64aed42db58b3dd03ffcd21e901462d5b15d82969b0ef58a1f5c12cbfa",
         ],
     ),
     (
