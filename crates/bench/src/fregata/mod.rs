@@ -46,6 +46,11 @@ pub struct Args {
     /// Guard bits (0: what the paper's figures are compared with).
     #[arg(long, value_name = "BITS", default_value_t = 0)]
     guard_bits: u32,
+    /// Runs a network's backends one after the other instead of by turns: for networks whose backends do not fit into
+    /// memory together. (Each transforms the weights; ResNet-50's five take 17 GiB.) What else the machine does then
+    /// hits them unevenly.
+    #[arg(long)]
+    one_by_one: bool,
     /// The link that is imitated.
     #[arg(long, value_enum, default_value_t = Link::FregataLan)]
     link: Link,
@@ -203,9 +208,12 @@ pub fn run(args: &Args) -> Result<()> {
         let ways: Vec<Way> = [fregata, leaky].into_iter().chain(names).collect();
         for path in &args.models {
             eprintln!("{} ...", path.display());
-            let measured = measure(&|| Ok(Bundle::read(path)?), &ways);
-            let measured = measured.with_context(|| path.display().to_string())?;
-            runs.extend(measured.into_iter().map(|run| Measured {
+            let together = if args.one_by_one { 1 } else { ways.len() };
+            let measured = ways.chunks(together).map(|ways| measure(&|| Ok(Bundle::read(path)?), ways));
+            let measured =
+                measured.collect::<Result<Vec<_>>>().with_context(|| path.display().to_string())?;
+            let measured = measured.into_iter().flatten();
+            runs.extend(measured.map(|run| Measured {
                 part: "networks",
                 name: run.network.clone(),
                 what: String::new(),
