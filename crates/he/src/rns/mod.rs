@@ -10,6 +10,7 @@
 //! | `plain` | [`PlainModulus`]: from integers modulo t to multiples of Q/t and back |
 //! | `batch` | [`Batch`]: N integers modulo a prime t in the SIMD slots of one polynomial |
 //! | `keys` | [`SecretKey`], [`PublicKey`], [`SwitchingKey`], [`GaloisKey`] |
+//! | `lazy` | sums of ciphertexts times small numbers, reduced once |
 //! | `ciphertext` | [`Ciphertext`], [`SeededCiphertext`] and what is done to them; [`Hoisted`] rotations |
 //! | `noise` | [`Noise`]: how large e gets, operation by operation |
 //! | `lanes` | rings of primes of 30 bits on vector kernels, with the keys of Cheetah's protocol |
@@ -34,6 +35,7 @@ mod batch;
 mod ciphertext;
 mod keys;
 pub mod lanes;
+mod lazy;
 mod noise;
 mod plain;
 mod ring;

@@ -26,7 +26,17 @@ impl Noise {
 
     /// Of an encryption under the public key: e0 + e·u + e1·s.
     pub fn fresh_public(ring: &Ring) -> Self {
-        Self { variance: FRESH * (1.0 + 2.0 * weight(ring)) + ROUNDING }
+        Self::fresh_public_in(ring.n())
+    }
+
+    /// As [`fresh_public`](Self::fresh_public), in a ring of length `n`.
+    pub fn fresh_public_in(n: usize) -> Self {
+        Self { variance: FRESH * (1.0 + 2.0 * weight(n)) + ROUNDING }
+    }
+
+    /// None at all.
+    pub fn zero() -> Self {
+        Self { variance: 0.0 }
     }
 
     /// Of a product with a polynomial, or number, whose coefficients have this sum of squares.
@@ -44,16 +54,26 @@ impl Noise {
     /// After key switching in `ring`: digits of base B are uniform, with a variance of B²/12.
     #[must_use]
     pub fn switch_key(self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let base = 2f64.powi(key.digit_bits() as i32);
-        let digits = key.digits(ring) as f64;
-        Self { variance: self.variance + digits * ring.n() as f64 * FRESH * base * base * ROUNDING }
+        self + Self::of_digits(ring.n(), key.digits(ring), key.digit_bits())
+    }
+
+    /// What key switching adds in a ring of length `n`, with so many digits of `digit_bits` bits in all.
+    pub fn of_digits(n: usize, digits: usize, digit_bits: u32) -> Self {
+        let base = 2f64.powi(digit_bits as i32);
+        Self { variance: digits as f64 * n as f64 * FRESH * base * base * ROUNDING }
     }
 
     /// After the last prime of `ring` was dropped.
     #[must_use]
     pub fn drop_prime(self, ring: &Ring) -> Self {
-        let p = ring.primes()[ring.limbs() - 1] as f64;
-        Self { variance: self.variance / (p * p) + ROUNDING * (1.0 + weight(ring)) }
+        self.divide(ring.n(), ring.primes()[ring.limbs() - 1])
+    }
+
+    /// After a division by `p` in a ring of length `n`, with rounding.
+    #[must_use]
+    pub fn divide(self, n: usize, p: u64) -> Self {
+        let p = p as f64;
+        Self { variance: self.variance / (p * p) + ROUNDING * (1.0 + weight(n)) }
     }
 
     /// Standard deviation of a coefficient.
@@ -82,6 +102,6 @@ impl std::ops::Add for Noise {
 }
 
 /// Expected number of coefficients of a secret that are not zero.
-fn weight(ring: &Ring) -> f64 {
-    2.0 / 3.0 * ring.n() as f64
+fn weight(n: usize) -> f64 {
+    2.0 / 3.0 * n as f64
 }

@@ -273,6 +273,35 @@ proptest! {
         }
     }
 
+    /// Sums that are reduced once are those that are reduced at every step.
+    #[test]
+    fn lazy_sums_are_sums(seed: u64, count in 1usize..6, rows in 1usize..4, bits in 1u32..40) {
+        for ring in rings(512) {
+            let mut prg = Prg::derive(&[10; 32], "lazy", &[seed]);
+            let mut terms: Vec<Ciphertext<Values>> =
+                (0..count).map(|_| Ciphertext { a: ring.uniform(&mut prg), b: ring.uniform(&mut prg) }).collect();
+            // The largest residues of all.
+            terms[0].a = ring.zero();
+            let one = ring.to_values(ring.from_signed(&[&[1i64][..], &vec![0; 511]].concat()));
+            ring.sub_assign(&mut terms[0].a, &one);
+            let weight = |word: u64| (word as i64) >> (64 - bits - 1);
+            let mut weights: Vec<Vec<i64>> =
+                (0..rows).map(|_| (0..count).map(|_| weight(prg.next_u64())).collect()).collect();
+            weights[0].fill(1 - (1i64 << bits));
+            let refs: Vec<&Ciphertext<Values>> = terms.iter().collect();
+            for (sum, row) in ring.weighted_sums(&refs, &weights, bits + 1).iter().zip(&weights) {
+                let mut expected = Ciphertext { a: ring.zero(), b: ring.zero() };
+                for (term, &weight) in terms.iter().zip(row) {
+                    let mut product = term.duplicate();
+                    product.multiply_scalar(&ring, weight);
+                    expected.add_assign(&ring, &product);
+                }
+                prop_assert_eq!(sum.a.residues(), expected.a.residues());
+                prop_assert_eq!(sum.b.residues(), expected.b.residues());
+            }
+        }
+    }
+
     #[test]
     fn slots_add_multiply_and_rotate(seed: u64, log_n in 4u32..8, steps in -100i64..100) {
         let n = 1usize << log_n;
