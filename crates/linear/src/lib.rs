@@ -9,12 +9,14 @@
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
 //! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
 //! | [`fregata`] | encryption before the input only, plain integers with it |
+//! | [`hyena`] | SIMD slots, weights as numbers |
 //! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
 pub mod fregata;
 pub mod guard;
+pub mod hyena;
 pub mod inputs;
 pub mod jaguar;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::backend::Backend;
 use crate::cheetah::Cheetah;
 use crate::fregata::Fregata;
+use crate::hyena::Hyena;
 use crate::jaguar::Jaguar;
 use crate::plaintext_insecure::Plaintext;
 
@@ -15,6 +16,9 @@ static BACKENDS: &[&dyn Backend] = &[
     &Fregata::HME,
     &Fregata::CHEETAH,
     &Fregata::JAGUAR,
+    &Hyena::PACKED,
+    &Hyena::PADDED,
+    &Hyena::CONVENTIONAL,
     &Plaintext::POWER_OF_TWO,
     &Plaintext::PRIME,
 ];

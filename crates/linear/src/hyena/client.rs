@@ -1,0 +1,157 @@
+//! The client's half: keys, ciphertexts of its share, and its share of the result.
+
+use std::sync::Arc;
+
+use jaguar_cpu::Cpu;
+use jaguar_he::params::ParameterError;
+use jaguar_he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, Stage, pack};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::layer::HyenaLayers;
+use super::{Layer, Tools, response_ring};
+use crate::backend::{BackendError, Online, Output, Party};
+
+/// The client's side of a session.
+pub(super) struct Client {
+    layers: Arc<HyenaLayers>,
+    ring: Ring,
+    /// Secrets and noise come from it.
+    prg: Prg,
+    secret: Option<Arc<SecretKey>>,
+}
+
+impl Client {
+    pub(super) fn new(layers: Arc<HyenaLayers>, cpu: Cpu, prg: Prg) -> Self {
+        let ring = layers.ring(cpu);
+        Self { layers, ring, prg, secret: None }
+    }
+}
+
+/// What a plan's own figures cannot cause.
+pub(super) fn checked<T>(result: Result<T, ParameterError>) -> T {
+    result.expect("the search chose primes that fit")
+}
+
+/// Sends a seed and a polynomial.
+fn send_half(
+    channel: &mut Channel,
+    seed: &[u8; 32],
+    b: &Poly<Values>,
+    bits: u32,
+) -> Result<(), BackendError> {
+    channel.send(seed)?;
+    Ok(channel.send(&pack::pack(b.residues(), bits))?)
+}
+
+impl Party for Client {
+    /// 1. A secret, and what is published of it.
+    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        channel.enter(Stage::Client, "keys");
+        let Self { layers, ring, prg, .. } = self;
+        let (bits, digit_bits) = (layers.ring.limb_bits(), layers.ring.digit_bits);
+        let secret = SecretKey::from_prg(ring, prg);
+        let public = secret.public_key(prg);
+        let (seed, p0) = public.parts();
+        send_half(channel, seed, p0, bits)?;
+        for &element in &layers.elements {
+            let key = GaloisKey::new(&secret, element, digit_bits, prg);
+            let (seed, halves) = key.switching_key().parts();
+            channel.send(seed)?;
+            for b in halves {
+                channel.send(&pack::pack(b.residues(), bits))?;
+            }
+        }
+        channel.flush()?;
+        self.secret = Some(Arc::new(secret));
+        Ok(())
+    }
+
+    /// 2. Encryptions of zero.
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let secret = Arc::clone(self.secret.as_ref().expect("set up"));
+        let layer = self.layers.of(node);
+        let seeds: Vec<Zeroizing<[u8; 32]>> = (0..layer.packing().ciphertexts())
+            .map(|_| {
+                let mut seed = Zeroizing::new([0; 32]);
+                self.prg.fill(&mut seed[..]);
+                seed
+            })
+            .collect();
+        let ring = &self.ring;
+        let zero = ring.zero();
+        let encrypt = |seed: Zeroizing<[u8; 32]>| {
+            let fresh = secret.encrypt(ring, &zero, &mut Prg::new(*seed));
+            (fresh.seed, fresh.b)
+        };
+        let zeros = seeds.into_par_iter().map(encrypt).collect();
+        let tools = checked(layer.tools(ring));
+        let online =
+            ClientOnline { layers: Arc::clone(&self.layers), node, ring: ring.clone(), secret, tools, zeros };
+        Ok(Box::new(online))
+    }
+}
+
+struct ClientOnline {
+    layers: Arc<HyenaLayers>,
+    node: usize,
+    ring: Ring,
+    secret: Arc<SecretKey>,
+    tools: Tools,
+    /// By ciphertext, until they are used: the seed of the a half, and the b half.
+    zeros: Vec<([u8; 32], Poly<Values>)>,
+}
+
+/// The slots of a ciphertext's part of `x`, as what is added to its b half.
+pub(super) fn encode(layer: &Layer, ring: &Ring, tools: &Tools, index: usize, x: &[u64]) -> Poly<Values> {
+    let blocks = layer.packing().in_blocks();
+    let mut slots = Zeroizing::new(vec![0; ring.n()]);
+    layer.packing().write_inputs(index / blocks, index % blocks, x, &mut slots);
+    let message = Zeroizing::new(tools.batch.encode(&slots));
+    ring.to_values(tools.plain.scale(ring, &message))
+}
+
+impl Online for ClientOnline {
+    /// 3.
+    fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+        let (layer, bits) = (self.layers.of(self.node), self.layers.ring.limb_bits());
+        let (ring, tools) = (&self.ring, &self.tools);
+        let zeros = std::mem::take(&mut self.zeros).into_par_iter().enumerate();
+        let ciphertexts: Vec<([u8; 32], Poly<Values>)> = zeros
+            .map(|(index, (seed, mut b))| {
+                ring.add_assign(&mut b, &encode(layer, ring, tools, index, x));
+                (seed, b)
+            })
+            .collect();
+        ciphertexts.iter().try_for_each(|(seed, b)| send_half(channel, seed, b, bits))
+    }
+
+    /// 7.
+    fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let Self { layers, node, ring, secret, tools, .. } = *self;
+        let (layer, chosen) = (layers.of(node), &layers.ring);
+        let ring = response_ring(&ring, chosen.kept);
+        let (bits, bytes) = (chosen.limb_bits(), chosen.poly_bytes(chosen.kept));
+        let halves: Vec<[Vec<u8>; 2]> = (0..layer.packing().responses())
+            .map(|_| Ok([channel.recv(bytes)?, channel.recv(bytes)?]))
+            .collect::<Result<_, BackendError>>()?;
+        let share = |[a, b]: &[Vec<u8>; 2]| {
+            let poly =
+                |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
+            let phase = secret.phase(&ring, &Ciphertext { a: poly(a), b: poly(b) });
+            Zeroizing::new(tools.batch.decode(&tools.plain.round(&ring, &phase)))
+        };
+        let slots: Vec<Zeroizing<Vec<u64>>> = halves.par_iter().map(share).collect();
+        let mut output = vec![0; layer.outputs()];
+        let blocks = layer.packing().out_blocks();
+        for (response, slots) in slots.iter().enumerate() {
+            for (slot, place) in layer.packing().outputs_of(response / blocks, response % blocks) {
+                let share = tools.plain.modulus().mul_factor(slots[slot], tools.back);
+                output[place] = layer.rounding.client(share);
+            }
+        }
+        Ok(Box::new(output))
+    }
+}

@@ -1,0 +1,251 @@
+//! The backend as values: planning, and the model at the server.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use jaguar_cpu::Cpu;
+use jaguar_graph::network::{Linear, Weights};
+use jaguar_he::rns::Ring;
+use jaguar_ring::prg::Prg;
+
+use super::client::Client;
+use super::search::{self, Chosen, Found, Wanted};
+use super::server::{Server, ServerLayer};
+use super::{Form, Layer};
+use crate::backend::{
+    self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
+};
+use crate::product::Hardware;
+
+/// Hyena, in one of its forms.
+pub struct Hyena {
+    form: Form,
+    about: &'static str,
+}
+
+impl Hyena {
+    /// Numbers as weights, one output channel a ciphertext.
+    pub const PADDED: Self = Self {
+        form: Form::Padded,
+        about: "SIMD slots, weights as numbers, one output channel a ciphertext: no model to store, many responses",
+    };
+    /// Numbers as weights and packed outputs, by Walsh-Hadamard.
+    pub const PACKED: Self = Self {
+        form: Form::Hyena,
+        about: "SIMD slots, weights as numbers by Walsh-Hadamard, outputs packed: no model to store",
+    };
+    /// The paper's baseline.
+    pub const CONVENTIONAL: Self = Self {
+        form: Form::Conventional,
+        about: "the baseline of Hyena: SIMD slots, weights as plaintexts, outputs packed",
+    };
+
+    pub(super) fn layers(&self, requests: &[Request<'_>]) -> Result<HyenaLayers, (usize, LayerError)> {
+        let wanted: Vec<Wanted<'_>> = requests
+            .iter()
+            .map(|r| Wanted {
+                spec: r.spec,
+                in_shape: r.in_shape,
+                activation_bits: r.activation_bits,
+                weight_bits: r.weight_bits,
+            })
+            .collect();
+        let refused = |(i, why)| (i, LayerError::Refused(why));
+        let found = search::search(self.form, &wanted).map_err(refused)?;
+        let nodes: Vec<usize> = requests.iter().map(|r| r.node).collect();
+        HyenaLayers::new(self.form, &nodes, &wanted, found).map_err(refused)
+    }
+}
+
+impl Backend for Hyena {
+    fn name(&self) -> &'static str {
+        self.form.name()
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn keeps_products(&self) -> bool {
+        false
+    }
+
+    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
+        Ok(Arc::new(self.layers(requests)?))
+    }
+}
+
+/// Public: the layers by node.
+#[derive(Debug)]
+pub(super) struct HyenaLayers {
+    name: &'static str,
+    pub(super) ring: Chosen,
+    /// The automorphisms that any layer takes, ascending.
+    pub(super) elements: Vec<usize>,
+    by_node: Vec<Option<Layer>>,
+}
+
+impl HyenaLayers {
+    /// These layers, of these nodes, with what was found for them.
+    pub(super) fn new(
+        form: Form,
+        nodes: &[usize],
+        wanted: &[Wanted<'_>],
+        found: Found,
+    ) -> Result<Self, (usize, String)> {
+        let mut elements: Vec<usize> = found.layers.iter().flat_map(|fitted| fitted.elements()).collect();
+        elements.sort_unstable();
+        elements.dedup();
+        let mut by_node: Vec<Option<Layer>> = Vec::new();
+        for (i, ((&node, wanted), fitted)) in nodes.iter().zip(wanted).zip(found.layers).enumerate() {
+            let layer = Layer::new(form, wanted, fitted, found.ring.clone());
+            by_node.resize(by_node.len().max(node + 1), None);
+            by_node[node] = Some(layer.ok_or_else(|| (i, "no bits are left for the output".to_owned()))?);
+        }
+        Ok(Self { name: form.name(), ring: found.ring, elements, by_node })
+    }
+
+    pub(super) fn of(&self, node: usize) -> &Layer {
+        self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
+    }
+
+    /// The ring, its tables computed.
+    pub(super) fn ring(&self, cpu: Cpu) -> Ring {
+        Ring::new(cpu, self.ring.params.clone())
+    }
+
+    pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
+        let ring = self.ring(cpu);
+        let mut left = WEIGHT_MEMORY;
+        let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
+            let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
+            let server = ServerLayer::new(&ring, layer, weights, left);
+            left -= server.plaintext_bytes();
+            Some(Arc::new(server))
+        });
+        let servers = servers.collect();
+        HyenaModel { layers: self, ring, servers }
+    }
+}
+
+/// Memory that weights as plaintexts may take; those of later layers are encoded in every query.
+const WEIGHT_MEMORY: usize = 4 << 30;
+
+impl Layers for HyenaLayers {
+    fn backend(&self) -> &'static str {
+        self.name
+    }
+
+    fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
+        self.by_node.get(node)?.as_ref().map(|layer| layer as &(dyn backend::Layer + 'static))
+    }
+
+    fn describe(&self) -> String {
+        let (kept, keys) = (self.ring.kept, self.elements.len());
+        let digits = self.ring.digit_bits;
+        let channels = self.by_node.iter().flatten().map(|layer| layer.packing().channels());
+        let (least, most) = channels.fold((usize::MAX, 0), |(least, most), c| (least.min(c), most.max(c)));
+        let ring = search::describe(&self.ring);
+        format!(
+            "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext"
+        )
+    }
+
+    fn session_bytes(&self) -> (usize, usize) {
+        (self.ring.key_bytes(self.elements.len()), 0)
+    }
+
+    fn model(
+        self: Arc<Self>,
+        &Hardware { cpu, .. }: &Hardware,
+        _: [u8; 32],
+        weights: &[Option<Weights>],
+        _: u32,
+    ) -> Arc<dyn Model> {
+        Arc::new(self.with_weights(cpu, weights))
+    }
+
+    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+        Box::new(Client::new(self, cpu, Prg::from_os()))
+    }
+}
+
+impl backend::Layer for Layer {
+    fn spec(&self) -> &Linear {
+        Layer::spec(self)
+    }
+
+    fn input(&self) -> Domain {
+        Domain::new(self.modulus)
+    }
+
+    fn output(&self) -> Domain {
+        Domain::power_of_two(self.activation_bits)
+    }
+
+    fn geometry(&self) -> Geometry {
+        let packing = self.packing();
+        Geometry {
+            ring_dim: packing.slots(),
+            tiles: packing.tile_count(),
+            maps_per_ciphertext: packing.channels(),
+            ciphertexts: packing.ciphertexts(),
+            responses: packing.responses(),
+            packing_distance: None,
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { online: self.fitted.bytes(&self.ring), rounds: 1, ..Traffic::default() }
+    }
+
+    /// Its rings are not measured yet.
+    fn work(&self, _: &dyn Constants) -> Option<Work> {
+        None
+    }
+
+    /// None reaches the output, but for an event of probability 2^-40.
+    fn noise_ulps(&self) -> f64 {
+        0.0
+    }
+
+    /// One of the rounding; and p is one more than a multiple of 2^(n+f).
+    fn rounding_ulps(&self) -> f64 {
+        1.0 + 2f64.powi(self.activation_bits as i32 - 1) / self.fitted.plain.p as f64
+    }
+
+    fn absorb(&self) -> Vec<u64> {
+        let ring = &self.ring;
+        let own = [u64::from(ring.digit_bits), ring.kept as u64, self.fitted.plain.p, self.factor()];
+        let rest = [u64::from(self.activation_bits), u64::from(self.weight_bits)];
+        let primes = ring.params.primes().iter().copied();
+        own.into_iter().chain(rest).chain(primes).chain(self.packing().figures()).collect()
+    }
+}
+
+/// The server's layers, once per model.
+pub(super) struct HyenaModel {
+    pub(super) layers: Arc<HyenaLayers>,
+    pub(super) ring: Ring,
+    /// By node.
+    servers: Vec<Option<Arc<ServerLayer>>>,
+}
+
+impl HyenaModel {
+    pub(super) fn server(&self, node: usize) -> Arc<ServerLayer> {
+        Arc::clone(self.servers.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
+    }
+}
+
+impl Model for HyenaModel {
+    /// Done when the weights were taken.
+    fn prepare(&self, _: usize) {}
+
+    fn hint(&self, _: usize, _: Range<usize>, _: &[u8; 32]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+        Box::new(Server::new(self, Prg::from_os()))
+    }
+}

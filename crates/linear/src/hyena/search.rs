@@ -1,0 +1,361 @@
+//! The search for parameters: one ring for all layers of a plan, and for each layer its plaintext prime, its packing and its factor k.
+//!
+//! Every candidate has an estimate of 128 bits of security or more on record. Of those whose noise leaves the chance of a wrong result
+//! below [`MOST_FAILURES`], the one is taken whose work and bytes are estimated to take the least time.
+
+use jaguar_graph::network::{Linear, Shape};
+use jaguar_he::params::{Estimate, RnsParameters};
+use jaguar_he::rns::Noise;
+
+use super::Form;
+use super::packing::Packing;
+use super::plaintexts::{PlainPrime, Scaling, row_pattern};
+
+/// log2 of the largest chance that a layer's response is wrong anywhere, in one query.
+pub const MOST_FAILURES: f64 = -40.0;
+
+/// N that are tried.
+const RING_DIMS: [usize; 2] = [4096, 8192];
+
+/// Bits of a prime of q that are tried.
+const LIMB_BITS: std::ops::RangeInclusive<u32> = 30..=58;
+
+/// Most primes of q.
+const MOST_LIMBS: usize = 7;
+
+/// Most digits of a prime.
+const MOST_DIGITS: u32 = 6;
+
+/// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
+const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
+
+/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way, a byte of a key that
+/// serves a session of several queries.
+const BUTTERFLY: f64 = 2.0;
+const PRODUCT: f64 = 2.0;
+const LAZY: f64 = 0.8;
+const BYTE: f64 = 8.0;
+const KEY_BYTE: f64 = 1.0;
+
+/// A layer to be planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The operation.
+    pub spec: &'a Linear,
+    /// `[C_in, H, W]`.
+    pub in_shape: Shape,
+    /// n: values are below 2^(n-1) in absolute value.
+    pub activation_bits: u32,
+    /// Weights are below 2^(weight_bits-1) in absolute value, exponents included.
+    pub weight_bits: u32,
+}
+
+/// A layer's own parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// Where channels sit.
+    pub packing: Packing,
+    /// p.
+    pub plain: PlainPrime,
+    /// k, where two rows hold two channels; 1 elsewhere.
+    pub scaling: Scaling,
+    weight_bits: u32,
+    form: Form,
+}
+
+/// The ring of all layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// N and q.
+    pub params: RnsParameters,
+    /// How many primes a response keeps.
+    pub kept: usize,
+    /// Bits of a digit of keys.
+    pub digit_bits: u32,
+}
+
+/// What was weighed, the best of each N and number of primes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weighed {
+    /// The ring.
+    pub ring: Chosen,
+    /// log2 of the chance that any layer is wrong anywhere, in one query.
+    pub failure: f64,
+    /// Estimated seconds of a query, on one thread and at 1 Gbit/s.
+    pub seconds: f64,
+    /// Bytes of a query, and of the session's keys.
+    pub bytes: (usize, usize),
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The ring.
+    pub ring: Chosen,
+    /// By layer.
+    pub layers: Vec<Fitted>,
+    /// What was weighed for the packings chosen, the best first.
+    pub weighed: Vec<Weighed>,
+}
+
+impl Chosen {
+    /// Digits of all limbs.
+    pub fn digits(&self) -> usize {
+        let digits = |p: &u64| (u64::BITS - p.leading_zeros()).div_ceil(self.digit_bits) as usize;
+        self.params.primes().iter().map(digits).sum()
+    }
+
+    /// Bits of a prime, as residues are packed.
+    pub fn limb_bits(&self) -> u32 {
+        self.params.primes().iter().map(|p| u64::BITS - p.leading_zeros()).max().unwrap_or(0)
+    }
+
+    /// Bytes of a polynomial modulo the first `limbs` primes.
+    pub fn poly_bytes(&self, limbs: usize) -> usize {
+        jaguar_wire::pack::packed_len(self.params.ring_dim() * limbs, self.limb_bits())
+    }
+
+    /// Bytes of a session's keys for so many automorphisms: seeds, p0, and the keys' b halves.
+    pub fn key_bytes(&self, automorphisms: usize) -> usize {
+        let whole = self.poly_bytes(self.params.primes().len());
+        32 + whole + automorphisms * (32 + self.digits() * whole)
+    }
+}
+
+impl Fitted {
+    pub(super) fn new(form: Form, wanted: &Wanted<'_>, packing: Packing) -> Option<Self> {
+        let plain = PlainPrime::new(packing.slots(), wanted.activation_bits + wanted.spec.shift)?;
+        let one = Scaling { k: 1, product: row_pattern(plain.p)? };
+        let scaling = match (form, packing.channels()) {
+            (Form::Hyena, 2) => Scaling::quietest(one.product, plain.p),
+            _ => one,
+        };
+        Some(Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form })
+    }
+
+    /// Input channels that an output channel reads.
+    fn reads(&self) -> f64 {
+        (self.packing.in_shape()[0] / self.packing.spec().groups) as f64
+    }
+
+    fn taps(&self) -> f64 {
+        self.packing.spec().kernel.iter().product::<usize>() as f64
+    }
+
+    /// Pairs of diagonal and input block of an output block, at most.
+    fn pairs(&self) -> f64 {
+        let blocks = self.packing.in_blocks() as f64;
+        let channels = self.packing.channels() as f64;
+        match self.form {
+            Form::Padded => self.reads().min(channels * blocks),
+            Form::Hyena | Form::Conventional => channels * self.reads().min(blocks),
+        }
+    }
+
+    /// Diagonals of an output block, at most.
+    fn diagonals(&self) -> f64 {
+        (self.packing.channels() as f64).min(self.pairs())
+    }
+
+    /// The noise of a response before it is divided, in a ring with so many digits. Weights are the largest ones.
+    ///
+    /// With σ² of a rotated input, Σ over diagonals and taps of the squared norm of what it is multiplied by. Over all parts the
+    /// weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤ ‖g‖²·Σ‖pattern_i‖² (Cauchy and
+    /// Schwarz). The encryption's own noise is counted as if it were the same in all rotations: its coefficient 0 stays in its place.
+    pub(super) fn noise(&self, digits: usize, digit_bits: u32) -> Noise {
+        let n = self.packing.slots();
+        let channels = self.packing.channels() as f64;
+        let weight = 4f64.powi(self.weight_bits as i32 - 1);
+        let dense = n as f64 / 12.0 * (self.plain.p as f64).powi(2);
+        let gain = match self.form {
+            Form::Padded => self.reads() * self.taps() * weight,
+            Form::Hyena => {
+                let patterns = match self.packing.channels() {
+                    1 => 1.0,
+                    2 => self.scaling.squares(),
+                    _ => self.scaling.squares() + (channels - 2.0) * dense,
+                };
+                channels * channels * self.reads() * self.taps() * weight * patterns
+            }
+            // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of squares is less.)
+            Form::Conventional => self.pairs() * self.taps() * dense * DENSE_MARGIN,
+        };
+        let switched = Noise::of_digits(n, digits, digit_bits);
+        let together = self.diagonals() * self.taps();
+        let fresh = Noise::fresh().add_plain().multiply(gain * together);
+        fresh
+            + switched.multiply(gain)
+            + switched.multiply(self.diagonals() - 1.0)
+            + Noise::fresh_public_in(n)
+    }
+
+    /// The noise of a response as it is sent.
+    pub(super) fn response_noise(&self, ring: &Chosen) -> Noise {
+        let noise = self.noise(ring.digits(), ring.digit_bits);
+        let dropped = ring.params.primes()[ring.kept..].iter().rev();
+        dropped.fold(noise, |noise, &p| noise.divide(self.packing.slots(), p))
+    }
+
+    /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's fraction is within
+    /// |e|·p/q of a half, at most 2·E|e|·p/q each.
+    pub(super) fn failure(&self, ring: &Chosen) -> f64 {
+        let kept: f64 = ring.params.primes()[..ring.kept].iter().map(|&p| (p as f64).log2()).sum();
+        let coefficients = (self.packing.responses() * self.packing.slots()) as f64;
+        let noise = self.response_noise(ring).deviation();
+        (2.0 * coefficients * noise * self.plain.p as f64).log2() - kept
+    }
+
+    /// Bytes from the client and from the server, in one query.
+    pub fn bytes(&self, ring: &Chosen) -> (usize, usize) {
+        let up = 32 + ring.poly_bytes(ring.params.primes().len());
+        let down = 2 * ring.poly_bytes(ring.kept);
+        (self.packing.ciphertexts() * up, self.packing.responses() * down)
+    }
+
+    /// The automorphisms that it takes.
+    pub(super) fn elements(&self) -> Vec<usize> {
+        let packing = &self.packing;
+        let taps = packing.taps().into_iter().filter(|&tap| tap != 0).map(|tap| packing.tap_element(tap));
+        let diagonals = packing.all_diagonals().into_iter().filter(|&d| d != 0);
+        taps.chain(diagonals.map(|d| packing.diagonal_element(d))).collect()
+    }
+
+    /// Estimated nanoseconds of a query on one thread, with `digits` digits in `limbs` limbs, of which `kept` are sent.
+    fn work(&self, digits: usize, limbs: usize, kept: usize) -> f64 {
+        let n = self.packing.slots() as f64;
+        let (digits, limbs, kept) = (digits as f64, limbs as f64, kept as f64);
+        let transform = BUTTERFLY * n * n.log2() / 2.0;
+        let half = limbs * n;
+        let split = limbs * transform * (1.0 + digits);
+        let turn = digits * half * (2.0 * PRODUCT + LAZY);
+        let (inputs, outputs) = (self.packing.ciphertexts() as f64, self.packing.responses() as f64);
+        let taps = self.taps();
+        let each = self.pairs() * taps;
+        let (channels, diagonals) = (self.packing.channels() as f64, self.diagonals());
+        let sums = match self.form {
+            Form::Padded => each * 2.0 * half * LAZY,
+            Form::Hyena => each * channels * 2.0 * half * LAZY + diagonals * channels * 2.0 * half * PRODUCT,
+            Form::Conventional => each * 2.0 * half * PRODUCT,
+        };
+        let turns = |count: f64| if count > 1.0 { split + (count - 1.0) * turn } else { 0.0 };
+        let input = 3.0 * limbs * transform + turns(taps);
+        let align = (diagonals - 1.0) * (split + turn);
+        let output = sums + align + 5.0 * limbs * transform + 3.0 * kept * transform;
+        inputs * input + outputs * output
+    }
+
+    fn nanoseconds(&self, ring: &Chosen) -> f64 {
+        let (up, down) = self.bytes(ring);
+        self.work(ring.digits(), ring.params.primes().len(), ring.kept) + BYTE * (up + down) as f64
+    }
+}
+
+/// Dense plaintexts are encodings of vectors with structure: their coefficients' mean square was seen up to a tenth above p²/12.
+const DENSE_MARGIN: f64 = 1.25;
+
+/// Finds parameters for these layers under `form`.
+///
+/// # Errors
+/// Which layer no ring on record can run, as an index, and why.
+pub fn search(form: Form, layers: &[Wanted<'_>]) -> Result<Found, (usize, String)> {
+    let best = |layers: &[Wanted<'_>]| -> Option<Found> {
+        let tried = RING_DIMS.into_iter().filter_map(|n| search_of(form, n, layers));
+        tried.min_by(|a, b| a.weighed[0].seconds.total_cmp(&b.weighed[0].seconds))
+    };
+    best(layers).ok_or_else(|| {
+        // Which one is to blame?
+        let alone = layers.iter().position(|layer| best(std::slice::from_ref(layer)).is_none());
+        let at = alone.unwrap_or(0);
+        (at, refusal(form, &layers[at]))
+    })
+}
+
+/// Why no ring runs a layer.
+fn refusal(form: Form, layer: &Wanted<'_>) -> String {
+    let bits = layer.activation_bits + layer.spec.shift;
+    let [.., widest] = RING_DIMS;
+    if Packing::all(widest, layer.spec, layer.in_shape, form.outputs()).is_empty() {
+        return format!(
+            "the places that an output reads do not fit the {} slots of a row, or need too many tiles",
+            widest / 2
+        );
+    }
+    if PlainPrime::new(widest, bits).is_none() {
+        return format!("its products take {bits} bits, and no plaintext prime of up to 60 bits holds them");
+    }
+    format!("no ring with an estimate of 128 bits on record holds products of {bits} bits and their noise")
+}
+
+/// For one N.
+fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
+    let outputs = form.outputs();
+    let choices: Vec<Vec<Fitted>> = layers
+        .iter()
+        .map(|wanted| {
+            let packings = Packing::all(n, wanted.spec, wanted.in_shape, outputs);
+            packings.into_iter().filter_map(|packing| Fitted::new(form, wanted, packing)).collect()
+        })
+        .collect();
+    let nominal = |fitted: &Fitted| {
+        let bytes = 8 * n * (4 * fitted.packing.ciphertexts() + 4 * fitted.packing.responses());
+        fitted.work(8, 4, 2) + BYTE * bytes as f64
+    };
+    CHANNEL_BOUNDS.into_iter().find_map(|bound| {
+        let fitted = choices.iter().map(|choices| {
+            let within = choices.iter().filter(|c| c.packing.channels() <= bound);
+            within.min_by(|a, b| nominal(a).total_cmp(&nominal(b))).cloned()
+        });
+        let fitted: Vec<Fitted> = fitted.collect::<Option<_>>()?;
+        let weighed = weigh(n, &fitted);
+        let ring = weighed.first()?.ring.clone();
+        Some(Found { ring, layers: fitted, weighed })
+    })
+}
+
+/// All rings of one N that hold these layers' noise: the best of each number of primes, the best first.
+fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
+    let mut elements: Vec<usize> = layers.iter().flat_map(Fitted::elements).collect();
+    elements.sort_unstable();
+    elements.dedup();
+    let mut best: Vec<Weighed> = Vec::new();
+    for limbs in 1..=MOST_LIMBS {
+        let mut found: Option<Weighed> = None;
+        for bits in LIMB_BITS {
+            let Ok(params) = RnsParameters::search(n, bits, limbs) else { continue };
+            if layers.iter().any(|layer| params.primes().contains(&layer.plain.p)) {
+                continue;
+            }
+            for kept in 1..=limbs {
+                for parts in 1..=MOST_DIGITS {
+                    let ring = Chosen { params: params.clone(), kept, digit_bits: bits.div_ceil(parts) };
+                    let failures: f64 = layers.iter().map(|layer| layer.failure(&ring).exp2()).sum();
+                    let failure = failures.log2();
+                    if layers.iter().any(|layer| layer.failure(&ring) > MOST_FAILURES) {
+                        continue;
+                    }
+                    let keys = ring.key_bytes(elements.len());
+                    let work: f64 = layers.iter().map(|layer| layer.nanoseconds(&ring)).sum();
+                    let bytes =
+                        layers.iter().map(|layer| layer.bytes(&ring)).map(|(up, down)| up + down).sum();
+                    let seconds = (work + KEY_BYTE * keys as f64) / 1e9;
+                    if found.as_ref().is_none_or(|found| seconds < found.seconds) {
+                        found = Some(Weighed { ring, failure, seconds, bytes: (bytes, keys) });
+                    }
+                }
+            }
+        }
+        best.extend(found);
+    }
+    best.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    best
+}
+
+/// `N = 8192, q of 4 primes of 50 bits (143.2 bits of security)`.
+pub(super) fn describe(ring: &Chosen) -> String {
+    let security = match ring.params.estimate() {
+        Estimate::TenthsOfBits(tenths) => format!("{:.1} bits of security", f64::from(tenths) / 10.0),
+        Estimate::Insecure => "INSECURE".into(),
+    };
+    let (n, limbs) = (ring.params.ring_dim(), ring.params.primes().len());
+    format!("ring N = {n}, q of {limbs} primes of {} bits ({security})", ring.limb_bits())
+}

@@ -1,0 +1,459 @@
+//! The server's half: it holds the weights, and never a secret of the client.
+
+use std::sync::Arc;
+
+use jaguar_graph::network::{Bias, Weights};
+use jaguar_he::rns::{
+    Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, SwitchingKey,
+    Values,
+};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, Stage, pack};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::client::{checked, encode};
+use super::layer::HyenaModel;
+use super::{Form, Layer, Tools, response_ring};
+use crate::backend::{BackendError, Online, Output, Party};
+
+/// One layer with its weights.
+pub(super) struct ServerLayer {
+    layer: Layer,
+    tools: Tools,
+    weights: Weights,
+    /// The fixed ±1 patterns times k, without the first one, which is constant.
+    patterns: Vec<Poly<Values>>,
+    /// Of the conventional form, by output block, then term ([`Terms`]): what memory holds.
+    plaintexts: Vec<Vec<Poly<Values>>>,
+}
+
+/// What an output block sums up for one diagonal.
+struct Terms {
+    d: usize,
+    inputs: Vec<usize>,
+}
+
+impl ServerLayer {
+    /// Takes the weights; encodes them, where they are plaintexts and `memory` bytes hold them.
+    pub(super) fn new(ring: &Ring, layer: &Layer, weights: &Weights, memory: usize) -> Self {
+        let packing = layer.packing();
+        let tools = checked(layer.tools(ring));
+        let count = layer.spec().weights_len(layer.in_shape()[0]);
+        assert_eq!(Some(weights.weights.len()), count, "weights of another layer");
+        let channels = packing.channels();
+        let mut server = Self {
+            layer: layer.clone(),
+            tools,
+            weights: weights.clone(),
+            patterns: Vec::new(),
+            plaintexts: Vec::new(),
+        };
+        if layer.form == Form::Hyena {
+            let p = layer.modulus;
+            let pattern = |i: usize| {
+                let k = p.reduce(layer.factor());
+                server.plaintext(ring, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) })
+            };
+            server.patterns = (1..channels).map(pattern).collect();
+        }
+        if layer.form == Form::Conventional {
+            let blocks: Vec<Vec<Terms>> =
+                (0..packing.out_blocks()).map(|block| server.terms(block)).collect();
+            let taps = packing.taps().len();
+            let terms = blocks.iter().flatten().map(|terms| terms.inputs.len() * taps).sum::<usize>();
+            if terms.saturating_mul(8 * ring.words()) <= memory {
+                let all = blocks.par_iter().enumerate().map(|(block, terms)| {
+                    let encoded = terms.iter().flat_map(|terms| server.encoded(ring, block, terms));
+                    encoded.collect::<Vec<_>>()
+                });
+                server.plaintexts = all.collect();
+            }
+        }
+        server
+    }
+
+    /// Bytes of weights as plaintexts.
+    pub(super) fn plaintext_bytes(&self) -> usize {
+        self.plaintexts.iter().flatten().map(|poly| size_of_val(poly.residues())).sum()
+    }
+
+    /// Bytes that the model takes: weights as they came, and plaintexts.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let patterns: usize = self.patterns.iter().map(|poly| size_of_val(poly.residues())).sum();
+        size_of_val(&self.weights.weights[..]) + patterns + self.plaintext_bytes()
+    }
+
+    /// A vector that is constant on parts, as a known factor with small coefficients.
+    fn plaintext(&self, ring: &Ring, of: impl Fn(usize) -> u64) -> Poly<Values> {
+        let slots = self.layer.packing().on_parts(of);
+        let coefficients = self.tools.plain.centred(&self.tools.batch.encode(&slots));
+        ring.to_values(ring.from_signed(&coefficients))
+    }
+
+    /// By diagonal, the input blocks that output block `block` reads.
+    fn terms(&self, block: usize) -> Vec<Terms> {
+        let packing = self.layer.packing();
+        let terms = (0..packing.channels()).map(|d| Terms { d, inputs: packing.inputs_of(block, d) });
+        terms.filter(|terms| !terms.inputs.is_empty()).collect()
+    }
+
+    /// The weight of a pair of channels and a tap, its exponent included.
+    fn weight(&self, out: usize, channel: usize, tap: usize) -> i64 {
+        let spec = self.layer.spec();
+        let each = self.layer.in_shape()[0] / spec.groups;
+        let taps = spec.kernel[0] * spec.kernel[1];
+        i64::from(self.weights.weights[(out * each + channel % each) * taps + tap])
+            << self.weights.exponent(out)
+    }
+
+    /// By part s, the weights f of a term.
+    fn on_parts(&self, block: usize, d: usize, input: usize, tap: usize) -> Vec<i64> {
+        let packing = self.layer.packing();
+        let of =
+            |s| packing.pair(block, input, d, s).map_or(0, |(out, channel)| self.weight(out, channel, tap));
+        (0..packing.channels()).map(of).collect()
+    }
+
+    /// The plaintexts of a diagonal, by input block, then tap.
+    fn encoded(&self, ring: &Ring, block: usize, terms: &Terms) -> Vec<Poly<Values>> {
+        let taps = self.layer.packing().taps().len();
+        let pairs = terms.inputs.iter().flat_map(|&input| (0..taps).map(move |tap| (input, tap)));
+        let plaintext = |(input, tap)| {
+            let f = Zeroizing::new(self.on_parts(block, terms.d, input, tap));
+            self.plaintext(ring, |s| self.layer.modulus.from_signed(f[s]))
+        };
+        pairs.map(plaintext).collect()
+    }
+
+    /// Step 4 for one block: its ciphertext, rotated by every tap.
+    pub(super) fn rotated(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        ciphertext: Ciphertext<Values>,
+    ) -> Vec<Ciphertext<Values>> {
+        let packing = self.layer.packing();
+        let taps = packing.taps();
+        let digits = self.layer.ring.digit_bits;
+        let hoisted = taps.iter().any(|&tap| tap != 0).then(|| Hoisted::new(ring, &ciphertext, digits));
+        let turn = |&tap: &usize| match &hoisted {
+            Some(hoisted) if tap != 0 => hoisted.apply(ring, keys.of(packing.tap_element(tap))),
+            _ => ciphertext.duplicate(),
+        };
+        taps.iter().map(turn).collect()
+    }
+
+    /// Step 5 for one output block: the sum over its diagonals.
+    pub(super) fn evaluate(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        inputs: &[Vec<Ciphertext<Values>>],
+        block: usize,
+    ) -> Ciphertext<Values> {
+        let packing = self.layer.packing();
+        let terms = self.terms(block);
+        let count: usize = packing.taps().len();
+        // Where each diagonal's plaintexts begin.
+        let firsts = terms.iter().scan(0, |at, terms| {
+            let first = *at;
+            *at += terms.inputs.len() * count;
+            Some(first)
+        });
+        let firsts: Vec<usize> = firsts.collect();
+        let diagonal = |(terms, &first): (&Terms, &usize)| {
+            let own: Vec<&Ciphertext<Values>> =
+                terms.inputs.iter().flat_map(|&input| &inputs[input]).collect();
+            let sum = match self.layer.form {
+                Form::Padded => self.by_number(ring, &own, block, terms),
+                Form::Hyena => self.by_patterns(ring, &own, block, terms),
+                Form::Conventional => self.by_plaintexts(ring, &own, block, terms, first),
+            };
+            match terms.d {
+                0 => sum,
+                d => sum.apply(ring, keys.of(packing.diagonal_element(d))),
+            }
+        };
+        let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
+        let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
+            sum.add_assign(ring, &other);
+            sum
+        };
+        terms.par_iter().zip(&firsts).map(diagonal).reduce(zero, add)
+    }
+
+    /// Bits of the numbers that ciphertexts are multiplied by.
+    fn number_bits(&self) -> u32 {
+        self.layer.weight_bits - 1 + self.layer.packing().channels().ilog2()
+    }
+
+    fn by_number(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        terms: &Terms,
+    ) -> Ciphertext<Values> {
+        let packing = self.layer.packing();
+        let s = packing.moved(packing.target(block), terms.d);
+        let taps = 0..packing.taps().len();
+        let of = |&input: &usize| {
+            let pair = packing.pair(block, input, terms.d, s);
+            taps.clone().map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+        };
+        let row = [terms.inputs.iter().flat_map(of).collect::<Vec<i64>>()];
+        ring.weighted_sums(inputs, &row, self.number_bits()).remove(0)
+    }
+
+    fn by_patterns(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        terms: &Terms,
+    ) -> Ciphertext<Values> {
+        let channels = self.layer.packing().channels();
+        let mut rows = vec![Vec::with_capacity(inputs.len()); channels];
+        for &input in &terms.inputs {
+            for tap in 0..self.layer.packing().taps().len() {
+                let mut g = self.on_parts(block, terms.d, input, tap);
+                walsh_hadamard(&mut g);
+                rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+            }
+        }
+        let mut sums = ring.weighted_sums(inputs, &rows, self.number_bits()).into_iter();
+        let mut total = sums.next().expect("at least one channel");
+        total.multiply_scalar(ring, self.layer.factor() as i64);
+        for (sum, pattern) in sums.zip(&self.patterns) {
+            total.multiply_add(ring, &sum, pattern);
+        }
+        total
+    }
+
+    fn by_plaintexts(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        terms: &Terms,
+        first: usize,
+    ) -> Ciphertext<Values> {
+        let mut total = Ciphertext { a: ring.zero(), b: ring.zero() };
+        match self.plaintexts.get(block) {
+            Some(kept) => {
+                inputs.iter().zip(&kept[first..]).for_each(|(x, w)| total.multiply_add(ring, x, w));
+            }
+            None => {
+                let encoded = self.encoded(ring, block, terms);
+                inputs.iter().zip(&encoded).for_each(|(x, w)| total.multiply_add(ring, x, w));
+            }
+        }
+        total
+    }
+}
+
+/// Entry (i, s) of the Walsh-Hadamard matrix.
+fn hadamard(i: usize, s: usize) -> i64 {
+    1 - 2 * i64::from((i & s).count_ones() % 2)
+}
+
+/// H·f, in place. The length is a power of two.
+pub(super) fn walsh_hadamard(f: &mut [i64]) {
+    let mut half = 1;
+    while half < f.len() {
+        for block in f.chunks_exact_mut(2 * half) {
+            let (left, right) = block.split_at_mut(half);
+            left.iter_mut().zip(right).for_each(|(x, y)| (*x, *y) = (*x + *y, *x - *y));
+        }
+        half *= 2;
+    }
+}
+
+/// What the client published.
+pub(super) struct Keys {
+    pub(super) public: PublicKey,
+    /// In the order of their elements.
+    pub(super) rotations: Vec<GaloisKey>,
+}
+
+impl Keys {
+    fn of(&self, element: usize) -> &GaloisKey {
+        let at = self.rotations.binary_search_by_key(&element, GaloisKey::element);
+        &self.rotations[at.expect("the plan lists every automorphism")]
+    }
+}
+
+/// The server's side of a session.
+pub(super) struct Server {
+    model: Arc<HyenaModel>,
+    keys: Option<Arc<Keys>>,
+    /// Masks and encryptions of zero come from it.
+    prg: Prg,
+}
+
+impl Server {
+    pub(super) fn new(model: Arc<HyenaModel>, prg: Prg) -> Self {
+        Self { model, keys: None, prg }
+    }
+}
+
+/// A response's randomness, for one use.
+struct Mask {
+    /// R.
+    mask: Poly<Coefficients>,
+    /// −R rounded to Z_p, in slots.
+    share: Zeroizing<Vec<u64>>,
+    zero: Ciphertext<Values>,
+}
+
+impl Party for Server {
+    /// 1.
+    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+        channel.enter(Stage::Client, "keys");
+        let HyenaModel { layers, ring, .. } = &*self.model;
+        let chosen = &layers.ring;
+        let (bytes, bits) = (chosen.poly_bytes(ring.limbs()), chosen.limb_bits());
+        let seed = |channel: &mut Channel| -> Result<[u8; 32], BackendError> {
+            let mut seed = [0; 32];
+            channel.recv_into(&mut seed)?;
+            Ok(seed)
+        };
+        let half = |channel: &mut Channel| -> Result<Poly<Values>, BackendError> {
+            Ok(ring.from_residues(&pack::unpack(&channel.recv(bytes)?, ring.words(), bits)))
+        };
+        let public = PublicKey::from_parts(ring, seed(channel)?, half(channel)?);
+        let mut rotations = Vec::with_capacity(layers.elements.len());
+        for &element in &layers.elements {
+            let seed = seed(channel)?;
+            let halves = (0..chosen.digits()).map(|_| half(channel)).collect::<Result<Vec<_>, _>>()?;
+            let key = SwitchingKey::from_parts(ring, chosen.digit_bits, seed, halves);
+            rotations.push(GaloisKey::from_parts(ring, element, key));
+        }
+        self.keys = Some(Arc::new(Keys { public, rotations }));
+        Ok(())
+    }
+
+    /// 2.
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let layer = self.model.server(node);
+        let keys = Arc::clone(self.keys.as_ref().expect("set up"));
+        let seeds: Vec<Zeroizing<[u8; 32]>> = (0..layer.layer.packing().responses())
+            .map(|_| {
+                let mut seed = Zeroizing::new([0; 32]);
+                self.prg.fill(&mut seed[..]);
+                seed
+            })
+            .collect();
+        let ring = &self.model.ring;
+        let small = response_ring(ring, self.model.layers.ring.kept);
+        let Tools { plain, batch, .. } = &layer.tools;
+        let nothing = ring.zero();
+        let mask = |seed: Zeroizing<[u8; 32]>| {
+            let mut prg = Prg::new(*seed);
+            let mask = small.uniform(&mut prg);
+            let mut negative: Poly<Coefficients> = mask.duplicate();
+            small.negate(&mut negative);
+            let share = Zeroizing::new(batch.decode(&plain.round(&small, &negative)));
+            Mask { mask, share, zero: keys.public.encrypt(ring, &nothing, &mut prg) }
+        };
+        let masks = seeds.into_par_iter().map(mask).collect();
+        Ok(Box::new(ServerOnline { model: Arc::clone(&self.model), layer, keys, masks, upload: Vec::new() }))
+    }
+}
+
+struct ServerOnline {
+    model: Arc<HyenaModel>,
+    layer: Arc<ServerLayer>,
+    keys: Arc<Keys>,
+    masks: Vec<Mask>,
+    /// By ciphertext, the seed of the a half and the b half, packed.
+    upload: Vec<([u8; 32], Vec<u8>)>,
+}
+
+impl ServerOnline {
+    /// Steps 4 to 6 for a group of tiles: its responses, packed halves.
+    fn group(
+        &self,
+        group: usize,
+        x: &[u64],
+        masks: Vec<Mask>,
+    ) -> (Vec<[Vec<u8>; 2]>, Vec<Zeroizing<Vec<u64>>>) {
+        let Self { model, layer, keys, upload, .. } = self;
+        let (ring, chosen) = (&model.ring, &model.layers.ring);
+        let small = response_ring(ring, chosen.kept);
+        let bits = chosen.limb_bits();
+        let blocks = layer.layer.packing().in_blocks();
+        let input = |block: usize| {
+            let index = group * blocks + block;
+            let (seed, b) = &upload[index];
+            let b = ring.from_residues(&pack::unpack(b, ring.words(), bits));
+            let mut ciphertext = SeededCiphertext { seed: *seed, b }.expand(ring);
+            ciphertext.add_plain(ring, &encode(&layer.layer, ring, &layer.tools, index, x));
+            layer.rotated(ring, keys, ciphertext)
+        };
+        let inputs: Vec<Vec<Ciphertext<Values>>> = (0..blocks).into_par_iter().map(input).collect();
+        let response = |(block, mask): (usize, Mask)| {
+            let mut sum = layer.evaluate(ring, keys, &inputs, block);
+            sum.add_assign(ring, &mask.zero);
+            let mut sum = sum.into_coefficients(ring);
+            let mut level = ring.clone();
+            while level.limbs() > small.limbs() {
+                sum = sum.drop_prime(&level);
+                level = level.smaller().expect("more primes than are kept");
+            }
+            small.add_assign(&mut sum.b, &mask.mask);
+            ([&sum.a, &sum.b].map(|half| pack::pack(half.residues(), bits)), mask.share)
+        };
+        masks.into_par_iter().enumerate().map(response).unzip()
+    }
+}
+
+impl Online for ServerOnline {
+    /// 3.
+    fn feed_all(&mut self, channel: &mut Channel, _: &[u64]) -> Result<(), BackendError> {
+        let bytes = self.model.layers.ring.poly_bytes(self.model.ring.limbs());
+        for _ in 0..self.layer.layer.packing().ciphertexts() {
+            let mut seed = [0; 32];
+            channel.recv_into(&mut seed)?;
+            self.upload.push((seed, channel.recv(bytes)?));
+        }
+        Ok(())
+    }
+
+    /// 4 to 7.
+    fn finish(
+        mut self: Box<Self>,
+        channel: &mut Channel,
+        x: &[u64],
+    ) -> Result<Box<dyn Output>, BackendError> {
+        let mut masks = std::mem::take(&mut self.masks).into_iter();
+        let (layer, tools, bias) = (&self.layer.layer, &self.layer.tools, &self.layer.weights.bias);
+        let packing = layer.packing();
+        let [_, h, w] = packing.out_shape();
+        let m = tools.plain.modulus();
+        let multiple = m.factor(layer.fitted.plain.multiple);
+        let mut output = vec![0; layer.outputs()];
+        for group in 0..packing.groups() {
+            let own = masks.by_ref().take(packing.out_blocks()).collect();
+            let (responses, shares) = self.group(group, x, own);
+            for [a, b] in responses {
+                channel.send(&a)?;
+                channel.send(&b)?;
+            }
+            for (block, share) in shares.iter().enumerate() {
+                for (slot, place) in packing.outputs_of(group, block) {
+                    let bias = match bias {
+                        Bias::PerChannel(bias) => bias[place / (h * w)],
+                        Bias::PerElement(bias) => bias[place],
+                    };
+                    let bias = m.mul_factor(m.reduce_signed(bias), multiple);
+                    let share = m.add(m.mul_factor(share[slot], tools.back), bias);
+                    output[place] = layer.rounding.server(share);
+                }
+            }
+        }
+        Ok(Box::new(output))
+    }
+}

@@ -1,0 +1,490 @@
+//! Both roles over a channel in memory against the integer reference, noise against its estimate, and the search.
+
+use std::sync::Arc;
+use std::thread;
+
+use jaguar_cpu::Cpu;
+use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_graph::reference::linear_exact;
+use jaguar_he::params::{Parameters, RnsParameters, largest_primes};
+use jaguar_he::rns::{Ciphertext, GaloisKey, SecretKey};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::double::Recorder;
+use jaguar_wire::{Channel, memory_pair, memory_transports};
+use proptest::prelude::*;
+
+use super::client::{Client, encode};
+use super::layer::HyenaLayers;
+use super::server::{Keys, Server, walsh_hadamard};
+use super::*;
+use crate::backend::{self, Backend, Layers, Online, Party, Request};
+
+const WEIGHT_BITS: u32 = 10;
+const FORMS: [Form; 3] = [Form::Padded, Form::Hyena, Form::Conventional];
+
+/// A layer of random weights and its input.
+struct Case {
+    spec: Linear,
+    in_shape: Shape,
+    activation_bits: u32,
+    weights: Weights,
+    x: Vec<i64>,
+}
+
+/// From −2^(bits − 1) + 1 to 2^(bits − 1) − 1.
+fn signed(prg: &mut Prg, bits: u32) -> i64 {
+    let bound = 1i64 << (bits - 1);
+    ((prg.next_u64() >> (64 - bits)) as i64 - bound).max(1 - bound)
+}
+
+impl Case {
+    /// Values of which no sum wraps: activations of `activation_bits`, less the room that the sums need.
+    fn new(spec: Linear, in_shape: Shape, activation_bits: u32, extreme: bool, seed: u64) -> Self {
+        let mut prg = Prg::derive(&[1; 32], "hyena case", &[seed]);
+        let prg = &mut prg;
+        let [h, w] = spec.output_hw(in_shape).unwrap();
+        let each = in_shape[0] / spec.groups * spec.kernel[0] * spec.kernel[1];
+        let narrow = WEIGHT_BITS - spec.max_exponent;
+        let largest = (1 << (narrow - 1)) - 1;
+        let bias = match prg.next_u64() % 2 {
+            0 => Bias::PerChannel((0..spec.out_channels).map(|_| signed(prg, activation_bits)).collect()),
+            _ => Bias::PerElement(
+                (0..spec.out_channels * h * w).map(|_| signed(prg, activation_bits)).collect(),
+            ),
+        };
+        let weight = |prg: &mut Prg| if extreme { largest } else { signed(prg, narrow) as i16 };
+        let weights = Weights {
+            weights: (0..spec.out_channels * each).map(|_| weight(prg)).collect(),
+            exponents: (0..spec.out_channels).map(|d| (d as u32 % (spec.max_exponent + 1)) as u8).collect(),
+            bias,
+        };
+        let x = (0..in_shape.iter().product()).map(|_| signed(prg, activation_bits)).collect();
+        Self { spec, in_shape, activation_bits, weights, x }
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            spec: &self.spec,
+            in_shape: self.in_shape,
+            activation_bits: self.activation_bits,
+            weight_bits: WEIGHT_BITS,
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            node: 2,
+            spec: &self.spec,
+            in_shape: self.in_shape,
+            activation_bits: self.activation_bits,
+            guard_bits: 0,
+            weight_bits: WEIGHT_BITS,
+            opened: false,
+            product_bits: 30,
+            packing: Default::default(),
+            params: Parameters::DEFAULT,
+        }
+    }
+
+    /// In `ring`, with the packing that has about `channels` channels in a ciphertext; `None` where it does not fit.
+    fn layers(&self, form: Form, ring: Chosen, channels: usize) -> Option<HyenaLayers> {
+        let packings = Packing::all(ring.params.ring_dim(), &self.spec, self.in_shape, form.outputs());
+        let packing = packings.into_iter().rev().find(|packing| packing.channels() <= channels)?;
+        let fitted = Fitted::new(form, &self.wanted(), packing)?;
+        if fitted.failure(&ring) > MOST_FAILURES {
+            return None;
+        }
+        let found = Found { ring, layers: vec![fitted], weighed: Vec::new() };
+        HyenaLayers::new(form, &[2], &[self.wanted()], found).ok()
+    }
+
+    /// The layer's result in whole numbers, before the shift.
+    fn exact(&self) -> Vec<i64> {
+        linear_exact(Cpu::detect(), &self.spec, self.in_shape, &self.weights, &self.x)
+    }
+
+    fn all_weights(&self) -> [Option<Weights>; 3] {
+        [None, None, Some(self.weights.clone())]
+    }
+
+    fn shares(&self, modulus: Modulus) -> [Vec<u64>; 2] {
+        let mut prg = Prg::new([2; 32]);
+        let client: Vec<u64> = self.x.iter().map(|_| modulus.reduce(prg.next_u64())).collect();
+        let rest = |(&x, &c): (&i64, &u64)| modulus.sub(modulus.from_signed(x), c);
+        let server = self.x.iter().zip(&client).map(rest).collect();
+        [client, server]
+    }
+
+    /// A session of two queries through the traits: every output within the layer's bound, and the stated bytes and rounds.
+    fn check(&self, layers: Arc<dyn Layers>) {
+        let hardware = Cpu::detect().into();
+        let model = Arc::clone(&layers).model(&hardware, [0; 32], &self.all_weights(), WEIGHT_BITS);
+        let layer = layers.layer(2).unwrap();
+        let [x_client, x_server] = self.shares(layer.input().modulus);
+        let (mut to_server, mut to_client) = memory_pair();
+        let party = |mut party: Box<dyn Party>, channel: &mut Channel, x: &[u64]| {
+            party.setup(channel).unwrap();
+            let mut outputs = Vec::new();
+            for _ in 0..2 {
+                party.begin_query(channel).unwrap();
+                let mut online: Box<dyn Online> = party.prepare(2, &[], channel).unwrap();
+                online.feed_all(channel, x).unwrap();
+                outputs.push(online.finish(channel, x).unwrap().into_values());
+                channel.flush().unwrap();
+            }
+            outputs
+        };
+        let client = Arc::clone(&layers).client(Cpu::detect(), [0; 32]);
+        let (ours, theirs, total) = thread::scope(|scope| {
+            let server = scope.spawn(|| party(model.party(&[0; 32]), &mut to_client, &x_server));
+            let client = party(client, &mut to_server, &x_client);
+            (client, server.join().unwrap(), to_server.total())
+        });
+        let (traffic, session) = (layer.traffic(), layers.session_bytes());
+        assert_eq!(total.sent as usize, session.0 + 2 * traffic.online.0);
+        assert_eq!(total.received as usize, session.1 + 2 * traffic.online.1);
+        assert_eq!(total.rounds, 2 * traffic.rounds);
+        let output = layer.output().modulus;
+        for (client, server) in ours.iter().zip(&theirs) {
+            for (i, (&m, (&c, &s))) in self.exact().iter().zip(client.iter().zip(server)).enumerate() {
+                let want = m as f64 / 2f64.powi(self.spec.shift as i32);
+                assert!(want.abs() < output.value() as f64 / 2.0, "a case whose sums do not wrap");
+                let got = output.open(c, s) as f64;
+                assert!(
+                    (got - want).abs() <= layer.rounding_ulps(),
+                    "output {i}: {got} for {want}: {layer:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A ring without an estimate, with a q wide enough for all that tests ask for.
+fn insecure(n: usize, digit_bits: u32) -> Chosen {
+    let primes = largest_primes(n, 50, 4).unwrap();
+    Chosen { params: RnsParameters::insecure(n, &primes).unwrap(), kept: 2, digit_bits }
+}
+
+/// Layers whose products gain so many bits that no sum wraps.
+fn any_spec() -> impl Strategy<Value = (Linear, Shape)> {
+    let axes = (1usize..9, 1usize..9, prop::array::uniform2(1usize..4), prop::array::uniform2(1usize..4));
+    let more = (prop::array::uniform2(1usize..3), prop::array::uniform4(0usize..3));
+    (axes, more, (1usize..5, 1usize..4, 1usize..4), 0u32..3).prop_filter_map(
+        "a kernel that fits",
+        |((h, w, kernel, stride), (dilation, pads), (groups, cg, og), max_exponent)| {
+            let shift = WEIGHT_BITS + (kernel[0] * kernel[1] * cg).ilog2() + 1;
+            let out_channels = groups * og;
+            let spec = Linear { out_channels, kernel, stride, dilation, pads, groups, shift, max_exponent };
+            let shape = [groups * cg, h, w];
+            spec.output_hw(shape).map(|_| (spec, shape))
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Any layer, in every form and packing, tiles included.
+    #[test]
+    fn any_layer(
+        (spec, in_shape) in any_spec(),
+        log_n in 6u32..9,
+        channels in prop::sample::select(vec![1usize, 2, 4, 16]),
+        form in prop::sample::select(FORMS.to_vec()),
+        activation_bits in 12u32..20,
+        extreme: bool,
+        seed: u64,
+    ) {
+        let case = Case::new(spec, in_shape, activation_bits, extreme, seed);
+        let layers = case.layers(form, insecure(1 << log_n, 25), channels);
+        prop_assume!(layers.is_some());
+        case.check(Arc::new(layers.unwrap()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// The noise of every response is below its estimate, which is made for the largest weights.
+    #[test]
+    fn noise_is_below_its_estimate(
+        (spec, in_shape) in any_spec(),
+        log_n in 5u32..8,
+        channels in prop::sample::select(vec![1usize, 2, 4, 16]),
+        form in prop::sample::select(FORMS.to_vec()),
+        digit_bits in prop::sample::select(vec![5u32, 17, 25]),
+        extreme: bool,
+        seed: u64,
+    ) {
+        let case = Case::new(spec, in_shape, 12, extreme, seed);
+        let chosen = insecure(1 << log_n, digit_bits);
+        let layers = case.layers(form, chosen.clone(), channels);
+        prop_assume!(layers.is_some());
+        let layers = Arc::new(layers.unwrap());
+        let layer = layers.of(2).clone();
+        let model = Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights());
+        let (ring, server) = (&model.ring, model.server(2));
+        let prg = &mut Prg::derive(&[3; 32], "noise", &[seed]);
+        let secret = SecretKey::from_prg(ring, prg);
+        let rotations = layers.elements.iter().map(|&g| GaloisKey::new(&secret, g, digit_bits, prg)).collect();
+        let keys = Keys { public: secret.public_key(prg), rotations };
+        let tools = layer.tools(ring).unwrap();
+        let x: Vec<u64> = case.x.iter().map(|&x| layer.modulus.from_signed(x)).collect();
+        let zero = ring.zero();
+        let inputs: Vec<Vec<Ciphertext<_>>> = (0..layer.packing().in_blocks())
+            .map(|block| {
+                let mut fresh = secret.encrypt(ring, &zero, prg).expand(ring);
+                fresh.add_plain(ring, &encode(&layer, ring, &tools, block, &x));
+                server.rotated(ring, &keys, fresh)
+            })
+            .collect();
+        let estimate = layer.fitted.noise(chosen.digits(), digit_bits);
+        for block in 0..layer.packing().out_blocks() {
+            let mut response = server.evaluate(ring, &keys, &inputs, block);
+            response.add_assign(ring, &keys.public.encrypt(ring, &zero, prg));
+            let message = secret.decrypt(ring, &tools.plain, &response);
+            let noise = secret.noise_bits_vt(ring, &tools.plain, &response, &message);
+            prop_assert!(noise <= estimate.bits(), "{} bits, {} estimated: {:?}", noise, estimate.bits(), layer);
+        }
+    }
+}
+
+fn spec(out: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linear {
+    Linear { kernel: [k; 2], stride: [stride; 2], pads: [pad; 4], groups, ..Linear::same(out, 1, 18) }
+}
+
+/// Rings on record, found by the search: several channels a ciphertext, a map in tiles, depthwise, groups, strides, one place.
+#[test]
+fn real_parameters() {
+    for (seed, (spec, in_shape)) in [
+        (spec(6, 3, 1, 1, 1), [5, 14, 14]),
+        (spec(3, 3, 1, 1, 1), [2, 70, 70]),
+        (spec(5, 3, 2, 1, 5), [5, 30, 30]),
+        (spec(4, 1, 2, 0, 2), [4, 28, 28]),
+        (spec(10, 1, 1, 0, 1), [40, 1, 1]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let case = Case::new(spec, in_shape, 16, seed % 2 == 0, seed as u64);
+        for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
+            case.check(backend.plan(&[case.request()]).unwrap());
+        }
+    }
+}
+
+/// The paper's example: for p = 307201 and N = 2048, h = 84248, and k = 11 is a record. Another k makes less noise, for k itself is
+/// a factor too.
+#[test]
+fn the_papers_factor() {
+    let p = 307_201;
+    let h = row_pattern(p).unwrap();
+    assert_eq!(h, 84_248);
+    let records = Scaling::records(h, p);
+    let found: Vec<(u64, u64)> = records.iter().map(|r| (r.k, r.product)).collect();
+    assert!(found.starts_with(&[
+        (1, 84_248),
+        (3, 54_457),
+        (4, 29_791),
+        (7, 24_666),
+        (11, 5_125),
+        (51, 4_166)
+    ]));
+    assert_eq!(found.last().unwrap().1, 1);
+    // By trying all.
+    let mut least = p;
+    let all = (1..p).filter_map(|k| {
+        let product = (k * h % p).min(p - k * h % p);
+        (product < least).then(|| {
+            least = product;
+            (k, product)
+        })
+    });
+    assert_eq!(found, all.collect::<Vec<_>>());
+    assert_eq!(Scaling::quietest(h, p), Scaling { k: 299, product: 330 });
+}
+
+/// The pattern of two rows is what h says, for any N.
+#[test]
+fn the_row_pattern_has_two_coefficients() {
+    for (n, bits) in [(16, 20), (64, 30), (4096, 40)] {
+        let plain = PlainPrime::new(n, bits).unwrap();
+        let p = Modulus::odd(plain.p).unwrap();
+        let batch = Batch::new(n, plain.p).unwrap();
+        let slots: Vec<u64> = (0..n).map(|slot| if slot < n / 2 { 1 } else { p.neg(1) }).collect();
+        let h = row_pattern(plain.p).unwrap();
+        for (i, c) in batch.encode(&slots).into_iter().enumerate() {
+            let expected = if i == n / 4 || i == 3 * n / 4 { h } else { 0 };
+            assert_eq!(p.centred(c).unsigned_abs(), expected, "N = {n}, coefficient {i}");
+        }
+    }
+}
+
+#[test]
+fn plaintext_primes_are_near_multiples() {
+    for n in [64, 4096, 8192] {
+        for bits in 16..54 {
+            let plain = PlainPrime::new(n, bits).unwrap();
+            assert_eq!(plain.p, (plain.multiple << bits) + 1);
+            assert!(plain.multiple <= 128 && plain.p % (2 * n as u64) == 1, "{bits}: {plain:?}");
+        }
+        assert_eq!(PlainPrime::new(n, 60), None);
+    }
+}
+
+#[test]
+fn walsh_and_hadamard() {
+    let mut f = vec![3, -5, 7, 11];
+    walsh_hadamard(&mut f);
+    assert_eq!(f, [16, 4, -20, 12]);
+    walsh_hadamard(&mut f);
+    assert_eq!(f, [12, -20, 28, 44]);
+}
+
+/// Every ring that is chosen has an estimate of 128 bits, and a chance of failure below the bound; what it is weighed against is listed.
+#[test]
+fn the_search_keeps_to_the_record() {
+    let layers = [(spec(64, 3, 1, 1, 1), [64, 32, 32]), (spec(10, 1, 1, 0, 1), [512, 1, 1])];
+    let wanted = |i: usize, activation_bits| Wanted {
+        spec: &layers[i].0,
+        in_shape: layers[i].1,
+        activation_bits,
+        weight_bits: 12,
+    };
+    for form in FORMS {
+        let found = search(form, &[wanted(0, 16), wanted(1, 16)]).unwrap();
+        assert!(found.ring.params.is_secure() && !found.weighed.is_empty());
+        assert_eq!(found.weighed[0].ring, found.ring);
+        for weighed in &found.weighed {
+            assert!(weighed.failure <= MOST_FAILURES + 1.0 && weighed.ring.params.is_secure());
+            assert!(weighed.seconds >= found.weighed[0].seconds);
+        }
+        assert!(found.layers.iter().all(|layer| layer.failure(&found.ring) <= MOST_FAILURES));
+    }
+    let (at, why) = search(Form::Hyena, &[wanted(0, 16), wanted(1, 44)]).unwrap_err();
+    assert_eq!(at, 1);
+    assert!(why.contains("62 bits"), "{why}");
+    let large = Linear { kernel: [80; 2], ..spec(1, 1, 1, 0, 1) };
+    let wide = Wanted { spec: &large, in_shape: [1, 90, 90], activation_bits: 16, weight_bits: 12 };
+    assert!(search(Form::Padded, &[wide]).unwrap_err().1.contains("slots of a row"));
+}
+
+/// A model in numbers takes the weights' own bytes and the fixed patterns; one in plaintexts thousands of times as much.
+#[test]
+fn models_of_numbers_are_small() {
+    let case = Case::new(spec(16, 3, 1, 1, 1), [16, 32, 32], 16, false, 1);
+    let bytes = [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL].map(|backend| {
+        let layers = Arc::new(backend.layers(&[case.request()]).unwrap());
+        let channels = layers.of(2).packing().channels();
+        let (n, words) = (layers.ring.params.ring_dim(), layers.ring.params.primes().len());
+        let server = Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()).server(2);
+        (server.bytes(), channels, n * words * 8)
+    });
+    let weights = 16 * 16 * 9 * 2;
+    let (padded, hyena, conventional) = (bytes[0], bytes[1], bytes[2]);
+    assert_eq!(padded.0, weights);
+    assert_eq!(hyena.0, weights + (hyena.1 - 1) * hyena.2);
+    assert_eq!(conventional.0, weights + 16 * 16 / conventional.1 * 9 * conventional.2);
+}
+
+/// What the client receives is uniform, here of a layer whose values are all zero; and nothing repeats from one query to the next.
+#[test]
+fn the_client_sees_uniform_residues() {
+    let mut case = Case::new(spec(4, 3, 1, 1, 1), [2, 6, 6], 16, false, 2);
+    case.x.fill(0);
+    case.weights.bias = Bias::PerChannel(vec![0; 4]);
+    let layers = Arc::new(case.layers(Form::Hyena, insecure(1024, 25), 2).unwrap());
+    let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let (mut to_server, mut to_client) = memory_pair();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut server = Server::new(Arc::clone(&model), Prg::new([6; 32]));
+            server.setup(&mut to_client).unwrap();
+            for _ in 0..2 {
+                let mut online = server.prepare(2, &[], &mut to_client).unwrap();
+                online.feed_all(&mut to_client, &[0; 72]).unwrap();
+                online.finish(&mut to_client, &[0; 72]).unwrap();
+                to_client.flush().unwrap();
+            }
+        });
+        let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
+        client.setup(&mut to_server).unwrap();
+        let bytes = backend::Layer::traffic(layers.of(2)).online.1;
+        for _ in 0..2 {
+            let mut online = client.prepare(2, &[], &mut to_server).unwrap();
+            online.feed_all(&mut to_server, &[0; 72]).unwrap();
+            seen.push(to_server.recv(bytes).unwrap());
+        }
+    });
+    let bits = layers.ring.limb_bits();
+    let words = |bytes: &[u8]| jaguar_wire::pack::unpack(bytes, bytes.len() * 8 / bits as usize, bits);
+    let (first, second) = (words(&seen[0]), words(&seen[1]));
+    assert!(first.iter().zip(&second).all(|(x, y)| x != y), "50 bits agree by chance once in 2^50");
+    let mut cells = [0f64; 64];
+    first.iter().chain(&second).for_each(|word| cells[(word >> (bits - 6)) as usize] += 1.0);
+    let expected = 2.0 * first.len() as f64 / 64.0;
+    // P(chi2(63) > 140) is 1e-7; the primes are just below a power of two.
+    assert!(cells.iter().map(|c| (c - expected).powi(2) / expected).sum::<f64>() < 140.0, "{cells:?}");
+}
+
+/// Whatever a peer sends is some polynomial: the shares are garbage, and nothing panics.
+#[test]
+fn bytes_of_a_peer_never_panic() {
+    let case = Case::new(spec(3, 3, 1, 1, 1), [3, 5, 5], 16, true, 3);
+    for form in FORMS {
+        let layers = Arc::new(case.layers(form, insecure(128, 25), 4).unwrap());
+        let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
+        let (up, down) = backend::Layer::traffic(layers.of(2)).online;
+        let (mut hostile, mut channel) = memory_pair();
+        hostile.send(&vec![0xff; layers.session_bytes().0 + up]).unwrap();
+        hostile.flush().unwrap();
+        let mut server = Server::new(model, Prg::new([6; 32]));
+        server.setup(&mut channel).unwrap();
+        let mut online = server.prepare(2, &[], &mut channel).unwrap();
+        online.feed_all(&mut channel, &[9; 75]).unwrap();
+        let share = online.finish(&mut channel, &[9; 75]).unwrap().into_values();
+        assert!(share.iter().all(|&s| s < 1 << 16));
+
+        let (mut hostile, mut channel) = memory_pair();
+        let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
+        client.setup(&mut channel).unwrap();
+        let mut online = client.prepare(2, &[], &mut channel).unwrap();
+        online.feed_all(&mut channel, &[9; 75]).unwrap();
+        hostile.send(&vec![0xff; down]).unwrap();
+        hostile.flush().unwrap();
+        let share = online.finish(&mut channel, &[9; 75]).unwrap().into_values();
+        assert!(share.iter().all(|&s| s < 1 << 16));
+    }
+}
+
+/// A layer's messages under fixed randomness, by form. A change here is a change of the wire format or of the arithmetic.
+#[test]
+fn the_wire_format_is_as_recorded() {
+    let case = Case::new(spec(5, 3, 1, 1, 1), [3, 5, 5], 16, false, 4);
+    let found = FORMS.map(|form| {
+        let layers = Arc::new(case.layers(form, insecure(128, 25), 2).unwrap());
+        let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
+        let mut server = Server::new(model, Prg::new([6; 32]));
+        let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
+        let [x_client, x_server] = case.shares(layers.of(2).modulus);
+        let (a, b) = memory_transports();
+        let (a, transcript) = Recorder::hashing(a);
+        let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                server.setup(&mut to_client).unwrap();
+                let mut online = server.prepare(2, &[], &mut to_client).unwrap();
+                online.feed_all(&mut to_client, &x_server).unwrap();
+                online.finish(&mut to_client, &x_server).unwrap();
+                to_client.flush().unwrap();
+            });
+            client.setup(&mut to_server).unwrap();
+            let mut online = client.prepare(2, &[], &mut to_server).unwrap();
+            online.feed_all(&mut to_server, &x_client).unwrap();
+            online.finish(&mut to_server, &x_client).unwrap();
+        });
+        transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect::<String>()
+    });
+    assert_eq!(found, ["936e5db00662e6ed", "265941636ecdf514", "6d9e74245cb35627"]);
+}
