@@ -178,7 +178,7 @@ impl Packing {
     /// The part that `d` leads to from part `q`: it is added row by row.
     pub fn moved(&self, q: usize, d: usize) -> usize {
         let row = (self.channels / 2).max(1);
-        (q / row ^ d / row) * row + (q % row + d % row) % row
+        ((q / row) ^ (d / row)) * row + (q % row + d % row) % row
     }
 
     /// The output channel in part `q` of block `block`, if there is one.
@@ -214,7 +214,7 @@ impl Packing {
     pub fn pair(&self, output: usize, input: usize, d: usize, s: usize) -> Option<(usize, usize)> {
         // s = moved(q, d).
         let row = (self.channels / 2).max(1);
-        let q = (s / row ^ d / row) * row + (s % row + row - d % row) % row;
+        let q = ((s / row) ^ (d / row)) * row + (s % row + row - d % row) % row;
         let (out, channel) = (self.out_channel(output, q)?, self.in_channel(input, s)?);
         self.reads(out).contains(&channel).then_some((out, channel))
     }

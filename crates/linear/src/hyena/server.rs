@@ -299,6 +299,9 @@ impl Server {
     }
 }
 
+/// A response's halves, packed, and the server's share of it in slots.
+type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
+
 /// A response's randomness, for one use.
 struct Mask {
     /// R.
@@ -373,13 +376,8 @@ struct ServerOnline {
 }
 
 impl ServerOnline {
-    /// Steps 4 to 6 for a group of tiles: its responses, packed halves.
-    fn group(
-        &self,
-        group: usize,
-        x: &[u64],
-        masks: Vec<Mask>,
-    ) -> (Vec<[Vec<u8>; 2]>, Vec<Zeroizing<Vec<u64>>>) {
+    /// Steps 4 to 6 for a group of tiles.
+    fn group(&self, group: usize, x: &[u64], masks: Vec<Mask>) -> Vec<Response> {
         let Self { model, layer, keys, upload, .. } = self;
         let (ring, chosen) = (&model.ring, &model.layers.ring);
         let small = response_ring(ring, chosen.kept);
@@ -406,7 +404,7 @@ impl ServerOnline {
             small.add_assign(&mut sum.b, &mask.mask);
             ([&sum.a, &sum.b].map(|half| pack::pack(half.residues(), bits)), mask.share)
         };
-        masks.into_par_iter().enumerate().map(response).unzip()
+        masks.into_par_iter().enumerate().map(response).collect()
     }
 }
 
@@ -437,12 +435,9 @@ impl Online for ServerOnline {
         let mut output = vec![0; layer.outputs()];
         for group in 0..packing.groups() {
             let own = masks.by_ref().take(packing.out_blocks()).collect();
-            let (responses, shares) = self.group(group, x, own);
-            for [a, b] in responses {
+            for (block, ([a, b], share)) in self.group(group, x, own).into_iter().enumerate() {
                 channel.send(&a)?;
                 channel.send(&b)?;
-            }
-            for (block, share) in shares.iter().enumerate() {
                 for (slot, place) in packing.outputs_of(group, block) {
                     let bias = match bias {
                         Bias::PerChannel(bias) => bias[place / (h * w)],
