@@ -8,6 +8,7 @@ mod fetch;
 mod guard;
 mod leakage;
 mod notes;
+mod params;
 mod plan;
 mod predict;
 mod progress;
@@ -33,6 +34,8 @@ enum Command {
     /// Show what a compiled model does, layer by layer, what it will cost, and why it is done so.
     #[command(visible_alias = "inspect")]
     Plan(plan::Args),
+    /// Search a backend's parameters for a model, or for single layers, and show what was weighed.
+    Params(params::Args),
     /// Measure this machine, for the planner.
     Calibrate(calibrate::Args),
     /// Serve a compiled model.
@@ -53,6 +56,7 @@ fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Compile(args) => compile::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Params(args) => params::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),

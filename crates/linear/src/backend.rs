@@ -184,6 +184,11 @@ pub trait Layers: Debug + Send + Sync {
     /// In words, which rings are used, and their estimated security.
     fn describe(&self) -> String;
 
+    /// How its parameters were found, in lines of text: what was weighed, and what each layer has. `name` names a node.
+    fn parameters(&self, _name: &dyn Fn(usize) -> String) -> String {
+        self.describe()
+    }
+
     /// Whether its online part is a plain integer product, which [`Hardware::device`] computes.
     fn has_online_products(&self) -> bool {
         false

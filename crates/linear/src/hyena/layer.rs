@@ -9,7 +9,7 @@ use jaguar_he::rns::Ring;
 use jaguar_ring::prg::Prg;
 
 use super::client::Client;
-use super::search::{self, Chosen, Found, Wanted};
+use super::search::{self, Chosen, Found, Wanted, Weighed};
 use super::server::{Server, ServerLayer};
 use super::{Form, Layer};
 use crate::backend::{
@@ -83,6 +83,8 @@ pub(super) struct HyenaLayers {
     /// The automorphisms that any layer takes, ascending.
     pub(super) elements: Vec<usize>,
     by_node: Vec<Option<Layer>>,
+    /// What the search weighed, the best first.
+    weighed: Vec<Weighed>,
 }
 
 impl HyenaLayers {
@@ -102,7 +104,7 @@ impl HyenaLayers {
             by_node.resize(by_node.len().max(node + 1), None);
             by_node[node] = Some(layer.ok_or_else(|| (i, "no bits are left for the output".to_owned()))?);
         }
-        Ok(Self { name: form.name(), ring: found.ring, elements, by_node })
+        Ok(Self { name: form.name(), ring: found.ring, elements, by_node, weighed: found.weighed })
     }
 
     pub(super) fn of(&self, node: usize) -> &Layer {
@@ -149,6 +151,16 @@ impl Layers for HyenaLayers {
         format!(
             "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext"
         )
+    }
+
+    fn parameters(&self, name: &dyn Fn(usize) -> String) -> String {
+        let mut lines = vec![self.describe(), String::new(), search::WEIGHED_HEAD.into()];
+        lines.extend(self.weighed.iter().map(search::weighed_line));
+        lines.extend([String::new(), search::FITTED_HEAD.into()]);
+        let layers =
+            self.by_node.iter().enumerate().filter_map(|(node, layer)| Some((node, layer.as_ref()?)));
+        lines.extend(layers.map(|(node, layer)| layer.fitted.line(&layer.ring, &name(node))));
+        lines.join("\n")
     }
 
     fn session_bytes(&self) -> (usize, usize) {

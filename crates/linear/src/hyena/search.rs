@@ -3,6 +3,8 @@
 //! Every candidate has an estimate of 128 bits of security or more on record. Of those whose noise leaves the chance of a wrong result
 //! below [`MOST_FAILURES`], the one is taken whose work and bytes are estimated to take the least time.
 
+use std::sync::OnceLock;
+
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::params::{Estimate, RnsParameters};
 use jaguar_he::rns::Noise;
@@ -312,6 +314,23 @@ fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     })
 }
 
+/// The set of so many largest primes of so many bits, if it is on record. Plans are made many times a second, so sets are found once.
+fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParameters> {
+    static FOUND: OnceLock<Vec<RnsParameters>> = OnceLock::new();
+    let all = FOUND.get_or_init(|| {
+        let sizes = RING_DIMS.into_iter().flat_map(|n| LIMB_BITS.map(move |bits| (n, bits)));
+        let sets = sizes.flat_map(|(n, bits)| {
+            (1..=MOST_LIMBS).filter_map(move |limbs| RnsParameters::search(n, bits, limbs).ok())
+        });
+        sets.collect()
+    });
+    let fits = |set: &&RnsParameters| {
+        let primes = set.primes();
+        set.ring_dim() == n && primes.len() == limbs && primes[0] >> (bits - 1) == 1
+    };
+    all.iter().find(fits).cloned()
+}
+
 /// All rings of one N that hold these layers' noise: the best of each number of primes, the best first.
 fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
     let mut elements: Vec<usize> = layers.iter().flat_map(Fitted::elements).collect();
@@ -321,7 +340,7 @@ fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
     for limbs in 1..=MOST_LIMBS {
         let mut found: Option<Weighed> = None;
         for bits in LIMB_BITS {
-            let Ok(params) = RnsParameters::search(n, bits, limbs) else { continue };
+            let Some(params) = on_record(n, bits, limbs) else { continue };
             if layers.iter().any(|layer| params.primes().contains(&layer.plain.p)) {
                 continue;
             }
@@ -358,4 +377,51 @@ pub(super) fn describe(ring: &Chosen) -> String {
     };
     let (n, limbs) = (ring.params.ring_dim(), ring.params.primes().len());
     format!("ring N = {n}, q of {limbs} primes of {} bits ({security})", ring.limb_bits())
+}
+
+/// Above the lines of [`weighed_line`].
+pub(super) const WEIGHED_HEAD: &str = "weighed: N    primes x bits  security  in responses  digits  log2 failure  seconds   MB a query   MB of keys";
+
+/// A ring that was weighed.
+pub(super) fn weighed_line(weighed: &Weighed) -> String {
+    let Weighed { ring, failure, seconds, bytes } = weighed;
+    let security = match ring.params.estimate() {
+        Estimate::TenthsOfBits(tenths) => format!("{:.1}", f64::from(tenths) / 10.0),
+        Estimate::Insecure => "none".into(),
+    };
+    let mega = |bytes: usize| bytes as f64 / 1e6;
+    format!(
+        "{:>13}    {:>6} x {:<4}  {security:>8}  {:>12}  {:>6}  {failure:>12.1}  {seconds:>7.2}  {:>11.2}  {:>11.2}",
+        ring.params.ring_dim(),
+        ring.params.primes().len(),
+        ring.limb_bits(),
+        ring.kept,
+        ring.digits(),
+        mega(bytes.0),
+        mega(bytes.1),
+    )
+}
+
+/// Above the lines of [`Fitted::line`].
+pub(super) const FITTED_HEAD: &str = "layers: log2 p  multiple  channels  tiles  up  down        h    k  k*h mod p  noise bits  log2 failure  layer";
+
+impl Fitted {
+    /// What the layer has, in a line.
+    pub(super) fn line(&self, ring: &Chosen, name: &str) -> String {
+        let Self { packing, plain, scaling, .. } = self;
+        let h = row_pattern(plain.p).unwrap_or(0);
+        let noise = self.noise(ring.digits(), ring.digit_bits).bits();
+        format!(
+            "{:>14.2}  {:>8}  {:>8}  {:>5}  {:>2}  {:>4}  {h}  {}  {}  {noise:>10.1}  {:>12.1}  {name}",
+            (plain.p as f64).log2(),
+            plain.multiple,
+            packing.channels(),
+            packing.tile_count(),
+            packing.ciphertexts(),
+            packing.responses(),
+            scaling.k,
+            scaling.product,
+            self.failure(ring),
+        )
+    }
 }

@@ -1,0 +1,111 @@
+//! `jaguar params`
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use jaguar_engine::bundle::Bundle;
+use jaguar_graph::network::{Linear, Shape};
+use jaguar_he::params::Parameters;
+use jaguar_linear::backend::Request;
+use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_terminal::say;
+
+use crate::guard::GuardBits;
+use crate::protocol;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The compiled model.
+    #[arg(required_unless_present = "layer")]
+    model: Option<PathBuf>,
+    /// A single layer instead: CxHxW,OUT,KERNEL[,STRIDE[,GROUPS]], padded to keep its size. Also several times.
+    #[arg(long, conflicts_with = "model")]
+    layer: Vec<Shaped>,
+    /// Whose parameters.
+    #[arg(long, value_parser = protocol::parse)]
+    backend: BackendId,
+    #[command(flatten)]
+    guard_bits: GuardBits,
+    /// Of --layer: bits of an activation, guard bits included.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=48))]
+    activation_bits: u32,
+    /// Of --layer: by how many bits products are shifted down.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=30))]
+    shift: u32,
+    /// Of --layer: bits of a weight, exponents included.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=24))]
+    weight_bits: u32,
+}
+
+/// A layer as it is written on the command line.
+#[derive(Clone, Debug)]
+struct Shaped {
+    text: String,
+    in_shape: Shape,
+    spec: Linear,
+}
+
+impl FromStr for Shaped {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<usize>().map_err(|e| format!("{text}: {e}"));
+        let (shape, rest) = text.split_once(',').ok_or("CxHxW,OUT,KERNEL[,STRIDE[,GROUPS]]")?;
+        let shape: Vec<usize> = shape.split('x').map(number).collect::<Result<_, _>>()?;
+        let in_shape: Shape = shape.try_into().map_err(|_| "three sizes: CxHxW")?;
+        let rest: Vec<usize> = rest.split(',').map(number).collect::<Result<_, _>>()?;
+        let [out, kernel, ref rest @ ..] = rest[..] else {
+            return Err("output channels and kernel: CxHxW,OUT,KERNEL".into());
+        };
+        let (stride, groups) = (rest.first().copied().unwrap_or(1), rest.get(1).copied().unwrap_or(1));
+        let spec = Linear { stride: [stride; 2], groups, ..Linear::same(out, kernel, 0) };
+        let fits =
+            spec.output_hw(in_shape).is_some() && spec.weights_len(in_shape[0]).is_some_and(|len| len > 0);
+        if fits { Ok(Self { text: text.into(), in_shape, spec }) } else { Err("no such layer".into()) }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    match &args.model {
+        Some(model) => {
+            let bundle = args.guard_bits.apply(Bundle::read(model)?)?;
+            let network = &bundle.model.network;
+            let plan = Plan::new(network, Choices::standard(network, args.backend))?;
+            for layers in &plan.backends {
+                say!("{}", layers.parameters(&|node| network.nodes[node].name.clone()));
+            }
+        }
+        None => {
+            if args.layer.is_empty() {
+                bail!("a model or --layer");
+            }
+            let specs: Vec<Linear> =
+                args.layer.iter().map(|layer| Linear { shift: args.shift, ..layer.spec.clone() }).collect();
+            let requests: Vec<Request<'_>> = args
+                .layer
+                .iter()
+                .zip(&specs)
+                .enumerate()
+                .map(|(node, (layer, spec))| Request {
+                    node,
+                    spec,
+                    in_shape: layer.in_shape,
+                    activation_bits: args.activation_bits,
+                    guard_bits: 0,
+                    weight_bits: args.weight_bits,
+                    opened: false,
+                    product_bits: args.activation_bits + args.shift,
+                    packing: Default::default(),
+                    params: Parameters::DEFAULT,
+                })
+                .collect();
+            let planned = args.backend.backend().plan(&requests);
+            let layers = planned.map_err(|(at, e)| (e, format!("--layer {}", args.layer[at].text)));
+            let layers =
+                layers.map_err(|(e, layer)| anyhow::Error::new(e).context(layer)).context("no parameters")?;
+            say!("{}", layers.parameters(&|node| args.layer[node].text.clone()));
+        }
+    }
+    Ok(())
+}
