@@ -212,44 +212,47 @@ impl Packing {
     /// The pair of output and input channel that meet in part `s` of input block `input` when it is to move by `d` into output block
     /// `output`; `None` if there is none, or the one does not read the other.
     pub fn pair(&self, output: usize, input: usize, d: usize, s: usize) -> Option<(usize, usize)> {
-        // s = moved(q, d).
+        // s = moved(q, d), as q = moved(s, -d).
         let row = (self.channels / 2).max(1);
-        let q = ((s / row) ^ (d / row)) * row + (s % row + row - d % row) % row;
+        let q = self.moved(s, d / row * row + (row - d % row) % row);
         let (out, channel) = (self.out_channel(output, q)?, self.in_channel(input, s)?);
         self.reads(out).contains(&channel).then_some((out, channel))
     }
 
-    /// The input blocks that output block `output` reads by diagonal `d`.
-    pub fn inputs_of(&self, output: usize, d: usize) -> Vec<usize> {
-        let connected = |&input: &usize| (0..self.channels).any(|s| self.pair(output, input, d, s).is_some());
-        let each = self.in_shape[0] / self.spec.groups;
-        // Blocks beyond those that its channels read need not be looked at.
-        let channels = match self.outputs {
-            Outputs::One => output..output + 1,
-            Outputs::All => {
-                output * self.channels..((output + 1) * self.channels).min(self.spec.out_channels)
-            }
-        };
-        let (first, last) = (self.reads(channels.start).start, self.reads(channels.end - 1).end);
-        debug_assert!(each > 0 && last > first);
-        (first / self.channels..last.div_ceil(self.channels)).filter(connected).collect()
+    /// By which diagonal part s is moved into part q.
+    fn between(&self, q: usize, s: usize) -> usize {
+        let row = (self.channels / 2).max(1);
+        ((q / row) ^ (s / row)) * row + (s % row + row - q % row) % row
     }
 
-    /// The diagonals by which output block `output` reads anything.
-    pub fn diagonals(&self, output: usize) -> Vec<usize> {
-        (0..self.channels).filter(|&d| !self.inputs_of(output, d).is_empty()).collect()
+    /// Of every part of output block `output`, the diagonals and input blocks that it reads by.
+    fn read_by(&self, output: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let parts = (0..self.channels).filter_map(move |q| Some((q, self.out_channel(output, q)?)));
+        parts.flat_map(move |(q, out)| {
+            self.reads(out)
+                .map(move |channel| (self.between(q, channel % self.channels), channel / self.channels))
+        })
+    }
+
+    /// The diagonals by which output block `output` reads anything, ascending, and of each the input blocks.
+    pub fn diagonals(&self, output: usize) -> Vec<(usize, Vec<usize>)> {
+        let mut read = vec![vec![false; self.in_blocks()]; self.channels];
+        self.read_by(output).for_each(|(d, input)| read[d][input] = true);
+        let blocks = |read: Vec<bool>| -> Vec<usize> {
+            read.into_iter().enumerate().filter_map(|(input, read)| read.then_some(input)).collect()
+        };
+        let all = read.into_iter().map(blocks).enumerate();
+        all.filter(|(_, inputs)| !inputs.is_empty()).collect()
     }
 
     /// The diagonals by which any output block reads anything, ascending.
     pub fn all_diagonals(&self) -> Vec<usize> {
         let blocks = self.out_blocks();
-        // Without groups blocks differ in how many channels they have only.
-        let step = if self.spec.groups == 1 { blocks.saturating_sub(1).max(1) } else { 1 };
-        let mut found: Vec<usize> =
-            (0..blocks).step_by(step).flat_map(|block| self.diagonals(block)).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        // Without groups the first block has as many channels as any other.
+        let blocks = if self.spec.groups == 1 { 0..1 } else { 0..blocks };
+        let mut read = vec![false; self.channels];
+        blocks.for_each(|block| self.read_by(block).for_each(|(d, _)| read[d] = true));
+        (0..self.channels).filter(|&d| read[d]).collect()
     }
 
     /// The automorphism that rotates by a tap.

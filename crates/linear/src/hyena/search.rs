@@ -31,13 +31,13 @@ const MOST_DIGITS: u32 = 6;
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
-/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way, a byte of a key that
-/// serves a session of several queries.
+/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way (1 Gbit/s). Keys count as if a
+/// session had two queries.
 const BUTTERFLY: f64 = 2.0;
 const PRODUCT: f64 = 2.0;
 const LAZY: f64 = 0.8;
 const BYTE: f64 = 8.0;
-const KEY_BYTE: f64 = 1.0;
+const KEY_BYTE: f64 = BYTE / 2.0;
 
 /// A layer to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -288,24 +288,30 @@ fn refusal(form: Form, layer: &Wanted<'_>) -> String {
     format!("no ring with an estimate of 128 bits on record holds products of {bits} bits and their noise")
 }
 
+/// Bytes of four residues.
+const NOMINAL: usize = 26;
+
 /// For one N.
 fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     let outputs = form.outputs();
-    let choices: Vec<Vec<Fitted>> = layers
+    // As if q had four primes, of which two are kept, and eight digits.
+    let nominal = |fitted: &Fitted| {
+        let bytes = NOMINAL * (fitted.packing.ciphertexts() + fitted.packing.responses());
+        let keys = NOMINAL * 8 * fitted.elements().len();
+        fitted.work(8, 4, 2) + BYTE * (n * bytes) as f64 + KEY_BYTE * (n * keys) as f64
+    };
+    let choices: Vec<Vec<(f64, Fitted)>> = layers
         .iter()
         .map(|wanted| {
             let packings = Packing::all(n, wanted.spec, wanted.in_shape, outputs);
-            packings.into_iter().filter_map(|packing| Fitted::new(form, wanted, packing)).collect()
+            let fitted = packings.into_iter().filter_map(|packing| Fitted::new(form, wanted, packing));
+            fitted.map(|fitted| (nominal(&fitted), fitted)).collect()
         })
         .collect();
-    let nominal = |fitted: &Fitted| {
-        let bytes = 8 * n * (4 * fitted.packing.ciphertexts() + 4 * fitted.packing.responses());
-        fitted.work(8, 4, 2) + BYTE * bytes as f64
-    };
     CHANNEL_BOUNDS.into_iter().find_map(|bound| {
         let fitted = choices.iter().map(|choices| {
-            let within = choices.iter().filter(|c| c.packing.channels() <= bound);
-            within.min_by(|a, b| nominal(a).total_cmp(&nominal(b))).cloned()
+            let within = choices.iter().filter(|(_, c)| c.packing.channels() <= bound);
+            within.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, fitted)| fitted.clone())
         });
         let fitted: Vec<Fitted> = fitted.collect::<Option<_>>()?;
         let weighed = weigh(n, &fitted);
@@ -403,24 +409,25 @@ pub(super) fn weighed_line(weighed: &Weighed) -> String {
 }
 
 /// Above the lines of [`Fitted::line`].
-pub(super) const FITTED_HEAD: &str = "layers: log2 p  multiple  channels  tiles  up  down        h    k  k*h mod p  noise bits  log2 failure  layer";
+pub(super) const FITTED_HEAD: &str = "layers: log2 p  multiple  channels  tiles    up  down  noise bits  log2 failure  layer (h, k and k*h of two rows)";
 
 impl Fitted {
     /// What the layer has, in a line.
     pub(super) fn line(&self, ring: &Chosen, name: &str) -> String {
         let Self { packing, plain, scaling, .. } = self;
-        let h = row_pattern(plain.p).unwrap_or(0);
-        let noise = self.noise(ring.digits(), ring.digit_bits).bits();
+        let rows = match (self.form, packing.channels(), row_pattern(plain.p)) {
+            (Form::Hyena, 2, Some(h)) => format!(" (h = {h}, k = {}, k*h = {})", scaling.k, scaling.product),
+            _ => String::new(),
+        };
         format!(
-            "{:>14.2}  {:>8}  {:>8}  {:>5}  {:>2}  {:>4}  {h}  {}  {}  {noise:>10.1}  {:>12.1}  {name}",
+            "{:>14.2}  {:>8}  {:>8}  {:>5}  {:>4}  {:>4}  {:>10.1}  {:>12.1}  {name}{rows}",
             (plain.p as f64).log2(),
             plain.multiple,
             packing.channels(),
             packing.tile_count(),
             packing.ciphertexts(),
             packing.responses(),
-            scaling.k,
-            scaling.product,
+            self.noise(ring.digits(), ring.digit_bits).bits(),
             self.failure(ring),
         )
     }

@@ -94,9 +94,8 @@ impl ServerLayer {
 
     /// By diagonal, the input blocks that output block `block` reads.
     fn terms(&self, block: usize) -> Vec<Terms> {
-        let packing = self.layer.packing();
-        let terms = (0..packing.channels()).map(|d| Terms { d, inputs: packing.inputs_of(block, d) });
-        terms.filter(|terms| !terms.inputs.is_empty()).collect()
+        let diagonals = self.layer.packing().diagonals(block);
+        diagonals.into_iter().map(|(d, inputs)| Terms { d, inputs }).collect()
     }
 
     /// The weight of a pair of channels and a tap, its exponent included.
