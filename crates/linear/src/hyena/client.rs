@@ -1,5 +1,6 @@
 //! The client's half: keys, ciphertexts of its share, and its share of the result.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
@@ -21,12 +22,14 @@ pub(super) struct Client {
     /// Secrets and noise come from it.
     prg: Prg,
     secret: Option<Arc<SecretKey>>,
+    /// By [`Layer::encoding`].
+    tools: HashMap<(u64, usize), Arc<Tools>>,
 }
 
 impl Client {
     pub(super) fn new(layers: Arc<HyenaLayers>, cpu: Cpu, prg: Prg) -> Self {
         let ring = layers.ring(cpu);
-        Self { layers, ring, prg, secret: None }
+        Self { layers, ring, prg, secret: None, tools: HashMap::new() }
     }
 }
 
@@ -87,7 +90,9 @@ impl Party for Client {
             (fresh.seed, fresh.b)
         };
         let zeros = seeds.into_par_iter().map(encrypt).collect();
-        let tools = checked(layer.tools(ring));
+        let tools =
+            self.tools.entry(layer.encoding()).or_insert_with(|| Arc::new(checked(layer.tools(ring))));
+        let tools = Arc::clone(tools);
         let online =
             ClientOnline { layers: Arc::clone(&self.layers), node, ring: ring.clone(), secret, tools, zeros };
         Ok(Box::new(online))
@@ -99,7 +104,7 @@ struct ClientOnline {
     node: usize,
     ring: Ring,
     secret: Arc<SecretKey>,
-    tools: Tools,
+    tools: Arc<Tools>,
     /// By ciphertext, until they are used: the seed of the a half, and the b half.
     zeros: Vec<([u8; 32], Poly<Values>)>,
 }

@@ -1,5 +1,6 @@
 //! The backend as values: planning, and the model at the server.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use jaguar_ring::prg::Prg;
 
 use super::client::Client;
 use super::search::{self, Chosen, Found, Wanted, Weighed};
-use super::server::{Server, ServerLayer};
+use super::server::{Fixed, Server, ServerLayer};
 use super::{Form, Layer};
 use crate::backend::{
     self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
@@ -111,6 +112,19 @@ impl HyenaLayers {
         self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
     }
 
+    /// Bytes of a model: weights as numbers, and weights or patterns as polynomials.
+    fn model_bytes(&self) -> (usize, usize) {
+        let layers = || self.by_node.iter().flatten();
+        let weights =
+            |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
+        let encodings: HashSet<(u64, usize)> = layers().map(Layer::encoding).collect();
+        let patterns =
+            if self.name == Form::Hyena.name() { encodings.iter().map(|(_, c)| c - 1).sum() } else { 0 };
+        let polys = patterns + layers().map(Layer::plaintexts).sum::<usize>();
+        let words = self.ring.params.ring_dim() * self.ring.params.primes().len();
+        (layers().map(weights).sum(), polys * words * size_of::<u64>())
+    }
+
     /// The ring, its tables computed.
     pub(super) fn ring(&self, cpu: Cpu) -> Ring {
         Ring::new(cpu, self.ring.params.clone())
@@ -119,9 +133,11 @@ impl HyenaLayers {
     pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
         let ring = self.ring(cpu);
         let mut left = WEIGHT_MEMORY;
+        let mut fixed: HashMap<(u64, usize), Arc<Fixed>> = HashMap::new();
         let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
             let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
-            let server = ServerLayer::new(&ring, layer, weights, left);
+            let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));
+            let server = ServerLayer::new(&ring, layer, Arc::clone(fixed), weights, left);
             left -= server.plaintext_bytes();
             Some(Arc::new(server))
         });
@@ -160,6 +176,16 @@ impl Layers for HyenaLayers {
         let layers =
             self.by_node.iter().enumerate().filter_map(|(node, layer)| Some((node, layer.as_ref()?)));
         lines.extend(layers.map(|(node, layer)| layer.fitted.line(&layer.ring, &name(node))));
+        let (numbers, polys) = self.model_bytes();
+        let mega = |bytes: usize| bytes as f64 / 1e6;
+        lines.extend([
+            String::new(),
+            format!(
+                "model: {:.3} MB of weights as numbers, {:.3} MB of polynomials",
+                mega(numbers),
+                mega(polys)
+            ),
+        ]);
         lines.join("\n")
     }
 

@@ -152,6 +152,19 @@ impl Layer {
         self.fitted.failure(&self.ring)
     }
 
+    /// How many plaintexts its weights are, where they are plaintexts.
+    fn plaintexts(&self) -> usize {
+        let packing = self.packing();
+        let terms = |block| packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum::<usize>();
+        let blocks = if self.form == Form::Conventional { packing.out_blocks() } else { 0 };
+        (0..blocks).map(terms).sum::<usize>() * packing.taps().len()
+    }
+
+    /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.
+    fn encoding(&self) -> (u64, usize) {
+        (self.fitted.plain.p, self.packing().channels())
+    }
+
     /// What computing in this layer takes.
     fn tools(&self, ring: &Ring) -> Result<Tools, ParameterError> {
         let plain = PlainModulus::new(ring, self.fitted.plain.p)?;

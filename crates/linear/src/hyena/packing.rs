@@ -247,11 +247,22 @@ impl Packing {
 
     /// The diagonals by which any output block reads anything, ascending.
     pub fn all_diagonals(&self) -> Vec<usize> {
-        let blocks = self.out_blocks();
         // Without groups the first block has as many channels as any other.
-        let blocks = if self.spec.groups == 1 { 0..1 } else { 0..blocks };
+        let blocks = if self.spec.groups == 1 { 1 } else { self.out_blocks() };
         let mut read = vec![false; self.channels];
-        blocks.for_each(|block| self.read_by(block).for_each(|(d, _)| read[d] = true));
+        let mut missing = self.channels;
+        'all: for block in 0..blocks {
+            for (q, out) in (0..self.channels).filter_map(|q| Some((q, self.out_channel(block, q)?))) {
+                // Channels follow each other, so parts repeat.
+                for channel in self.reads(out).take(self.channels) {
+                    let d = self.between(q, channel % self.channels);
+                    missing -= usize::from(!std::mem::replace(&mut read[d], true));
+                }
+                if missing == 0 {
+                    break 'all;
+                }
+            }
+        }
         (0..self.channels).filter(|&d| read[d]).collect()
     }
 

@@ -125,14 +125,20 @@ impl Chosen {
 }
 
 impl Fitted {
-    pub(super) fn new(form: Form, wanted: &Wanted<'_>, packing: Packing) -> Option<Self> {
-        let plain = PlainPrime::new(packing.slots(), wanted.activation_bits + wanted.spec.shift)?;
-        let one = Scaling { k: 1, product: row_pattern(plain.p)? };
-        let scaling = match (form, packing.channels()) {
-            (Form::Hyena, 2) => Scaling::quietest(one.product, plain.p),
-            _ => one,
+    /// All ways to run a layer in slots of rings of length `n`, by number of channels in a ciphertext, ascending.
+    pub(super) fn all(form: Form, n: usize, wanted: &Wanted<'_>) -> Vec<Self> {
+        let plain = PlainPrime::new(n, wanted.activation_bits + wanted.spec.shift);
+        let Some((plain, h)) = plain.and_then(|plain| Some((plain, row_pattern(plain.p)?))) else {
+            return Vec::new();
         };
-        Some(Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form })
+        let of = |packing: Packing| {
+            let scaling = match (form, packing.channels()) {
+                (Form::Hyena, 2) => Scaling::quietest(h, plain.p),
+                _ => Scaling { k: 1, product: h },
+            };
+            Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form }
+        };
+        Packing::all(n, wanted.spec, wanted.in_shape, form.outputs()).into_iter().map(of).collect()
     }
 
     /// Input channels that an output channel reads.
@@ -293,7 +299,6 @@ const NOMINAL: usize = 26;
 
 /// For one N.
 fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
-    let outputs = form.outputs();
     // As if q had four primes, of which two are kept, and eight digits.
     let nominal = |fitted: &Fitted| {
         let bytes = NOMINAL * (fitted.packing.ciphertexts() + fitted.packing.responses());
@@ -303,9 +308,8 @@ fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     let choices: Vec<Vec<(f64, Fitted)>> = layers
         .iter()
         .map(|wanted| {
-            let packings = Packing::all(n, wanted.spec, wanted.in_shape, outputs);
-            let fitted = packings.into_iter().filter_map(|packing| Fitted::new(form, wanted, packing));
-            fitted.map(|fitted| (nominal(&fitted), fitted)).collect()
+            let all = Fitted::all(form, n, wanted).into_iter();
+            all.map(|fitted| (nominal(&fitted), fitted)).collect()
         })
         .collect();
     CHANNEL_BOUNDS.into_iter().find_map(|bound| {
@@ -353,11 +357,10 @@ fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
             for kept in 1..=limbs {
                 for parts in 1..=MOST_DIGITS {
                     let ring = Chosen { params: params.clone(), kept, digit_bits: bits.div_ceil(parts) };
-                    let failures: f64 = layers.iter().map(|layer| layer.failure(&ring).exp2()).sum();
+                    let failures = layers.iter().map(|layer| layer.failure(&ring));
+                    let failures = failures.map(|failure| (failure <= MOST_FAILURES).then(|| failure.exp2()));
+                    let Some(failures) = failures.sum::<Option<f64>>() else { continue };
                     let failure = failures.log2();
-                    if layers.iter().any(|layer| layer.failure(&ring) > MOST_FAILURES) {
-                        continue;
-                    }
                     let keys = ring.key_bytes(elements.len());
                     let work: f64 = layers.iter().map(|layer| layer.nanoseconds(&ring)).sum();
                     let bytes =

@@ -20,12 +20,42 @@ use crate::backend::{BackendError, Online, Output, Party};
 /// One layer with its weights.
 pub(super) struct ServerLayer {
     layer: Layer,
-    tools: Tools,
+    fixed: Arc<Fixed>,
     weights: Weights,
-    /// The fixed ±1 patterns times k, without the first one, which is constant.
-    patterns: Vec<Poly<Values>>,
     /// Of the conventional form, by output block, then term ([`Terms`]): what memory holds.
     plaintexts: Vec<Vec<Poly<Values>>>,
+}
+
+/// What layers of one plaintext prime and number of channels share.
+pub(super) struct Fixed {
+    tools: Tools,
+    /// The ±1 patterns times k, without the first one, which is constant.
+    patterns: Vec<Poly<Values>>,
+}
+
+impl Fixed {
+    /// That of `layer`.
+    pub(super) fn new(ring: &Ring, layer: &Layer) -> Self {
+        let tools = checked(layer.tools(ring));
+        let patterns = if layer.form == Form::Hyena { 1..layer.packing().channels() } else { 0..0 };
+        let (p, k) = (layer.modulus, layer.modulus.reduce(layer.factor()));
+        let pattern =
+            |i: usize| plaintext(ring, layer, &tools, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) });
+        Self { patterns: patterns.map(pattern).collect(), tools }
+    }
+
+    /// Bytes of the patterns.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.patterns.iter().map(|poly| size_of_val(poly.residues())).sum()
+    }
+}
+
+/// A vector that is constant on parts, as a known factor with small coefficients.
+fn plaintext(ring: &Ring, layer: &Layer, tools: &Tools, of: impl Fn(usize) -> u64) -> Poly<Values> {
+    let slots = layer.packing().on_parts(of);
+    let coefficients = tools.plain.centred(&tools.batch.encode(&slots));
+    ring.to_values(ring.from_signed(&coefficients))
 }
 
 /// What an output block sums up for one diagonal.
@@ -36,39 +66,24 @@ struct Terms {
 
 impl ServerLayer {
     /// Takes the weights; encodes them, where they are plaintexts and `memory` bytes hold them.
-    pub(super) fn new(ring: &Ring, layer: &Layer, weights: &Weights, memory: usize) -> Self {
-        let packing = layer.packing();
-        let tools = checked(layer.tools(ring));
+    pub(super) fn new(
+        ring: &Ring,
+        layer: &Layer,
+        fixed: Arc<Fixed>,
+        weights: &Weights,
+        memory: usize,
+    ) -> Self {
         let count = layer.spec().weights_len(layer.in_shape()[0]);
         assert_eq!(Some(weights.weights.len()), count, "weights of another layer");
-        let channels = packing.channels();
-        let mut server = Self {
-            layer: layer.clone(),
-            tools,
-            weights: weights.clone(),
-            patterns: Vec::new(),
-            plaintexts: Vec::new(),
-        };
-        if layer.form == Form::Hyena {
-            let p = layer.modulus;
-            let pattern = |i: usize| {
-                let k = p.reduce(layer.factor());
-                server.plaintext(ring, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) })
+        let mut server =
+            Self { layer: layer.clone(), fixed, weights: weights.clone(), plaintexts: Vec::new() };
+        if layer.plaintexts().saturating_mul(8 * ring.words()) <= memory {
+            let encode = |block: usize| {
+                let terms = server.terms(block).into_iter();
+                terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
             };
-            server.patterns = (1..channels).map(pattern).collect();
-        }
-        if layer.form == Form::Conventional {
-            let blocks: Vec<Vec<Terms>> =
-                (0..packing.out_blocks()).map(|block| server.terms(block)).collect();
-            let taps = packing.taps().len();
-            let terms = blocks.iter().flatten().map(|terms| terms.inputs.len() * taps).sum::<usize>();
-            if terms.saturating_mul(8 * ring.words()) <= memory {
-                let all = blocks.par_iter().enumerate().map(|(block, terms)| {
-                    let encoded = terms.iter().flat_map(|terms| server.encoded(ring, block, terms));
-                    encoded.collect::<Vec<_>>()
-                });
-                server.plaintexts = all.collect();
-            }
+            let blocks = if layer.form == Form::Conventional { layer.packing().out_blocks() } else { 0 };
+            server.plaintexts = (0..blocks).into_par_iter().map(encode).collect();
         }
         server
     }
@@ -78,18 +93,10 @@ impl ServerLayer {
         self.plaintexts.iter().flatten().map(|poly| size_of_val(poly.residues())).sum()
     }
 
-    /// Bytes that the model takes: weights as they came, and plaintexts.
+    /// What it shares with other layers, and bytes of its own: weights as they came, and plaintexts.
     #[cfg(test)]
-    pub(super) fn bytes(&self) -> usize {
-        let patterns: usize = self.patterns.iter().map(|poly| size_of_val(poly.residues())).sum();
-        size_of_val(&self.weights.weights[..]) + patterns + self.plaintext_bytes()
-    }
-
-    /// A vector that is constant on parts, as a known factor with small coefficients.
-    fn plaintext(&self, ring: &Ring, of: impl Fn(usize) -> u64) -> Poly<Values> {
-        let slots = self.layer.packing().on_parts(of);
-        let coefficients = self.tools.plain.centred(&self.tools.batch.encode(&slots));
-        ring.to_values(ring.from_signed(&coefficients))
+    pub(super) fn bytes(&self) -> (&Fixed, usize) {
+        (&self.fixed, size_of_val(&self.weights.weights[..]) + self.plaintext_bytes())
     }
 
     /// By diagonal, the input blocks that output block `block` reads.
@@ -121,7 +128,7 @@ impl ServerLayer {
         let pairs = terms.inputs.iter().flat_map(|&input| (0..taps).map(move |tap| (input, tap)));
         let plaintext = |(input, tap)| {
             let f = Zeroizing::new(self.on_parts(block, terms.d, input, tap));
-            self.plaintext(ring, |s| self.layer.modulus.from_signed(f[s]))
+            plaintext(ring, &self.layer, &self.fixed.tools, |s| self.layer.modulus.from_signed(f[s]))
         };
         pairs.map(plaintext).collect()
     }
@@ -225,7 +232,7 @@ impl ServerLayer {
         let mut sums = ring.weighted_sums(inputs, &rows, self.number_bits()).into_iter();
         let mut total = sums.next().expect("at least one channel");
         total.multiply_scalar(ring, self.layer.factor() as i64);
-        for (sum, pattern) in sums.zip(&self.patterns) {
+        for (sum, pattern) in sums.zip(&self.fixed.patterns) {
             total.multiply_add(ring, &sum, pattern);
         }
         total
@@ -350,7 +357,7 @@ impl Party for Server {
             .collect();
         let ring = &self.model.ring;
         let small = response_ring(ring, self.model.layers.ring.kept);
-        let Tools { plain, batch, .. } = &layer.tools;
+        let Tools { plain, batch, .. } = &layer.fixed.tools;
         let nothing = ring.zero();
         let mask = |seed: Zeroizing<[u8; 32]>| {
             let mut prg = Prg::new(*seed);
@@ -387,7 +394,7 @@ impl ServerOnline {
             let (seed, b) = &upload[index];
             let b = ring.from_residues(&pack::unpack(b, ring.words(), bits));
             let mut ciphertext = SeededCiphertext { seed: *seed, b }.expand(ring);
-            ciphertext.add_plain(ring, &encode(&layer.layer, ring, &layer.tools, index, x));
+            ciphertext.add_plain(ring, &encode(&layer.layer, ring, &layer.fixed.tools, index, x));
             layer.rotated(ring, keys, ciphertext)
         };
         let inputs: Vec<Vec<Ciphertext<Values>>> = (0..blocks).into_par_iter().map(input).collect();
@@ -426,7 +433,7 @@ impl Online for ServerOnline {
         x: &[u64],
     ) -> Result<Box<dyn Output>, BackendError> {
         let mut masks = std::mem::take(&mut self.masks).into_iter();
-        let (layer, tools, bias) = (&self.layer.layer, &self.layer.tools, &self.layer.weights.bias);
+        let (layer, tools, bias) = (&self.layer.layer, &self.layer.fixed.tools, &self.layer.weights.bias);
         let packing = layer.packing();
         let [_, h, w] = packing.out_shape();
         let m = tools.plain.modulus();

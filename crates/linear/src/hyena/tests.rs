@@ -88,9 +88,8 @@ impl Case {
 
     /// In `ring`, with the packing that has about `channels` channels in a ciphertext; `None` where it does not fit.
     fn layers(&self, form: Form, ring: Chosen, channels: usize) -> Option<HyenaLayers> {
-        let packings = Packing::all(ring.params.ring_dim(), &self.spec, self.in_shape, form.outputs());
-        let packing = packings.into_iter().rev().find(|packing| packing.channels() <= channels)?;
-        let fitted = Fitted::new(form, &self.wanted(), packing)?;
+        let all = Fitted::all(form, ring.params.ring_dim(), &self.wanted());
+        let fitted = all.into_iter().rev().find(|fitted| fitted.packing.channels() <= channels)?;
         if fitted.failure(&ring) > MOST_FAILURES {
             return None;
         }
@@ -378,7 +377,8 @@ fn models_of_numbers_are_small() {
         let channels = layers.of(2).packing().channels();
         let (n, words) = (layers.ring.params.ring_dim(), layers.ring.params.primes().len());
         let server = Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()).server(2);
-        (server.bytes(), channels, n * words * 8)
+        let (fixed, own) = server.bytes();
+        (fixed.bytes() + own, channels, n * words * 8)
     });
     let weights = 16 * 16 * 9 * 2;
     let (padded, hyena, conventional) = (bytes[0], bytes[1], bytes[2]);
