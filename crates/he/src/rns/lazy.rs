@@ -11,12 +11,13 @@ const CHUNK: usize = 256;
 const SUM_BITS: u32 = 127;
 
 impl Ring {
-    /// For every row of `weights`, `Σ weights[row][i]·terms[i]`. Products are added in 128 bits and reduced once, behind the last one.
-    /// Time and memory access depend on the shape alone.
+    /// For every row of `weights`, `Σ weights[row][i]·terms[i]`. Products are added in 128 bits and reduced once,
+    /// behind the last one. Time and memory access depend on the shape alone.
     ///
     /// # Panics
-    /// If a row has not a weight for each term, a term is one of another ring, or a sum may not fit 128 bits: 60 bits of a residue,
-    /// those of `weight_bits` and those of the number of terms. Every weight must be below `2^weight_bits` in absolute value.
+    /// If a row has not a weight for each term, a term is one of another ring, or a sum may not fit 128 bits: 60
+    /// bits of a residue, those of `weight_bits` and those of the number of terms. Every weight must be below
+    /// `2^weight_bits` in absolute value.
     pub fn weighted_sums(
         &self,
         terms: &[&Ciphertext<Values>],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
 use jaguar_he::params::ParameterError;
-use jaguar_he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values};
+use jaguar_he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, SeededCiphertext, Values};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, pack};
 use rayon::prelude::*;
@@ -72,32 +72,30 @@ impl Party for Client {
         Ok(())
     }
 
-    /// 2. Encryptions of zero.
+    /// 2. Seeds of the encryptions: ciphertexts themselves would take gigabytes in a large network.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let secret = Arc::clone(self.secret.as_ref().expect("set up"));
-        let layer = self.layers.of(node);
-        let seeds: Vec<Zeroizing<[u8; 32]>> = (0..layer.packing().ciphertexts())
-            .map(|_| {
-                let mut seed = Zeroizing::new([0; 32]);
-                self.prg.fill(&mut seed[..]);
-                seed
-            })
-            .collect();
-        let ring = &self.ring;
-        let zero = ring.zero();
-        let encrypt = |seed: Zeroizing<[u8; 32]>| {
-            let fresh = secret.encrypt(ring, &zero, &mut Prg::new(*seed));
-            (fresh.seed, fresh.b)
-        };
-        let zeros = seeds.into_par_iter().map(encrypt).collect();
+        let (layer, ring) = (self.layers.of(node), self.ring.clone());
+        let seeds = seeds(&mut self.prg, layer.packing().ciphertexts());
         let tools =
-            self.tools.entry(layer.encoding()).or_insert_with(|| Arc::new(checked(layer.tools(ring))));
+            self.tools.entry(layer.encoding()).or_insert_with(|| Arc::new(checked(layer.tools(&ring))));
         let tools = Arc::clone(tools);
-        let online =
-            ClientOnline { layers: Arc::clone(&self.layers), node, ring: ring.clone(), secret, tools, zeros };
-        Ok(Box::new(online))
+        Ok(Box::new(ClientOnline { layers: Arc::clone(&self.layers), node, ring, secret, tools, seeds }))
     }
 }
+
+/// Fresh seeds.
+pub(super) fn seeds(prg: &mut Prg, count: usize) -> Vec<Zeroizing<[u8; 32]>> {
+    let seed = |_| {
+        let mut seed = Zeroizing::new([0; 32]);
+        prg.fill(&mut seed[..]);
+        seed
+    };
+    (0..count).map(seed).collect()
+}
+
+/// Ciphertexts are made, and responses taken apart, so many at a time: each is hundreds of kilobytes.
+pub(super) const TOGETHER: usize = 32;
 
 struct ClientOnline {
     layers: Arc<HyenaLayers>,
@@ -105,8 +103,8 @@ struct ClientOnline {
     ring: Ring,
     secret: Arc<SecretKey>,
     tools: Arc<Tools>,
-    /// By ciphertext, until they are used: the seed of the a half, and the b half.
-    zeros: Vec<([u8; 32], Poly<Values>)>,
+    /// By ciphertext, until they are used.
+    seeds: Vec<Zeroizing<[u8; 32]>>,
 }
 
 /// The slots of a ciphertext's part of `x`, as what is added to its b half.
@@ -122,15 +120,21 @@ impl Online for ClientOnline {
     /// 3.
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
         let (layer, bits) = (self.layers.of(self.node), self.layers.ring.limb_bits());
-        let (ring, tools) = (&self.ring, &self.tools);
-        let zeros = std::mem::take(&mut self.zeros).into_par_iter().enumerate();
-        let ciphertexts: Vec<([u8; 32], Poly<Values>)> = zeros
-            .map(|(index, (seed, mut b))| {
-                ring.add_assign(&mut b, &encode(layer, ring, tools, index, x));
-                (seed, b)
-            })
-            .collect();
-        ciphertexts.iter().try_for_each(|(seed, b)| send_half(channel, seed, b, bits))
+        let Self { ring, tools, secret, .. } = &*self;
+        let zero = ring.zero();
+        let encrypt = |(index, seed): &(usize, Zeroizing<[u8; 32]>)| {
+            let mut fresh = secret.encrypt(ring, &zero, &mut Prg::new(**seed));
+            ring.add_assign(&mut fresh.b, &encode(layer, ring, tools, *index, x));
+            fresh
+        };
+        // (Each seed is used once.)
+        let seeds: Vec<_> = self.seeds.iter().cloned().enumerate().collect();
+        for seeds in seeds.chunks(TOGETHER) {
+            let ciphertexts: Vec<SeededCiphertext> = seeds.par_iter().map(encrypt).collect();
+            ciphertexts.iter().try_for_each(|c| send_half(channel, &c.seed, &c.b, bits))?;
+        }
+        self.seeds.clear();
+        Ok(())
     }
 
     /// 7.
@@ -139,22 +143,25 @@ impl Online for ClientOnline {
         let (layer, chosen) = (layers.of(node), &layers.ring);
         let ring = response_ring(&ring, chosen.kept);
         let (bits, bytes) = (chosen.limb_bits(), chosen.poly_bytes(chosen.kept));
-        let halves: Vec<[Vec<u8>; 2]> = (0..layer.packing().responses())
-            .map(|_| Ok([channel.recv(bytes)?, channel.recv(bytes)?]))
-            .collect::<Result<_, BackendError>>()?;
         let share = |[a, b]: &[Vec<u8>; 2]| {
             let poly =
                 |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
             let phase = secret.phase(&ring, &Ciphertext { a: poly(a), b: poly(b) });
             Zeroizing::new(tools.batch.decode(&tools.plain.round(&ring, &phase)))
         };
-        let slots: Vec<Zeroizing<Vec<u64>>> = halves.par_iter().map(share).collect();
         let mut output = vec![0; layer.outputs()];
-        let blocks = layer.packing().out_blocks();
-        for (response, slots) in slots.iter().enumerate() {
-            for (slot, place) in layer.packing().outputs_of(response / blocks, response % blocks) {
-                let share = tools.plain.modulus().mul_factor(slots[slot], tools.back);
-                output[place] = layer.rounding.client(share);
+        let (blocks, responses) = (layer.packing().out_blocks(), layer.packing().responses());
+        for first in (0..responses).step_by(TOGETHER) {
+            let numbers = first..(first + TOGETHER).min(responses);
+            let halves: Vec<[Vec<u8>; 2]> = (numbers.clone())
+                .map(|_| Ok([channel.recv(bytes)?, channel.recv(bytes)?]))
+                .collect::<Result<_, BackendError>>()?;
+            let slots: Vec<Zeroizing<Vec<u64>>> = halves.par_iter().map(share).collect();
+            for (response, slots) in numbers.zip(&slots) {
+                for (slot, place) in layer.packing().outputs_of(response / blocks, response % blocks) {
+                    let share = tools.plain.modulus().mul_factor(slots[slot], tools.back);
+                    output[place] = layer.rounding.client(share);
+                }
             }
         }
         Ok(Box::new(output))

@@ -1,22 +1,25 @@
-//! Hyena: convolutions in SIMD slots, with weights that stay numbers (Roh and Choi, "Hyena: Optimizing Homomorphically Encrypted
-//! Convolution for Private CNN Inference").
+//! Hyena: convolutions in SIMD slots, with weights that stay numbers (Roh and Choi, "Hyena: Optimizing
+//! Homomorphically Encrypted Convolution for Private CNN Inference").
 //!
-//! `[Σ w·x + bias) / 2^f] mod 2^n  <-  Linear([x] mod p, w, bias)`. N values in the slots of a ciphertext ([`packing`]) under BFV over an RNS
-//! ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
+//! `[(Σ w·x + bias) / 2^f] mod 2^n  <-  Linear([x] mod p, w, bias)`. N values in the slots of a ciphertext
+//! ([`packing`]) under BFV over an RNS ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
 //!
 //! 1. *Once a session.* The client sends a public key and a key for each automorphism that any layer takes.
-//! 2. *Client, offline:* encryptions of zero under its secret. *Server, offline:* for each response R, uniform modulo q', and an
-//!    encryption of zero under the client's public key. Nothing passes.
-//! 3. *Client, online:* its share of the input in slots, added to 2; the b halves and the seeds of the a halves leave.
-//! 4. *Server:* adds its own share. Rotates each ciphertext by every tap; the rotations share the split into digits (hoisting).
-//! 5. *Server:* for every output block and diagonal d, Σ of (rotated input) × (weights of the pairs of channels that d brings together), in one
-//!    of three forms ([`Form`]); turns it by d, adds all diagonals.
+//! 2. *Both, offline:* seeds, of the client's encryptions; of the server's R, uniform modulo q' for each response, and
+//!    of an encryption of zero under the client's public key. Nothing passes.
+//! 3. *Client, online:* encrypts its share of the input in slots; the b halves and the seeds of the a halves leave.
+//! 4. *Server:* adds its own share. Rotates each ciphertext by every tap; the rotations share the split into digits
+//!    (hoisting).
+//! 5. *Server:* for every output block and diagonal d, Σ of (rotated input) × (weights of the pairs of channels
+//!    that d brings together), in one of three forms ([`Form`]); turns it by d, adds all diagonals.
 //! 6. *Server:* adds an encryption of zero, drops primes until q' is left, adds R to the b half, sends both halves.
-//! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p, coefficient by
-//!    coefficient to the nearest, and takes the slots of what that gives: shares modulo p of k·c_n·(Σ w·x). It multiplies them by
-//!    μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p to Z_(2^n) ([`jaguar_he::sharing`]).
+//! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p,
+//!    coefficient by coefficient to the nearest, and takes the slots of what that gives: shares modulo p of
+//!    k·c_n·(Σ w·x). It multiplies them by μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p
+//!    to Z_(2^n) ([`jaguar_he::sharing`]).
 //!
-//! **Forms.** With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n parts.
+//! **Forms.** With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n
+//! parts.
 //!
 //! | backend | f times the input | products a diagonal and tap | response |
 //! |---|---|---|---|
@@ -24,23 +27,26 @@
 //! | `hyena-padded` | one output channel: f is not zero on one part, and what the number does to other parts is not used | 1 scalar | 1 output channel |
 //! | `hyena-conventional` | f as a plaintext | 1 plaintext | c_n output channels |
 //!
-//! Sums of products with numbers are made in 128 bits and reduced once. Where two rows hold two channels, the pattern \[1, −1\] is `h·(X^(N/4) + X^(3N/4))`,
-//! and all is multiplied by a k for which k and k·h modulo p are both small ([`Scaling`]).
+//! Sums of products with numbers are made in 128 bits and reduced once. Where two rows hold two channels, the
+//! pattern \[1, −1\] is `h·(X^(N/4) + X^(3N/4))`, and all is multiplied by a k for which k and k·h modulo p are
+//! both small ([`Scaling`]).
 //!
-//! **No factor remains.** The paper puts k and 1/c_n into the scale of what follows. Here both parties divide by them modulo p, which is
-//! exact.
+//! **No factor remains.** The paper puts k and 1/c_n into the scale of what follows. Here both parties divide by
+//! them modulo p, which is exact.
 //!
-//! **Why not straight from Z_q to Z_(2^n).** The result sits in slots, and slots are sums of N coefficients modulo p: coefficients must be right to
-//! the last unit. So shares go to Z_p first. c and −R are rounded to the nearest; that gives the right sum unless the fraction of
-//! R·p/q' is within |e|·p/q' of a half. R is uniform, so that happens with a probability of 2·E|e|·p/q' for a coefficient. Rings are chosen so that it is
-//! below 2^-40 for all of a layer's responses, and then the noise e has no effect on the result at all.
+//! **Why not straight from Z_q to Z_(2^n).** The result sits in slots, and slots are sums of N coefficients modulo
+//! p: coefficients must be right to the last unit. So shares go to Z_p first. c and −R are rounded to the nearest;
+//! that gives the right sum unless the fraction of R·p/q' is within |e|·p/q' of a half. R is uniform, so that
+//! happens with a probability of 2·E|e|·p/q' for a coefficient. Rings are chosen so that it is below 2^-40 for all
+//! of a layer's responses, and then the noise e has no effect on the result at all.
 //!
 //! **Error.** That of the last rounding: less than `1 + 2^(n-1)/p` units.
 //!
-//! **Who learns what.** The server sees ciphertexts and keys under the client's secret. (Keys are encryptions of functions of the secret under itself: circular
-//! security, as for all BFV with rotations.) The client sees c, uniform modulo q' whatever the product and its noise are, and an a half with
-//! a fresh `p1·u + e1`: it learns no coefficient of anything but its share. Its own coin is what it rounds away from Z_p to Z_(2^n), and the
-//! noise of guard bits hides what that does ([`crate::guard`]).
+//! **Who learns what.** The server sees ciphertexts and keys under the client's secret. (Keys are encryptions of
+//! functions of the secret under itself: circular security, as for all BFV with rotations.) The client sees c,
+//! uniform modulo q' whatever the product and its noise are, and an a half with a fresh `p1·u + e1`: it learns no
+//! coefficient of anything but its share. Its own coin is what it rounds away from Z_p to Z_(2^n), and the noise of
+//! guard bits hides what that does ([`crate::guard`]).
 //!
 //! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
 //!

@@ -1,13 +1,15 @@
 //! Where channels sit in SIMD slots, and which rotations bring them together.
 //!
-//! N slots are cut into *parts* of P = 2^i slots, so many as there are channels in a ciphertext, c_n. Part s begins at slot s·P; the
-//! first half of the parts fills row 0 and the other half row 1. A part holds one *window*: the places that a tile of outputs reads,
-//! zeros of the padding included, row by row, `window width` apart. The output at (y, x) of the tile is summed up at place
-//! (y·stride, x·stride), and tap (ky, kx) reads `ky·dilation` rows below and `kx·dilation` places to the right of it: always in the same
-//! window. So a sum over taps is a sum of rotations by numbers that are not negative, and nothing is masked. (Of a kernel of one
-//! place that strides over the input, only the places that it reads are packed.)
+//! N slots are cut into *parts* of P = 2^i slots, so many as there are channels in a ciphertext, c_n. Part s begins
+//! at slot s·P; the first half of the parts fills row 0 and the other half row 1. A part holds one *window*: the
+//! places that a tile of outputs reads, zeros of the padding included, row by row, `window width` apart. The output
+//! at (y, x) of the tile is summed up at place (y·stride, x·stride), and tap (ky, kx) reads `ky·dilation` rows
+//! below and `kx·dilation` places to the right of it: always in the same window. So a sum over taps is a sum of
+//! rotations by numbers that are not negative, and nothing is masked. (Of a kernel of one place that strides over
+//! the input, only the places that it reads are packed.)
 //!
-//! A map whose window does not fit a row is cut into tiles, two of which share a ciphertext: row 0 and row 1 are the same channel.
+//! A map whose window does not fit a row is cut into tiles, two of which share a ciphertext: row 0 and row 1 are
+//! the same channel.
 
 use std::ops::Range;
 
@@ -56,8 +58,9 @@ fn window_of(spec: &Linear, step: [usize; 2], axis: usize, outputs: usize) -> Op
 }
 
 impl Packing {
-    /// All ways to pack a layer into `n` slots, by number of channels in a ciphertext, ascending: more than one way only if a whole map
-    /// fits a row. Empty if the places that a single output reads do not fit one, or the spec does not fit its input.
+    /// All ways to pack a layer into `n` slots, by number of channels in a ciphertext, ascending: more than one way
+    /// only if a whole map fits a row. Empty if the places that a single output reads do not fit one, or the spec
+    /// does not fit its input.
     pub fn all(n: usize, spec: &Linear, in_shape: Shape, outputs: Outputs) -> Vec<Self> {
         let Some([h, w]) = spec.output_hw(in_shape) else { return Vec::new() };
         let step = [0, 1].map(|axis| if spec.kernel[axis] == 1 { spec.stride[axis] } else { 1 });
@@ -191,8 +194,8 @@ impl Packing {
         }
     }
 
-    /// The part in which a ciphertext with one output channel has it: that of the first input channel that it reads, so that a depthwise
-    /// layer moves nothing.
+    /// The part in which a ciphertext with one output channel has it: that of the first input channel that it
+    /// reads, so that a depthwise layer moves nothing.
     pub fn target(&self, channel: usize) -> usize {
         self.reads(channel).start % self.channels
     }
@@ -209,8 +212,8 @@ impl Packing {
         group * each..(group + 1) * each
     }
 
-    /// The pair of output and input channel that meet in part `s` of input block `input` when it is to move by `d` into output block
-    /// `output`; `None` if there is none, or the one does not read the other.
+    /// The pair of output and input channel that meet in part `s` of input block `input` when it is to move by `d`
+    /// into output block `output`; `None` if there is none, or the one does not read the other.
     pub fn pair(&self, output: usize, input: usize, d: usize, s: usize) -> Option<(usize, usize)> {
         // s = moved(q, d), as q = moved(s, -d).
         let row = (self.channels / 2).max(1);
@@ -329,7 +332,8 @@ impl Packing {
         places
     }
 
-    /// The slots of a vector that is `of(s)` on all of part s, over channels: the same for both tiles of a ciphertext.
+    /// The slots of a vector that is `of(s)` on all of part s, over channels: the same for both tiles of a
+    /// ciphertext.
     pub fn on_parts(&self, of: impl Fn(usize) -> u64) -> Vec<u64> {
         (0..self.n).map(|slot| of(slot / self.part() % self.channels)).collect()
     }

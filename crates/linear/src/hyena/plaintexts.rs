@@ -15,8 +15,9 @@ pub struct PlainPrime {
 const MOST: u64 = 1 << 10;
 
 impl PlainPrime {
-    /// The smallest p with slots for N = `ring_dim` and room for signed products of `bits` = n + f bits; `None` if there is none of up to 60
-    /// bits. About one in ln(p)/2 numbers of this form is prime, so μ rarely has more than 6 bits.
+    /// The smallest p with slots for N = `ring_dim` and room for signed products of `bits` = n + f bits; `None` if
+    /// there is none of up to 60 bits. About one in ln(p)/2 numbers of this form is prime, so μ rarely has more
+    /// than 6 bits.
     pub fn new(ring_dim: usize, bits: u32) -> Option<Self> {
         if !(2..modular::MAX_BITS).contains(&bits) {
             return None;
@@ -35,8 +36,9 @@ impl PlainPrime {
     }
 }
 
-/// h for a prime p that is 1 modulo 8: the polynomial `h·X^(N/4) + h·X^(3N/4)` is 1 in all slots of one row and −1 in those of the
-/// other, for any N. (ζ^(N/4) + ζ^(3N/4) squared is −2 at all slots' roots ζ, so h² = −1/2.) Of the two the smaller one.
+/// h for a prime p that is 1 modulo 8: the polynomial `h·X^(N/4) + h·X^(3N/4)` is 1 in all slots of one row and −1
+/// in those of the other, for any N. (ζ^(N/4) + ζ^(3N/4) squared is −2 at all slots' roots ζ, so h² = −1/2.) Of the
+/// two the smaller one.
 pub fn row_pattern(p: u64) -> Option<u64> {
     let m = Modulus::new(p);
     // The value of the pattern's sum at psi, a root of 1 of order 32.
@@ -58,8 +60,8 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// Every k whose product is less than that of all smaller ones, in their order: the denominators of h/p's continued fraction. The
-    /// last one has the product 1.
+    /// Every k whose product is less than that of all smaller ones, in their order: the denominators of h/p's
+    /// continued fraction. The last one has the product 1.
     pub fn records(h: u64, p: u64) -> Vec<Self> {
         let m = Modulus::new(p);
         let of = |k: u64| {
@@ -82,7 +84,8 @@ impl Scaling {
         records
     }
 
-    /// The one of `records` with the least noise: the pattern of ones multiplies by k, the other one by two coefficients k·h.
+    /// The one of `records` with the least noise: the pattern of ones multiplies by k, the other one by two
+    /// coefficients k·h.
     pub fn quietest(h: u64, p: u64) -> Self {
         let records = Self::records(h, p);
         records.into_iter().min_by(|a, b| a.squares().total_cmp(&b.squares())).expect("k = 1 is one")

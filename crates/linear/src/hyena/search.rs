@@ -1,7 +1,9 @@
-//! The search for parameters: one ring for all layers of a plan, and for each layer its plaintext prime, its packing and its factor k.
+//! The search for parameters: one ring for all layers of a plan, and for each layer its plaintext prime, its
+//! packing and its factor k.
 //!
-//! Every candidate has an estimate of 128 bits of security or more on record. Of those whose noise leaves the chance of a wrong result
-//! below [`MOST_FAILURES`], the one is taken whose work and bytes are estimated to take the least time.
+//! Every candidate has an estimate of 128 bits of security or more on record. Of those whose noise leaves the
+//! chance of a wrong result below [`MOST_FAILURES`], the one is taken whose work and bytes are estimated to take
+//! the least time.
 
 use std::sync::OnceLock;
 
@@ -28,11 +30,14 @@ const MOST_LIMBS: usize = 7;
 /// Most digits of a prime.
 const MOST_DIGITS: u32 = 6;
 
+/// Bytes that a server may have for rotated inputs, where a packing takes less.
+const MEMORY: usize = 1 << 30;
+
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
-/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way (1 Gbit/s). Keys count as if a
-/// session had two queries.
+/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way (1
+/// Gbit/s). Keys count as if a session had two queries.
 const BUTTERFLY: f64 = 2.0;
 const PRODUCT: f64 = 2.0;
 const LAZY: f64 = 0.8;
@@ -141,6 +146,12 @@ impl Fitted {
         Packing::all(n, wanted.spec, wanted.in_shape, form.outputs()).into_iter().map(of).collect()
     }
 
+    /// Bytes that the server has for the rotated inputs of one group of tiles, if q has four primes.
+    fn memory(&self) -> usize {
+        let packing = &self.packing;
+        packing.in_blocks().saturating_mul(packing.taps().len()).saturating_mul(64 * packing.slots())
+    }
+
     /// Input channels that an output channel reads.
     fn reads(&self) -> f64 {
         (self.packing.in_shape()[0] / self.packing.spec().groups) as f64
@@ -167,9 +178,10 @@ impl Fitted {
 
     /// The noise of a response before it is divided, in a ring with so many digits. Weights are the largest ones.
     ///
-    /// With σ² of a rotated input, Σ over diagonals and taps of the squared norm of what it is multiplied by. Over all parts the
-    /// weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤ ‖g‖²·Σ‖pattern_i‖² (Cauchy and
-    /// Schwarz). The encryption's own noise is counted as if it were the same in all rotations: its coefficient 0 stays in its place.
+    /// With σ² of a rotated input, Σ over diagonals and taps of the squared norm of what it is multiplied by. Over
+    /// all parts the weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤
+    /// ‖g‖²·Σ‖pattern_i‖² (Cauchy and Schwarz). The encryption's own noise is counted as if it were the same in all
+    /// rotations: its coefficient 0 stays in its place.
     pub(super) fn noise(&self, digits: usize, digit_bits: u32) -> Noise {
         let n = self.packing.slots();
         let channels = self.packing.channels() as f64;
@@ -185,7 +197,8 @@ impl Fitted {
                 };
                 channels * channels * self.reads() * self.taps() * weight * patterns
             }
-            // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of squares is less.)
+            // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of
+            // squares is less.)
             Form::Conventional => self.pairs() * self.taps() * dense * DENSE_MARGIN,
         };
         let switched = Noise::of_digits(n, digits, digit_bits);
@@ -204,7 +217,8 @@ impl Fitted {
         dropped.fold(noise, |noise, &p| noise.divide(self.packing.slots(), p))
     }
 
-    /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's fraction is within
+    /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's
+    /// fraction is within
     /// |e|·p/q of a half, at most 2·E|e|·p/q each.
     pub(super) fn failure(&self, ring: &Chosen) -> f64 {
         let kept: f64 = ring.params.primes()[..ring.kept].iter().map(|&p| (p as f64).log2()).sum();
@@ -228,7 +242,8 @@ impl Fitted {
         taps.chain(diagonals.map(|d| packing.diagonal_element(d))).collect()
     }
 
-    /// Estimated nanoseconds of a query on one thread, with `digits` digits in `limbs` limbs, of which `kept` are sent.
+    /// Estimated nanoseconds of a query on one thread, with `digits` digits in `limbs` limbs, of which `kept` are
+    /// sent.
     fn work(&self, digits: usize, limbs: usize, kept: usize) -> f64 {
         let n = self.packing.slots() as f64;
         let (digits, limbs, kept) = (digits as f64, limbs as f64, kept as f64);
@@ -258,7 +273,8 @@ impl Fitted {
     }
 }
 
-/// Dense plaintexts are encodings of vectors with structure: their coefficients' mean square was seen up to a tenth above p²/12.
+/// Dense plaintexts are encodings of vectors with structure: their coefficients' mean square was seen up to a tenth
+/// above p²/12.
 const DENSE_MARGIN: f64 = 1.25;
 
 /// Finds parameters for these layers under `form`.
@@ -308,8 +324,10 @@ fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     let choices: Vec<Vec<(f64, Fitted)>> = layers
         .iter()
         .map(|wanted| {
-            let all = Fitted::all(form, n, wanted).into_iter();
-            all.map(|fitted| (nominal(&fitted), fitted)).collect()
+            let all = Fitted::all(form, n, wanted);
+            let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
+            let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
+            held.map(|fitted| (nominal(&fitted), fitted)).collect()
         })
         .collect();
     CHANNEL_BOUNDS.into_iter().find_map(|bound| {
@@ -324,7 +342,8 @@ fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     })
 }
 
-/// The set of so many largest primes of so many bits, if it is on record. Plans are made many times a second, so sets are found once.
+/// The set of so many largest primes of so many bits, if it is on record. Plans are made many times a second, so
+/// sets are found once.
 fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParameters> {
     static FOUND: OnceLock<Vec<RnsParameters>> = OnceLock::new();
     let all = FOUND.get_or_init(|| {

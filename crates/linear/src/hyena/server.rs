@@ -12,7 +12,7 @@ use jaguar_wire::{Channel, Stage, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::client::{checked, encode};
+use super::client::{TOGETHER, checked, encode, seeds};
 use super::layer::HyenaModel;
 use super::{Form, Layer, Tools, response_ring};
 use crate::backend::{BackendError, Online, Output, Party};
@@ -308,15 +308,6 @@ impl Server {
 /// A response's halves, packed, and the server's share of it in slots.
 type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
 
-/// A response's randomness, for one use.
-struct Mask {
-    /// R.
-    mask: Poly<Coefficients>,
-    /// −R rounded to Z_p, in slots.
-    share: Zeroizing<Vec<u64>>,
-    zero: Ciphertext<Values>,
-}
-
 impl Party for Server {
     /// 1.
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
@@ -344,31 +335,12 @@ impl Party for Server {
         Ok(())
     }
 
-    /// 2.
+    /// 2. Seeds of the masks and encryptions of zero: these themselves would take gigabytes in a large network.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let layer = self.model.server(node);
         let keys = Arc::clone(self.keys.as_ref().expect("set up"));
-        let seeds: Vec<Zeroizing<[u8; 32]>> = (0..layer.layer.packing().responses())
-            .map(|_| {
-                let mut seed = Zeroizing::new([0; 32]);
-                self.prg.fill(&mut seed[..]);
-                seed
-            })
-            .collect();
-        let ring = &self.model.ring;
-        let small = response_ring(ring, self.model.layers.ring.kept);
-        let Tools { plain, batch, .. } = &layer.fixed.tools;
-        let nothing = ring.zero();
-        let mask = |seed: Zeroizing<[u8; 32]>| {
-            let mut prg = Prg::new(*seed);
-            let mask = small.uniform(&mut prg);
-            let mut negative: Poly<Coefficients> = mask.duplicate();
-            small.negate(&mut negative);
-            let share = Zeroizing::new(batch.decode(&plain.round(&small, &negative)));
-            Mask { mask, share, zero: keys.public.encrypt(ring, &nothing, &mut prg) }
-        };
-        let masks = seeds.into_par_iter().map(mask).collect();
-        Ok(Box::new(ServerOnline { model: Arc::clone(&self.model), layer, keys, masks, upload: Vec::new() }))
+        let seeds = seeds(&mut self.prg, layer.layer.packing().responses());
+        Ok(Box::new(ServerOnline { model: Arc::clone(&self.model), layer, keys, seeds, upload: Vec::new() }))
     }
 }
 
@@ -376,18 +348,20 @@ struct ServerOnline {
     model: Arc<HyenaModel>,
     layer: Arc<ServerLayer>,
     keys: Arc<Keys>,
-    masks: Vec<Mask>,
+    /// By response, for one use.
+    seeds: Vec<Zeroizing<[u8; 32]>>,
     /// By ciphertext, the seed of the a half and the b half, packed.
     upload: Vec<([u8; 32], Vec<u8>)>,
 }
 
+/// By block, a ciphertext rotated by every tap.
+type Rotated = Vec<Vec<Ciphertext<Values>>>;
+
 impl ServerOnline {
-    /// Steps 4 to 6 for a group of tiles.
-    fn group(&self, group: usize, x: &[u64], masks: Vec<Mask>) -> Vec<Response> {
+    /// Step 4 for a group of tiles.
+    fn inputs(&self, group: usize, x: &[u64]) -> Rotated {
         let Self { model, layer, keys, upload, .. } = self;
-        let (ring, chosen) = (&model.ring, &model.layers.ring);
-        let small = response_ring(ring, chosen.kept);
-        let bits = chosen.limb_bits();
+        let (ring, bits) = (&model.ring, model.layers.ring.limb_bits());
         let blocks = layer.layer.packing().in_blocks();
         let input = |block: usize| {
             let index = group * blocks + block;
@@ -397,20 +371,31 @@ impl ServerOnline {
             ciphertext.add_plain(ring, &encode(&layer.layer, ring, &layer.fixed.tools, index, x));
             layer.rotated(ring, keys, ciphertext)
         };
-        let inputs: Vec<Vec<Ciphertext<Values>>> = (0..blocks).into_par_iter().map(input).collect();
-        let response = |(block, mask): (usize, Mask)| {
-            let mut sum = layer.evaluate(ring, keys, &inputs, block);
-            sum.add_assign(ring, &mask.zero);
-            let mut sum = sum.into_coefficients(ring);
-            let mut level = ring.clone();
-            while level.limbs() > small.limbs() {
-                sum = sum.drop_prime(&level);
-                level = level.smaller().expect("more primes than are kept");
-            }
-            small.add_assign(&mut sum.b, &mask.mask);
-            ([&sum.a, &sum.b].map(|half| pack::pack(half.residues(), bits)), mask.share)
-        };
-        masks.into_par_iter().enumerate().map(response).collect()
+        (0..blocks).into_par_iter().map(input).collect()
+    }
+
+    /// Steps 5 and 6 for one output block: the response, and the server's share of it.
+    fn response(&self, inputs: &Rotated, block: usize, seed: &[u8; 32]) -> Response {
+        let Self { model, layer, keys, .. } = self;
+        let (ring, chosen) = (&model.ring, &model.layers.ring);
+        let small = response_ring(ring, chosen.kept);
+        let Tools { plain, batch, .. } = &layer.fixed.tools;
+        let mut prg = Prg::new(*seed);
+        let mask: Poly<Coefficients> = small.uniform(&mut prg);
+        let mut sum = layer.evaluate(ring, keys, inputs, block);
+        sum.add_assign(ring, &keys.public.encrypt(ring, &ring.zero(), &mut prg));
+        let mut sum = sum.into_coefficients(ring);
+        let mut level = ring.clone();
+        while level.limbs() > small.limbs() {
+            sum = sum.drop_prime(&level);
+            level = level.smaller().expect("more primes than are kept");
+        }
+        small.add_assign(&mut sum.b, &mask);
+        let halves = [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), chosen.limb_bits()));
+        // −R rounded to Z_p, in slots.
+        let mut negative = mask;
+        small.negate(&mut negative);
+        (halves, Zeroizing::new(batch.decode(&plain.round(&small, &negative))))
     }
 }
 
@@ -427,31 +412,32 @@ impl Online for ServerOnline {
     }
 
     /// 4 to 7.
-    fn finish(
-        mut self: Box<Self>,
-        channel: &mut Channel,
-        x: &[u64],
-    ) -> Result<Box<dyn Output>, BackendError> {
-        let mut masks = std::mem::take(&mut self.masks).into_iter();
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let (layer, tools, bias) = (&self.layer.layer, &self.layer.fixed.tools, &self.layer.weights.bias);
         let packing = layer.packing();
         let [_, h, w] = packing.out_shape();
         let m = tools.plain.modulus();
         let multiple = m.factor(layer.fitted.plain.multiple);
+        let blocks: Vec<usize> = (0..packing.out_blocks()).collect();
         let mut output = vec![0; layer.outputs()];
         for group in 0..packing.groups() {
-            let own = masks.by_ref().take(packing.out_blocks()).collect();
-            for (block, ([a, b], share)) in self.group(group, x, own).into_iter().enumerate() {
-                channel.send(&a)?;
-                channel.send(&b)?;
-                for (slot, place) in packing.outputs_of(group, block) {
-                    let bias = match bias {
-                        Bias::PerChannel(bias) => bias[place / (h * w)],
-                        Bias::PerElement(bias) => bias[place],
-                    };
-                    let bias = m.mul_factor(m.reduce_signed(bias), multiple);
-                    let share = m.add(m.mul_factor(share[slot], tools.back), bias);
-                    output[place] = layer.rounding.server(share);
+            let inputs = self.inputs(group, x);
+            let seeds = &self.seeds[group * blocks.len()..];
+            for blocks in blocks.chunks(TOGETHER) {
+                let response = |&block: &usize| (block, self.response(&inputs, block, &seeds[block]));
+                let responses: Vec<(usize, Response)> = blocks.par_iter().map(response).collect();
+                for (block, ([a, b], share)) in responses {
+                    channel.send(&a)?;
+                    channel.send(&b)?;
+                    for (slot, place) in packing.outputs_of(group, block) {
+                        let bias = match bias {
+                            Bias::PerChannel(bias) => bias[place / (h * w)],
+                            Bias::PerElement(bias) => bias[place],
+                        };
+                        let bias = m.mul_factor(m.reduce_signed(bias), multiple);
+                        let share = m.add(m.mul_factor(share[slot], tools.back), bias);
+                        output[place] = layer.rounding.server(share);
+                    }
                 }
             }
         }

@@ -86,7 +86,8 @@ impl Case {
         }
     }
 
-    /// In `ring`, with the packing that has about `channels` channels in a ciphertext; `None` where it does not fit.
+    /// In `ring`, with the packing that has about `channels` channels in a ciphertext; `None` where it does not
+    /// fit.
     fn layers(&self, form: Form, ring: Chosen, channels: usize) -> Option<HyenaLayers> {
         let all = Fitted::all(form, ring.params.ring_dim(), &self.wanted());
         let fitted = all.into_iter().rev().find(|fitted| fitted.packing.channels() <= channels)?;
@@ -114,7 +115,8 @@ impl Case {
         [client, server]
     }
 
-    /// A session of two queries through the traits: every output within the layer's bound, and the stated bytes and rounds.
+    /// A session of two queries through the traits: every output within the layer's bound, and the stated bytes and
+    /// rounds.
     fn check(&self, layers: Arc<dyn Layers>) {
         let hardware = Cpu::detect().into();
         let model = Arc::clone(&layers).model(&hardware, [0; 32], &self.all_weights(), WEIGHT_BITS);
@@ -252,7 +254,8 @@ fn spec(out: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linea
     Linear { kernel: [k; 2], stride: [stride; 2], pads: [pad; 4], groups, ..Linear::same(out, 1, 18) }
 }
 
-/// Rings on record, found by the search: several channels a ciphertext, a map in tiles, depthwise, groups, strides, one place.
+/// Rings on record, found by the search: several channels a ciphertext, a map in tiles, depthwise, groups, strides,
+/// one place.
 #[test]
 fn real_parameters() {
     for (seed, (spec, in_shape)) in [
@@ -272,8 +275,8 @@ fn real_parameters() {
     }
 }
 
-/// The paper's example: for p = 307201 and N = 2048, h = 84248, and k = 11 is a record. Another k makes less noise, for k itself is
-/// a factor too.
+/// The paper's example: for p = 307201 and N = 2048, h = 84248, and k = 11 is a record. Another k makes less noise,
+/// for k itself is a factor too.
 #[test]
 fn the_papers_factor() {
     let p = 307_201;
@@ -340,7 +343,8 @@ fn walsh_and_hadamard() {
     assert_eq!(f, [12, -20, 28, 44]);
 }
 
-/// Every ring that is chosen has an estimate of 128 bits, and a chance of failure below the bound; what it is weighed against is listed.
+/// Every ring that is chosen has an estimate of 128 bits, and a chance of failure below the bound; what it is
+/// weighed against is listed.
 #[test]
 fn the_search_keeps_to_the_record() {
     let layers = [(spec(64, 3, 1, 1, 1), [64, 32, 32]), (spec(10, 1, 1, 0, 1), [512, 1, 1])];
@@ -368,7 +372,8 @@ fn the_search_keeps_to_the_record() {
     assert!(search(Form::Padded, &[wide]).unwrap_err().1.contains("slots of a row"));
 }
 
-/// A model in numbers takes the weights' own bytes and the fixed patterns; one in plaintexts thousands of times as much.
+/// A model in numbers takes the weights' own bytes and the fixed patterns; one in plaintexts thousands of times as
+/// much.
 #[test]
 fn models_of_numbers_are_small() {
     let case = Case::new(spec(16, 3, 1, 1, 1), [16, 32, 32], 16, false, 1);
@@ -387,7 +392,8 @@ fn models_of_numbers_are_small() {
     assert_eq!(conventional.0, weights + 16 * 16 / conventional.1 * 9 * conventional.2);
 }
 
-/// What the client receives is uniform, here of a layer whose values are all zero; and nothing repeats from one query to the next.
+/// What the client receives is uniform, here of a layer whose values are all zero; and nothing repeats from one
+/// query to the next.
 #[test]
 fn the_client_sees_uniform_residues() {
     let mut case = Case::new(spec(4, 3, 1, 1, 1), [2, 6, 6], 16, false, 2);
@@ -458,7 +464,8 @@ fn bytes_of_a_peer_never_panic() {
     }
 }
 
-/// A layer's messages under fixed randomness, by form. A change here is a change of the wire format or of the arithmetic.
+/// A layer's messages under fixed randomness, by form. A change here is a change of the wire format or of the
+/// arithmetic.
 #[test]
 fn the_wire_format_is_as_recorded() {
     let case = Case::new(spec(5, 3, 1, 1, 1), [3, 5, 5], 16, false, 4);
