@@ -20,7 +20,7 @@ impl Clock for Stopped {
 
 /// BLAKE3 of what the client sends and of what it receives, both in hexadecimal. Whoever changes the protocol replaces them, and raises
 /// `PROTOCOL_VERSION`.
-const PINNED: [(&str, [&str; 2]); 7] = [
+const PINNED: [(&str, [&str; 2]); 10] = [
     (
         "jaguar",
         [
@@ -54,6 +54,27 @@ const PINNED: [(&str, [&str; 2]); 7] = [
         [
             "b918d2000573d9ced425705cd8e2285befb016217b9930e3c5b5e6c99704e2c6",
             "7310ec64aed42db58b3dd03ffcd21e901462d5b15d82969b0ef58a1f5c12cbfa",
+        ],
+    ),
+    (
+        "hyena",
+        [
+            "b2d65a5454c1874976d1ad50c22a6c9d9b79041aa22e449e95bdc4d4146eab69",
+            "04e3e2d2424fdecda4d0f5bf7200d8603468f832a90f2e1695aed8cc41c542ac",
+        ],
+    ),
+    (
+        "hyena-padded",
+        [
+            "6140c6d51796f3b0e4abccc3cb1c6ec30be6fcabe4f4acd684cb4793ac5cd9ec",
+            "0e7a350162cd2d41f304ddf452de35808a7f5d5a450c1ec83907ab2e8a2064a2",
+        ],
+    ),
+    (
+        "hyena-conventional",
+        [
+            "13c34fcb6bf6fcca24aa63ca00789dc8bbea25ab5bd0c861adf6b7dad8a05579",
+            "8d4e935fd80a80d20cddb3fb3a46b921e62fe8ff2125a98c246ea2f262f5a7c4",
         ],
     ),
     (
