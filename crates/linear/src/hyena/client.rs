@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::layer::HyenaLayers;
-use super::{Layer, Tools, response_ring};
+use super::{Encoding, Layer, Tools, response_ring};
 use crate::backend::{BackendError, Online, Output, Party};
 
 /// The client's side of a session.
@@ -23,7 +23,7 @@ pub(super) struct Client {
     prg: Prg,
     secret: Option<Arc<SecretKey>>,
     /// By [`Layer::encoding`].
-    tools: HashMap<(u64, usize), Arc<Tools>>,
+    tools: HashMap<Encoding, Arc<Tools>>,
 }
 
 impl Client {

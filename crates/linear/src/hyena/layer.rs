@@ -12,7 +12,7 @@ use jaguar_ring::prg::Prg;
 use super::client::Client;
 use super::search::{self, Chosen, Found, Wanted, Weighed};
 use super::server::{Fixed, Server, ServerLayer};
-use super::{Form, Layer};
+use super::{Encoding, Form, Layer};
 use crate::backend::{
     self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
 };
@@ -117,7 +117,7 @@ impl HyenaLayers {
         let layers = || self.by_node.iter().flatten();
         let weights =
             |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
-        let encodings: HashSet<(u64, usize)> = layers().map(Layer::encoding).collect();
+        let encodings: HashSet<Encoding> = layers().map(Layer::encoding).collect();
         let patterns =
             if self.name == Form::Hyena.name() { encodings.iter().map(|(_, c)| c - 1).sum() } else { 0 };
         let polys = patterns + layers().map(Layer::plaintexts).sum::<usize>();
@@ -133,7 +133,7 @@ impl HyenaLayers {
     pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
         let ring = self.ring(cpu);
         let mut left = WEIGHT_MEMORY;
-        let mut fixed: HashMap<(u64, usize), Arc<Fixed>> = HashMap::new();
+        let mut fixed: HashMap<Encoding, Arc<Fixed>> = HashMap::new();
         let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
             let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
             let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));

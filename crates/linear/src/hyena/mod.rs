@@ -167,8 +167,8 @@ impl Layer {
     }
 
     /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.
-    fn encoding(&self) -> (u64, usize) {
-        (self.fitted.plain.p, self.packing().channels())
+    fn encoding(&self) -> Encoding {
+        (self.fitted.plain, self.packing().channels())
     }
 
     /// What computing in this layer takes.
@@ -180,6 +180,9 @@ impl Layer {
         Ok(Tools { batch: Batch::new(ring.n(), self.fitted.plain.p)?, plain, back })
     }
 }
+
+/// p with its μ (layers of different f may have the same p), and c_n.
+type Encoding = (PlainPrime, usize);
 
 /// What computing in one layer takes, apart from the ring.
 struct Tools {

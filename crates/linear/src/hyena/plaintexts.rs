@@ -3,7 +3,7 @@
 use jaguar_ring::modular::{self, Modulus, Ntt};
 
 /// Modulo what a layer computes, and how its results leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PlainPrime {
     /// p = μ·2^(n+f) + 1, 1 modulo 2N.
     pub p: u64,

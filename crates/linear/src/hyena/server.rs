@@ -28,7 +28,7 @@ pub(super) struct ServerLayer {
 
 /// What layers of one plaintext prime and number of channels share.
 pub(super) struct Fixed {
-    tools: Tools,
+    pub(super) tools: Tools,
     /// The ±1 patterns times k, without the first one, which is constant.
     patterns: Vec<Poly<Values>>,
 }

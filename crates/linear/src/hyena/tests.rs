@@ -495,3 +495,40 @@ fn the_wire_format_is_as_recorded() {
     });
     assert_eq!(found, ["936e5db00662e6ed", "265941636ecdf514", "6d9e74245cb35627"]);
 }
+
+/// Inputs wider than activations, as the sums of an average pool are.
+#[test]
+fn inputs_may_be_sums() {
+    for seed in 0..3 {
+        let spec = Linear { shift: 14, ..spec(10, 1, 1, 0, 1) };
+        let mut case = Case::new(spec, [64, 1, 1], 24, false, seed);
+        case.x.iter_mut().for_each(|x| *x = x.abs() << 2);
+        for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
+            case.check(backend.plan(&[case.request()]).unwrap());
+        }
+    }
+}
+
+/// 5·2^39 + 1 is 10·2^38 + 1: layers of different shifts may have one prime, and not the same μ.
+#[test]
+fn layers_that_share_a_prime_keep_their_own_scale() {
+    let cases = [15, 14].map(|shift| {
+        let spec = Linear { shift, ..spec(4, 1, 1, 0, 1) };
+        Case::new(spec, [4, 1, 1], 24, false, u64::from(shift))
+    });
+    let requests: Vec<Request<'_>> =
+        (cases.iter().enumerate()).map(|(i, case)| Request { node: 1 + i, ..case.request() }).collect();
+    for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
+        let layers = backend.layers(&requests).unwrap();
+        let (first, second) = (layers.of(1).fitted.plain, layers.of(2).fitted.plain);
+        assert_eq!((first.p, first.multiple, second.multiple), (second.p, 5, 10));
+        let ring = Ring::new(Cpu::detect(), layers.ring.params.clone());
+        let layers = Arc::new(layers);
+        let all = [None, Some(cases[0].weights.clone()), Some(cases[1].weights.clone())];
+        let model = Arc::clone(&layers).with_weights(Cpu::detect(), &all);
+        for node in [1, 2] {
+            let expected = layers.of(node).tools(&ring).unwrap().back;
+            assert_eq!(model.server(node).bytes().0.tools.back, expected);
+        }
+    }
+}
