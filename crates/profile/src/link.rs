@@ -20,7 +20,7 @@ pub enum Imitated {
     /// 62.5 MB/s, 20 ms round trip (its WAN).
     Wan,
     /// 460 MB/s (the LAN of the Fregata paper), 0.3 ms round trip (assumed).
-    FregataLan,
+    Lan460,
 }
 
 impl Imitated {
@@ -29,7 +29,7 @@ impl Imitated {
         match self {
             Self::Lan => double::Link::LAN,
             Self::Wan => double::Link::WAN,
-            Self::FregataLan => double::Link::FREGATA_LAN,
+            Self::Lan460 => double::Link::LAN_460,
         }
     }
 
@@ -39,12 +39,12 @@ impl Imitated {
         Link { bytes_per_second, round_trip: 2.0 * one_way.as_secs_f64() }
     }
 
-    /// Its name: `lan`, `wan` or `fregata-lan`.
+    /// Its name: `lan`, `wan` or `lan460`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lan => "lan",
             Self::Wan => "wan",
-            Self::FregataLan => "fregata-lan",
+            Self::Lan460 => "lan460",
         }
     }
 }
@@ -86,13 +86,13 @@ pub enum NoLink {
 impl FromStr for Between {
     type Err = NoLink;
 
-    /// Reads `loopback`, `lan`, `wan`, `fregata-lan`, or the name of a file that [`write_link`](crate::kept::write_link) wrote.
+    /// Reads `loopback`, `lan`, `wan`, `lan460`, or the name of a file that [`write_link`](crate::kept::write_link) wrote.
     fn from_str(text: &str) -> Result<Self, NoLink> {
         match text {
             "loopback" => Ok(Self::Loopback),
             "lan" => Ok(Self::Imitated(Imitated::Lan)),
             "wan" => Ok(Self::Imitated(Imitated::Wan)),
-            "fregata-lan" => Ok(Self::Imitated(Imitated::FregataLan)),
+            "lan460" => Ok(Self::Imitated(Imitated::Lan460)),
             path => match read_link(Path::new(path))? {
                 Some(link) if link.is_sound() => Ok(Self::Measured(link)),
                 Some(_) => Err(NoLink::Unsound),

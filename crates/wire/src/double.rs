@@ -136,7 +136,7 @@ pub struct Link {
 impl Link {
     /// The LAN of Fregata's paper (section VI-A): 460 MB/s. It does not say how long a round trip takes; 0.3 ms is
     /// assumed.
-    pub const FREGATA_LAN: Self = Self { bytes_per_second: 460e6, one_way: Duration::from_micros(150) };
+    pub const LAN_460: Self = Self { bytes_per_second: 460e6, one_way: Duration::from_micros(150) };
     /// The LAN of Jaguar's paper (section 5, *Implementation*): 384 MB/s, 0.3 ms round trip.
     pub const LAN: Self = Self { bytes_per_second: 384e6, one_way: Duration::from_micros(150) };
     /// Its WAN: 62.5 MB/s, 20 ms round trip.

@@ -94,7 +94,7 @@ fn published(row: &paper::Network, link: Option<Imitated>) -> Option<f64> {
     match link? {
         Imitated::Lan => Some(row.lan_seconds),
         Imitated::Wan => Some(row.wan_seconds),
-        Imitated::FregataLan => None,
+        Imitated::Lan460 => None,
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     one_by_one: bool,
     /// The link that is imitated.
-    #[arg(long, value_enum, default_value_t = Link::FregataLan)]
+    #[arg(long, value_enum, default_value_t = Link::Lan460)]
     link: Link,
     /// Queries that are measured, after one that is not.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -83,7 +83,7 @@ enum Part {
 enum Link {
     Loopback,
     /// 460 MB/s.
-    FregataLan,
+    Lan460,
     Lan,
     Wan,
 }
@@ -92,7 +92,7 @@ impl Link {
     fn imitated(self) -> Option<Imitated> {
         match self {
             Self::Loopback => None,
-            Self::FregataLan => Some(Imitated::FregataLan),
+            Self::Lan460 => Some(Imitated::Lan460),
             Self::Lan => Some(Imitated::Lan),
             Self::Wan => Some(Imitated::Wan),
         }

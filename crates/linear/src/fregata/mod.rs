@@ -8,9 +8,8 @@
 //!    2^f⌋: known before the input.
 //! 3. Client, online: V = x_c − M, of l bits a value, channel by channel as its share of the input becomes known.
 //!    Nothing else.
-//! 4. Server, online: W·(V + x_s) + r in plain integers modulo 2^l ([`crate::product`]). Its output share is ⌈that /
-//! 2^f⌉
-//!    modulo 2^n.
+//! 4. Server, online: W·(V + x_s) + r in plain integers modulo 2^l ([`crate::product`]). Its output share is
+//!    ⌈that / 2^f⌉ modulo 2^n.
 //!
 //! **Engines.** Any backend of this crate that works modulo a power of two can multiply M by W, M in the place of x,
 //! with zero as the server's share. It is asked for products that nothing truncated, so that a single truncation

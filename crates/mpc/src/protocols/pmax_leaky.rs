@@ -25,9 +25,9 @@
 //! | 3 | client | the sign of U + its share of T·M = T·d: one bit, not the paper's random G of k bits |
 //!
 //! *Extension.* Where M is not 2^k, the wrap of x's shares, m_c ∨ m_s as in `extend.rs`, takes one more COT. Its product
-//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with flight
-//! 1. Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign: where x is
-//! not positive, the result is thrown away.
+//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with
+//! flight 1. Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign:
+//! where x is not positive, the result is thrown away.
 //!
 //! *Exact*, if |d| < 2^(k−1−t), or d = −2^(k−1−t): then T·d does not wrap. Outside of that the sign is wrong for some T. So
 //! values of n bits must come in shares mod 2^(n+t), t bits more than the sealed form takes; a plan sees to it.
