@@ -191,11 +191,8 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: no second connection ({reason}); an input waits for a query that is being prepared");
     }
     let mut told = None;
-    for number in 0.. {
-        let Some((path, input)) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars))
-        else {
-            break;
-        };
+    while let Some((path, input)) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars))
+    {
         let name = path.display().to_string();
         let (prediction, report) = match keeper.predict(&input, &mut bars) {
             // What was prepared is gone with its connection. The same input in another query is nothing new to the server.
@@ -207,8 +204,7 @@ pub fn run(args: &Args) -> Result<()> {
         };
         bars.finish();
         if let Some(trace) = &mut trace {
-            // No more than these are under way at once.
-            trace.add(number % (keep as usize + 2), &name, &report);
+            trace.add(&name, &report);
         }
         let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
         let warnings = leaks.iter().cloned().chain(bars.take_warnings()).collect();

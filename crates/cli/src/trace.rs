@@ -1,8 +1,8 @@
 //! Timelines of both parties in the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev): *Trace Event Format*,
 //! Google 2016, "complete", "counter" and "metadata" events, times in microseconds.
 //!
-//! A process for each party, a thread for each query that is under way at the same time, and on it spans that nest: query, stage, layer (or the part of the hint
-//! that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
+//! A process for each party, on it a *lane* (a thread, for the viewer) for each query that is under way at the same time,
+//! and in that spans that nest: query, stage, layer (or the part of the hint that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
 //! `jaguar_engine::timeline` estimates; how far they may be off is in `otherData`.
 
 use std::collections::HashSet;
@@ -26,7 +26,8 @@ pub struct Trace {
     /// When how many bytes had gone up and down beyond those before.
     bytes: Vec<(u64, [u64; 2])>,
     clocks: Vec<Value>,
-    connections: usize,
+    /// By party: when the last query of each lane ends.
+    lanes: [Vec<u64>; 2],
 }
 
 /// A stretch of time in microseconds, `start <= end`.
@@ -55,15 +56,14 @@ impl Trace {
             events: Vec::new(),
             bytes: Vec::new(),
             clocks: Vec::new(),
-            connections: 0,
+            lanes: Default::default(),
         }
     }
 
-    /// Adds the query that `input` was asked in over connection number `connection` (from 0), if its times were asked for.
-    pub fn add(&mut self, connection: usize, input: &str, report: &Report) {
+    /// Adds the query that `input` was asked in, if its times were asked for.
+    pub fn add(&mut self, input: &str, report: &Report) {
         let Some(timeline) = &report.timeline else { return };
         let began = timeline.origin.saturating_sub(self.origin).as_secs_f64();
-        self.connections = self.connections.max(connection + 1);
         for (process, times) in [(CLIENT, &timeline.client), (SERVER, &timeline.server)] {
             let leaves = leaves(report, times, began);
             if process == CLIENT {
@@ -72,7 +72,7 @@ impl Trace {
             }
             let all = Span { start: 0.0, length: timeline.length, waited: 0.0 };
             let all = (process == CLIENT).then(|| stretch(&all, began, 0));
-            self.party(process, connection, input, &leaves, &times.waits, (began, all));
+            self.party(process, input, &leaves, &times.waits, (began, all));
         }
         self.clocks.push(clock(input, timeline));
     }
@@ -80,7 +80,6 @@ impl Trace {
     fn party(
         &mut self,
         process: u32,
-        connection: usize,
         input: &str,
         leaves: &[Leaf<'_>],
         waits: &[Span],
@@ -103,10 +102,11 @@ impl Trace {
             .collect();
         let outer = all.into_iter().chain(waits.iter().copied());
         query = outer.fold(query, |q, s| Stretch { start: q.start.min(s.start), end: q.end.max(s.end) });
+        let lane = self.lane(process, query);
         let mut edges = Vec::new();
         let mut emit = |name: &str, category: &str, time: Stretch, args: Value| {
             self.events.push(json!({
-                "name": name, "cat": category, "ph": "X", "pid": process, "tid": connection + 1,
+                "name": name, "cat": category, "ph": "X", "pid": process, "tid": lane + 1,
                 "ts": time.start, "dur": time.end - time.start, "args": args,
             }));
         };
@@ -145,14 +145,24 @@ impl Trace {
         }
     }
 
+    /// The first lane of a party in which nothing overlaps this query. (Where the server's clock stands is known to within a
+    /// round trip; so queries that followed each other may overlap at the server.)
+    fn lane(&mut self, process: u32, query: Stretch) -> usize {
+        let lanes = &mut self.lanes[process as usize - 1];
+        let lane = lanes.iter().position(|&end| end <= query.start).unwrap_or(lanes.len());
+        lanes.resize(lanes.len().max(lane + 1), 0);
+        lanes[lane] = query.end;
+        lane
+    }
+
     /// Writes the file.
     pub fn write(mut self, path: &Path) -> Result<()> {
         let mut events = Vec::new();
         for (process, party) in [(CLIENT, "client"), (SERVER, "server")] {
             let named = |what: &str, thread: usize, name: String| json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } });
             events.push(named("process_name", 0, party.to_owned()));
-            for connection in 1..=self.connections {
-                events.push(named("thread_name", connection, format!("connection {connection}")));
+            for lane in 1..=self.lanes[process as usize - 1].len() {
+                events.push(named("thread_name", lane, format!("queries, lane {lane}")));
             }
         }
         events.append(&mut self.events);
@@ -269,7 +279,7 @@ mod tests {
     fn nested(spans: &[Span]) -> usize {
         let mut trace = Trace::new();
         let query = report(trace.origin + Duration::from_millis(5), spans);
-        trace.add(0, "picture", &query);
+        trace.add("picture", &query);
         for process in [CLIENT, SERVER] {
             let mut all: Vec<(u64, u64)> = trace
                 .events
@@ -295,7 +305,7 @@ mod tests {
             (0..9).map(|i| Span { start: f64::from(i), length: 0.75, waited: 0.0 }).collect();
         let mut trace = Trace::new();
         let query = report(trace.origin, &spans);
-        trace.add(0, "picture", &query);
+        trace.add("picture", &query);
         for process in [CLIENT, SERVER] {
             let all = |what: &str| -> u64 {
                 let of = trace.events.iter().filter(|e| e["pid"] == process);
