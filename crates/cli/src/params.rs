@@ -19,7 +19,7 @@ pub struct Args {
     /// The compiled model.
     #[arg(required_unless_present = "layer")]
     model: Option<PathBuf>,
-    /// A single layer instead: CxHxW,OUT,KERNEL[,STRIDE[,GROUPS]], padded to keep its size. Also several times.
+    /// A single layer instead: CxHxW,OUT,KERNEL, and if wanted ,STRIDE and ,GROUPS, padded to keep its size. Also several times.
     #[arg(long, conflicts_with = "model")]
     layer: Vec<Shaped>,
     /// Whose parameters.

@@ -48,8 +48,8 @@ pub struct Options {
     pub headroom: f64,
     /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`], or 48 with the guard bits.
     pub max_shift: u32,
-    /// g, the guard bits that the model will be given ([`Model::guarded`]): shifts leave room for them. At most
-    /// [`MAX_GUARD_BITS`](crate::limits::MAX_GUARD_BITS).
+    /// g, the guard bits that the model will be given ([`Model::guarded`]): shifts leave room for them. 0, or 2
+    /// to 12.
     pub guard_bits: u32,
     /// Whether to rescale channels between linear layers first, so that small ones keep more bits. The float
     /// function stays the same.

@@ -41,7 +41,7 @@ pub struct Tiling {
 /// How tilings are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tilings {
-    /// The least time of both parties and of the link together ([`Prices`]).
+    /// The least time of both parties and of the link together (`Prices`).
     Cheapest,
     /// As the paper counts ciphertexts (Table IV): all of W in a polynomial and as many columns of M as fit; where W
     /// is too large, one column, and as many rows as fit.

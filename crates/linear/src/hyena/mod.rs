@@ -2,7 +2,7 @@
 //! Homomorphically Encrypted Convolution for Private CNN Inference").
 //!
 //! `[(Σ w·x + bias) / 2^f] mod 2^n  <-  Linear([x] mod p, w, bias)`. N values in the slots of a ciphertext
-//! ([`packing`]) under BFV over an RNS ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
+//! (`packing.rs`) under BFV over an RNS ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
 //!
 //! 1. *Once a session.* The client sends a public key and a key for each automorphism that any layer takes.
 //! 2. *Both, offline:* seeds, of the client's encryptions; of the server's R, uniform modulo q' for each response, and
