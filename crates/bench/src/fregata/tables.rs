@@ -32,6 +32,11 @@ fn kib(bytes: f64) -> String {
     significant(bytes / 1024.0)
 }
 
+/// Whether figures of `network`, which are of pictures as large as ImageNet's, may stand beside the model of this name.
+fn published_for(name: &str, network: &str) -> bool {
+    name.starts_with(network) && !name.contains("cifar")
+}
+
 fn none() -> String {
     "-".into()
 }
@@ -174,7 +179,7 @@ fn nonlinear(runs: &[Measured]) -> Table {
                 gib(offline.bytes),
             ]);
             if measured.get(i + 1).is_none_or(|next| next.name != one.name) {
-                let theirs = published.iter().filter(|row| one.name.starts_with(row.network));
+                let theirs = published.iter().filter(|row| published_for(&one.name, row.network));
                 rows.extend(theirs.map(|row: &Nonlinear| {
                     vec![
                         one.name.clone(),
@@ -219,7 +224,7 @@ fn networks(runs: &[Measured]) -> Table {
             format!("{:.1}", run.hint_mib),
         ]);
         if measured.get(i + 1).is_none_or(|next| next.name != one.name) {
-            let theirs = PROGRAMS.iter().filter(|p| one.name.starts_with(p.0));
+            let theirs = PROGRAMS.iter().filter(|p| published_for(&one.name, p.0));
             rows.extend(theirs.map(|(_, program, seconds, mib, rounds)| {
                 let (seconds, mib) = (format!("{seconds:.1}"), format!("{mib:.0}"));
                 let name = format!("{program} (Zen 3)");
