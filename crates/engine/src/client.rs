@@ -286,8 +286,8 @@ pub(crate) struct Query {
     steps: Vec<PreparedStep>,
     result: PreparedResult,
     times: NodeTimes,
-    /// If a timeline was asked for: when the server was asked for its mark, and when it had answered.
-    round_trip: Option<[Duration; 2]>,
+    /// If a timeline was asked for: when the server had told of its mark.
+    answered: Option<Duration>,
     session: Session,
     /// What passed offline, and before on this connection.
     stats: Stats,
@@ -417,10 +417,11 @@ impl Ready {
     /// When the connection fails. The session is over then.
     pub fn prepare_query(mut self, progress: &mut dyn Progress) -> Result<Prepared, EngineError> {
         let ask = |ready: &mut Self, progress| -> Result<Query, EngineError> {
+            let times = ready.begin();
             let Self { connected: Connected { channel, .. }, timeline, .. } = ready;
             channel.enter(Stage::Offline, "query keys");
             channel.send_message(&Request::Query { timeline: *timeline })?;
-            ready.prepare_asked(progress)
+            ready.prepare_asked(times, progress)
         };
         match ask(&mut self, progress) {
             Ok(query) => Ok(Prepared { ready: self, query }),
@@ -428,22 +429,28 @@ impl Ready {
         }
     }
 
-    /// Prepares the query that the server was asked for.
-    pub(crate) fn prepare_asked(&mut self, progress: &mut dyn Progress) -> Result<Query, EngineError> {
+    /// The times of a query that begins now, before the server is asked for it.
+    pub(crate) fn begin(&self) -> NodeTimes {
+        NodeTimes::new(self.connected.channel.clock(), self.network().nodes.len())
+    }
+
+    /// Prepares the query that began with `times` and that the server was asked for since.
+    pub(crate) fn prepare_asked(
+        &mut self,
+        mut times: NodeTimes,
+        progress: &mut dyn Progress,
+    ) -> Result<Query, EngineError> {
         let (sent, received) = self.party.used();
         let label = self.connected.reveal == Reveal::Label;
         let session = Session { used: (received, sent), label };
         let Self { connected, backends, hint, party, timeline, schedule, .. } = self;
         let Connected { channel, network, plan, reveal, .. } = connected;
-        let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
-        let mut round_trip = None;
+        let mut answered = None;
         if *timeline {
             channel.log_waits();
-            channel.flush()?;
-            let asked = times.elapsed();
             channel.recv_into(&mut [0])?;
-            round_trip = Some([asked, times.elapsed()]);
+            answered = Some(times.elapsed());
         }
         backends.begin_query(channel)?;
         let schedule = *schedule;
@@ -458,7 +465,7 @@ impl Ready {
         };
         let PreparedPlan { steps, result } = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
         let (stats, waits) = (channel.take_stats(), channel.take_waits());
-        Ok(Query { steps, result, times, round_trip, session, stats, waits })
+        Ok(Query { steps, result, times, answered, session, stats, waits })
     }
 
     pub(crate) fn channel(&mut self) -> &mut Channel {
@@ -560,7 +567,7 @@ pub(crate) fn run_query(
 ) -> Result<(Prediction, Report), EngineError> {
     let Connected { channel, network, plan, .. } = connected;
     let start = query.times.elapsed();
-    if query.round_trip.is_some() {
+    if query.answered.is_some() {
         channel.log_waits();
     }
     let modulus = plan.steps[0].computed.modulus;
@@ -598,9 +605,9 @@ pub(crate) fn run_query(
     }
     query.waits.extend(channel.take_waits());
     let mut report = Report::new(network, plan, &stats, &query.times, &server, online, query.session);
-    if let (Some(round_trip), Some(times)) = (query.round_trip, &server.timeline) {
+    if let (Some(answered), Some(times)) = (query.answered, &server.timeline) {
         times.check(nodes)?;
-        report.timeline = Some(Timeline::new(&query.times, &query.waits, round_trip, times));
+        report.timeline = Some(Timeline::new(&query.times, &query.waits, answered, times));
     }
     Ok((prediction, report))
 }

@@ -77,7 +77,7 @@ impl Ready {
     }
 
     fn keep(&mut self, progress: &mut dyn Progress) -> Result<Result<Kept, NoRoom>, EngineError> {
-        let (id, timeline) = (self.next_kept, self.timeline);
+        let (id, timeline, times) = (self.next_kept, self.timeline, self.begin());
         let channel = self.channel();
         channel.enter(Stage::Offline, "keeping");
         channel.send_message(&Request::Prepare { id, timeline })?;
@@ -85,7 +85,7 @@ impl Ready {
         if let Err(why) = room {
             return Ok(Err(why));
         }
-        let mut query = self.prepare_asked(progress)?;
+        let mut query = self.prepare_asked(times, progress)?;
         let channel = self.channel();
         channel.enter(Stage::Offline, "keeping");
         let message::Kept { id: theirs, stock } = channel.recv_message("that it is kept", MAX_MESSAGE)?;

@@ -486,13 +486,13 @@ impl Service {
         hints.book(channel)?;
         let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
+        let answered = times.elapsed();
         if timeline {
             // The client learns from this when the clock was started.
             channel.log_waits();
             channel.send(&[0])?;
             channel.flush()?;
         }
-        let answered = times.elapsed();
         backends.begin_query(channel)?;
         let context = Offline {
             channel: &mut *channel,

@@ -14,7 +14,7 @@ fn micros(time: Duration) -> u64 {
 /// What the server says of its times: microseconds from its mark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerTimes {
-    /// When the answer had left.
+    /// Before the answer left.
     pub answered: u64,
     pub stretches: Stretches,
 }

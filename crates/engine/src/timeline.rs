@@ -1,8 +1,9 @@
 //! When both parties did what in one query, on the client's clock.
 //!
 //! The server counts from a mark of its own. Where that lies on the client's clock follows from a round trip at the query's
-//! beginning (as in NTP, RFC 5905, section 8): the client asks at t0 and has the answer at t3; the server makes its mark when the
-//! question has come, and answers t2 later. If both ways take as long, the mark lies at
+//! beginning (as in NTP, RFC 5905, section 8): the client asks after t0 and has the answer at t3; the server makes its mark
+//! when the question has come, and answers more than t2 later. So each party reads its clock before it sends, since a
+//! busy machine may let it wait behind. If both ways take as long, the mark lies at
 //!
 //! ```text
 //! t0 + ((t3 − t0) − t2) / 2      give or take ((t3 − t0) − t2) / 2
@@ -59,15 +60,9 @@ impl Timeline {
         self.round_trip / 2.0
     }
 
-    /// `round_trip`: when the client asked and when it had the answer, since the clock's origin.
-    pub(crate) fn new(
-        times: &NodeTimes,
-        waits: &[Wait],
-        round_trip: [Duration; 2],
-        server: &ServerTimes,
-    ) -> Self {
-        let [asked, answered] = round_trip.map(|t| t.as_secs_f64());
-        let (mark, round_trip) = place_mark(asked, answered, seconds(server.answered));
+    /// `times` began before the client asked; `answered` is when it had the answer, since then.
+    pub(crate) fn new(times: &NodeTimes, waits: &[Wait], answered: Duration, server: &ServerTimes) -> Self {
+        let (mark, round_trip) = place_mark(0.0, answered.as_secs_f64(), seconds(server.answered));
         let own = Stretches::of(times, waits);
         Self {
             origin: times.origin(),
@@ -163,8 +158,7 @@ mod tests {
             };
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             let times = NodeTimes::new(&clock, 1);
-            let ms = Duration::from_millis;
-            let timeline = Timeline::new(&times, &[], [ms(10), ms(30)], &server);
+            let timeline = Timeline::new(&times, &[], Duration::from_millis(30), &server);
             prop_assert!((0.0..=f64::MAX).contains(&timeline.round_trip));
             let PartyTimes { work, waits } = timeline.server;
             for span in work.iter().map(|w| &w.2).chain(&waits) {
