@@ -55,7 +55,7 @@ pub struct Args {
     /// Where the plain integers of Fregata's online part are computed: `auto` takes an NVIDIA card, if there is one and this program
     /// was built with the feature `cuda`.
     #[arg(long, value_enum, default_value_t)]
-    device: Device,
+    device: product::Choice,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -99,31 +99,6 @@ enum Shown {
     Label,
 }
 
-/// Where online products are computed.
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Device {
-    /// A card, if there is one; else the processor.
-    #[default]
-    Auto,
-    /// The processor.
-    Cpu,
-    /// The first NVIDIA card, or nothing.
-    Gpu,
-}
-
-impl Device {
-    fn open(self) -> Result<Hardware> {
-        let choice = match self {
-            Self::Auto => product::Choice::Auto,
-            Self::Cpu => product::Choice::Cpu,
-            Self::Gpu => product::Choice::Gpu,
-        };
-        let failed =
-            |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
-        Hardware::open(choice, Cpu::detect(), failed).context("--device gpu")
-    }
-}
-
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
@@ -141,7 +116,9 @@ pub fn run(args: &Args) -> Result<()> {
     let imitated = args.link;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let service = Service::allowing(args.device.open()?, bundle, choices, reveal, args.leakage.allowed())?;
+    let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
+    let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
+    let service = Service::allowing(hardware, bundle, choices, reveal, args.leakage.allowed())?;
     if let Some(warning) = leakage::warning(service.plan()) {
         eprintln!("warning: {warning}");
     }

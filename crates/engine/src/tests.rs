@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::thread;
 
 use jaguar_graph::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights,
-    Window,
+    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights, Window,
 };
 use jaguar_linear::layout::Packing;
 use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, Plan};
@@ -66,15 +65,8 @@ impl Builder {
             guard_bits: 0,
             weight_bits: 12,
             nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
-            input: InputSpec {
-                scale: 1.0,
-                image: ImageSpec::default(),
-                affine: vec![],
-                channels_last: false,
-                layout_dims: vec![],
-                seen: None,
-            },
-            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
+            input: InputSpec::plain(1.0),
+            output: OutputSpec::plain(1.0),
         };
         Self { network, weights: vec![None], prg: Prg::new([42; 32]) }
     }

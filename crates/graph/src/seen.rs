@@ -89,17 +89,9 @@ impl InputSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::ImageSpec;
 
     fn spec(seen: Seen) -> InputSpec {
-        InputSpec {
-            scale: 1000.0,
-            image: ImageSpec::default(),
-            affine: vec![],
-            channels_last: false,
-            layout_dims: vec![],
-            seen: Some(seen),
-        }
+        InputSpec { seen: Some(seen), ..InputSpec::plain(1000.0) }
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl From<Cpu> for Hardware {
 
 /// Which device a person asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Choice {
     /// The first NVIDIA card, where this program supports them and one is there; else the processor.
     #[default]
@@ -80,8 +81,7 @@ pub trait Device: Send + Sync {
     fn describe(&self) -> String;
 
     /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights
-    /// below
-    /// `2^(weight_bits − 1)` in absolute value before their exponents.
+    /// below `2^(weight_bits − 1)` in absolute value before their exponents.
     fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product>;
 }
 

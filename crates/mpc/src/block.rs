@@ -70,6 +70,14 @@ impl Block {
         Self { inputs, outputs, flights: Box::new(flights), done: 0 }
     }
 
+    /// The blocks of a layer of `count` elements that have nothing to do with each other: `make` prepares one of so many.
+    pub(crate) fn each<F: Flights + 'static>(
+        count: usize,
+        mut make: impl FnMut(usize) -> Result<F, MpcError>,
+    ) -> Result<Vec<Self>, MpcError> {
+        ranges(count).map(|range| Ok(Self::new(range.clone(), range.clone(), make(range.len())?))).collect()
+    }
+
     /// The same block, with `then` done to this party's results.
     pub(crate) fn then(self, then: impl Fn(&mut [u64]) + Send + 'static) -> Self {
         let flights = Box::new(Then { flights: self.flights, then: Box::new(then) });

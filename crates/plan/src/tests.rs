@@ -1,6 +1,6 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
-use jaguar_graph::network::{ImageSpec, InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
+use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
@@ -40,15 +40,8 @@ fn network() -> Network {
                 shape,
             })
             .collect(),
-        input: InputSpec {
-            scale: 1.0,
-            image: ImageSpec::default(),
-            affine: vec![],
-            channels_last: false,
-            layout_dims: vec![],
-            seen: None,
-        },
-        output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
+        input: InputSpec::plain(1.0),
+        output: OutputSpec::plain(1.0),
     }
 }
 

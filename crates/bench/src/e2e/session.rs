@@ -259,9 +259,7 @@ mod tests {
 
     use super::*;
     use crate::limits::tests::PEAKS;
-    use jaguar_graph::network::{
-        Bias, ImageSpec, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window,
-    };
+    use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window};
 
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
@@ -285,15 +283,8 @@ mod tests {
             guard_bits: 0,
             weight_bits: 12,
             nodes: nodes.collect(),
-            input: InputSpec {
-                scale: 1.0,
-                image: ImageSpec::default(),
-                affine: vec![],
-                channels_last: false,
-                layout_dims: vec![],
-                seen: None,
-            },
-            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
+            input: InputSpec::plain(1.0),
+            output: OutputSpec::plain(1.0),
         };
         let weights = |count: usize, out: usize| {
             Some(Weights {

@@ -2,9 +2,7 @@
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::{
-    Bias, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Shape, Weights,
-};
+use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Shape, Weights};
 
 /// f, and the widths of an activation and of a weight: those of the other benchmarks.
 const SHIFT: u32 = 12;
@@ -15,7 +13,7 @@ const WEIGHT_BITS: u32 = 12;
 pub struct Case {
     pub name: &'static str,
     pub what: String,
-    in_shape: Shape,
+    pub in_shape: Shape,
     layers: Vec<Linear>,
     /// Whether a ReLU follows each of them.
     relus: bool,
@@ -103,15 +101,8 @@ impl Case {
             activation_bits: ACTIVATION_BITS,
             guard_bits: 0,
             weight_bits: WEIGHT_BITS,
-            input: InputSpec {
-                scale: 1.0,
-                image: ImageSpec::default(),
-                affine: vec![],
-                channels_last: false,
-                layout_dims: vec![],
-                seen: None,
-            },
-            output: OutputSpec { scale: 1.0, parts: vec![], labels: vec![] },
+            input: InputSpec::plain(1.0),
+            output: OutputSpec::plain(1.0),
             nodes,
         };
         let scales = vec![1.0; network.nodes.len()];

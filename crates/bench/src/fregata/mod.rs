@@ -23,6 +23,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
+use jaguar_graph::network::Shape;
 use jaguar_linear::product::{self, Hardware};
 use jaguar_plan::{BackendId, Schedule};
 use jaguar_profile::{Imitated, Note, When, kept};
@@ -61,8 +62,8 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
     /// Where online products are computed.
-    #[arg(long, value_enum, default_value_t)]
-    device: Device,
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: product::Choice,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
@@ -99,24 +100,6 @@ impl Link {
     }
 }
 
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Device {
-    #[default]
-    Cpu,
-    /// The first NVIDIA card.
-    Gpu,
-}
-
-impl Device {
-    fn open(self) -> Result<Hardware> {
-        let choice = match self {
-            Self::Cpu => product::Choice::Cpu,
-            Self::Gpu => product::Choice::Gpu,
-        };
-        Hardware::open(choice, Cpu::detect(), |why| eprintln!("warning: {why}")).context("--device gpu")
-    }
-}
-
 /// One way of one case or network.
 #[derive(Clone, Serialize)]
 pub struct Measured {
@@ -124,6 +107,8 @@ pub struct Measured {
     /// The case's or the network's name.
     pub name: String,
     pub what: String,
+    /// `[C, H, W]` of its input.
+    pub input: Shape,
     /// Whether the client's messages before the input were streamed.
     pub streamed: bool,
     #[serde(flatten)]
@@ -146,7 +131,8 @@ pub fn run(args: &Args) -> Result<()> {
         args.models.is_empty() || wanted(Part::Networks),
         "models are given, but --only leaves out the networks"
     );
-    let hardware = args.device.open()?;
+    let failed = |why: &product::GpuError| eprintln!("warning: {why}");
+    let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
     jaguar_terminal::set_threads(args.threads)?;
     let threads = rayon::current_num_threads();
     let link = args.link.imitated();
@@ -189,6 +175,7 @@ pub fn run(args: &Args) -> Result<()> {
                 part,
                 name: case.name.into(),
                 what: case.what.clone(),
+                input: case.in_shape,
                 streamed: way.schedule == Schedule::Streamed,
                 run,
             }));
@@ -208,6 +195,7 @@ pub fn run(args: &Args) -> Result<()> {
         let ways: Vec<Way> = [fregata, leaky].into_iter().chain(names).collect();
         for path in &args.models {
             eprintln!("{} ...", path.display());
+            let input = Bundle::read(path)?.model.network.nodes[0].shape;
             let together = if args.one_by_one { 1 } else { ways.len() };
             let measured = ways.chunks(together).map(|ways| measure(&|| Ok(Bundle::read(path)?), ways));
             let measured =
@@ -217,6 +205,7 @@ pub fn run(args: &Args) -> Result<()> {
                 part: "networks",
                 name: run.network.clone(),
                 what: String::new(),
+                input,
                 streamed: true,
                 run,
             }));

@@ -24,6 +24,20 @@ pub struct InputSpec {
     pub seen: Option<Seen>,
 }
 
+impl InputSpec {
+    /// A tensor as it is, in units of 1/`scale`.
+    pub fn plain(scale: f64) -> Self {
+        Self {
+            scale,
+            image: ImageSpec::default(),
+            affine: Vec::new(),
+            channels_last: false,
+            layout_dims: Vec::new(),
+            seen: None,
+        }
+    }
+}
+
 /// Image to tensor: resize, crop, order, `(pixel - mean) · factor` with pixels in 0..=255. The default leaves the
 /// pixels as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +72,13 @@ pub struct OutputSpec {
     pub parts: Vec<OutputPart>,
     /// Names by class; empty if none were given.
     pub labels: Vec<String>,
+}
+
+impl OutputSpec {
+    /// One output without a name, and without names of classes, in units of 1/`scale`.
+    pub fn plain(scale: f64) -> Self {
+        Self { scale, parts: Vec::new(), labels: Vec::new() }
+    }
 }
 
 /// One ONNX output's place in the network's output.

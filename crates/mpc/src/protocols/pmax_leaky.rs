@@ -246,13 +246,7 @@ impl PmaxLeaky {
         params: PmaxLeakyParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let blocks = block::ranges(count)
-            .map(|range| {
-                let comparisons = Comparisons::prepare(party, chan, range.len(), params)?;
-                Ok(Block::new(range.clone(), range, comparisons))
-            })
-            .collect::<Result<_, MpcError>>()?;
-        Ok(Self { blocks })
+        Ok(Self { blocks: Block::each(count, |count| Comparisons::prepare(party, chan, count, params))? })
     }
 
     /// Its blocks, for who runs them step by step.

@@ -153,13 +153,7 @@ impl Relu {
         params: ReluParams,
     ) -> Result<Self, MpcError> {
         params.check()?;
-        let blocks = block::ranges(count)
-            .map(|range| {
-                let layer = Self::block(party, chan, range.len(), params)?;
-                Ok(Block::new(range.clone(), range, layer))
-            })
-            .collect::<Result<_, MpcError>>()?;
-        Ok(Self { blocks })
+        Ok(Self { blocks: Block::each(count, |count| Self::block(party, chan, count, params))? })
     }
 
     pub(crate) fn block<S: CotSource + ?Sized>(

@@ -139,12 +139,10 @@ impl Relu6 {
             }
             y
         };
-        let blocks = block::ranges(count)
-            .map(|range| {
-                let select = Select::prepare(party, chan, range.len(), params.formula(), &params.products())?;
-                Ok(Block::new(range.clone(), range, SelectBlock::new(select, params.bits, Box::new(join))))
-            })
-            .collect::<Result<_, MpcError>>()?;
+        let blocks = Block::each(count, |count| {
+            let select = Select::prepare(party, chan, count, params.formula(), &params.products())?;
+            Ok(SelectBlock::new(select, params.bits, Box::new(join)))
+        })?;
         Ok(Self { blocks })
     }
 
