@@ -8,7 +8,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::params::Parameters;
 use jaguar_linear::backend::Request;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
 use jaguar_terminal::say;
 
 use crate::guard::GuardBits;
@@ -98,6 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
                     product_bits: args.activation_bits + args.shift,
                     packing: Default::default(),
                     params: Parameters::DEFAULT,
+                    backend: args.backend.name(),
+                    weight_memory: WEIGHT_MEMORY,
                 })
                 .collect();
             let planned = args.backend.backend().plan(&requests);

@@ -32,6 +32,8 @@ pub struct Args {
     guard_bits: GuardBits,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
+    #[command(flatten)]
+    memory: protocol::WeightMemory,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -95,8 +97,11 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
-        None => Choices::among(network, &args.backends)?,
-        Some(site) => kept::choose(network, bundle.id(), &args.backends, site, cache.as_deref(), &mut tell)?,
+        None => args.memory.apply(Choices::among(network, &args.backends)?),
+        Some(site) => {
+            let memory = args.memory.bytes();
+            kept::choose(network, bundle.id(), &args.backends, site, memory, cache.as_deref(), &mut tell)?
+        }
     };
     let choices = args.leakage.apply(choices, network)?;
     let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
@@ -145,6 +150,14 @@ pub fn run(args: &Args) -> Result<()> {
     let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
     if keys > 0 {
         say!("once per session: a key of {}", bytes(keys as u64));
+    }
+    let keys = plan.client_keys();
+    if keys.sent > 0 {
+        say!(
+            "once per client: keys of {}; the server keeps {} of them",
+            bytes(keys.sent as u64),
+            bytes(keys.kept)
+        );
     }
     if let Some(caveat) = caveat(network) {
         let exact = Plan::allowing(&with_exact_signs(network), plan.choices.clone(), args.leakage.allowed())?;

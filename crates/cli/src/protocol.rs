@@ -1,8 +1,8 @@
-//! `--backends`, `--prefer`.
+//! `--backends`, `--prefer`, `--weight-memory`.
 
 use clap::ValueEnum;
-use jaguar_plan::BackendId;
 use jaguar_plan::predict::Aim;
+use jaguar_plan::{BackendId, Choices, WEIGHT_MEMORY};
 
 /// What is to be short.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -20,6 +20,27 @@ impl From<Prefer> for Aim {
             Prefer::Query => Self::Query,
             Prefer::Online => Self::Online,
         }
+    }
+}
+
+/// `--weight-memory`
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct WeightMemory {
+    /// Memory that the server may take for weights as polynomials, such as 500M or 8G (default: 4G). Polynomials of further
+    /// layers are made in every query.
+    #[arg(long, value_parser = jaguar_terminal::size)]
+    weight_memory: Option<u64>,
+}
+
+impl WeightMemory {
+    /// How much it is.
+    pub fn bytes(self) -> u64 {
+        self.weight_memory.unwrap_or(WEIGHT_MEMORY)
+    }
+
+    /// The same choices with so much.
+    pub fn apply(self, choices: Choices) -> Choices {
+        Choices { weight_memory: self.bytes(), ..choices }
     }
 }
 

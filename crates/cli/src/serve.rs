@@ -89,6 +89,12 @@ pub struct Args {
     /// Seconds after which a client loses what it has kept here, and its connection, if it asks for nothing.
     #[arg(long, default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     keep_idle: u64,
+    /// Memory that keys of all clients may hold together, from one session to the next, such as 500M or 8G (default: 4G). Where
+    /// there is no room, those go that were not used for the longest; their client sends them again.
+    #[arg(long, value_parser = size)]
+    keep_keys: Option<u64>,
+    #[command(flatten)]
+    memory: protocol::WeightMemory,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -126,6 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
         queries: args.keep_queries,
         bytes: args.keep_memory.unwrap_or(KeepLimits::default().bytes),
         idle: Duration::from_secs(args.keep_idle),
+        keys: args.keep_keys.unwrap_or(KeepLimits::default().keys),
     };
     let service =
         service.with_limits(server::Limits { hints_at_once, hints_per_hour }).with_keep_limits(keep);
@@ -201,7 +208,7 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
     let Some(machine) = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)? else {
-        return Ok(Choices::among(network, &args.backends)?);
+        return Ok(args.memory.apply(Choices::among(network, &args.backends)?));
     };
     let between = match (&args.plan_for, args.link) {
         (Some(between), _) => between.clone(),
@@ -210,5 +217,6 @@ fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
         (None, None) => Between::Measured(Imitated::Lan.figures()),
     };
     let (site, cache) = (between.site(&machine, args.prefer.into()), cache.as_deref());
-    Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, cache, &mut tell)?)
+    let memory = args.memory.bytes();
+    Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, memory, cache, &mut tell)?)
 }

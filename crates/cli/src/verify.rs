@@ -10,13 +10,15 @@ use jaguar_engine::report::caveat;
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::predict::Aim;
+use jaguar_plan::{BackendId, Choices, planner};
+use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
-use crate::notes::collect;
+use crate::notes::{collect, tell};
 use crate::protocol;
 
 #[derive(clap::Args)]
@@ -30,9 +32,15 @@ pub struct Args {
     guard_bits: GuardBits,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it.
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or, where this
+    /// machine is measured (--calibrate), the one that makes the query faster.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
+    #[command(flatten)]
+    memory: protocol::WeightMemory,
+    /// When to measure this machine, to plan by.
+    #[arg(long, value_enum, default_value_t = When::Off)]
+    calibrate: When,
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
@@ -59,7 +67,15 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let choices = Choices::among(&bundle.model.network, &args.backends)?;
+    let machine = kept::machine(Cpu::detect(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+    let network = &bundle.model.network;
+    let choices = match &machine {
+        None => args.memory.apply(Choices::among(network, &args.backends)?),
+        Some(machine) => {
+            let site = Between::Loopback.site(machine, Aim::Query);
+            planner::choose_within(network, &args.backends, &site, None, args.memory.bytes())?
+        }
+    };
     let choices = args.leakage.apply(choices, &bundle.model.network)?;
     if let Some(warning) = choices.comparison.warning() {
         eprintln!("warning: {warning}");

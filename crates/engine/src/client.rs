@@ -243,14 +243,16 @@ impl Connected {
         progress: &mut dyn Progress,
     ) -> Result<(Backends, Hint, Party<Cots>), EngineError> {
         let Self { channel, plan, model, cpu, .. } = self;
-        // Where no backend has a hint, there is nothing to keep.
+        // Where no backend has a hint, or keys that the server keeps, there is nothing to keep here.
         let nowhere = Place::Memory;
-        let place = if plan.hint_bytes() == 0 { &nowhere } else { place };
+        let nothing = plan.hint_bytes() == 0 && plan.client_keys().sent == 0;
+        let place = if nothing { &nowhere } else { place };
         let hint = Hint::open(place, *model, plan, os_random(), progress)?;
         handshake::choose_shares(channel)?;
         let purpose = Purpose::Session { nonce: hint.nonce(), have_blocks: hint.have() as u32 };
         channel.send_message(&Accept { plan: plan.digest(), purpose })?;
         let mut backends = Backends::new(plan, |layers| std::sync::Arc::clone(layers).client(*cpu, model.0));
+        backends.send_keys(hint.key_seed(), channel)?;
         backends.setup(channel)?;
         channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Client, plan.choices.instances)?;

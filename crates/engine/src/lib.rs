@@ -38,6 +38,8 @@ pub mod hint;
 pub mod keep;
 #[cfg(feature = "client")]
 mod kept;
+#[cfg(feature = "server")]
+mod keys;
 mod memory;
 mod message;
 pub mod one_round;

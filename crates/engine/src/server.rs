@@ -26,6 +26,7 @@ use crate::exec::run::{Observers, run};
 use crate::exec::values::{PlannedNetwork, ShareObserver};
 use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
+use crate::keys::KeyShelf;
 use crate::memory::peak_kib;
 use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
 use crate::one_round::server as one_round;
@@ -49,6 +50,7 @@ pub struct Service {
     one_round: Option<one_round::Service>,
     hint_budget: HintBudget,
     shelves: Shelves<Query>,
+    keys: KeyShelf,
 }
 
 /// What a server does for a client.
@@ -195,20 +197,27 @@ impl Service {
         };
         let models = plan.backends.iter().map(model).collect();
         let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
-        let shelves = Shelves::new(KeepLimits::default());
-        Ok(Self { bundle, plan, hardware, models, reveal, one_round: None, hint_budget, shelves })
+        let limits = KeepLimits::default();
+        let (shelves, keys) = (Shelves::new(limits), KeyShelf::new(limits.keys));
+        Ok(Self { bundle, plan, hardware, models, reveal, one_round: None, hint_budget, shelves, keys })
     }
 
     /// Bounds what clients may make this server keep, in other than the default way.
     #[must_use]
     pub fn with_keep_limits(mut self, limits: KeepLimits) -> Self {
         self.shelves = Shelves::new(limits);
+        self.keys = KeyShelf::new(limits.keys);
         self
     }
 
     /// Prepared queries that are kept and under way for all clients.
     pub fn kept(&self) -> Stock {
         self.shelves.all()
+    }
+
+    /// How many clients' keys are kept, and their bytes.
+    pub fn client_keys(&self) -> (usize, u64) {
+        self.keys.stock()
     }
 
     /// Bounds what clients may make this server spend, in other than the default way.
@@ -326,6 +335,12 @@ impl Service {
             let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
             Guarded::wrap(party, layers, self.network())
         });
+        let name = |backend| (nonce, backend);
+        backends.take_keys(
+            |backend| self.keys.find(&name(backend)),
+            |backend, keys, bytes| self.keys.keep(name(backend), keys, bytes),
+            channel,
+        )?;
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(have_blocks).peekable();
         let hints = HintStream { service: self, key, missing, booking: None };

@@ -24,12 +24,15 @@ pub struct KeepLimits {
     /// A client that holds something here and asks for nothing for so long loses it, and its session. So does one that
     /// stops in the middle of a query.
     pub idle: Duration,
+    /// Bytes of all clients' keys together, which stay from one session to the next. Where there is no room, those go
+    /// that were not used for the longest.
+    pub keys: u64,
 }
 
 impl Default for KeepLimits {
-    /// 4 queries a client, 2 GiB in all, an hour. (A query of ResNet-50 holds about 0.4 GiB.)
+    /// 4 queries a client, 2 GiB in all, an hour; 4 GiB of keys. (A query of ResNet-50 holds about 0.4 GiB.)
     fn default() -> Self {
-        Self { queries: 4, bytes: 2 << 30, idle: Duration::from_secs(3600) }
+        Self { queries: 4, bytes: 2 << 30, idle: Duration::from_secs(3600), keys: 4 << 30 }
     }
 }
 

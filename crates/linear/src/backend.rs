@@ -7,12 +7,14 @@
 //! |---|---|---|
 //! | planning, both roles | [`Backend::plan`] → [`Layers`] | public: where shares live, geometry, bytes, noise |
 //! | once per model, server | [`Layers::model`] → [`Model`] | takes the weights; makes what clients fetch once (the *hint*) |
-//! | once per session | [`Model::party`], [`Layers::client`] → [`Party`] | keys |
+//! | once per client | [`Party::send_keys`], [`Party::take_keys`] → [`ClientKeys`] | keys that the server keeps under the client's name |
+//! | once per session | [`Model::party`], [`Layers::client`] → [`Party`] | other keys |
 //! | once per query, offline | [`Party::begin_query`], [`Party::exchange`], [`Party::prepare`] → [`Online`] | with the channel at hand |
 //! | online | [`Online`] → [`Output`] | is fed the input's share from the first value on, makes its output piece by piece |
 //!
 //! A session may use several backends: every layer has its own, and shares change their domain between them.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -31,6 +33,8 @@ use crate::product::Hardware;
 pub struct Request<'a> {
     /// The layer's node in the network: it separates its randomness from that of other layers.
     pub node: usize,
+    /// The name of the backend that is to run it: one of those that are planned together ([`Backend::family`]).
+    pub backend: &'static str,
     /// The operation.
     pub spec: &'a Linear,
     /// `[C_in, H, W]`.
@@ -49,6 +53,9 @@ pub struct Request<'a> {
     pub packing: Packing,
     /// The ring that was chosen for backends over Z_{2^k}.
     pub params: Parameters,
+    /// Bytes that the server may keep of all layers' weights as polynomials: those of further layers are made in every
+    /// query.
+    pub weight_memory: u64,
 }
 
 /// Why a backend cannot run a layer.
@@ -175,8 +182,13 @@ pub trait Layer: Debug + Send + Sync {
 
 /// All layers of one plan that one backend runs: public.
 pub trait Layers: Debug + Send + Sync {
-    /// The backend's name.
+    /// The backend's name; that of its family, where several are planned together.
     fn backend(&self) -> &'static str;
+
+    /// The name of the backend that runs a node's layer.
+    fn backend_of(&self, _node: usize) -> &'static str {
+        self.backend()
+    }
 
     /// The layer of a node, if the backend runs it.
     fn layer(&self, node: usize) -> Option<&(dyn Layer + 'static)>;
@@ -197,6 +209,11 @@ pub trait Layers: Debug + Send + Sync {
     /// Bytes once per session, from the client and from the server.
     fn session_bytes(&self) -> (usize, usize) {
         (0, 0)
+    }
+
+    /// Keys that the client sends once, and the server keeps under the client's name; bytes. None by default.
+    fn client_keys(&self) -> KeyBytes {
+        KeyBytes::default()
     }
 
     /// Bytes once per query, offline, from the client and from the server.
@@ -234,8 +251,48 @@ pub trait Model: Send + Sync {
     fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party>;
 }
 
+/// Keys of one client, as a server keeps them from one session to the next. What they are is their backend's.
+pub type ClientKeys = Arc<dyn Any + Send + Sync>;
+
+/// Bytes of a client's keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyBytes {
+    /// On their way.
+    pub sent: usize,
+    /// In the server's memory.
+    pub kept: u64,
+}
+
 /// One role's part in a session, for all layers of its backend.
 pub trait Party: Send {
+    /// The client's keys, of layers that have such ([`Layers::client_keys`]): first in every session. They follow from
+    /// `seed`, which is the client's for as long as its name is. If the server does not have them (`missing`), they are
+    /// sent.
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn send_keys(
+        &mut self,
+        _seed: &[u8; 32],
+        _missing: bool,
+        _channel: &mut Channel,
+    ) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// The server's counterpart: takes the keys that it has `kept` of this client, or receives them. Gives them back, to
+    /// be kept.
+    ///
+    /// # Errors
+    /// As [`setup`](Self::setup).
+    fn take_keys(
+        &mut self,
+        kept: Option<ClientKeys>,
+        _channel: &mut Channel,
+    ) -> Result<Option<ClientKeys>, BackendError> {
+        Ok(kept)
+    }
+
     /// Once per session.
     ///
     /// # Errors
@@ -356,6 +413,12 @@ pub trait Backend: Sync {
         true
     }
 
+    /// The name of the backends with which it shares rings and keys: the layers of all of them are planned together, by
+    /// any one's [`plan`](Self::plan). Its own name, where there are no others.
+    fn family(&self) -> &'static str {
+        self.name()
+    }
+
     /// Whether its outputs are products that nothing truncated: of [`Domain::excess`] f, in shares of
     /// [`Request::product_bits`].
     fn keeps_products(&self) -> bool;
@@ -382,7 +445,7 @@ impl Planned {
 
     /// The backend's name.
     pub fn backend(&self) -> &'static str {
-        self.layers.backend()
+        self.layers.backend_of(self.node)
     }
 }
 
@@ -401,6 +464,9 @@ pub trait Constants {
 
     /// Those of an RNS ring with N and so many primes of 30 bits.
     fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts>;
+
+    /// Those of rings with N and any primes of up to 60 bits.
+    fn slots(&self, ring_dim: usize) -> Option<&SlotCosts>;
 }
 
 /// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
@@ -466,6 +532,50 @@ pub struct RnsCosts {
     pub response: f64,
     /// Online, client: one response decrypted.
     pub decryption: f64,
+}
+
+/// What encryption in slots takes in rings of one N, in seconds of one core: of N words modulo one prime, where nothing
+/// else is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SlotCosts {
+    /// N.
+    pub ring_dim: usize,
+    /// Transformed, forwards or back.
+    pub transform: f64,
+    /// Times others, added up.
+    pub product: f64,
+    /// Times a number, added up in 128 bits.
+    pub scalar: f64,
+    /// Such a sum reduced, at its end.
+    pub sum: f64,
+    /// Made of small numbers, before it is transformed: a digit, or a plaintext.
+    pub small: f64,
+    /// Of one digit of a ciphertext: moved by an automorphism, times both halves of a key.
+    pub switch: f64,
+    /// Of an encryption of zero under the secret key, with its a half from a seed.
+    pub encryption: f64,
+    /// Of an encryption of zero under the public key, in both halves.
+    pub zero: f64,
+    /// Packed or unpacked.
+    pub packing: f64,
+    /// Drawn from a seed.
+    pub uniform: f64,
+    /// N slots to a plaintext, or back; all of them, once.
+    pub encoding: f64,
+    /// A plaintext times q/p, or a phase rounded to one.
+    pub rounding: f64,
+}
+
+impl SlotCosts {
+    /// All figures.
+    pub fn seconds(&self) -> [f64; 12] {
+        let Self { ring_dim: _, transform, product, scalar, sum, small, switch, .. } = *self;
+        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = *self;
+        [
+            transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
+            rounding,
+        ]
+    }
 }
 
 /// From so many positions a product counts as wide.

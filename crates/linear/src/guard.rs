@@ -19,7 +19,7 @@ use jaguar_semantics::guard_noise;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use crate::backend::{BackendError, Domain, Layers, Online, Output, Party};
+use crate::backend::{BackendError, ClientKeys, Domain, Layers, Online, Output, Party};
 
 /// The server's party of one backend, with noise in the guard bits of what its layers make.
 pub struct Guarded {
@@ -48,6 +48,14 @@ impl Guarded {
 }
 
 impl Party for Guarded {
+    fn take_keys(
+        &mut self,
+        kept: Option<ClientKeys>,
+        channel: &mut Channel,
+    ) -> Result<Option<ClientKeys>, BackendError> {
+        self.party.take_keys(kept, channel)
+    }
+
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         self.party.setup(channel)
     }

@@ -78,7 +78,12 @@ pub struct Choices {
     pub instances: Instances,
     /// How nonlinear layers compare.
     pub comparison: Comparison,
+    /// Bytes that the server may keep of weights as polynomials ([`jaguar_linear::backend::Request::weight_memory`]).
+    pub weight_memory: u64,
 }
+
+/// Bytes for weights as polynomials, where nothing else is said.
+pub const WEIGHT_MEMORY: u64 = 4 << 30;
 
 /// Bits per digit where nothing else was chosen: the fewest rounds.
 pub const DIGIT: u32 = 4;
@@ -95,6 +100,7 @@ impl Choices {
             digits: vec![DIGIT as u8; network.nodes.len()],
             instances: Instances::default(),
             comparison: Comparison::Sealed,
+            weight_memory: WEIGHT_MEMORY,
         }
     }
 

@@ -236,14 +236,22 @@ fn plan_layers(
     let opened = opened(network);
     let mut all: Vec<Arc<dyn Layers>> = Vec::new();
     let mut planned: Vec<Option<Planned>> = vec![None; nodes.len()];
+    let mut families: Vec<&str> = Vec::new();
     for backend in BackendId::all() {
+        // All layers of a family together, in the order of the network.
+        let family = backend.backend().family();
+        if families.contains(&family) {
+            continue;
+        }
+        families.push(family);
+        let own = |id: NodeId| values.backends[id].filter(|other| other.backend().family() == family);
         let requests: Vec<Request<'_>> = nodes
             .iter()
             .enumerate()
-            .filter(|&(id, _)| values.backends[id] == Some(backend))
-            .filter_map(|(id, node)| match &node.op {
-                Op::Linear(spec) => Some(Request {
+            .filter_map(|(id, node)| match (&node.op, own(id)) {
+                (Op::Linear(spec), Some(own)) => Some(Request {
                     node: id,
+                    backend: own.name(),
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
                     activation_bits: network.activation_bits + values.headroom,
@@ -253,6 +261,7 @@ fn plan_layers(
                     product_bits: values.product_bits,
                     packing: choices.packings[id],
                     params,
+                    weight_memory: choices.weight_memory,
                 }),
                 _ => None,
             })

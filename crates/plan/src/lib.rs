@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
 use jaguar_he::params::{ParameterError, Parameters};
-use jaguar_linear::backend::{LayerError, Layers, Planned};
+use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
     Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PmaxLeakyParams, PmaxLeakyPooling, PoolParams,
@@ -28,7 +28,7 @@ pub mod predict;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{Allowed, Choices, Comparison, DIGIT};
+pub use choices::{Allowed, Choices, Comparison, DIGIT, WEIGHT_MEMORY};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
 
 /// Why a network has no plan.
@@ -103,7 +103,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 17;
+pub const PROTOCOL_VERSION: u32 = 18;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -338,6 +338,15 @@ impl Plan {
     /// Bytes of the whole hint; some backends have none.
     pub fn hint_bytes(&self) -> usize {
         self.layers().map(|l| l.traffic().hint).sum()
+    }
+
+    /// Keys that a client sends once, of all backends: bytes on their way, and in the server's memory.
+    pub fn client_keys(&self) -> KeyBytes {
+        let keys = self.backends.iter().map(|layers| layers.client_keys());
+        keys.fold(KeyBytes::default(), |sum, keys| KeyBytes {
+            sent: sum.sent + keys.sent,
+            kept: sum.kept + keys.kept,
+        })
     }
 
     /// Responses of all linear layers.

@@ -4,7 +4,7 @@
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
 use jaguar_linear::backend::Constants;
-pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts};
+pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts, SlotCosts};
 pub use jaguar_mpc::Kind;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,8 @@ pub struct Machine {
     pub rings: Vec<RingCosts>,
     /// By RNS ring.
     pub rns: Vec<RnsCosts>,
+    /// By N, rings of SIMD slots.
+    pub slots: Vec<SlotCosts>,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
     /// Offline, with the default instances: by [`Kind`].
@@ -94,6 +96,10 @@ impl Constants for Machine {
 
     fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts> {
         self.rns.iter().find(|r| (r.ring_dim, r.limbs) == (ring_dim, limbs))
+    }
+
+    fn slots(&self, ring_dim: usize) -> Option<&SlotCosts> {
+        self.slots.iter().find(|r| r.ring_dim == ring_dim)
     }
 }
 
@@ -146,6 +152,7 @@ impl Machine {
             && !self.rings.is_empty()
             && self.rings.iter().all(ring)
             && self.rns.iter().all(rns)
+            && self.slots.iter().flat_map(|slots| slots.seconds()).all(time)
             && self.making.iter().flatten().all(|&t| time(t))
             && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
@@ -184,6 +191,21 @@ pub(crate) mod tests {
             response: 5e-5,
             decryption: 1e-5,
         };
+        let slots = |ring_dim: usize| SlotCosts {
+            ring_dim,
+            transform: 1e-4,
+            product: 2e-5,
+            scalar: 1e-5,
+            sum: 2e-5,
+            small: 1e-5,
+            switch: 5e-5,
+            encryption: 2e-4,
+            zero: 4e-4,
+            packing: 1e-5,
+            uniform: 2e-5,
+            encoding: 1e-4,
+            rounding: 2e-5,
+        };
         Machine {
             cpu: "round".into(),
             kernel: "none".into(),
@@ -191,6 +213,7 @@ pub(crate) mod tests {
             speedup: 2.0,
             rings: crate::planner::RINGS.map(ring).to_vec(),
             rns: crate::planner::RNS_RINGS.map(rns).to_vec(),
+            slots: crate::planner::SLOT_RINGS.map(slots).to_vec(),
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
             cots: [PerCot { sent: 2e-8, received: 1e-8 }; Kind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; Kind::ALL.len()],
@@ -215,6 +238,7 @@ pub(crate) mod tests {
         assert!(machine.ring(2048, 54).is_none() && machine.ring(1024, 32).is_none());
         assert_eq!(machine.rns(4096, 3).unwrap().limbs, 3);
         assert!(machine.rns(4096, 4).is_none() && machine.rns(2048, 2).is_none());
+        assert!(machine.slots(8192).is_some() && machine.slots(2048).is_none());
         let mut other = machine;
         other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
         assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);
@@ -235,6 +259,7 @@ pub(crate) mod tests {
         assert!(unsound(&|m| m.rings[1].server_response = vec![(5, 1.0), (5, 2.0)]));
         assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
         assert!(unsound(&|m| m.rns[0].product = f64::NAN));
+        assert!(unsound(&|m| m.slots[0].switch = -1.0));
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
         assert!(unsound(&|m| m.making[1][3] = f64::NAN));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));

@@ -3,7 +3,8 @@
 //! # What is minimised
 //!
 //! ```text
-//! seconds of a query  +  seconds of the hint / QUERIES_PER_CLIENT  +  seconds of the a half / QUERIES_PER_MODEL
+//! seconds of a query  +  seconds of the hint and of keys / QUERIES_PER_CLIENT
+//!                     +  seconds of the a half / QUERIES_PER_MODEL
 //! ```
 //!
 //! as [`crate::predict`] tells them. Bytes count through the link, work through the machine. Where LPN instances are chosen,
@@ -37,7 +38,7 @@ use serde::Serialize;
 
 use crate::machine::{DIGITS, Machine};
 use crate::predict::{self, Session, Site, step_seconds};
-use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step};
+use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step, WEIGHT_MEMORY};
 
 /// How many queries a hint is thought to serve.
 pub const QUERIES_PER_CLIENT: f64 = 100.0;
@@ -58,6 +59,9 @@ pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 4
 
 /// (N, primes of 30 bits): the RNS rings that backends use.
 pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
+
+/// N of the rings of SIMD slots that backends use.
+pub const SLOT_RINGS: [usize; 2] = [4096, 8192];
 
 /// One choice and its predicted figures, all else being as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,6 +93,8 @@ pub struct Figures {
     pub rounds: u64,
     /// Bytes of the hint.
     pub hint_bytes: u64,
+    /// Bytes of keys that the server keeps for a client. (They are of no single layer.)
+    pub key_bytes: u64,
     /// Input ciphertexts: ring products of the client, before the input.
     pub ciphertexts: usize,
     /// Responses: ring products of both, before the input.
@@ -138,9 +144,24 @@ pub fn choose(
     site: &Site<'_>,
     kept: Option<&Choices>,
 ) -> Result<Choices, PlanError> {
+    choose_within(network, allowed, site, kept, WEIGHT_MEMORY)
+}
+
+/// As [`choose`], with so many bytes for weights as polynomials at the server. What was kept for another figure is no
+/// longer the best, but clients' keys and hints are bound to it: it stays.
+///
+/// # Errors
+/// As there.
+pub fn choose_within(
+    network: &Network,
+    allowed: &[BackendId],
+    site: &Site<'_>,
+    kept: Option<&Choices>,
+    weight_memory: u64,
+) -> Result<Choices, PlanError> {
     let mut choices = match kept.filter(|k| k.backends.iter().all(|b| allowed.contains(b))) {
-        Some(kept) if Plan::new(network, kept.clone()).is_ok() => kept.clone(),
-        _ => bound_to_hint(network, allowed, site)?,
+        Some(kept) if Plan::new(network, kept.clone()).is_ok() => Choices { weight_memory, ..kept.clone() },
+        _ => bound_to_hint(network, allowed, site, weight_memory)?,
     };
     let plans = DIGITS
         .iter()
@@ -184,8 +205,13 @@ pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<
 }
 
 /// Ring and packings.
-fn bound_to_hint(network: &Network, allowed: &[BackendId], site: &Site<'_>) -> Result<Choices, PlanError> {
-    let standard = Choices::among(network, allowed)?;
+fn bound_to_hint(
+    network: &Network,
+    allowed: &[BackendId],
+    site: &Site<'_>,
+    weight_memory: u64,
+) -> Result<Choices, PlanError> {
+    let standard = Choices { weight_memory, ..Choices::among(network, allowed)? };
     let mut best: Option<(Choices, Option<f64>)> = None;
     let mut first_error = None;
     for (ring_dim, modulus_bits) in RINGS {
@@ -312,6 +338,7 @@ fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
         online_bytes,
         rounds: cost.client_rounds,
         hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
+        key_bytes: 0,
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
         responses: layer.map_or(0, |l| l.geometry().responses),
         cots: (cost.from_client() + cost.from_server()).total(),
@@ -326,7 +353,8 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
     let weigh = |(offline, online): (f64, f64)| Some(site?.aim.weigh(offline, online));
     let (from_server, from_client) = predict::correlations(plan, &Session::default());
     let weighed = (|| {
-        Some(weigh(seconds?)? + p.hint_seconds? / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL)
+        let once = p.hint_seconds? + p.key_seconds?;
+        Some(weigh(seconds?)? + once / QUERIES_PER_CLIENT + p.a_half_seconds? / QUERIES_PER_MODEL)
     })();
     let online_bytes = p.online.bytes_up + p.online.bytes_down;
     Figures {
@@ -337,6 +365,7 @@ fn figures(plan: &Plan, site: Option<&Site<'_>>) -> Figures {
         bytes: p.offline.bytes_up + p.offline.bytes_down + online_bytes,
         rounds: p.offline.rounds + p.online.rounds,
         hint_bytes: p.hint_bytes,
+        key_bytes: p.key_bytes,
         ciphertexts: plan.layers().map(|l| l.geometry().ciphertexts).sum(),
         responses: plan.responses(),
         cots: (from_server + from_client).total(),
@@ -492,6 +521,7 @@ fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) ->
                     bytes: count(mine.bytes, moved.bytes, whole.bytes),
                     online_bytes: count(mine.online_bytes, moved.online_bytes, whole.online_bytes),
                     rounds: count(mine.rounds, moved.rounds, whole.rounds),
+                    key_bytes: count(mine.key_bytes, moved.key_bytes, whole.key_bytes),
                     cots: count(mine.cots, moved.cots, whole.cots),
                     ..step_figures(&other.steps[node], site)
                 };
@@ -565,4 +595,5 @@ fn reason(alternatives: &[Alternative], sticky: bool) -> String {
 pub fn covers(machine: &Machine) -> bool {
     RINGS.iter().all(|&(n, k)| machine.ring(n as usize, k).is_some())
         && RNS_RINGS.iter().all(|&(n, limbs)| machine.rns(n, limbs).is_some())
+        && SLOT_RINGS.iter().all(|&n| machine.slots(n).is_some())
 }

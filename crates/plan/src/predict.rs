@@ -89,6 +89,10 @@ pub struct Prediction {
     pub a_half_seconds: Option<f64>,
     /// Once per client: until the hint is there, the a half being ready.
     pub hint_seconds: Option<f64>,
+    /// Bytes of keys that the client sends once, and the server keeps.
+    pub key_bytes: u64,
+    /// Once per client: their way. (Their making takes less.)
+    pub key_seconds: Option<f64>,
     /// Before the input.
     pub offline: Total,
     /// With the input.
@@ -205,6 +209,8 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         })
     };
     let hint_bytes = plan.hint_bytes() as u64;
+    let key_bytes = plan.client_keys().sent as u64;
+    let key_seconds = site.map(|site| key_bytes as f64 / site.link.bytes_per_second);
     let (mut a_half_seconds, mut hint_seconds) = (None, None);
     if let Some(site) = site {
         a_half_seconds = sum(&|n| n.a_half_seconds);
@@ -235,7 +241,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
                 + online.rounds as f64 * site.link.round_trip
         });
     }
-    Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, offline, online }
+    Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, key_bytes, key_seconds, offline, online }
 }
 
 /// Whether the server sends the last message before the result, which then comes along with it.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,7 +171,8 @@ fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
 }
 
 /// What is to be done how, at `site`. What a model's hints are bound to stays as a server chose it when it first served
-/// this model with these backends, if the folder `cache` tells.
+/// this model with these backends, if the folder `cache` tells. The server has `weight_memory` bytes for weights as
+/// polynomials.
 ///
 /// # Errors
 /// When the network cannot be planned.
@@ -180,11 +181,12 @@ pub fn choose(
     model: ModelId,
     allowed: &[BackendId],
     site: &Site<'_>,
+    weight_memory: u64,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
     let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed, site.aim), tell));
-    planner::choose(network, allowed, site, kept.as_ref())
+    planner::choose_within(network, allowed, site, kept.as_ref(), weight_memory)
 }
 
 /// As [`choose`], for a server: keeps what it chose.
@@ -196,14 +198,15 @@ pub fn choose_to_serve(
     model: ModelId,
     allowed: &[BackendId],
     site: &Site<'_>,
+    weight_memory: u64,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
     let Some(path) = cache.map(|cache| choices_path(cache, model, allowed, site.aim)) else {
-        return planner::choose(network, allowed, site, None);
+        return planner::choose_within(network, allowed, site, None, weight_memory);
     };
     let kept = kept_choices(&path, tell);
-    let choices = planner::choose(network, allowed, site, kept.as_ref())?;
+    let choices = planner::choose_within(network, allowed, site, kept.as_ref(), weight_memory)?;
     if kept.as_ref() != Some(&choices)
         && let Err(e) = Kept::new(choices.clone()).write(&path)
     {
@@ -242,7 +245,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts};
+    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts, SlotCosts};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -273,6 +276,11 @@ mod tests {
             product: 1e-6,
             ..RnsCosts::default()
         });
+        let slots = planner::SLOT_RINGS.iter().map(|&ring_dim| SlotCosts {
+            ring_dim,
+            transform: 1e-4,
+            ..SlotCosts::default()
+        });
         Machine {
             cpu: measure::processor(),
             kernel: Kernel::of(Cpu::detect()).name().into(),
@@ -280,6 +288,7 @@ mod tests {
             speedup: 1.0,
             rings: rings.collect(),
             rns: rns.collect(),
+            slots: slots.collect(),
             making: [[1e-8; 4]; 2],
             cots: [PerCot { sent: 1e-8, received: 1e-8 }; 5],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 5],
@@ -341,6 +350,9 @@ mod tests {
         let mut few = good.clone();
         few.rns.truncate(1);
         assert!(refused(few).contains("damaged"));
+        let mut few = good.clone();
+        few.slots.truncate(1);
+        assert!(refused(few).contains("damaged"));
 
         std::fs::write(&path, b"{ \"format\": 1").unwrap();
         assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("damaged"));
@@ -364,6 +376,7 @@ mod tests {
             digits: vec![3],
             instances: Default::default(),
             comparison: Default::default(),
+            weight_memory: 1 << 30,
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends, Aim::Query);

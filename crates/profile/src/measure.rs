@@ -21,7 +21,7 @@ use jaguar_mpc::{
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
-use jaguar_plan::planner::{RINGS, RNS_RINGS};
+use jaguar_plan::planner::{RINGS, RNS_RINGS, SLOT_RINGS};
 use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -31,6 +31,7 @@ use rayon::ThreadPoolBuilder;
 use crate::ProfileError;
 
 mod rns;
+mod slots;
 
 /// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before
 /// anything else wants the core.
@@ -66,6 +67,8 @@ pub fn measure(cpu: Cpu) -> Result<Machine, ProfileError> {
     }
     let rns =
         RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(cpu, ring))).collect::<Result<_, _>>()?;
+    let slots =
+        SLOT_RINGS.iter().map(|&n| single.install(|| slots::costs(cpu, n))).collect::<Result<_, _>>()?;
     let speedup = if threads > 1 { speedup(cpu, threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
     let making = making()?;
@@ -77,6 +80,7 @@ pub fn measure(cpu: Cpu) -> Result<Machine, ProfileError> {
         speedup,
         rings,
         rns,
+        slots,
         making,
         cots,
         nonlinear,
@@ -92,6 +96,11 @@ pub fn processor() -> String {
 }
 
 // ---- Linear layers ----
+
+/// A probe that no ring of the planner can run.
+fn refused(why: String) -> ProfileError {
+    PlanError::Layer { node: 0, name: "probe".into(), source: BackendLayerError::Refused(why) }.into()
+}
 
 /// One layer of no importance, and what runs it.
 struct Probe {
@@ -157,11 +166,7 @@ impl Probe {
         let layer = Layout::new(params.ring_dim(), &spec, in_shape)
             .map_err(LayerError::from)
             .and_then(|layout| Layer::new(params, layout, 0, activation_bits, WEIGHT_BITS, false))
-            .map_err(|e| PlanError::Layer {
-                node: 0,
-                name: "probe".into(),
-                source: BackendLayerError::Refused(e.to_string()),
-            })?;
+            .map_err(|e| refused(e.to_string()))?;
         let count = out_channels * layer.layout().terms_per_output();
         let mut words = vec![0; count];
         Prg::new([1; 32]).fill_words(&mut words, WEIGHT_BITS - 1);

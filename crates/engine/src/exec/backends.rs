@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::NodeId;
-use jaguar_linear::backend::{Layers, Online, Party};
+use jaguar_linear::backend::{ClientKeys, KeyBytes, Layers, Online, Party};
 use jaguar_plan::Plan;
-use jaguar_wire::Channel;
+use jaguar_wire::{Channel, Stage};
 
 use crate::error::EngineError;
+
+/// Under what the bytes of kept keys are counted.
+const KEYS: &str = "keys";
 
 /// One role's parties in a session: one for each backend of the plan, in the plan's order.
 pub(crate) struct Backends {
     parties: Vec<Box<dyn Party>>,
+    /// By party: the keys that a server keeps for a client.
+    keys: Vec<KeyBytes>,
     /// By node: the index of the backend that runs it.
     of_node: Vec<Option<usize>>,
 }
@@ -21,7 +26,47 @@ impl Backends {
     pub fn new(plan: &Plan, party: impl FnMut(&Arc<dyn Layers>) -> Box<dyn Party>) -> Self {
         let of_node =
             (0..plan.steps.len()).map(|id| plan.backends.iter().position(|b| b.layer(id).is_some()));
-        Self { parties: plan.backends.iter().map(party).collect(), of_node: of_node.collect() }
+        let keys = plan.backends.iter().map(|layers| layers.client_keys()).collect();
+        Self { parties: plan.backends.iter().map(party).collect(), keys, of_node: of_node.collect() }
+    }
+
+    /// The parties with keys that a server keeps.
+    fn keepers(&mut self) -> impl Iterator<Item = (usize, &mut Box<dyn Party>, KeyBytes)> {
+        let all = self.parties.iter_mut().zip(&self.keys).enumerate();
+        all.filter(|(_, (_, keys))| keys.sent > 0).map(|(i, (party, &keys))| (i, party, keys))
+    }
+
+    /// The client's keys, which follow from `seed`: a byte from the server says whether it has them; else they are sent.
+    #[cfg(feature = "client")]
+    pub fn send_keys(&mut self, seed: &[u8; 32], channel: &mut Channel) -> Result<(), EngineError> {
+        for (_, party, _) in self.keepers() {
+            channel.enter(Stage::Client, KEYS);
+            let mut kept = [0];
+            channel.recv_into(&mut kept)?;
+            party.send_keys(seed, kept != [1], channel)?;
+        }
+        Ok(())
+    }
+
+    /// The server's counterpart. `find` is asked for what is kept of a party's keys, `keep` is told what to keep.
+    #[cfg(feature = "server")]
+    pub fn take_keys(
+        &mut self,
+        find: impl Fn(usize) -> Option<ClientKeys>,
+        keep: impl Fn(usize, ClientKeys, u64),
+        channel: &mut Channel,
+    ) -> Result<(), EngineError> {
+        for (i, party, bytes) in self.keepers() {
+            channel.enter(Stage::Client, KEYS);
+            let kept = find(i);
+            let missing = kept.is_none();
+            channel.send(&[u8::from(!missing)])?;
+            channel.flush()?;
+            if let Some(keys) = party.take_keys(kept, channel)?.filter(|_| missing) {
+                keep(i, keys, bytes.kept);
+            }
+        }
+        Ok(())
     }
 
     /// Once per session: keys.

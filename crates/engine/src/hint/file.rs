@@ -8,14 +8,16 @@ use std::time::Duration;
 use jaguar_bundle::files::private;
 use jaguar_plan::Plan;
 use jaguar_wire::{Clock, SystemClock};
+use zeroize::Zeroizing;
 
-use super::{Block, HintStore, blocks, intact};
+use super::{Block, HintStore, Identity, blocks, intact};
 use crate::error::EngineError;
 use crate::progress::Progress;
 use jaguar_bundle::ModelId;
 
-const MAGIC: &[u8; 8] = b"JAGHINT\x01";
-const HEADER: u64 = 8 + 32 + 32 + 32;
+const MAGIC: &[u8; 8] = b"JAGHINT\x02";
+/// Magic number, model, plan, the client's name, the seed of its keys.
+const HEADER: u64 = 8 + 4 * 32;
 
 /// How often a lock is tried.
 const POLL: Duration = Duration::from_millis(50);
@@ -76,21 +78,24 @@ impl FileStore {
         EngineError::file(what, &self.path, e)
     }
 
-    /// The client's name from the header, if the file is about this model and plan (the header's first 72 bytes).
-    fn nonce(&mut self, head: &[u8]) -> Result<Option<[u8; 32]>, EngineError> {
-        let mut header = Vec::new();
+    /// The client's name and seed from the header, if the file is about this model and plan (the header's first 72 bytes).
+    fn identity(&mut self, head: &[u8]) -> Result<Option<Identity>, EngineError> {
+        let mut header = Zeroizing::new(Vec::with_capacity(HEADER as usize));
         self.file.seek(SeekFrom::Start(0)).map_err(|e| self.error("reading", e))?;
-        (&mut self.file).take(HEADER).read_to_end(&mut header).map_err(|e| self.error("reading", e))?;
+        (&mut self.file).take(HEADER).read_to_end(&mut *header).map_err(|e| self.error("reading", e))?;
         let own = header.len() as u64 == HEADER && header.starts_with(head);
-        Ok(own.then(|| header[head.len()..].try_into().expect("32 bytes")))
+        let part = |at: usize| header[at..at + 32].try_into().expect("32 bytes");
+        Ok(own.then(|| Identity { nonce: part(head.len()), key_seed: Zeroizing::new(part(head.len() + 32)) }))
     }
 
     /// Empties the file, and writes a header.
-    fn begin(&mut self, head: &[u8], nonce: &[u8; 32]) -> Result<(), EngineError> {
+    fn begin(&mut self, head: &[u8], identity: &Identity) -> Result<(), EngineError> {
+        let Identity { nonce, key_seed } = identity;
+        let header = Zeroizing::new([head, nonce, &key_seed[..]].concat());
         let write = |file: &mut File| {
             file.set_len(0)?;
             file.seek(SeekFrom::Start(0))?;
-            file.write_all(&[head, nonce].concat())
+            file.write_all(&header)
         };
         write(&mut self.file).map_err(|e| self.error("writing", e))
     }
@@ -149,15 +154,16 @@ impl HintStore for FileStore {
     }
 }
 
-/// Opens the file of a hint under `cache`: the file, how many blocks are there, the client's name.
+/// Opens the file of a hint under `cache`: the file, how many blocks are there, who the client is: `new`, in a file that is
+/// begun.
 pub(super) fn open(
     cache: &Path,
     model: ModelId,
     plan: &Plan,
-    nonce: [u8; 32],
+    new: &Identity,
     patience: Duration,
     progress: &mut dyn Progress,
-) -> Result<(FileStore, usize, [u8; 32]), EngineError> {
+) -> Result<(FileStore, usize, Identity), EngineError> {
     let folder = cache.join("hints");
     if !folder.is_dir() {
         std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
@@ -165,14 +171,14 @@ pub(super) fn open(
     let path = folder.join(format!("{}.hint", model.in_full()));
     let mut store = FileStore::open(path, patience, &mut |text| progress.note(text))?;
     let head = [&MAGIC[..], &model.0, &plan.hint_digest()].concat();
-    let nonce = match store.nonce(&head)? {
-        Some(nonce) => nonce,
+    let identity = match store.identity(&head)? {
+        Some(identity) => identity,
         None if store.exclusive => {
-            if let Err(e) = store.begin(&head, &nonce) {
+            if let Err(e) = store.begin(&head, new) {
                 store.discard();
                 return Err(e);
             }
-            nonce
+            new.clone()
         }
         None => return Err(EngineError::Hint(format!("{} is in use for another plan", store.name()))),
     };
@@ -186,7 +192,7 @@ pub(super) fn open(
             store.name()
         )));
     }
-    Ok((store, have, nonce))
+    Ok((store, have, identity))
 }
 
 /// What a person is told when the cache is done without.

@@ -1,4 +1,5 @@
-//! The hint: what a client fetches once per model and keeps, on its disk where it can.
+//! The hint: what a client fetches once per model and keeps, on its disk where it can. Beside it stand the client's name
+//! towards the model and the seed of keys that the server keeps under this name.
 //!
 //! It comes in blocks of responses, each with its BLAKE3 hash, in the order of the plan: a layer's blocks when the
 //! first query prepares that layer (or all at once, for a client that asks for no query). A download that was cut off
@@ -19,7 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jaguar_plan::Plan;
+use jaguar_ring::prg::os_random;
 use jaguar_wire::Channel;
+use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 use crate::progress::Progress;
@@ -84,9 +87,24 @@ impl<P: AsRef<Path>> From<P> for Place {
 #[derive(Clone)]
 pub struct SharedHint {
     store: MemoryStore,
-    nonce: [u8; 32],
+    identity: Identity,
     model: ModelId,
     plan: [u8; 32],
+}
+
+/// Who a client is towards one model: random, and new where the plan of the model's linear layers is.
+#[derive(Clone)]
+struct Identity {
+    /// Its name. The server learns it.
+    nonce: [u8; 32],
+    /// Of its keys: secret.
+    key_seed: Zeroizing<[u8; 32]>,
+}
+
+impl Identity {
+    fn new(nonce: [u8; 32]) -> Self {
+        Self { nonce, key_seed: Zeroizing::new(os_random()) }
+    }
 }
 
 /// Where the blocks of a hint lie, each followed by its hash, one after the other.
@@ -169,7 +187,7 @@ pub struct Hint {
     blocks: Vec<Block>,
     /// How many blocks are there, checked.
     have: usize,
-    nonce: [u8; 32],
+    identity: Identity,
     model: ModelId,
     plan: [u8; 32],
     /// Whether memory takes over where the store fails.
@@ -191,36 +209,38 @@ impl Hint {
         progress: &mut dyn Progress,
     ) -> Result<Self, EngineError> {
         let digest = plan.hint_digest();
-        let begun = |store: Box<dyn HintStore>, have, nonce, or_memory| Self {
+        let begun = |store: Box<dyn HintStore>, have, identity, or_memory| Self {
             store,
             blocks: blocks(plan),
             have,
-            nonce,
+            identity,
             model,
             plan: digest,
             or_memory,
         };
-        let in_memory = || begun(Box::<MemoryStore>::default(), 0, nonce, false);
+        let new = Identity::new(nonce);
+        let in_memory = || begun(Box::<MemoryStore>::default(), 0, new.clone(), false);
         match place {
             Place::Memory => Ok(in_memory()),
             Place::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
                 let have = blocks(plan).len();
-                Ok(begun(Box::new(hint.store.clone()), have, hint.nonce, false))
+                Ok(begun(Box::new(hint.store.clone()), have, hint.identity.clone(), false))
             }
             // Of another model: of no use here.
             Place::Shared(_) => Ok(in_memory()),
             #[cfg(feature = "files")]
             Place::Folder(folder) => {
-                let (store, have, nonce) = file::open(folder, model, plan, nonce, Duration::ZERO, progress)?;
-                let mut hint = begun(Box::new(store), have, nonce, false);
+                let (store, have, identity) =
+                    file::open(folder, model, plan, &new, Duration::ZERO, progress)?;
+                let mut hint = begun(Box::new(store), have, identity, false);
                 hint.share_if_complete(progress)?;
                 Ok(hint)
             }
             #[cfg(feature = "files")]
             Place::FolderOrMemory(folder, patience) => {
-                match file::open(folder, model, plan, nonce, *patience, progress) {
-                    Ok((store, have, nonce)) => {
-                        let mut hint = begun(Box::new(store), have, nonce, true);
+                match file::open(folder, model, plan, &new, *patience, progress) {
+                    Ok((store, have, identity)) => {
+                        let mut hint = begun(Box::new(store), have, identity, true);
                         hint.share_if_complete(progress)?;
                         Ok(hint)
                     }
@@ -254,7 +274,7 @@ impl Hint {
         match self.store.memory() {
             Some(memory) if self.have == self.blocks.len() => Place::Shared(SharedHint {
                 store: memory.clone(),
-                nonce: self.nonce,
+                identity: self.identity.clone(),
                 model: self.model,
                 plan: self.plan,
             }),
@@ -265,7 +285,12 @@ impl Hint {
 
     /// The client's name towards this model.
     pub fn nonce(&self) -> [u8; 32] {
-        self.nonce
+        self.identity.nonce
+    }
+
+    /// The seed of the client's keys.
+    pub(crate) fn key_seed(&self) -> &[u8; 32] {
+        &self.identity.key_seed
     }
 
     /// How many blocks are there, from the first on.

@@ -424,6 +424,8 @@ mod tests {
             product_bits: 37,
             packing: Default::default(),
             params: jaguar_he::params::Parameters::DEFAULT,
+            backend: "cheetah",
+            weight_memory: 0,
         };
         let requests: Vec<_> = (0..7).map(request).collect();
         assert_eq!(Cheetah.plan(&requests[..6]).unwrap().layer(5).unwrap().geometry().tiles, 40_980);

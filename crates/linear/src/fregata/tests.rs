@@ -233,6 +233,8 @@ fn request<'a>(spec: &'a Linear, in_shape: Shape) -> Request<'a> {
         product_bits: 0,
         packing: Default::default(),
         params: Parameters::DEFAULT,
+        backend: "",
+        weight_memory: 0,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::backend::{BackendError, Online, Output, Party};
 pub(super) struct Client {
     layers: Arc<HyenaLayers>,
     ring: Ring,
-    /// Secrets and noise come from it.
+    /// Fresh randomness comes from it: what encryptions take.
     prg: Prg,
     secret: Option<Arc<SecretKey>>,
     /// By [`Layer::encoding`].
@@ -50,12 +50,22 @@ fn send_half(
 }
 
 impl Party for Client {
-    /// 1. A secret, and what is published of it.
-    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+    /// 1. A secret, and what is published of it: always the same for a seed.
+    fn send_keys(
+        &mut self,
+        seed: &[u8; 32],
+        missing: bool,
+        channel: &mut Channel,
+    ) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
-        let Self { layers, ring, prg, .. } = self;
+        let Self { layers, ring, .. } = self;
+        let prg = &mut Prg::derive(seed, "jaguar hyena client", &[]);
         let (bits, digit_bits) = (layers.ring.limb_bits(), layers.ring.digit_bits);
         let secret = SecretKey::from_prg(ring, prg);
+        if !missing {
+            self.secret = Some(Arc::new(secret));
+            return Ok(());
+        }
         let public = secret.public_key(prg);
         let (seed, p0) = public.parts();
         send_half(channel, seed, p0, bits)?;
@@ -72,7 +82,7 @@ impl Party for Client {
         Ok(())
     }
 
-    /// 2. Seeds of the encryptions: ciphertexts themselves would take gigabytes in a large network.
+    /// 2.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let secret = Arc::clone(self.secret.as_ref().expect("set up"));
         let (layer, ring) = (self.layers.of(node), self.ring.clone());
@@ -80,7 +90,12 @@ impl Party for Client {
         let tools =
             self.tools.entry(layer.encoding()).or_insert_with(|| Arc::new(checked(layer.tools(&ring))));
         let tools = Arc::clone(tools);
-        Ok(Box::new(ClientOnline { layers: Arc::clone(&self.layers), node, ring, secret, tools, seeds }))
+        let zero = ring.zero();
+        let made = seeds[..layer.ahead[0]].par_iter();
+        let fresh = made.map(|seed| secret.encrypt(&ring, &zero, &mut Prg::new(**seed))).collect();
+        let seeds = seeds[layer.ahead[0]..].to_vec();
+        let layers = Arc::clone(&self.layers);
+        Ok(Box::new(ClientOnline { layers, node, ring, secret, tools, fresh, seeds }))
     }
 }
 
@@ -103,7 +118,9 @@ struct ClientOnline {
     ring: Ring,
     secret: Arc<SecretKey>,
     tools: Arc<Tools>,
-    /// By ciphertext, until they are used.
+    /// Encryptions of zero: the first ciphertexts, until they are used.
+    fresh: Vec<SeededCiphertext>,
+    /// Of the others.
     seeds: Vec<Zeroizing<[u8; 32]>>,
 }
 
@@ -120,20 +137,27 @@ impl Online for ClientOnline {
     /// 3.
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
         let (layer, bits) = (self.layers.of(self.node), self.layers.ring.limb_bits());
+        // Each of them is used once.
+        let (fresh, seeds) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.seeds));
         let Self { ring, tools, secret, .. } = &*self;
         let zero = ring.zero();
-        let encrypt = |(index, seed): &(usize, Zeroizing<[u8; 32]>)| {
-            let mut fresh = secret.encrypt(ring, &zero, &mut Prg::new(**seed));
-            ring.add_assign(&mut fresh.b, &encode(layer, ring, tools, *index, x));
-            fresh
+        let mut sent = 0;
+        let mut send = |mut ciphertexts: Vec<SeededCiphertext>| -> Result<(), BackendError> {
+            let add = |(i, fresh): (usize, &mut SeededCiphertext)| {
+                ring.add_assign(&mut fresh.b, &encode(layer, ring, tools, sent + i, x));
+            };
+            ciphertexts.par_iter_mut().enumerate().for_each(add);
+            sent += ciphertexts.len();
+            ciphertexts.iter().try_for_each(|c| send_half(channel, &c.seed, &c.b, bits))
         };
-        // (Each seed is used once.)
-        let seeds: Vec<_> = self.seeds.iter().cloned().enumerate().collect();
-        for seeds in seeds.chunks(TOGETHER) {
-            let ciphertexts: Vec<SeededCiphertext> = seeds.par_iter().map(encrypt).collect();
-            ciphertexts.iter().try_for_each(|c| send_half(channel, &c.seed, &c.b, bits))?;
+        let mut fresh = fresh.into_iter();
+        while fresh.len() > 0 {
+            send(fresh.by_ref().take(TOGETHER).collect())?;
         }
-        self.seeds.clear();
+        for seeds in seeds.chunks(TOGETHER) {
+            let encrypt = |seed: &Zeroizing<[u8; 32]>| secret.encrypt(ring, &zero, &mut Prg::new(**seed));
+            send(seeds.par_iter().map(encrypt).collect())?;
+        }
         Ok(())
     }
 

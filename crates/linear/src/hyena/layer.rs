@@ -1,6 +1,6 @@
 //! The backend as values: planning, and the model at the server.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use jaguar_ring::prg::Prg;
 use super::client::Client;
 use super::search::{self, Chosen, Found, Wanted, Weighed};
 use super::server::{Fixed, Server, ServerLayer};
-use super::{Encoding, Form, Layer};
+use super::{AHEAD, Encoding, Form, Layer};
 use crate::backend::{
-    self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
+    self, Backend, Constants, Domain, Geometry, KeyBytes, LayerError, Layers, Model, Party, Request, Traffic,
+    Work,
 };
 use crate::product::Hardware;
 
@@ -41,20 +42,26 @@ impl Hyena {
         about: "the baseline of Hyena: SIMD slots, weights as plaintexts, outputs packed",
     };
 
-    pub(super) fn layers(&self, requests: &[Request<'_>]) -> Result<HyenaLayers, (usize, LayerError)> {
+    /// Plans layers of all three forms.
+    ///
+    /// # Panics
+    /// When a layer is one of another family's backend.
+    pub(super) fn layers(requests: &[Request<'_>]) -> Result<HyenaLayers, (usize, LayerError)> {
         let wanted: Vec<Wanted<'_>> = requests
             .iter()
             .map(|r| Wanted {
+                form: Form::of(r.backend).expect("a backend of this family"),
                 spec: r.spec,
                 in_shape: r.in_shape,
                 activation_bits: r.activation_bits,
                 weight_bits: r.weight_bits,
+                weight_memory: r.weight_memory,
             })
             .collect();
         let refused = |(i, why)| (i, LayerError::Refused(why));
-        let found = search::search(self.form, &wanted).map_err(refused)?;
+        let found = search::search(&wanted).map_err(refused)?;
         let nodes: Vec<usize> = requests.iter().map(|r| r.node).collect();
-        HyenaLayers::new(self.form, &nodes, &wanted, found).map_err(refused)
+        HyenaLayers::new(&nodes, &wanted, found).map_err(refused)
     }
 }
 
@@ -67,19 +74,25 @@ impl Backend for Hyena {
         self.about
     }
 
+    fn family(&self) -> &'static str {
+        FAMILY
+    }
+
     fn keeps_products(&self) -> bool {
         false
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
-        Ok(Arc::new(self.layers(requests)?))
+        Ok(Arc::new(Self::layers(requests)?))
     }
 }
+
+/// The three backends' family.
+const FAMILY: &str = Form::Hyena.name();
 
 /// Public: the layers by node.
 #[derive(Debug)]
 pub(super) struct HyenaLayers {
-    name: &'static str,
     pub(super) ring: Chosen,
     /// The automorphisms that any layer takes, ascending.
     pub(super) elements: Vec<usize>,
@@ -90,22 +103,26 @@ pub(super) struct HyenaLayers {
 
 impl HyenaLayers {
     /// These layers, of these nodes, with what was found for them.
-    pub(super) fn new(
-        form: Form,
-        nodes: &[usize],
-        wanted: &[Wanted<'_>],
-        found: Found,
-    ) -> Result<Self, (usize, String)> {
+    pub(super) fn new(nodes: &[usize], wanted: &[Wanted<'_>], found: Found) -> Result<Self, (usize, String)> {
         let mut elements: Vec<usize> = found.layers.iter().flat_map(|fitted| fitted.elements()).collect();
         elements.sort_unstable();
         elements.dedup();
         let mut by_node: Vec<Option<Layer>> = Vec::new();
+        // What the layers so far leave of memory.
+        let (mut ahead, mut kept) = ([AHEAD; 2], 0);
         for (i, ((&node, wanted), fitted)) in nodes.iter().zip(wanted).zip(found.layers).enumerate() {
-            let layer = Layer::new(form, wanted, fitted, found.ring.clone());
+            let memory = wanted.weight_memory.saturating_sub(kept);
+            let layer = Layer::new(wanted, fitted, found.ring.clone(), ahead, memory)
+                .ok_or_else(|| (i, "no bits are left for the output".to_owned()))?;
+            if layer.held {
+                kept += layer.plaintext_bytes();
+            }
+            let each = found.ring.ahead_bytes();
+            ahead = [0, 1].map(|i| ahead[i] - layer.ahead[i] as u64 * each[i]);
             by_node.resize(by_node.len().max(node + 1), None);
-            by_node[node] = Some(layer.ok_or_else(|| (i, "no bits are left for the output".to_owned()))?);
+            by_node[node] = Some(layer);
         }
-        Ok(Self { name: form.name(), ring: found.ring, elements, by_node, weighed: found.weighed })
+        Ok(Self { ring: found.ring, elements, by_node, weighed: found.weighed })
     }
 
     pub(super) fn of(&self, node: usize) -> &Layer {
@@ -118,11 +135,24 @@ impl HyenaLayers {
         let weights =
             |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
         let encodings: HashSet<Encoding> = layers().map(Layer::encoding).collect();
-        let patterns =
-            if self.name == Form::Hyena.name() { encodings.iter().map(|(_, c)| c - 1).sum() } else { 0 };
+        let patterns = |&(_, channels, form): &Encoding| if form == Form::Hyena { channels - 1 } else { 0 };
+        let patterns = encodings.iter().map(patterns).sum::<usize>();
         let polys = patterns + layers().map(Layer::plaintexts).sum::<usize>();
         let words = self.ring.params.ring_dim() * self.ring.params.primes().len();
         (layers().map(weights).sum(), polys * words * size_of::<u64>())
+    }
+
+    /// How many layers have which form, where they differ.
+    fn forms(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for layer in self.by_node.iter().flatten() {
+            *counts.entry(layer.form().name()).or_default() += 1;
+        }
+        if counts.len() < 2 {
+            return String::new();
+        }
+        let counts = counts.iter().map(|(name, count)| format!("{count} x {name}"));
+        format!(" ({})", counts.collect::<Vec<_>>().join(", "))
     }
 
     /// The ring, its tables computed.
@@ -132,26 +162,24 @@ impl HyenaLayers {
 
     pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
         let ring = self.ring(cpu);
-        let mut left = WEIGHT_MEMORY;
         let mut fixed: HashMap<Encoding, Arc<Fixed>> = HashMap::new();
         let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
             let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
             let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));
-            let server = ServerLayer::new(&ring, layer, Arc::clone(fixed), weights, left);
-            left -= server.plaintext_bytes();
-            Some(Arc::new(server))
+            Some(Arc::new(ServerLayer::new(&ring, layer, Arc::clone(fixed), weights)))
         });
         let servers = servers.collect();
         HyenaModel { layers: self, ring, servers }
     }
 }
 
-/// Memory that weights as plaintexts may take; those of later layers are encoded in every query.
-const WEIGHT_MEMORY: usize = 4 << 30;
-
 impl Layers for HyenaLayers {
     fn backend(&self) -> &'static str {
-        self.name
+        FAMILY
+    }
+
+    fn backend_of(&self, node: usize) -> &'static str {
+        self.by_node.get(node).and_then(Option::as_ref).map_or(FAMILY, |layer| layer.form().name())
     }
 
     fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
@@ -165,7 +193,8 @@ impl Layers for HyenaLayers {
         let (least, most) = channels.fold((usize::MAX, 0), |(least, most), c| (least.min(c), most.max(c)));
         let ring = search::describe(&self.ring);
         format!(
-            "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext"
+            "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
+            self.forms()
         )
     }
 
@@ -177,11 +206,17 @@ impl Layers for HyenaLayers {
             self.by_node.iter().enumerate().filter_map(|(node, layer)| Some((node, layer.as_ref()?)));
         lines.extend(layers.map(|(node, layer)| layer.fitted.line(&layer.ring, &name(node))));
         let (numbers, polys) = self.model_bytes();
+        let made: u64 =
+            self.by_node.iter().flatten().filter(|layer| !layer.held).map(Layer::plaintext_bytes).sum();
         let mega = |bytes: usize| bytes as f64 / 1e6;
+        let made = match made {
+            0 => String::new(),
+            made => format!(", {:.3} MB of these in every query", mega(made as usize)),
+        };
         lines.extend([
             String::new(),
             format!(
-                "model: {:.3} MB of weights as numbers, {:.3} MB of polynomials",
+                "model: {:.3} MB of weights as numbers, {:.3} MB of polynomials{made}",
                 mega(numbers),
                 mega(polys)
             ),
@@ -189,8 +224,13 @@ impl Layers for HyenaLayers {
         lines.join("\n")
     }
 
-    fn session_bytes(&self) -> (usize, usize) {
-        (self.ring.key_bytes(self.elements.len()), 0)
+    fn client_keys(&self) -> KeyBytes {
+        let keys = self.elements.len();
+        let whole = self.ring.words_bytes(self.ring.params.primes().len());
+        // Both halves, and of each automorphism the places that it moves.
+        let moved = self.ring.params.ring_dim() * size_of::<u32>();
+        let kept = 2 * whole + keys as u64 * (2 * self.ring.digits() as u64 * whole + moved as u64);
+        KeyBytes { sent: self.ring.key_bytes(keys), kept }
     }
 
     fn model(
@@ -237,9 +277,14 @@ impl backend::Layer for Layer {
         Traffic { online: self.fitted.bytes(&self.ring), rounds: 1, ..Traffic::default() }
     }
 
-    /// Its rings are not measured yet.
-    fn work(&self, _: &dyn Constants) -> Option<Work> {
-        None
+    fn work(&self, machine: &dyn Constants) -> Option<Work> {
+        let costs = machine.slots(self.packing().slots())?;
+        let held = (self.plaintexts(), self.held);
+        Some(self.fitted.work(self.ring.sizes(), self.ahead, held, costs))
+    }
+
+    fn prepared_bytes(&self) -> [u64; 2] {
+        Layer::prepared_bytes(self)
     }
 
     /// None reaches the output, but for an event of probability 2^-40.

@@ -4,21 +4,23 @@
 //! `[(Σ w·x + bias) / 2^f] mod 2^n  <-  Linear([x] mod p, w, bias)`. N values in the slots of a ciphertext
 //! (`packing.rs`) under BFV over an RNS ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
 //!
-//! 1. *Once a session.* The client sends a public key and a key for each automorphism that any layer takes.
-//! 2. *Both, offline:* seeds, of the client's encryptions; of the server's R, uniform modulo q' for each response, and
-//!    of an encryption of zero under the client's public key. Nothing passes.
-//! 3. *Client, online:* encrypts its share of the input in slots; the b halves and the seeds of the a halves leave.
+//! 1. *Once a client.* The client sends a public key and a key for each automorphism that any layer takes. The server
+//!    keeps them under the client's name; the client keeps a seed.
+//! 2. *Both, offline:* the client encrypts zeros. For each response the server draws R, uniform modulo q', encrypts zero
+//!    under the client's public key without the primes that are dropped, and makes its share of −R (step 7). Nothing
+//!    passes. Of what would take more than [`AHEAD`] bytes there are seeds, and the rest is done online.
+//! 3. *Client, online:* adds its share of the input in slots; the b halves and the seeds of the a halves leave.
 //! 4. *Server:* adds its own share. Rotates each ciphertext by every tap; the rotations share the split into digits
 //!    (hoisting).
 //! 5. *Server:* for every output block and diagonal d, Σ of (rotated input) × (weights of the pairs of channels
 //!    that d brings together), in one of three forms ([`Form`]); turns it by d, adds all diagonals.
-//! 6. *Server:* adds an encryption of zero, drops primes until q' is left, adds R to the b half, sends both halves.
+//! 6. *Server:* drops primes until q' is left, adds the encryption of zero, and R to the b half, sends both halves.
 //! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p,
 //!    coefficient by coefficient to the nearest, and takes the slots of what that gives: shares modulo p of
 //!    k·c_n·(Σ w·x). It multiplies them by μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p
 //!    to Z_(2^n) ([`jaguar_he::sharing`]).
 //!
-//! **Forms.** With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n
+//! **Forms.** A layer has one of three; all layers of a plan share one ring and one set of keys. With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n
 //! parts.
 //!
 //! | backend | f times the input | products a diagonal and tap | response |
@@ -53,6 +55,7 @@
 //! The transforms of these rings are plain Rust in words of 64 bits.
 
 mod client;
+mod cost;
 mod layer;
 mod packing;
 mod plaintexts;
@@ -74,7 +77,7 @@ pub use plaintexts::{PlainPrime, Scaling, row_pattern};
 pub use search::{Chosen, Fitted, Found, MOST_FAILURES, Wanted, Weighed, search};
 
 /// How weights meet ciphertexts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Numbers; one output channel a ciphertext.
     Padded,
@@ -86,12 +89,17 @@ pub enum Form {
 
 impl Form {
     /// The backend's name.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Padded => "hyena-padded",
             Self::Hyena => "hyena",
             Self::Conventional => "hyena-conventional",
         }
+    }
+
+    /// The form of a backend's name.
+    fn of(name: &str) -> Option<Self> {
+        [Self::Padded, Self::Hyena, Self::Conventional].into_iter().find(|form| form.name() == name)
     }
 
     fn outputs(self) -> Outputs {
@@ -105,9 +113,12 @@ impl Form {
 /// What both parties know of one layer.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    form: Form,
     fitted: Fitted,
     ring: Chosen,
+    /// Ciphertexts and responses that are made offline, as far as that is possible.
+    ahead: [usize; 2],
+    /// Whether the server keeps its weights as polynomials, where it has such.
+    held: bool,
     activation_bits: u32,
     weight_bits: u32,
     modulus: Modulus,
@@ -116,11 +127,22 @@ pub struct Layer {
 }
 
 impl Layer {
-    fn new(form: Form, wanted: &Wanted<'_>, fitted: Fitted, ring: Chosen) -> Option<Self> {
+    /// With `ahead` bytes at the client and at the server for what is made offline, and `memory` bytes for weights.
+    fn new(wanted: &Wanted<'_>, fitted: Fitted, ring: Chosen, ahead: [u64; 2], memory: u64) -> Option<Self> {
         let modulus = Modulus::odd(fitted.plain.p)?;
         let rounding = Rounding::new(fitted.plain.p, wanted.activation_bits)?;
         let (activation_bits, weight_bits) = (wanted.activation_bits, wanted.weight_bits);
-        Some(Self { form, fitted, ring, activation_bits, weight_bits, modulus, rounding })
+        let counts = [fitted.packing.ciphertexts(), fitted.packing.responses()];
+        let each = ring.ahead_bytes();
+        let ahead = [0, 1].map(|i| (ahead[i] / each[i]).min(counts[i] as u64) as usize);
+        let mut layer =
+            Self { fitted, ring, ahead, held: false, activation_bits, weight_bits, modulus, rounding };
+        layer.held = layer.plaintext_bytes() <= memory;
+        Some(layer)
+    }
+
+    fn form(&self) -> Form {
+        self.fitted.form
     }
 
     /// Where channels sit.
@@ -147,7 +169,7 @@ impl Layer {
 
     /// By what the slots of a response are more than the products: k·c_n.
     fn gain(&self) -> u64 {
-        match self.form {
+        match self.form() {
             Form::Hyena => self.factor() * self.fitted.packing.channels() as u64,
             Form::Padded | Form::Conventional => 1,
         }
@@ -162,13 +184,25 @@ impl Layer {
     fn plaintexts(&self) -> usize {
         let packing = self.packing();
         let terms = |block| packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum::<usize>();
-        let blocks = if self.form == Form::Conventional { packing.out_blocks() } else { 0 };
+        let blocks = if self.form() == Form::Conventional { packing.out_blocks() } else { 0 };
         (0..blocks).map(terms).sum::<usize>() * packing.taps().len()
+    }
+
+    /// Bytes of them.
+    fn plaintext_bytes(&self) -> u64 {
+        self.plaintexts() as u64 * self.ring.words_bytes(self.ring.params.primes().len())
+    }
+
+    /// Bytes that the client and the server keep between offline and online.
+    fn prepared_bytes(&self) -> [u64; 2] {
+        let (packing, each) = (self.packing(), self.ring.ahead_bytes());
+        let counts = [packing.ciphertexts(), packing.responses()];
+        [0, 1].map(|i| self.ahead[i] as u64 * each[i] + 32 * (counts[i] - self.ahead[i]) as u64)
     }
 
     /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.
     fn encoding(&self) -> Encoding {
-        (self.fitted.plain, self.packing().channels())
+        (self.fitted.plain, self.packing().channels(), self.form())
     }
 
     /// What computing in this layer takes.
@@ -181,8 +215,12 @@ impl Layer {
     }
 }
 
-/// p with its μ (layers of different f may have the same p), and c_n.
-type Encoding = (PlainPrime, usize);
+/// p with its μ (layers of different f may have the same p), c_n, and the form.
+type Encoding = (PlainPrime, usize, Form);
+
+/// Bytes that either party keeps of one query's linear layers between offline and online, at most: encryptions, masks and
+/// shares of them. Of what is more there are seeds of 32 bytes.
+pub const AHEAD: u64 = 1 << 30;
 
 /// What computing in one layer takes, apart from the ring.
 struct Tools {

@@ -5,15 +5,18 @@
 //! chance of a wrong result below [`MOST_FAILURES`], the one is taken whose work and bytes are estimated to take
 //! the least time.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::params::{Estimate, RnsParameters};
 use jaguar_he::rns::Noise;
 
 use super::Form;
+use super::cost::Sizes;
 use super::packing::Packing;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
+use crate::backend::SlotCosts;
 
 /// log2 of the largest chance that a layer's response is wrong anywhere, in one query.
 pub const MOST_FAILURES: f64 = -40.0;
@@ -37,16 +40,18 @@ const MEMORY: usize = 1 << 30;
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
 /// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way (1
-/// Gbit/s). Keys count as if a session had two queries.
+/// Gbit/s). A client's keys count as if it asked for ten queries.
 const BUTTERFLY: f64 = 2.0;
 const PRODUCT: f64 = 2.0;
 const LAZY: f64 = 0.8;
 const BYTE: f64 = 8.0;
-const KEY_BYTE: f64 = BYTE / 2.0;
+const KEY_BYTE: f64 = BYTE / 10.0;
 
 /// A layer to be planned.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
+    /// How its weights meet ciphertexts.
+    pub form: Form,
     /// The operation.
     pub spec: &'a Linear,
     /// `[C_in, H, W]`.
@@ -55,6 +60,22 @@ pub struct Wanted<'a> {
     pub activation_bits: u32,
     /// Weights are below 2^(weight_bits-1) in absolute value, exponents included.
     pub weight_bits: u32,
+    /// Bytes that the server may keep of weights as polynomials.
+    pub weight_memory: u64,
+}
+
+impl Wanted<'_> {
+    /// Everything that it is told apart by, in rings of length `n`.
+    fn figures(&self, n: usize) -> Vec<u64> {
+        let Linear { out_channels, kernel, stride, dilation, pads, groups, shift, .. } = *self.spec;
+        let mut figures = vec![n, self.form as usize, out_channels, groups];
+        figures.extend([kernel, stride, dilation].as_flattened());
+        figures.extend(pads);
+        figures.extend(self.in_shape);
+        let bits = [shift, self.activation_bits, self.weight_bits].map(u64::from);
+        let figures = figures.into_iter().map(|figure| figure as u64);
+        figures.chain(bits).chain([self.weight_memory]).collect()
+    }
 }
 
 /// A layer's own parameters.
@@ -67,7 +88,7 @@ pub struct Fitted {
     /// k, where two rows hold two channels; 1 elsewhere.
     pub scaling: Scaling,
     weight_bits: u32,
-    form: Form,
+    pub(super) form: Form,
 }
 
 /// The ring of all layers.
@@ -112,6 +133,13 @@ impl Chosen {
         self.params.primes().iter().map(digits).sum()
     }
 
+    /// What decides how much there is to do.
+    pub(super) fn sizes(&self) -> Sizes {
+        let [limbs, kept, digits] =
+            [self.params.primes().len(), self.kept, self.digits()].map(|count| count as f64);
+        Sizes { limbs, kept, digits }
+    }
+
     /// Bits of a prime, as residues are packed.
     pub fn limb_bits(&self) -> u32 {
         self.params.primes().iter().map(|p| u64::BITS - p.leading_zeros()).max().unwrap_or(0)
@@ -122,7 +150,18 @@ impl Chosen {
         jaguar_wire::pack::packed_len(self.params.ring_dim() * limbs, self.limb_bits())
     }
 
-    /// Bytes of a session's keys for so many automorphisms: seeds, p0, and the keys' b halves.
+    /// Bytes of a polynomial modulo so many primes in memory.
+    pub(super) fn words_bytes(&self, limbs: usize) -> u64 {
+        (size_of::<u64>() * self.params.ring_dim() * limbs) as u64
+    }
+
+    /// Bytes of what is made offline: of a ciphertext the seed and the b half; of a response an encryption of zero with
+    /// its mask, and the server's share.
+    pub(super) fn ahead_bytes(&self) -> [u64; 2] {
+        [32 + self.words_bytes(self.params.primes().len()), self.words_bytes(2 * self.kept + 1)]
+    }
+
+    /// Bytes of a client's keys for so many automorphisms: seeds, p0, and the keys' b halves.
     pub fn key_bytes(&self, automorphisms: usize) -> usize {
         let whole = self.poly_bytes(self.params.primes().len());
         32 + whole + automorphisms * (32 + self.digits() * whole)
@@ -131,7 +170,8 @@ impl Chosen {
 
 impl Fitted {
     /// All ways to run a layer in slots of rings of length `n`, by number of channels in a ciphertext, ascending.
-    pub(super) fn all(form: Form, n: usize, wanted: &Wanted<'_>) -> Vec<Self> {
+    pub(super) fn all(n: usize, wanted: &Wanted<'_>) -> Vec<Self> {
+        let form = wanted.form;
         let plain = PlainPrime::new(n, wanted.activation_bits + wanted.spec.shift);
         let Some((plain, h)) = plain.and_then(|plain| Some((plain, row_pattern(plain.p)?))) else {
             return Vec::new();
@@ -157,12 +197,12 @@ impl Fitted {
         (self.packing.in_shape()[0] / self.packing.spec().groups) as f64
     }
 
-    fn taps(&self) -> f64 {
+    pub(super) fn taps(&self) -> f64 {
         self.packing.spec().kernel.iter().product::<usize>() as f64
     }
 
     /// Pairs of diagonal and input block of an output block, at most.
-    fn pairs(&self) -> f64 {
+    pub(super) fn pairs(&self) -> f64 {
         let blocks = self.packing.in_blocks() as f64;
         let channels = self.packing.channels() as f64;
         match self.form {
@@ -172,11 +212,11 @@ impl Fitted {
     }
 
     /// Diagonals of an output block, at most.
-    fn diagonals(&self) -> f64 {
+    pub(super) fn diagonals(&self) -> f64 {
         (self.packing.channels() as f64).min(self.pairs())
     }
 
-    /// The noise of a response before it is divided, in a ring with so many digits. Weights are the largest ones.
+    /// The noise of a sum of products, in a ring with so many digits. Weights are the largest ones.
     ///
     /// With σ² of a rotated input, Σ over diagonals and taps of the squared norm of what it is multiplied by. Over
     /// all parts the weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤
@@ -204,17 +244,18 @@ impl Fitted {
         let switched = Noise::of_digits(n, digits, digit_bits);
         let together = self.diagonals() * self.taps();
         let fresh = Noise::fresh().add_plain().multiply(gain * together);
-        fresh
-            + switched.multiply(gain)
-            + switched.multiply(self.diagonals() - 1.0)
-            + Noise::fresh_public_in(n)
+        fresh + switched.multiply(gain) + switched.multiply(self.diagonals() - 1.0)
     }
 
-    /// The noise of a response as it is sent.
+    /// The noise of a response as it is sent: the sum's and that of an encryption of zero, each without the primes that
+    /// are dropped.
     pub(super) fn response_noise(&self, ring: &Chosen) -> Noise {
-        let noise = self.noise(ring.digits(), ring.digit_bits);
-        let dropped = ring.params.primes()[ring.kept..].iter().rev();
-        dropped.fold(noise, |noise, &p| noise.divide(self.packing.slots(), p))
+        let n = self.packing.slots();
+        let dropped = |noise: Noise| {
+            let primes = ring.params.primes()[ring.kept..].iter().rev();
+            primes.fold(noise, |noise, &p| noise.divide(n, p))
+        };
+        dropped(self.noise(ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public_in(n))
     }
 
     /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's
@@ -242,34 +283,39 @@ impl Fitted {
         taps.chain(diagonals.map(|d| packing.diagonal_element(d))).collect()
     }
 
-    /// Estimated nanoseconds of a query on one thread, with `digits` digits in `limbs` limbs, of which `kept` are
-    /// sent.
-    fn work(&self, digits: usize, limbs: usize, kept: usize) -> f64 {
-        let n = self.packing.slots() as f64;
-        let (digits, limbs, kept) = (digits as f64, limbs as f64, kept as f64);
-        let transform = BUTTERFLY * n * n.log2() / 2.0;
-        let half = limbs * n;
-        let split = limbs * transform * (1.0 + digits);
-        let turn = digits * half * (2.0 * PRODUCT + LAZY);
-        let (inputs, outputs) = (self.packing.ciphertexts() as f64, self.packing.responses() as f64);
-        let taps = self.taps();
-        let each = self.pairs() * taps;
-        let (channels, diagonals) = (self.packing.channels() as f64, self.diagonals());
-        let sums = match self.form {
-            Form::Padded => each * 2.0 * half * LAZY,
-            Form::Hyena => each * channels * 2.0 * half * LAZY + diagonals * channels * 2.0 * half * PRODUCT,
-            Form::Conventional => each * 2.0 * half * PRODUCT,
-        };
-        let turns = |count: f64| if count > 1.0 { split + (count - 1.0) * turn } else { 0.0 };
-        let input = 3.0 * limbs * transform + turns(taps);
-        let align = (diagonals - 1.0) * (split + turn);
-        let output = sums + align + 5.0 * limbs * transform + 3.0 * kept * transform;
-        inputs * input + outputs * output
+    /// How many plaintexts the weights are, where they are plaintexts; at most.
+    pub(super) fn plaintexts(&self) -> f64 {
+        match self.form {
+            Form::Conventional => self.pairs() * self.taps() * self.packing.out_blocks() as f64,
+            Form::Padded | Form::Hyena => 0.0,
+        }
     }
 
-    fn nanoseconds(&self, ring: &Chosen) -> f64 {
+    /// Estimated nanoseconds of a query on one thread.
+    fn nanoseconds(&self, ring: &Chosen, encoded: bool) -> f64 {
         let (up, down) = self.bytes(ring);
-        self.work(ring.digits(), ring.params.primes().len(), ring.kept) + BYTE * (up + down) as f64
+        self.units(ring.sizes(), encoded).seconds(&nominal(self.packing.slots())) + BYTE * (up + down) as f64
+    }
+}
+
+/// Figures of a processor as the search sees all of them, in nanoseconds.
+fn nominal(ring_dim: usize) -> SlotCosts {
+    let n = ring_dim as f64;
+    let transform = BUTTERFLY * n * n.log2() / 2.0;
+    SlotCosts {
+        ring_dim,
+        transform,
+        product: PRODUCT * n,
+        scalar: LAZY * n,
+        sum: PRODUCT * n,
+        small: LAZY * n,
+        switch: (2.0 * PRODUCT + LAZY) * n,
+        encryption: transform + 4.0 * PRODUCT * n,
+        zero: 3.0 * transform + 4.0 * PRODUCT * n,
+        packing: LAZY * n,
+        uniform: PRODUCT * n,
+        encoding: transform + PRODUCT * n,
+        rounding: PRODUCT * n,
     }
 }
 
@@ -277,28 +323,28 @@ impl Fitted {
 /// above p²/12.
 const DENSE_MARGIN: f64 = 1.25;
 
-/// Finds parameters for these layers under `form`.
+/// Finds parameters for these layers.
 ///
 /// # Errors
 /// Which layer no ring on record can run, as an index, and why.
-pub fn search(form: Form, layers: &[Wanted<'_>]) -> Result<Found, (usize, String)> {
+pub fn search(layers: &[Wanted<'_>]) -> Result<Found, (usize, String)> {
     let best = |layers: &[Wanted<'_>]| -> Option<Found> {
-        let tried = RING_DIMS.into_iter().filter_map(|n| search_of(form, n, layers));
+        let tried = RING_DIMS.into_iter().filter_map(|n| search_of(n, layers));
         tried.min_by(|a, b| a.weighed[0].seconds.total_cmp(&b.weighed[0].seconds))
     };
     best(layers).ok_or_else(|| {
         // Which one is to blame?
         let alone = layers.iter().position(|layer| best(std::slice::from_ref(layer)).is_none());
         let at = alone.unwrap_or(0);
-        (at, refusal(form, &layers[at]))
+        (at, refusal(&layers[at]))
     })
 }
 
 /// Why no ring runs a layer.
-fn refusal(form: Form, layer: &Wanted<'_>) -> String {
+fn refusal(layer: &Wanted<'_>) -> String {
     let bits = layer.activation_bits + layer.spec.shift;
     let [.., widest] = RING_DIMS;
-    if Packing::all(widest, layer.spec, layer.in_shape, form.outputs()).is_empty() {
+    if Packing::all(widest, layer.spec, layer.in_shape, layer.form.outputs()).is_empty() {
         return format!(
             "the places that an output reads do not fit the {} slots of a row, or need too many tiles",
             widest / 2
@@ -313,32 +359,62 @@ fn refusal(form: Form, layer: &Wanted<'_>) -> String {
 /// Bytes of four residues.
 const NOMINAL: usize = 26;
 
-/// For one N.
-fn search_of(form: Form, n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
-    // As if q had four primes, of which two are kept, and eight digits.
-    let nominal = |fitted: &Fitted| {
+/// A way to run a layer, with what the search asks of it again and again.
+struct Candidate {
+    fitted: Fitted,
+    /// Whether its plaintexts are made in every query.
+    encoded: bool,
+    elements: Vec<usize>,
+    /// Nanoseconds and bytes as if q had four primes, of which two are kept, and eight digits.
+    nominal: f64,
+}
+
+/// All ways to run a layer in slots of rings of length `n` with the memory that there is, by number of channels in a
+/// ciphertext, ascending. A planner asks for the same ones in hundreds of plans, so they are found once.
+fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
+    static FOUND: OnceLock<Mutex<HashMap<Vec<u64>, Arc<Vec<Candidate>>>>> = OnceLock::new();
+    let found = || FOUND.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let key = wanted.figures(n);
+    if let Some(known) = found().get(&key) {
+        return Arc::clone(known);
+    }
+    let sizes = Sizes { limbs: 4.0, kept: 2.0, digits: 8.0 };
+    let candidate = |fitted: Fitted| {
+        let elements = fitted.elements();
         let bytes = NOMINAL * (fitted.packing.ciphertexts() + fitted.packing.responses());
-        let keys = NOMINAL * 8 * fitted.elements().len();
-        fitted.work(8, 4, 2) + BYTE * (n * bytes) as f64 + KEY_BYTE * (n * keys) as f64
+        let keys = NOMINAL * 8 * elements.len();
+        let encoded = fitted.plaintexts() * (8 * 4 * n) as f64 > wanted.weight_memory as f64;
+        let work = fitted.units(sizes, encoded).seconds(&nominal(n));
+        let nominal = work + BYTE * (n * bytes) as f64 + KEY_BYTE * (n * keys) as f64;
+        Candidate { fitted, encoded, elements, nominal }
     };
-    let choices: Vec<Vec<(f64, Fitted)>> = layers
-        .iter()
-        .map(|wanted| {
-            let all = Fitted::all(form, n, wanted);
-            let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
-            let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
-            held.map(|fitted| (nominal(&fitted), fitted)).collect()
-        })
-        .collect();
+    let all = Fitted::all(n, wanted);
+    let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
+    let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
+    let candidates = Arc::new(held.map(candidate).collect::<Vec<_>>());
+    let mut found = found();
+    if found.len() >= MOST_FOUND {
+        found.clear();
+    }
+    found.insert(key, Arc::clone(&candidates));
+    candidates
+}
+
+/// Layers of which candidates are remembered.
+const MOST_FOUND: usize = 1 << 10;
+
+/// For one N.
+fn search_of(n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
+    let choices: Vec<Arc<Vec<Candidate>>> = layers.iter().map(|wanted| candidates(n, wanted)).collect();
     CHANNEL_BOUNDS.into_iter().find_map(|bound| {
-        let fitted = choices.iter().map(|choices| {
-            let within = choices.iter().filter(|(_, c)| c.packing.channels() <= bound);
-            within.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, fitted)| fitted.clone())
+        let best = choices.iter().map(|choices| {
+            let within = choices.iter().filter(|c| c.fitted.packing.channels() <= bound);
+            within.min_by(|a, b| a.nominal.total_cmp(&b.nominal))
         });
-        let fitted: Vec<Fitted> = fitted.collect::<Option<_>>()?;
-        let weighed = weigh(n, &fitted);
+        let best: Vec<&Candidate> = best.collect::<Option<_>>()?;
+        let weighed = weigh(n, &best);
         let ring = weighed.first()?.ring.clone();
-        Some(Found { ring, layers: fitted, weighed })
+        Some(Found { ring, layers: best.into_iter().map(|c| c.fitted.clone()).collect(), weighed })
     })
 }
 
@@ -361,8 +437,8 @@ fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParameters> {
 }
 
 /// All rings of one N that hold these layers' noise: the best of each number of primes, the best first.
-fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
-    let mut elements: Vec<usize> = layers.iter().flat_map(Fitted::elements).collect();
+fn weigh(n: usize, layers: &[&Candidate]) -> Vec<Weighed> {
+    let mut elements: Vec<usize> = layers.iter().flat_map(|layer| layer.elements.iter().copied()).collect();
     elements.sort_unstable();
     elements.dedup();
     let mut best: Vec<Weighed> = Vec::new();
@@ -370,20 +446,21 @@ fn weigh(n: usize, layers: &[Fitted]) -> Vec<Weighed> {
         let mut found: Option<Weighed> = None;
         for bits in LIMB_BITS {
             let Some(params) = on_record(n, bits, limbs) else { continue };
-            if layers.iter().any(|layer| params.primes().contains(&layer.plain.p)) {
+            if layers.iter().any(|layer| params.primes().contains(&layer.fitted.plain.p)) {
                 continue;
             }
             for kept in 1..=limbs {
                 for parts in 1..=MOST_DIGITS {
                     let ring = Chosen { params: params.clone(), kept, digit_bits: bits.div_ceil(parts) };
-                    let failures = layers.iter().map(|layer| layer.failure(&ring));
+                    let failures = layers.iter().map(|layer| layer.fitted.failure(&ring));
                     let failures = failures.map(|failure| (failure <= MOST_FAILURES).then(|| failure.exp2()));
                     let Some(failures) = failures.sum::<Option<f64>>() else { continue };
                     let failure = failures.log2();
                     let keys = ring.key_bytes(elements.len());
-                    let work: f64 = layers.iter().map(|layer| layer.nanoseconds(&ring)).sum();
-                    let bytes =
-                        layers.iter().map(|layer| layer.bytes(&ring)).map(|(up, down)| up + down).sum();
+                    let work: f64 =
+                        layers.iter().map(|layer| layer.fitted.nanoseconds(&ring, layer.encoded)).sum();
+                    let bytes = layers.iter().map(|layer| layer.fitted.bytes(&ring));
+                    let bytes = bytes.map(|(up, down)| up + down).sum();
                     let seconds = (work + KEY_BYTE * keys as f64) / 1e9;
                     if found.as_ref().is_none_or(|found| seconds < found.seconds) {
                         found = Some(Weighed { ring, failure, seconds, bytes: (bytes, keys) });

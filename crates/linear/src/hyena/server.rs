@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::client::{TOGETHER, checked, encode, seeds};
 use super::layer::HyenaModel;
 use super::{Form, Layer, Tools, response_ring};
-use crate::backend::{BackendError, Online, Output, Party};
+use crate::backend::{BackendError, ClientKeys, Online, Output, Party};
 
 /// One layer with its weights.
 pub(super) struct ServerLayer {
@@ -37,7 +37,7 @@ impl Fixed {
     /// That of `layer`.
     pub(super) fn new(ring: &Ring, layer: &Layer) -> Self {
         let tools = checked(layer.tools(ring));
-        let patterns = if layer.form == Form::Hyena { 1..layer.packing().channels() } else { 0..0 };
+        let patterns = if layer.form() == Form::Hyena { 1..layer.packing().channels() } else { 0..0 };
         let (p, k) = (layer.modulus, layer.modulus.reduce(layer.factor()));
         let pattern =
             |i: usize| plaintext(ring, layer, &tools, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) });
@@ -65,30 +65,25 @@ struct Terms {
 }
 
 impl ServerLayer {
-    /// Takes the weights; encodes them, where they are plaintexts and `memory` bytes hold them.
-    pub(super) fn new(
-        ring: &Ring,
-        layer: &Layer,
-        fixed: Arc<Fixed>,
-        weights: &Weights,
-        memory: usize,
-    ) -> Self {
+    /// Takes the weights; encodes them, where they are plaintexts and kept.
+    pub(super) fn new(ring: &Ring, layer: &Layer, fixed: Arc<Fixed>, weights: &Weights) -> Self {
         let count = layer.spec().weights_len(layer.in_shape()[0]);
         assert_eq!(Some(weights.weights.len()), count, "weights of another layer");
         let mut server =
             Self { layer: layer.clone(), fixed, weights: weights.clone(), plaintexts: Vec::new() };
-        if layer.plaintexts().saturating_mul(8 * ring.words()) <= memory {
+        if layer.held {
             let encode = |block: usize| {
                 let terms = server.terms(block).into_iter();
                 terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
             };
-            let blocks = if layer.form == Form::Conventional { layer.packing().out_blocks() } else { 0 };
+            let blocks = if layer.form() == Form::Conventional { layer.packing().out_blocks() } else { 0 };
             server.plaintexts = (0..blocks).into_par_iter().map(encode).collect();
         }
         server
     }
 
     /// Bytes of weights as plaintexts.
+    #[cfg(test)]
     pub(super) fn plaintext_bytes(&self) -> usize {
         self.plaintexts.iter().flatten().map(|poly| size_of_val(poly.residues())).sum()
     }
@@ -172,7 +167,7 @@ impl ServerLayer {
         let diagonal = |(terms, &first): (&Terms, &usize)| {
             let own: Vec<&Ciphertext<Values>> =
                 terms.inputs.iter().flat_map(|&input| &inputs[input]).collect();
-            let sum = match self.layer.form {
+            let sum = match self.layer.form() {
                 Form::Padded => self.by_number(ring, &own, block, terms),
                 Form::Hyena => self.by_patterns(ring, &own, block, terms),
                 Form::Conventional => self.by_plaintexts(ring, &own, block, terms, first),
@@ -277,7 +272,7 @@ pub(super) fn walsh_hadamard(f: &mut [i64]) {
     }
 }
 
-/// What the client published.
+/// What the client published: kept from one session to the next.
 pub(super) struct Keys {
     pub(super) public: PublicKey,
     /// In the order of their elements.
@@ -308,10 +303,53 @@ impl Server {
 /// A response's halves, packed, and the server's share of it in slots.
 type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
 
+/// Step 2 for a response: an encryption of zero without the primes that are dropped, R added to its b half, and −R
+/// rounded to Z_p, in slots. Used once.
+struct Cover {
+    zero: Ciphertext<Coefficients>,
+    share: Zeroizing<Vec<u64>>,
+}
+
+impl Cover {
+    /// From a seed of its own.
+    fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
+        let Tools { plain, batch, .. } = &layer.fixed.tools;
+        let mut prg = Prg::new(*seed);
+        let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
+        let zero = keys.public.encrypt(ring, &ring.zero(), &mut prg).into_coefficients(ring);
+        let mut zero = without_primes(ring, small, zero);
+        small.add_assign(&mut zero.b, &mask);
+        small.negate(&mut mask);
+        Self { zero, share: Zeroizing::new(batch.decode(&plain.round(small, &mask))) }
+    }
+}
+
+/// A ciphertext of `ring` in the ring of responses, `small`.
+pub(super) fn without_primes(
+    ring: &Ring,
+    small: &Ring,
+    mut ciphertext: Ciphertext<Coefficients>,
+) -> Ciphertext<Coefficients> {
+    let mut level = ring.clone();
+    while level.limbs() > small.limbs() {
+        ciphertext = ciphertext.drop_prime(&level);
+        level = level.smaller().expect("more primes than are kept");
+    }
+    ciphertext
+}
+
 impl Party for Server {
     /// 1.
-    fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
+    fn take_keys(
+        &mut self,
+        kept: Option<ClientKeys>,
+        channel: &mut Channel,
+    ) -> Result<Option<ClientKeys>, BackendError> {
         channel.enter(Stage::Client, "keys");
+        if let Some(Ok(keys)) = kept.map(Arc::downcast::<Keys>) {
+            self.keys = Some(Arc::clone(&keys));
+            return Ok(Some(keys));
+        }
         let HyenaModel { layers, ring, .. } = &*self.model;
         let chosen = &layers.ring;
         let (bytes, bits) = (chosen.poly_bytes(ring.limbs()), chosen.limb_bits());
@@ -331,16 +369,22 @@ impl Party for Server {
             let key = SwitchingKey::from_parts(ring, chosen.digit_bits, seed, halves);
             rotations.push(GaloisKey::from_parts(ring, element, key));
         }
-        self.keys = Some(Arc::new(Keys { public, rotations }));
-        Ok(())
+        let keys = Arc::new(Keys { public, rotations });
+        self.keys = Some(Arc::clone(&keys));
+        Ok(Some(keys))
     }
 
-    /// 2. Seeds of the masks and encryptions of zero: these themselves would take gigabytes in a large network.
+    /// 2.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let layer = self.model.server(node);
-        let keys = Arc::clone(self.keys.as_ref().expect("set up"));
+        let (model, keys) =
+            (Arc::clone(&self.model), Arc::clone(self.keys.as_ref().expect("keys were taken")));
         let seeds = seeds(&mut self.prg, layer.layer.packing().responses());
-        Ok(Box::new(ServerOnline { model: Arc::clone(&self.model), layer, keys, seeds, upload: Vec::new() }))
+        let small = response_ring(&model.ring, model.layers.ring.kept);
+        let made = seeds[..layer.layer.ahead[1]].par_iter();
+        let covers = made.map(|seed| Cover::new(&model.ring, &small, &layer, &keys, seed)).collect();
+        let seeds = seeds[layer.layer.ahead[1]..].to_vec();
+        Ok(Box::new(ServerOnline { model, layer, keys, small, covers, seeds, upload: Vec::new() }))
     }
 }
 
@@ -348,7 +392,11 @@ struct ServerOnline {
     model: Arc<HyenaModel>,
     layer: Arc<ServerLayer>,
     keys: Arc<Keys>,
-    /// By response, for one use.
+    /// The ring of responses.
+    small: Ring,
+    /// Of the first responses.
+    covers: Vec<Cover>,
+    /// Of the others, for one use.
     seeds: Vec<Zeroizing<[u8; 32]>>,
     /// By ciphertext, the seed of the a half and the b half, packed.
     upload: Vec<([u8; 32], Vec<u8>)>,
@@ -374,28 +422,24 @@ impl ServerOnline {
         (0..blocks).into_par_iter().map(input).collect()
     }
 
-    /// Steps 5 and 6 for one output block: the response, and the server's share of it.
-    fn response(&self, inputs: &Rotated, block: usize, seed: &[u8; 32]) -> Response {
-        let Self { model, layer, keys, .. } = self;
-        let (ring, chosen) = (&model.ring, &model.layers.ring);
-        let small = response_ring(ring, chosen.kept);
-        let Tools { plain, batch, .. } = &layer.fixed.tools;
-        let mut prg = Prg::new(*seed);
-        let mask: Poly<Coefficients> = small.uniform(&mut prg);
-        let mut sum = layer.evaluate(ring, keys, inputs, block);
-        sum.add_assign(ring, &keys.public.encrypt(ring, &ring.zero(), &mut prg));
-        let mut sum = sum.into_coefficients(ring);
-        let mut level = ring.clone();
-        while level.limbs() > small.limbs() {
-            sum = sum.drop_prime(&level);
-            level = level.smaller().expect("more primes than are kept");
+    /// Steps 5 and 6 for output block `block` of a group: the packed halves of the response, which is the layer's
+    /// response number `index`, and the server's share of it.
+    fn response(&self, inputs: &Rotated, block: usize, index: usize) -> Response {
+        let Self { model, layer, keys, small, covers, seeds, .. } = self;
+        let (ring, bits) = (&model.ring, model.layers.ring.limb_bits());
+        let sum = layer.evaluate(ring, keys, inputs, block).into_coefficients(ring);
+        let mut sum = without_primes(ring, small, sum);
+        let mut finish = |cover: &Cover| {
+            sum.add_assign(small, &cover.zero);
+            [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), bits))
+        };
+        match covers.get(index) {
+            Some(cover) => (finish(cover), cover.share.clone()),
+            None => {
+                let cover = Cover::new(ring, small, layer, keys, &seeds[index - covers.len()]);
+                (finish(&cover), cover.share)
+            }
         }
-        small.add_assign(&mut sum.b, &mask);
-        let halves = [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), chosen.limb_bits()));
-        // −R rounded to Z_p, in slots.
-        let mut negative = mask;
-        small.negate(&mut negative);
-        (halves, Zeroizing::new(batch.decode(&plain.round(&small, &negative))))
     }
 }
 
@@ -422,9 +466,9 @@ impl Online for ServerOnline {
         let mut output = vec![0; layer.outputs()];
         for group in 0..packing.groups() {
             let inputs = self.inputs(group, x);
-            let seeds = &self.seeds[group * blocks.len()..];
+            let first = group * blocks.len();
             for blocks in blocks.chunks(TOGETHER) {
-                let response = |&block: &usize| (block, self.response(&inputs, block, &seeds[block]));
+                let response = |&block: &usize| (block, self.response(&inputs, block, first + block));
                 let responses: Vec<(usize, Response)> = blocks.par_iter().map(response).collect();
                 for (block, ([a, b], share)) in responses {
                     channel.send(&a)?;

@@ -15,11 +15,13 @@ use proptest::prelude::*;
 
 use super::client::{Client, encode};
 use super::layer::HyenaLayers;
-use super::server::{Keys, Server, walsh_hadamard};
+use super::server::{Keys, Server, walsh_hadamard, without_primes};
 use super::*;
-use crate::backend::{self, Backend, Layers, Online, Party, Request};
+use crate::backend::{self, Layers, Online, Party, Request};
 
 const WEIGHT_BITS: u32 = 10;
+/// Of a client's keys.
+const SEED: [u8; 32] = [5; 32];
 const FORMS: [Form; 3] = [Form::Padded, Form::Hyena, Form::Conventional];
 
 /// A layer of random weights and its input.
@@ -62,16 +64,18 @@ impl Case {
         Self { spec, in_shape, activation_bits, weights, x }
     }
 
-    fn wanted(&self) -> Wanted<'_> {
+    fn wanted(&self, form: Form) -> Wanted<'_> {
         Wanted {
+            form,
             spec: &self.spec,
             in_shape: self.in_shape,
             activation_bits: self.activation_bits,
             weight_bits: WEIGHT_BITS,
+            weight_memory: 4 << 30,
         }
     }
 
-    fn request(&self) -> Request<'_> {
+    fn request(&self, form: Form) -> Request<'_> {
         Request {
             node: 2,
             spec: &self.spec,
@@ -83,19 +87,21 @@ impl Case {
             product_bits: 30,
             packing: Default::default(),
             params: Parameters::DEFAULT,
+            backend: form.name(),
+            weight_memory: 4 << 30,
         }
     }
 
     /// In `ring`, with the packing that has about `channels` channels in a ciphertext; `None` where it does not
     /// fit.
     fn layers(&self, form: Form, ring: Chosen, channels: usize) -> Option<HyenaLayers> {
-        let all = Fitted::all(form, ring.params.ring_dim(), &self.wanted());
+        let all = Fitted::all(ring.params.ring_dim(), &self.wanted(form));
         let fitted = all.into_iter().rev().find(|fitted| fitted.packing.channels() <= channels)?;
         if fitted.failure(&ring) > MOST_FAILURES {
             return None;
         }
         let found = Found { ring, layers: vec![fitted], weighed: Vec::new() };
-        HyenaLayers::new(form, &[2], &[self.wanted()], found).ok()
+        HyenaLayers::new(&[2], &[self.wanted(form)], found).ok()
     }
 
     /// The layer's result in whole numbers, before the shift.
@@ -124,7 +130,6 @@ impl Case {
         let [x_client, x_server] = self.shares(layer.input().modulus);
         let (mut to_server, mut to_client) = memory_pair();
         let party = |mut party: Box<dyn Party>, channel: &mut Channel, x: &[u64]| {
-            party.setup(channel).unwrap();
             let mut outputs = Vec::new();
             for _ in 0..2 {
                 party.begin_query(channel).unwrap();
@@ -137,13 +142,19 @@ impl Case {
         };
         let client = Arc::clone(&layers).client(Cpu::detect(), [0; 32]);
         let (ours, theirs, total) = thread::scope(|scope| {
-            let server = scope.spawn(|| party(model.party(&[0; 32]), &mut to_client, &x_server));
+            let server = scope.spawn(|| {
+                let mut server = model.party(&[0; 32]);
+                server.take_keys(None, &mut to_client).unwrap();
+                party(server, &mut to_client, &x_server)
+            });
+            let mut client = client;
+            client.send_keys(&SEED, true, &mut to_server).unwrap();
             let client = party(client, &mut to_server, &x_client);
             (client, server.join().unwrap(), to_server.total())
         });
-        let (traffic, session) = (layer.traffic(), layers.session_bytes());
-        assert_eq!(total.sent as usize, session.0 + 2 * traffic.online.0);
-        assert_eq!(total.received as usize, session.1 + 2 * traffic.online.1);
+        let (traffic, keys) = (layer.traffic(), layers.client_keys().sent);
+        assert_eq!(total.sent as usize, keys + 2 * traffic.online.0);
+        assert_eq!(total.received as usize, 2 * traffic.online.1);
         assert_eq!(total.rounds, 2 * traffic.rounds);
         let output = layer.output().modulus;
         for (client, server) in ours.iter().zip(&theirs) {
@@ -240,12 +251,21 @@ proptest! {
             })
             .collect();
         let estimate = layer.fitted.noise(chosen.digits(), digit_bits);
+        let small = response_ring(ring, chosen.kept);
+        let sent = layer.fitted.response_noise(&chosen);
         for block in 0..layer.packing().out_blocks() {
-            let mut response = server.evaluate(ring, &keys, &inputs, block);
-            response.add_assign(ring, &keys.public.encrypt(ring, &zero, prg));
-            let message = secret.decrypt(ring, &tools.plain, &response);
-            let noise = secret.noise_bits_vt(ring, &tools.plain, &response, &message);
+            let sum = server.evaluate(ring, &keys, &inputs, block);
+            let message = secret.decrypt(ring, &tools.plain, &sum);
+            let noise = secret.noise_bits_vt(ring, &tools.plain, &sum, &message);
             prop_assert!(noise <= estimate.bits(), "{} bits, {} estimated: {:?}", noise, estimate.bits(), layer);
+            // As it is sent.
+            let zero = keys.public.encrypt(ring, &zero, prg).into_coefficients(ring);
+            let mut response = without_primes(ring, &small, sum.into_coefficients(ring));
+            response.add_assign(&small, &without_primes(ring, &small, zero));
+            let response = response.into_values(&small);
+            prop_assert_eq!(&secret.decrypt(&small, &tools.plain, &response), &message);
+            let noise = secret.noise_bits_vt(&small, &tools.plain, &response, &message);
+            prop_assert!(noise <= sent.bits(), "{} bits, {} estimated: {:?}", noise, sent.bits(), layer);
         }
     }
 }
@@ -269,8 +289,8 @@ fn real_parameters() {
     .enumerate()
     {
         let case = Case::new(spec, in_shape, 16, seed % 2 == 0, seed as u64);
-        for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
-            case.check(backend.plan(&[case.request()]).unwrap());
+        for form in FORMS {
+            case.check(Arc::new(Hyena::layers(&[case.request(form)]).unwrap()));
         }
     }
 }
@@ -348,14 +368,16 @@ fn walsh_and_hadamard() {
 #[test]
 fn the_search_keeps_to_the_record() {
     let layers = [(spec(64, 3, 1, 1, 1), [64, 32, 32]), (spec(10, 1, 1, 0, 1), [512, 1, 1])];
-    let wanted = |i: usize, activation_bits| Wanted {
+    let wanted = |form, i: usize, activation_bits| Wanted {
+        form,
         spec: &layers[i].0,
         in_shape: layers[i].1,
         activation_bits,
         weight_bits: 12,
+        weight_memory: 4 << 30,
     };
     for form in FORMS {
-        let found = search(form, &[wanted(0, 16), wanted(1, 16)]).unwrap();
+        let found = search(&[wanted(form, 0, 16), wanted(form, 1, 16)]).unwrap();
         assert!(found.ring.params.is_secure() && !found.weighed.is_empty());
         assert_eq!(found.weighed[0].ring, found.ring);
         for weighed in &found.weighed {
@@ -364,12 +386,12 @@ fn the_search_keeps_to_the_record() {
         }
         assert!(found.layers.iter().all(|layer| layer.failure(&found.ring) <= MOST_FAILURES));
     }
-    let (at, why) = search(Form::Hyena, &[wanted(0, 16), wanted(1, 44)]).unwrap_err();
+    let (at, why) = search(&[wanted(Form::Hyena, 0, 16), wanted(Form::Hyena, 1, 44)]).unwrap_err();
     assert_eq!(at, 1);
     assert!(why.contains("62 bits"), "{why}");
     let large = Linear { kernel: [80; 2], ..spec(1, 1, 1, 0, 1) };
-    let wide = Wanted { spec: &large, in_shape: [1, 90, 90], activation_bits: 16, weight_bits: 12 };
-    assert!(search(Form::Padded, &[wide]).unwrap_err().1.contains("slots of a row"));
+    let wide = Wanted { spec: &large, in_shape: [1, 90, 90], ..wanted(Form::Padded, 0, 16) };
+    assert!(search(&[wide]).unwrap_err().1.contains("slots of a row"));
 }
 
 /// A model in numbers takes the weights' own bytes and the fixed patterns; one in plaintexts thousands of times as
@@ -377,8 +399,8 @@ fn the_search_keeps_to_the_record() {
 #[test]
 fn models_of_numbers_are_small() {
     let case = Case::new(spec(16, 3, 1, 1, 1), [16, 32, 32], 16, false, 1);
-    let bytes = [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL].map(|backend| {
-        let layers = Arc::new(backend.layers(&[case.request()]).unwrap());
+    let bytes = FORMS.map(|form| {
+        let layers = Arc::new(Hyena::layers(&[case.request(form)]).unwrap());
         let channels = layers.of(2).packing().channels();
         let (n, words) = (layers.ring.params.ring_dim(), layers.ring.params.primes().len());
         let server = Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()).server(2);
@@ -406,7 +428,7 @@ fn the_client_sees_uniform_residues() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut server = Server::new(Arc::clone(&model), Prg::new([6; 32]));
-            server.setup(&mut to_client).unwrap();
+            server.take_keys(None, &mut to_client).unwrap();
             for _ in 0..2 {
                 let mut online = server.prepare(2, &[], &mut to_client).unwrap();
                 online.feed_all(&mut to_client, &[0; 72]).unwrap();
@@ -415,7 +437,7 @@ fn the_client_sees_uniform_residues() {
             }
         });
         let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
-        client.setup(&mut to_server).unwrap();
+        client.send_keys(&SEED, true, &mut to_server).unwrap();
         let bytes = backend::Layer::traffic(layers.of(2)).online.1;
         for _ in 0..2 {
             let mut online = client.prepare(2, &[], &mut to_server).unwrap();
@@ -443,10 +465,10 @@ fn bytes_of_a_peer_never_panic() {
         let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
         let (up, down) = backend::Layer::traffic(layers.of(2)).online;
         let (mut hostile, mut channel) = memory_pair();
-        hostile.send(&vec![0xff; layers.session_bytes().0 + up]).unwrap();
+        hostile.send(&vec![0xff; layers.client_keys().sent + up]).unwrap();
         hostile.flush().unwrap();
         let mut server = Server::new(model, Prg::new([6; 32]));
-        server.setup(&mut channel).unwrap();
+        server.take_keys(None, &mut channel).unwrap();
         let mut online = server.prepare(2, &[], &mut channel).unwrap();
         online.feed_all(&mut channel, &[9; 75]).unwrap();
         let share = online.finish(&mut channel, &[9; 75]).unwrap().into_values();
@@ -454,7 +476,7 @@ fn bytes_of_a_peer_never_panic() {
 
         let (mut hostile, mut channel) = memory_pair();
         let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
-        client.setup(&mut channel).unwrap();
+        client.send_keys(&SEED, true, &mut channel).unwrap();
         let mut online = client.prepare(2, &[], &mut channel).unwrap();
         online.feed_all(&mut channel, &[9; 75]).unwrap();
         hostile.send(&vec![0xff; down]).unwrap();
@@ -480,13 +502,13 @@ fn the_wire_format_is_as_recorded() {
         let (mut to_server, mut to_client) = (Channel::new(a), Channel::new(b));
         thread::scope(|scope| {
             scope.spawn(|| {
-                server.setup(&mut to_client).unwrap();
+                server.take_keys(None, &mut to_client).unwrap();
                 let mut online = server.prepare(2, &[], &mut to_client).unwrap();
                 online.feed_all(&mut to_client, &x_server).unwrap();
                 online.finish(&mut to_client, &x_server).unwrap();
                 to_client.flush().unwrap();
             });
-            client.setup(&mut to_server).unwrap();
+            client.send_keys(&SEED, true, &mut to_server).unwrap();
             let mut online = client.prepare(2, &[], &mut to_server).unwrap();
             online.feed_all(&mut to_server, &x_client).unwrap();
             online.finish(&mut to_server, &x_client).unwrap();
@@ -503,8 +525,8 @@ fn inputs_may_be_sums() {
         let spec = Linear { shift: 14, ..spec(10, 1, 1, 0, 1) };
         let mut case = Case::new(spec, [64, 1, 1], 24, false, seed);
         case.x.iter_mut().for_each(|x| *x = x.abs() << 2);
-        for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
-            case.check(backend.plan(&[case.request()]).unwrap());
+        for form in FORMS {
+            case.check(Arc::new(Hyena::layers(&[case.request(form)]).unwrap()));
         }
     }
 }
@@ -516,10 +538,11 @@ fn layers_that_share_a_prime_keep_their_own_scale() {
         let spec = Linear { shift, ..spec(4, 1, 1, 0, 1) };
         Case::new(spec, [4, 1, 1], 24, false, u64::from(shift))
     });
-    let requests: Vec<Request<'_>> =
-        (cases.iter().enumerate()).map(|(i, case)| Request { node: 1 + i, ..case.request() }).collect();
-    for backend in [Hyena::PADDED, Hyena::PACKED, Hyena::CONVENTIONAL] {
-        let layers = backend.layers(&requests).unwrap();
+    for form in FORMS {
+        let requests = cases.iter().enumerate();
+        let requests: Vec<Request<'_>> =
+            requests.map(|(i, case)| Request { node: 1 + i, ..case.request(form) }).collect();
+        let layers = Hyena::layers(&requests).unwrap();
         let (first, second) = (layers.of(1).fitted.plain, layers.of(2).fitted.plain);
         assert_eq!((first.p, first.multiple, second.multiple), (second.p, 5, 10));
         let ring = Ring::new(Cpu::detect(), layers.ring.params.clone());

@@ -32,6 +32,8 @@ fn request(spec: &Linear, in_shape: Shape) -> Request<'_> {
         product_bits: 30,
         packing: Default::default(),
         params: Parameters::DEFAULT,
+        backend: "",
+        weight_memory: 0,
     }
 }
 

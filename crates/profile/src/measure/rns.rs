@@ -4,13 +4,11 @@ use std::time::Instant;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
-use jaguar_linear::backend::LayerError;
 use jaguar_linear::cheetah::{Encoding, Layer, Secret, ServerLayer, Windows};
-use jaguar_plan::PlanError;
 use jaguar_plan::machine::RnsCosts;
 use jaguar_ring::prg::Prg;
 
-use super::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, solve, timed};
+use super::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve, timed};
 use crate::ProfileError;
 
 /// A layer that a server has, and what its client has.
@@ -45,11 +43,6 @@ impl Times {
             decrypt: a.decrypt.min(b.decrypt),
         })
     }
-}
-
-fn refused(why: String) -> ProfileError {
-    let source = LayerError::Refused(why);
-    PlanError::Layer { node: 0, name: "probe".into(), source }.into()
 }
 
 impl Probe {

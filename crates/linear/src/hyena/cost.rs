@@ -1,0 +1,209 @@
+//! What a layer costs: counts of work on N words modulo one prime, by what is done with them ([`SlotCosts`]). The
+//! search multiplies them by figures of its own, the planner by a machine's.
+
+use std::ops::{Add, Mul};
+
+use super::Form;
+use super::search::Fitted;
+use crate::backend::{SlotCosts, Work};
+
+/// How often each is done; what the names mean is in [`SlotCosts`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Units {
+    pub transform: f64,
+    pub product: f64,
+    pub scalar: f64,
+    pub sum: f64,
+    pub small: f64,
+    pub switch: f64,
+    pub encryption: f64,
+    pub zero: f64,
+    pub packing: f64,
+    pub uniform: f64,
+    pub encoding: f64,
+    pub rounding: f64,
+}
+
+impl Units {
+    fn all(self) -> [f64; 12] {
+        let Self { transform, product, scalar, sum, small, switch, .. } = self;
+        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
+        [
+            transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
+            rounding,
+        ]
+    }
+
+    fn zip(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        let (a, b) = (self.all(), other.all());
+        let both: [f64; 12] = std::array::from_fn(|i| f(a[i], b[i]));
+        let [transform, product, scalar, sum, small, switch, rest @ ..] = both;
+        let [encryption, zero, packing, uniform, encoding, rounding] = rest;
+        Self {
+            transform,
+            product,
+            scalar,
+            sum,
+            small,
+            switch,
+            encryption,
+            zero,
+            packing,
+            uniform,
+            encoding,
+            rounding,
+        }
+    }
+
+    /// Seconds on a machine with these constants.
+    pub(super) fn seconds(self, costs: &SlotCosts) -> f64 {
+        self.all().iter().zip(costs.seconds()).map(|(count, cost)| count * cost).sum()
+    }
+}
+
+impl Add for Units {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+}
+
+impl Mul<f64> for Units {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        self.zip(self, |a, _| a * times)
+    }
+}
+
+/// A ring's figures that decide how much there is to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Primes.
+    pub limbs: f64,
+    /// Primes of a response.
+    pub kept: f64,
+    /// Digits of a polynomial, of all primes.
+    pub digits: f64,
+}
+
+impl Sizes {
+    /// N words, all primes: encoded, and made a polynomial that ciphertexts are multiplied by.
+    fn plaintext(self) -> Units {
+        Units { encoding: 1.0, small: self.limbs, transform: self.limbs, ..Units::default() }
+    }
+
+    /// The a half in digits.
+    fn split(self) -> Units {
+        let Self { limbs, digits, .. } = self;
+        Units { transform: limbs * (1.0 + digits), small: limbs * digits, ..Units::default() }
+    }
+
+    /// A split ciphertext turned.
+    fn turn(self) -> Units {
+        Units { switch: self.limbs * self.digits, ..Units::default() }
+    }
+
+    /// Both halves without the primes that a response drops.
+    fn dropped(self) -> Units {
+        // With l primes left, l products a half.
+        let left = |limbs: f64| limbs * (limbs - 1.0);
+        Units { product: left(self.limbs) - left(self.kept), ..Units::default() }
+    }
+
+    /// A share in slots to what is added to a ciphertext.
+    fn message(self) -> Units {
+        Units { encoding: 1.0, rounding: self.limbs, transform: self.limbs, ..Units::default() }
+    }
+
+    /// Offline, client: a ciphertext.
+    fn fresh(self) -> Units {
+        Units { encryption: self.limbs, ..Units::default() }
+    }
+
+    /// Offline, server: a response's encryption of zero, its mask, and the share that follows from it.
+    fn cover(self) -> Units {
+        let Self { limbs, kept, .. } = self;
+        let zero = Units { zero: limbs, transform: 2.0 * limbs, ..self.dropped() };
+        zero + Units { uniform: kept, rounding: kept, encoding: 1.0, ..Units::default() }
+    }
+}
+
+impl Fitted {
+    /// Online, client: all ciphertexts and responses.
+    fn client(&self, sizes: Sizes) -> Units {
+        let Sizes { limbs, kept, .. } = sizes;
+        let sent = sizes.message() + Units { packing: limbs, ..Units::default() };
+        let opened = Units {
+            packing: 2.0 * kept,
+            transform: 3.0 * kept,
+            product: kept,
+            rounding: kept,
+            encoding: 1.0,
+            ..Units::default()
+        };
+        sent * self.packing.ciphertexts() as f64 + opened * self.packing.responses() as f64
+    }
+
+    /// Online, server: all rotated inputs and responses. `encoded`: plaintexts are made in every query.
+    fn server(&self, sizes: Sizes, encoded: bool) -> Units {
+        let Sizes { limbs, kept, .. } = sizes;
+        let (taps, channels, diagonals) = (self.taps(), self.packing.channels() as f64, self.diagonals());
+        let each = self.pairs() * taps;
+        let received = Units { uniform: limbs, packing: limbs, ..Units::default() } + sizes.message();
+        let rotated = if taps > 1.0 { sizes.split() + sizes.turn() * (taps - 1.0) } else { Units::default() };
+        let halves = 2.0 * limbs;
+        let sums = match self.form {
+            Form::Padded => Units { scalar: each * halves, sum: diagonals * halves, ..Units::default() },
+            Form::Hyena => Units {
+                scalar: each * channels * halves,
+                sum: diagonals * channels * halves,
+                product: diagonals * (channels - 1.0) * halves,
+                ..Units::default()
+            },
+            Form::Conventional => {
+                let made = if encoded { sizes.plaintext() * each } else { Units::default() };
+                made + Units { product: each * halves, ..Units::default() }
+            }
+        };
+        let aligned = (sizes.split() + sizes.turn()) * (diagonals - 1.0);
+        let sent = sizes.dropped() + Units { transform: halves, packing: 2.0 * kept, ..Units::default() };
+        (received + rotated) * self.packing.ciphertexts() as f64
+            + (sums + aligned + sent) * self.packing.responses() as f64
+    }
+
+    /// Everything that both parties do for one query. `encoded` as in the planner's work.
+    pub(super) fn units(&self, sizes: Sizes, encoded: bool) -> Units {
+        let [ciphertexts, responses] =
+            [self.packing.ciphertexts(), self.packing.responses()].map(|n| n as f64);
+        self.client(sizes)
+            + self.server(sizes, encoded)
+            + sizes.fresh() * ciphertexts
+            + sizes.cover() * responses
+    }
+
+    /// The same in seconds, by when and by whom. `ahead`: how many ciphertexts and responses are made offline, `held`: how many
+    /// plaintexts are made once per model.
+    pub(super) fn work(
+        &self,
+        sizes: Sizes,
+        ahead: [usize; 2],
+        (plaintexts, held): (usize, bool),
+        costs: &SlotCosts,
+    ) -> Work {
+        let seconds = |units: Units| units.seconds(costs);
+        let all = [self.packing.ciphertexts(), self.packing.responses()];
+        let late = [0, 1].map(|i| (all[i] - ahead[i]) as f64);
+        let made = if held { plaintexts as f64 } else { 0.0 };
+        Work {
+            model: seconds(sizes.plaintext() * made),
+            offline: [seconds(sizes.fresh() * ahead[0] as f64), seconds(sizes.cover() * ahead[1] as f64)],
+            online_parallel: [
+                seconds(self.client(sizes) + sizes.fresh() * late[0]),
+                seconds(self.server(sizes, !held) + sizes.cover() * late[1]),
+            ],
+            ..Work::default()
+        }
+    }
+}
