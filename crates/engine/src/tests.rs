@@ -5,6 +5,7 @@ mod exchange;
 mod hints;
 mod hostile;
 mod kept;
+mod keys;
 mod one_round;
 mod pmax_leaky;
 mod stream;

@@ -6,7 +6,7 @@ use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
-use crate::planner::{MARGIN, RINGS, choose, explain};
+use crate::planner::{MARGIN, RINGS, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{BackendId, Choices, Comparison, Exchange, Plan, PlanError, Schedule};
 
@@ -524,4 +524,117 @@ fn factors_leave_room_for_the_widest_value() {
     let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
     let refused = Plan::accepting_sign_leakage(&network, choices);
     assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
+}
+
+/// Large maps, small maps with many channels, and a fully connected layer.
+fn three_maps() -> Network {
+    let conv = |out, k| Op::Linear(Linear::same(out, k, 12));
+    let half = Op::MaxPool { window: Window { kernel: [5; 2], stride: [5; 2], pads: [0; 4] }, ignored: 0 };
+    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 8, 12) });
+    let nodes = [
+        ("input", Op::Input, [3, 60, 60]),
+        ("large", conv(16, 3), [16, 60, 60]),
+        ("rectified", Op::Relu { ignored: 0 }, [16, 60, 60]),
+        ("narrow", conv(64, 1), [64, 60, 60]),
+        ("pool", half, [64, 12, 12]),
+        ("small", conv(64, 3), [64, 12, 12]),
+        ("relu", Op::Relu { ignored: 0 }, [64, 12, 12]),
+        (
+            "corner",
+            Op::MaxPool { window: Window { kernel: [5; 2], stride: [1; 2], pads: [0; 4] }, ignored: 0 },
+            [64, 8, 8],
+        ),
+        ("last", fully, [10, 1, 1]),
+    ];
+    let nodes = nodes.into_iter().enumerate().map(|(i, (name, op, shape))| Node {
+        name: name.into(),
+        op,
+        inputs: if i == 0 { vec![] } else { vec![i - 1] },
+        shape,
+    });
+    Network { nodes: nodes.collect(), ..network() }
+}
+
+fn hyena(names: &[&str]) -> Vec<BackendId> {
+    names.iter().map(|name| BackendId::of(name).unwrap()).collect()
+}
+
+/// Among Hyena's forms every layer has the one that costs least: large maps numbers, small maps and fully connected layers
+/// plaintexts. They share one ring, and cost less than any form everywhere. With no memory for plaintexts, more layers have
+/// numbers.
+#[test]
+fn hyenas_forms_are_mixed_in_one_ring() {
+    let (network, machine) = (three_maps(), round_figures());
+    network.validate().unwrap();
+    let here = site(&machine, FREE, Placement::Apart);
+    let weighed = |choices: &Choices| {
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        assert_eq!(plan.backends.len(), 1, "one ring and one set of keys");
+        let why = explain(&network, &plan, Some(&here));
+        why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap()
+    };
+    let numbers = |choices: &Choices| {
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        plan.layers().filter(|layer| layer.backend() != "hyena-conventional").count()
+    };
+    let all = hyena(&["hyena", "hyena-padded", "hyena-conventional"]);
+    let chosen = choose(&network, &all, &here, None).unwrap();
+    let plan = Plan::new(&network, chosen.clone()).unwrap();
+    let of = |node: usize| plan.steps[node].layer.as_ref().unwrap().backend();
+    assert_ne!(of(3), "hyena-conventional", "{:?}", chosen.backends);
+    assert_eq!((of(5), of(8)), ("hyena-conventional", "hyena-conventional"), "{:?}", chosen.backends);
+    for &one in &all {
+        let alone = choose(&network, &[one], &here, None).unwrap();
+        assert!(weighed(&chosen) <= weighed(&alone), "{one} everywhere");
+    }
+    // Whatever comes first.
+    let reversed: Vec<BackendId> = all.iter().rev().copied().collect();
+    let again = choose(&network, &reversed, &here, None).unwrap();
+    assert!(weighed(&again) < weighed(&chosen) * (1.0 + MARGIN));
+
+    let short = choose_within(&network, &all, &here, None, 0).unwrap();
+    assert!(numbers(&short) > numbers(&chosen), "{:?}", short.backends);
+    let forced = Choices { weight_memory: 0, ..chosen };
+    assert!(weighed(&short) <= weighed(&forced));
+}
+
+/// What is kept of a client's keys counts as a hint does.
+#[test]
+fn keys_count_once_a_client() {
+    let (network, machine) = (three_maps(), round_figures());
+    let slow = Link { bytes_per_second: 1e6, round_trip: 0.0 };
+    let [id] = hyena(&["hyena"])[..] else { panic!("one") };
+    let plan = Plan::new(&network, Choices::standard(&network, id)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, slow, Placement::Apart)));
+    let keys = plan.client_keys();
+    assert!(keys.sent > 1 << 20 && keys.kept > keys.sent as u64);
+    assert_eq!(p.key_bytes, keys.sent as u64);
+    close(p.key_seconds.unwrap(), keys.sent as f64 / 1e6);
+}
+
+/// A layer's work is the counts of its steps times what they take.
+#[test]
+fn a_layer_in_slots_by_hand() {
+    let (network, machine) = (three_maps(), round_figures());
+    let [id] = hyena(&["hyena-padded"])[..] else { panic!("one") };
+    let plan = Plan::new(&network, Choices::standard(&network, id)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    // 1 x 1, so nothing is rotated before the products. 60 x 60 places take a row: two channels a ciphertext.
+    let layer = plan.steps[3].layer.as_ref().unwrap();
+    let geometry = layer.geometry();
+    assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 2));
+    assert_eq!((geometry.ciphertexts, geometry.responses), (8, 64));
+    let half = layer.traffic().online.1 / 64 / 2;
+    // Three primes of 56 bits or so, of which two are in responses.
+    let (limbs, kept) = (3.0, 2.0);
+    assert!(half / 8192 * 8 < 3 * 60 && layer.traffic().online.0 / 8 > half, "{:?}", layer.traffic());
+    let before = p.nodes[3].offline.seconds.unwrap();
+    close(before.client, 8.0 * limbs * 2e-4 / 2.0);
+    let dropped = limbs * (limbs - 1.0) - kept * (kept - 1.0);
+    let cover = limbs * 4e-4 + 2.0 * limbs * 1e-4 + dropped * 2e-5 + kept * (2e-5 + 2e-5) + 1e-4;
+    close(before.server, 64.0 * cover / 2.0);
+    let online = p.nodes[3].online.seconds.unwrap();
+    let sent = 1e-4 + limbs * (2e-5 + 1e-4 + 1e-5);
+    let opened = kept * (2.0 * 1e-5 + 3.0 * 1e-4 + 2e-5 + 2e-5) + 1e-4;
+    close(online.client, (8.0 * sent + 64.0 * opened) / 2.0);
 }

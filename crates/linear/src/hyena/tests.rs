@@ -515,7 +515,7 @@ fn the_wire_format_is_as_recorded() {
         });
         transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect::<String>()
     });
-    assert_eq!(found, ["936e5db00662e6ed", "265941636ecdf514", "6d9e74245cb35627"]);
+    assert_eq!(found, ["8121c63fb5723971", "3f11d3906917dbbe", "d6986ca20c49b7b9"]);
 }
 
 /// Inputs wider than activations, as the sums of an average pool are.
