@@ -131,10 +131,30 @@ impl Sizes {
 }
 
 impl Fitted {
+    /// Online, both parties: a ciphertext, from the client's message to the server's rotations.
+    fn entering(&self, sizes: Sizes) -> [Units; 2] {
+        let Sizes { limbs, .. } = sizes;
+        let taps = self.taps();
+        let sent = sizes.message() + Units { packing: limbs, ..Units::default() };
+        let received = Units { uniform: limbs, packing: limbs, ..Units::default() } + sizes.message();
+        let rotated = if taps > 1.0 { sizes.split() + sizes.turn() * (taps - 1.0) } else { Units::default() };
+        [sent, received + rotated]
+    }
+
+    /// What every further part of split plaintexts would add, where weights are plaintexts: ciphertexts of multiples of the
+    /// input, and products with each.
+    #[cfg(test)]
+    pub(super) fn another_part(&self, sizes: Sizes) -> Units {
+        let [sent, received] = self.entering(sizes);
+        let products = self.pairs() * self.taps() * 2.0 * sizes.limbs;
+        (sent + received + sizes.fresh()) * self.packing.ciphertexts() as f64
+            + Units { product: products, ..Units::default() } * self.packing.responses() as f64
+    }
+
     /// Online, client: all ciphertexts and responses.
     fn client(&self, sizes: Sizes) -> Units {
-        let Sizes { limbs, kept, .. } = sizes;
-        let sent = sizes.message() + Units { packing: limbs, ..Units::default() };
+        let kept = sizes.kept;
+        let [sent, _] = self.entering(sizes);
         let opened = Units {
             packing: 2.0 * kept,
             transform: 3.0 * kept,
@@ -151,8 +171,7 @@ impl Fitted {
         let Sizes { limbs, kept, .. } = sizes;
         let (taps, channels, diagonals) = (self.taps(), self.packing.channels() as f64, self.diagonals());
         let each = self.pairs() * taps;
-        let received = Units { uniform: limbs, packing: limbs, ..Units::default() } + sizes.message();
-        let rotated = if taps > 1.0 { sizes.split() + sizes.turn() * (taps - 1.0) } else { Units::default() };
+        let [_, received] = self.entering(sizes);
         let halves = 2.0 * limbs;
         let sums = match self.form {
             Form::Padded => Units { scalar: each * halves, sum: diagonals * halves, ..Units::default() },
@@ -169,7 +188,7 @@ impl Fitted {
         };
         let aligned = (sizes.split() + sizes.turn()) * (diagonals - 1.0);
         let sent = sizes.dropped() + Units { transform: halves, packing: 2.0 * kept, ..Units::default() };
-        (received + rotated) * self.packing.ciphertexts() as f64
+        received * self.packing.ciphertexts() as f64
             + (sums + aligned + sent) * self.packing.responses() as f64
     }
 

@@ -22,16 +22,16 @@ use crate::backend::SlotCosts;
 pub const MOST_FAILURES: f64 = -40.0;
 
 /// N that are tried.
-const RING_DIMS: [usize; 2] = [4096, 8192];
+pub(super) const RING_DIMS: [usize; 2] = [4096, 8192];
 
 /// Bits of a prime of q that are tried.
-const LIMB_BITS: std::ops::RangeInclusive<u32> = 30..=58;
+pub(super) const LIMB_BITS: std::ops::RangeInclusive<u32> = 30..=58;
 
 /// Most primes of q.
-const MOST_LIMBS: usize = 7;
+pub(super) const MOST_LIMBS: usize = 7;
 
 /// Most digits of a prime.
-const MOST_DIGITS: u32 = 6;
+pub(super) const MOST_DIGITS: u32 = 6;
 
 /// Bytes that a server may have for rotated inputs, where a packing takes less.
 const MEMORY: usize = 1 << 30;
@@ -44,7 +44,7 @@ const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 const BUTTERFLY: f64 = 2.0;
 const PRODUCT: f64 = 2.0;
 const LAZY: f64 = 0.8;
-const BYTE: f64 = 8.0;
+pub(super) const BYTE: f64 = 8.0;
 const KEY_BYTE: f64 = BYTE / 10.0;
 
 /// A layer to be planned.
@@ -223,11 +223,15 @@ impl Fitted {
     /// ‖g‖²·Σ‖pattern_i‖² (Cauchy and Schwarz). The encryption's own noise is counted as if it were the same in all
     /// rotations: its coefficient 0 stays in its place.
     pub(super) fn noise(&self, digits: usize, digit_bits: u32) -> Noise {
-        let n = self.packing.slots();
+        self.noise_of(self.gain(), digits, digit_bits)
+    }
+
+    /// By what products multiply the variance of a rotated input.
+    fn gain(&self) -> f64 {
         let channels = self.packing.channels() as f64;
         let weight = 4f64.powi(self.weight_bits as i32 - 1);
-        let dense = n as f64 / 12.0 * (self.plain.p as f64).powi(2);
-        let gain = match self.form {
+        let dense = self.packing.slots() as f64 / 12.0 * (self.plain.p as f64).powi(2);
+        match self.form {
             Form::Padded => self.reads() * self.taps() * weight,
             Form::Hyena => {
                 let patterns = match self.packing.channels() {
@@ -240,7 +244,11 @@ impl Fitted {
             // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of
             // squares is less.)
             Form::Conventional => self.pairs() * self.taps() * dense * DENSE_MARGIN,
-        };
+        }
+    }
+
+    fn noise_of(&self, gain: f64, digits: usize, digit_bits: u32) -> Noise {
+        let n = self.packing.slots();
         let switched = Noise::of_digits(n, digits, digit_bits);
         let together = self.diagonals() * self.taps();
         let fresh = Noise::fresh().add_plain().multiply(gain * together);
@@ -250,21 +258,37 @@ impl Fitted {
     /// The noise of a response as it is sent: the sum's and that of an encryption of zero, each without the primes that
     /// are dropped.
     pub(super) fn response_noise(&self, ring: &Chosen) -> Noise {
+        self.response_noise_of(self.gain(), ring)
+    }
+
+    fn response_noise_of(&self, gain: f64, ring: &Chosen) -> Noise {
         let n = self.packing.slots();
         let dropped = |noise: Noise| {
             let primes = ring.params.primes()[ring.kept..].iter().rev();
             primes.fold(noise, |noise, &p| noise.divide(n, p))
         };
-        dropped(self.noise(ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public_in(n))
+        dropped(self.noise_of(gain, ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public_in(n))
     }
 
     /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's
     /// fraction is within
     /// |e|·p/q of a half, at most 2·E|e|·p/q each.
     pub(super) fn failure(&self, ring: &Chosen) -> f64 {
+        self.failure_of(self.gain(), ring)
+    }
+
+    /// The same if plaintexts were split into so many parts, in a base near the root of p.
+    #[cfg(test)]
+    pub(super) fn failure_in_parts(&self, parts: u32, ring: &Chosen) -> f64 {
+        let base = (self.plain.p as f64).powf(1.0 / f64::from(parts));
+        let dense = self.packing.slots() as f64 / 12.0 * base.powi(2);
+        self.failure_of(f64::from(parts) * self.pairs() * self.taps() * dense, ring)
+    }
+
+    fn failure_of(&self, gain: f64, ring: &Chosen) -> f64 {
         let kept: f64 = ring.params.primes()[..ring.kept].iter().map(|&p| (p as f64).log2()).sum();
         let coefficients = (self.packing.responses() * self.packing.slots()) as f64;
-        let noise = self.response_noise(ring).deviation();
+        let noise = self.response_noise_of(gain, ring).deviation();
         (2.0 * coefficients * noise * self.plain.p as f64).log2() - kept
     }
 
@@ -292,14 +316,14 @@ impl Fitted {
     }
 
     /// Estimated nanoseconds of a query on one thread.
-    fn nanoseconds(&self, ring: &Chosen, encoded: bool) -> f64 {
+    pub(super) fn nanoseconds(&self, ring: &Chosen, encoded: bool) -> f64 {
         let (up, down) = self.bytes(ring);
         self.units(ring.sizes(), encoded).seconds(&nominal(self.packing.slots())) + BYTE * (up + down) as f64
     }
 }
 
 /// Figures of a processor as the search sees all of them, in nanoseconds.
-fn nominal(ring_dim: usize) -> SlotCosts {
+pub(super) fn nominal(ring_dim: usize) -> SlotCosts {
     let n = ring_dim as f64;
     let transform = BUTTERFLY * n * n.log2() / 2.0;
     SlotCosts {
@@ -420,7 +444,7 @@ fn search_of(n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
 
 /// The set of so many largest primes of so many bits, if it is on record. Plans are made many times a second, so
 /// sets are found once.
-fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParameters> {
+pub(super) fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParameters> {
     static FOUND: OnceLock<Vec<RnsParameters>> = OnceLock::new();
     let all = FOUND.get_or_init(|| {
         let sizes = RING_DIMS.into_iter().flat_map(|n| LIMB_BITS.map(move |bits| (n, bits)));

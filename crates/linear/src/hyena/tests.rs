@@ -555,3 +555,66 @@ fn layers_that_share_a_prime_keep_their_own_scale() {
         }
     }
 }
+
+/// Splitting plaintexts (the paper's "plaintext decomposition") lowers the noise of products by the square root of p, and
+/// takes a ciphertext up, its rotations and a product for each part. It makes no layer possible that is not so already, and
+/// none cheaper by a tenth: a response has to carry p and the 40 bits of failure whatever the noise, and with half a prime a
+/// digit keys' noise is far below the room that q has besides.
+#[test]
+fn splitting_plaintexts_gains_nothing() {
+    for (layer, in_shape) in [
+        (spec(16, 3, 1, 1, 1), [16, 32, 32]),
+        (spec(64, 3, 1, 1, 1), [64, 8, 8]),
+        (spec(64, 3, 1, 1, 1), [64, 56, 56]),
+        (spec(256, 1, 1, 0, 1), [64, 56, 56]),
+        (spec(512, 3, 1, 1, 1), [512, 7, 7]),
+        (spec(1000, 1, 1, 0, 1), [512, 1, 1]),
+    ] {
+        for bits in [30, 36, 41, 46, 50] {
+            let layer = Linear { shift: 14, ..layer.clone() };
+            let wanted = Wanted {
+                form: Form::Conventional,
+                spec: &layer,
+                in_shape,
+                activation_bits: bits - 14,
+                weight_bits: 14,
+                weight_memory: u64::MAX,
+            };
+            let least = |parts: u32| -> Option<f64> {
+                let mut least: Option<f64> = None;
+                for n in search::RING_DIMS {
+                    for fitted in Fitted::all(n, &wanted) {
+                        for params in (1..=search::MOST_LIMBS).flat_map(|limbs| {
+                            search::LIMB_BITS.filter_map(move |b| search::on_record(n, b, limbs))
+                        }) {
+                            let limbs = params.primes().len();
+                            let limb_bits = u64::BITS - params.primes()[0].leading_zeros();
+                            for kept in 1..=limbs {
+                                for digits in 1..=search::MOST_DIGITS {
+                                    let digit_bits = limb_bits.div_ceil(digits);
+                                    let ring = Chosen { params: params.clone(), kept, digit_bits };
+                                    let failure = match parts {
+                                        1 => fitted.failure(&ring),
+                                        parts => fitted.failure_in_parts(parts, &ring),
+                                    };
+                                    if failure > MOST_FAILURES {
+                                        continue;
+                                    }
+                                    let more = fitted.another_part(ring.sizes()).seconds(&search::nominal(n))
+                                        + search::BYTE * fitted.bytes(&ring).0 as f64;
+                                    let cost = fitted.nanoseconds(&ring, false) + f64::from(parts - 1) * more;
+                                    least = Some(least.map_or(cost, |least| least.min(cost)));
+                                }
+                            }
+                        }
+                    }
+                }
+                least
+            };
+            let whole = least(1);
+            for parts in 2..4 {
+                println!("{bits} {in_shape:?} {parts}: {whole:?} {:?}", least(parts));
+            }
+        }
+    }
+}
