@@ -319,6 +319,17 @@ fn by_stage(p: &Prediction) -> String {
         seconds(p.nodes.iter().map(|n| n.hint_seconds).sum::<Option<f64>>()),
         seconds(p.hint_seconds),
     ]);
+    if p.key_bytes > 0 {
+        table.add_row([
+            "once per client: keys".into(),
+            bytes(p.key_bytes),
+            none(),
+            none(),
+            none(),
+            none(),
+            seconds(p.key_seconds),
+        ]);
+    }
     for (name, total) in [("query: before the input", &p.offline), ("query: online", &p.online)] {
         table.add_row([
             name.into(),

@@ -43,7 +43,7 @@ pub struct Limits {
     pub multiply_adds: u64,
     /// Bytes of prepared material that one query holds ([`crate::prepared_bytes`]).
     pub prepared_bytes: u64,
-    /// Bytes of ciphertexts, both ways, of one query.
+    /// Bytes of ciphertexts, both ways, of one query; and of keys that the client sends once.
     pub ciphertext_bytes: u64,
     /// **Insecure**: whether the server may choose backends that protect nothing. For tests.
     pub allow_insecure_backends: bool,
@@ -156,6 +156,7 @@ fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, Model
     let passed =
         traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
     within("bytes of ciphertexts", passed.flatten().sum(), limits.ciphertext_bytes)?;
+    within("bytes of keys", plan.client_keys().sent as u64, limits.ciphertext_bytes)?;
     within("bytes of prepared material", prepared_bytes(&network, &plan)[0], limits.prepared_bytes)?;
     Ok((network, plan, model, reveal))
 }

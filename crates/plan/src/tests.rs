@@ -529,21 +529,20 @@ fn factors_leave_room_for_the_widest_value() {
 /// Large maps, small maps with many channels, and a fully connected layer.
 fn three_maps() -> Network {
     let conv = |out, k| Op::Linear(Linear::same(out, k, 12));
-    let half = Op::MaxPool { window: Window { kernel: [5; 2], stride: [5; 2], pads: [0; 4] }, ignored: 0 };
-    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 8, 12) });
+    let pool = |k: usize| {
+        let window = Window { kernel: [k; 2], stride: [k; 2], pads: [0; 4] };
+        Op::MaxPool { window, ignored: 0 }
+    };
+    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 6, 12) });
     let nodes = [
         ("input", Op::Input, [3, 60, 60]),
-        ("large", conv(16, 3), [16, 60, 60]),
-        ("rectified", Op::Relu { ignored: 0 }, [16, 60, 60]),
+        ("large", conv(64, 3), [64, 60, 60]),
+        ("rectified", Op::Relu { ignored: 0 }, [64, 60, 60]),
         ("narrow", conv(64, 1), [64, 60, 60]),
-        ("pool", half, [64, 12, 12]),
-        ("small", conv(64, 3), [64, 12, 12]),
-        ("relu", Op::Relu { ignored: 0 }, [64, 12, 12]),
-        (
-            "corner",
-            Op::MaxPool { window: Window { kernel: [5; 2], stride: [1; 2], pads: [0; 4] }, ignored: 0 },
-            [64, 8, 8],
-        ),
+        ("pool", pool(2), [64, 30, 30]),
+        ("small", conv(64, 3), [64, 30, 30]),
+        ("relu", Op::Relu { ignored: 0 }, [64, 30, 30]),
+        ("corner", pool(5), [64, 6, 6]),
         ("last", fully, [10, 1, 1]),
     ];
     let nodes = nodes.into_iter().enumerate().map(|(i, (name, op, shape))| Node {
@@ -619,22 +618,22 @@ fn a_layer_in_slots_by_hand() {
     let [id] = hyena(&["hyena-padded"])[..] else { panic!("one") };
     let plan = Plan::new(&network, Choices::standard(&network, id)).unwrap();
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
-    // 1 x 1, so nothing is rotated before the products. 60 x 60 places take a row: two channels a ciphertext.
+    // 1 x 1, so nothing is rotated before the products. 60 x 60 places take a row, and the other one stays empty.
     let layer = plan.steps[3].layer.as_ref().unwrap();
     let geometry = layer.geometry();
-    assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 2));
-    assert_eq!((geometry.ciphertexts, geometry.responses), (8, 64));
+    assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 1));
+    assert_eq!((geometry.ciphertexts, geometry.responses), (64, 64));
     let half = layer.traffic().online.1 / 64 / 2;
     // Three primes of 56 bits or so, of which two are in responses.
     let (limbs, kept) = (3.0, 2.0);
-    assert!(half / 8192 * 8 < 3 * 60 && layer.traffic().online.0 / 8 > half, "{:?}", layer.traffic());
+    assert!(half / 8192 * 8 < 3 * 60 && layer.traffic().online.0 / 64 > half, "{:?}", layer.traffic());
     let before = p.nodes[3].offline.seconds.unwrap();
-    close(before.client, 8.0 * limbs * 2e-4 / 2.0);
+    close(before.client, 64.0 * limbs * 2e-4 / 2.0);
     let dropped = limbs * (limbs - 1.0) - kept * (kept - 1.0);
     let cover = limbs * 4e-4 + 2.0 * limbs * 1e-4 + dropped * 2e-5 + kept * (2e-5 + 2e-5) + 1e-4;
     close(before.server, 64.0 * cover / 2.0);
     let online = p.nodes[3].online.seconds.unwrap();
     let sent = 1e-4 + limbs * (2e-5 + 1e-4 + 1e-5);
     let opened = kept * (2.0 * 1e-5 + 3.0 * 1e-4 + 2e-5 + 2e-5) + 1e-4;
-    close(online.client, (8.0 * sent + 64.0 * opened) / 2.0);
+    close(online.client, 64.0 * (sent + opened) / 2.0);
 }

@@ -257,6 +257,7 @@ impl Fitted {
 
     /// The noise of a response as it is sent: the sum's and that of an encryption of zero, each without the primes that
     /// are dropped.
+    #[cfg(test)]
     pub(super) fn response_noise(&self, ring: &Chosen) -> Noise {
         self.response_noise_of(self.gain(), ring)
     }

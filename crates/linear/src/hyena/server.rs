@@ -346,7 +346,9 @@ impl Party for Server {
         channel: &mut Channel,
     ) -> Result<Option<ClientKeys>, BackendError> {
         channel.enter(Stage::Client, "keys");
-        if let Some(Ok(keys)) = kept.map(Arc::downcast::<Keys>) {
+        if let Some(kept) = kept {
+            let keys = kept.downcast::<Keys>();
+            let keys = keys.map_err(|_| BackendError::Peer("keys of another backend were kept".into()))?;
             self.keys = Some(Arc::clone(&keys));
             return Ok(Some(keys));
         }

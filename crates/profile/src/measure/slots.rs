@@ -20,9 +20,9 @@ const LIMB_BITS: u32 = 52;
 /// Bits of a digit: two of a prime.
 const DIGIT_BITS: u32 = 26;
 
-/// Ciphertexts of a sum, and sums: more than the first cache holds.
-const TERMS: usize = 8;
-const ROWS: usize = 4;
+/// Ciphertexts of a sum, and sums: few, so that most runs are over before anything else wants the core.
+const TERMS: usize = 4;
+const ROWS: usize = 2;
 
 /// Bits of products, and of weights.
 const PRODUCT_BITS: u32 = 38;
@@ -83,7 +83,7 @@ pub(super) fn costs(cpu: Cpu, ring_dim: usize) -> Result<SlotCosts, ProfileError
 
     let terms: Vec<Ciphertext<_>> =
         (0..TERMS).map(|_| secret.encrypt(&ring, &zero, prg).expand(&ring)).collect();
-    let few: Vec<&Ciphertext<_>> = terms.iter().take(TERMS / 4).collect();
+    let few: Vec<&Ciphertext<_>> = terms.iter().take(1).collect();
     let many: Vec<&Ciphertext<_>> = terms.iter().collect();
     let sums = |terms: &[&Ciphertext<_>]| {
         let rows = vec![vec![-12_345; terms.len()]; ROWS];
