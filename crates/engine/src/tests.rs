@@ -112,6 +112,7 @@ impl Builder {
             groups,
             shift,
             max_exponent: 2,
+            blocks: None,
         };
         let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
         let terms = c / groups * kernel * kernel;

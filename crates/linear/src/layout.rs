@@ -618,6 +618,7 @@ mod tests {
             groups,
             shift: 8,
             max_exponent: 0,
+            blocks: None,
         }
     }
 
@@ -741,7 +742,7 @@ mod tests {
         ) {
             prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
             let spec = Linear {
-                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
+                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0, blocks: None,
             };
             prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
             check(1 << log_n, &spec, [groups * cg, h, w]);
@@ -759,7 +760,7 @@ mod tests {
         ) {
             prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
             let spec = Linear {
-                out_channels: groups, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
+                out_channels: groups, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0, blocks: None,
             };
             prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
             check(1 << log_n, &spec, [groups * cg, h, w]);

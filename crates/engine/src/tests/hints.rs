@@ -263,6 +263,7 @@ fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
         groups: 1,
         shift: 12,
         max_exponent: 1,
+        blocks: None,
     };
     let conv = b.add(Op::Linear(spec), &[0], [3, 6, 3]);
     let weights = (0..36).map(|i| i * 37 % 401 - 200).collect();

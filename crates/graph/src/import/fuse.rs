@@ -183,6 +183,7 @@ fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
         groups: channels,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     }
 }
 

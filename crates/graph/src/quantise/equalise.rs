@@ -166,6 +166,7 @@ mod tests {
             groups,
             shift: 0,
             max_exponent: 0,
+            blocks: None,
         };
         let bias = Bias::PerChannel((0..channels).map(|c| c as f32 / 4.0).collect());
         let size = 2 + 2 * pads;

@@ -230,6 +230,7 @@ fn spec(out: usize, kernel: [usize; 2], stride: usize, pad: usize, groups: usize
         groups,
         shift: 10,
         max_exponent: 0,
+        blocks: None,
     }
 }
 
@@ -249,7 +250,7 @@ proptest! {
         extreme: bool,
     ) {
         prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
-        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift, max_exponent };
+        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift, max_exponent, blocks: None };
         // Wrap-around of every kind is in the range of the inputs: the reference wraps alike.
         let params = Parameters::insecure_noiseless(1 << log_n, 32);
         if let Some(case) = Case::new(params, spec, [groups * cg, h, w], 16, seed, extreme) {
@@ -579,6 +580,7 @@ fn the_wire_format_is_as_recorded() {
         groups,
         shift: 12,
         max_exponent: 0,
+        blocks: None,
     };
     let found = [(1, 1, [8, 12, 12]), (1, 2, [3, 40, 40]), (8, 1, [8, 9, 9])]
         .map(|(groups, stride, shape)| recorded(spec(groups, stride), shape, 3));
