@@ -126,7 +126,7 @@ const EXACT: f64 = (1u64 << 53) as f64;
 /// around; no validated model with inputs of up to 40 bits comes near. All instructions that `cpu` has give the same result.
 pub fn linear_exact(cpu: Cpu, spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<i64> {
     let fits = spec.weights_len(in_shape[0]) == Some(weights.weights.len())
-        && x.len() == in_shape.iter().product()
+        && x.len() == in_shape.iter().product::<usize>()
         && spec.out_channels > 0;
     let Some([h, w]) = spec.output_hw(in_shape).filter(|_| fits) else { return Vec::new() };
     let depth = weights.weights.len() / spec.out_channels;
