@@ -44,7 +44,9 @@ impl Named {
         let sound = |(name, Entry { b, kind }): (String, Entry)| match b {
             1 => Ok((name, None)),
             size if BLOCK_SIZES.contains(&size) => Ok((name, Some(Blocks { size, kind }))),
-            _ => Err(ImportError::Metadata(format!("gives {name:?} blocks of {b}; 1, 2, 4, 8 and 16 are taken"))),
+            _ => Err(ImportError::Metadata(format!(
+                "gives {name:?} blocks of {b}; 1, 2, 4, 8 and 16 are taken"
+            ))),
         };
         let blocks = entries.into_iter().map(sound).collect::<Result<_, _>>()?;
         Ok(Self { blocks, used: BTreeSet::new() })
@@ -57,7 +59,8 @@ impl Named {
         }
         let tensor = proto.input.get(1).map(String::as_str);
         let names = [tensor, Some(proto.name())];
-        let found: Vec<_> = names.into_iter().flatten().filter_map(|name| self.blocks.get_key_value(name)).collect();
+        let found: Vec<_> =
+            names.into_iter().flatten().filter_map(|name| self.blocks.get_key_value(name)).collect();
         let Some(&(_, &blocks)) = found.first() else { return Ok(()) };
         self.used.extend(found.iter().map(|(name, _)| (*name).clone()));
         for node in made {
@@ -78,7 +81,9 @@ impl Named {
             }
             linear.spec.blocks = Some(blocks);
             settle(linear, blocks).map_err(|place| {
-                refuse(format!("its weights have no {blocks}: {place} is not what its block's first column says"))
+                refuse(format!(
+                    "its weights have no {blocks}: {place} is not what its block's first column says"
+                ))
             })?;
         }
         Ok(())
@@ -125,7 +130,8 @@ fn settle(linear: &mut Linear, blocks: Blocks) -> Result<(), String> {
     let settled = blocks.settle(&mut linear.weights, channels, linear.spec.kernel, largest * TOLERANCE);
     settled.map_err(|entry| {
         let (found, from) = (linear.weights[entry.at], linear.weights[entry.from]);
-        let sign = if entry.negative { "-" } else { "" };
-        format!("{entry} ({found}, for {sign}({from}))")
+        let (sign, row) =
+            (if entry.negative { "-" } else { "" }, linear.weights.len() / linear.spec.out_channels);
+        format!("{entry} ({found}; of output channel {} follows {sign}({from}))", entry.from / row)
     })
 }

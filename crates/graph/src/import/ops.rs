@@ -655,8 +655,8 @@ fn affine(
 ) -> Result<Vec<Value>, Reject> {
     let values = finite(constant)?;
     let sizes = x.view.sizes();
-    let wide =
-        broadcast(&sizes, &constant.dims).filter(|d| d.iter().product::<usize>() == sizes.iter().product::<usize>());
+    let wide = broadcast(&sizes, &constant.dims)
+        .filter(|d| d.iter().product::<usize>() == sizes.iter().product::<usize>());
     let wide = wide.ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
     let view = x.view.reshaped(&wide).ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
     let shape = builder.nodes[x.node].shape;

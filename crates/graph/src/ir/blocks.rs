@@ -87,7 +87,12 @@ impl Blocks {
     }
 
     /// Every entry of weights `[out_channels, in_channels, k_h, k_w]` that repeats another one.
-    fn entries(&self, in_channels: usize, kernel: [usize; 2], count: usize) -> impl Iterator<Item = Misplaced> {
+    fn entries(
+        &self,
+        in_channels: usize,
+        kernel: [usize; 2],
+        count: usize,
+    ) -> impl Iterator<Item = Misplaced> {
         let this = *self;
         let area = kernel[0] * kernel[1];
         (0..count).filter_map(move |at| {
@@ -201,7 +206,8 @@ mod tests {
     fn rounding_is_settled_and_more_is_not() {
         let blocks = Blocks::skew(4);
         let exact: Vec<f32> = written_out(blocks, columns).iter().map(|&w| f32::from(w)).collect();
-        let mut near: Vec<f32> = exact.iter().enumerate().map(|(i, w)| w * (1.0 + (i % 5) as f32 * 1e-7)).collect();
+        let mut near: Vec<f32> =
+            exact.iter().enumerate().map(|(i, w)| w * (1.0 + (i % 5) as f32 * 1e-7)).collect();
         blocks.settle(&mut near, 8, [1, 3], 1e-4).unwrap();
         let doubled: Vec<i16> = near.iter().map(|w| (w * 500.0).round() as i16).collect();
         assert_eq!(blocks.misplaced(&doubled, 8, [1, 3]), None);
