@@ -122,10 +122,10 @@ impl Inputs {
         let mut ciphertexts = Vec::with_capacity(layout.ciphertexts());
         for (t, tile) in layout.tiles().iter().enumerate() {
             for i in 0..layout.ciphertexts_per_tile() {
-                let (channel, component, maps) = layout.maps_of(i);
+                let (channel, component, maps, standing) = layout.maps_of(i);
                 let first_value = (channel * h * w) as u32;
                 let next = patterns.len() as u32;
-                let number = *known.entry((t, component, maps)).or_insert(next);
+                let number = *known.entry((t, component, maps, standing)).or_insert(next);
                 if number == next {
                     let pattern = Pattern::new(&layout.contents(tile, i), first_value, step as u32);
                     listed += pattern.listed();
