@@ -1,5 +1,7 @@
 //! One convolution in three ways, each checked against the reference before it is timed.
 
+use std::slice::{from_mut, from_ref};
+
 use anyhow::{Result, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
@@ -148,8 +150,9 @@ pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ou
         let mut secret = QuerySecret::fresh(&ring);
         let p0 = ZeroKey::new(&ring, &secret.zero_key(&ring, &p1), &mut Prg::from_os());
         let (at_client, prepare_client) =
-            timed(|| jaguar::prepare(&layer, &ring, &public, &hint, &mut secret, &mask_seed));
-        let (at_server, prepare_server) = timed(|| server.prepare(&ring, &hint_key, &p0, &mask_seed));
+            timed(|| jaguar::prepare(&layer, &ring, &public, &hint, from_mut(&mut secret), &mask_seed));
+        let (at_server, prepare_server) =
+            timed(|| server.prepare(&ring, &hint_key, from_ref(&p0), &mask_seed));
         let (mut to_server, mut to_client) = memory_pair();
         let (sent, online_client) = timed(|| {
             let share = at_client.run(&layer, &mut to_server, &x_client)?;

@@ -115,6 +115,14 @@ impl Blocks {
         })
     }
 
+    /// Gives `weights` (`[C_out, C_in, k_h, k_w]`) these blocks: every entry becomes what its block's first column says.
+    pub fn repeat(&self, weights: &mut [i16], in_channels: usize, kernel: [usize; 2]) {
+        for entry in self.entries(in_channels, kernel, weights.len()) {
+            let expected = weights[entry.from];
+            weights[entry.at] = if entry.negative { -expected } else { expected };
+        }
+    }
+
     /// Makes `weights` (`[C_out, C_in, k_h, k_w]`) what their blocks' first columns say, where no more than rounding is
     /// in the way: up to `tolerance`.
     ///
@@ -188,6 +196,14 @@ mod tests {
                 let blocks = Blocks { size, kind };
                 let weights = written_out(blocks, columns);
                 assert_eq!(blocks.misplaced(&weights, 2 * size, [1, 3]), None, "{blocks}");
+                let mut repeated = weights.clone();
+                repeated
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(at, _)| at / 3 % size > 0)
+                    .for_each(|(_, w)| *w = 99);
+                blocks.repeat(&mut repeated, 2 * size, [1, 3]);
+                assert!(repeated == weights, "{blocks}");
                 for at in (0..weights.len()).step_by(7) {
                     let mut wrong = weights.clone();
                     wrong[at] += 1;
