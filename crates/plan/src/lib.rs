@@ -19,6 +19,7 @@ use jaguar_mpc::{
 };
 pub use jaguar_share::{Domain, Modulus};
 
+pub mod block_sizes;
 mod choices;
 mod domains;
 mod exchange;
@@ -103,7 +104,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 17;
+pub const PROTOCOL_VERSION: u32 = 18;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]

@@ -78,11 +78,12 @@ pub fn prepare(
                 let packed = &hint[from * layer.hint_response_bytes()..][..layer.hint_response_bytes()];
                 pack::unpack_u32_into(packed, layer.hint_bits, response.words_mut());
                 let (small, bits) = (&small[t % secrets.len()], layer.params.modulus_bits());
-                let product = &mut product[..layer.response_len(tile)];
-                hint_ring.multiply_received_into(response, small, bits, product);
+                let len = layout.export_len(tile);
+                let product = &mut product[..parts * len];
+                hint_ring.multiply_received_parts_into(response, small, bits, parts, product);
                 for part in 0..parts {
                     let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
-                    let product = &product[part * layout.part_len()..];
+                    let product = &product[part * len..];
                     for (from, to, len) in layout.exports(tile) {
                         for (y, &p) in plane[to..to + len].iter_mut().zip(&product[from..from + len]) {
                             *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);

@@ -178,6 +178,10 @@ impl backend::Layer for Layer {
         self.public_figures()
     }
 
+    fn block_size(&self) -> usize {
+        self.layout.parts()
+    }
+
     fn output_known_early(&self) -> bool {
         true
     }
@@ -199,9 +203,11 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
     let terms = layout.terms_per_output() as f64;
     let mut work = Work::default();
     for tile in layout.tiles() {
-        let (len, response) = (layout.export_len(tile), layer.response_len(tile));
-        work.offline[0] += per_tile * on_line(&costs.client_response, response);
-        work.offline[1] += per_tile * on_line(&costs.server_response, response);
+        let len = layout.export_len(tile);
+        // So many coefficients of a response are wanted.
+        let wanted = layout.parts() * len;
+        work.offline[0] += per_tile * on_line(&costs.client_response, wanted);
+        work.offline[1] += per_tile * on_line(&costs.server_response, wanted);
         let rate = if spec.groups > 1 {
             costs.online.grouped
         } else if len >= WIDE {

@@ -249,11 +249,12 @@ impl ServerLayer {
                             Rerandomiser::new(ring, hint_key, layer.index, index)
                                 .transform_into(&keys[0], scratch);
                         }
-                        let z0 = &mut z0[..layer.response_len(tile)];
-                        keys[t % keys.len()].times_transformed(scratch, z0);
+                        let len = layout.export_len(tile);
+                        let z0 = &mut z0[..parts * len];
+                        keys[t % keys.len()].times_transformed(scratch, parts, z0);
                         for part in 0..parts {
                             let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
-                            let z0 = &z0[part * layout.part_len()..];
+                            let z0 = &z0[part * len..];
                             for (from, to, len) in layout.exports(tile) {
                                 for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
                                     *r = r.wrapping_sub(z);
