@@ -47,7 +47,6 @@ fn in_blocks() -> Bundle {
     let pairs = relu(&mut b, pairs);
     let window = Window { kernel: [9; 2], stride: [9; 2], pads: [0; 4] };
     let pooled = b.add(Op::SumPool { window, count_real_places: None }, &[pairs], [32, 1, 1]);
-    let pooled = relu(&mut b, pooled);
     b.conv_in_blocks(pooled, 16, 1, 1, Blocks::skew(16));
     b.bundle()
 }

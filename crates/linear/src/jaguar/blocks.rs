@@ -141,11 +141,11 @@ fn tiles_of_one_hint_share_no_phase() {
 fn outputs_come_block_by_block() {
     let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
     let p1 = PublicSeed([9; 32]).p1(ring.params());
-    for (seed, (spec, shape, pieces)) in [
-        (skew(8, 128, 3, 1), [16, 14, 14], 2),
-        (skew(16, 256, 3, 1), [16, 14, 14], 4),
-        (skew(4, 96, 1, 1), [64, 1, 1], 3),
-        (skew(8, 64, 3, 1), [8, 56, 56], 1),
+    for (seed, (spec, shape)) in [
+        (skew(8, 128, 3, 1), [16, 14, 14]),
+        (skew(16, 256, 3, 1), [16, 14, 14]),
+        (skew(4, 96, 1, 1), [64, 1, 1]),
+        (skew(8, 64, 3, 1), [8, 56, 56]),
     ]
     .into_iter()
     .enumerate()
@@ -184,8 +184,63 @@ fn outputs_come_block_by_block() {
             output.make(output.ready().len() + 1);
             made += 1;
         }
-        assert_eq!(made, pieces, "layer {seed}");
+        assert_eq!(
+            made,
+            layer.layout.spec().out_channels.div_ceil(server.channels_indivisible()),
+            "layer {seed}"
+        );
     }
+}
+
+/// The online product by frequencies is that of limb planes, bit for bit, whatever b holds; with dropped bits and without.
+#[test]
+fn online_is_the_same_from_limbs_and_from_frequencies() {
+    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
+    let mut transformed_ones = 0;
+    for (seed, (spec, shape)) in [
+        (skew(8, 128, 3, 1), [64, 14, 14]),
+        (skew(16, 256, 3, 1), [64, 7, 7]),
+        (skew(8, 64, 3, 1), [64, 28, 28]),
+        (skew(4, 64, 1, 1), [512, 1, 1]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for opened in [false, true] {
+            let case = Case::over(
+                Parameters::DEFAULT,
+                blocked(&spec, shape),
+                (16, WEIGHT_BITS),
+                3 * seed as u64,
+                false,
+            );
+            let mut case = case.unwrap();
+            case.layer =
+                Layer::new(Parameters::DEFAULT, blocked(&spec, shape), 3, 16, WEIGHT_BITS, opened).unwrap();
+            let layer = &case.layer;
+            assert_eq!(layer.low_zeros() == 0, opened);
+            let mut prg = Prg::derive(&[6; 32], "b", &[seed as u64]);
+            let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
+            prg.fill_words(&mut x, layer.input_bits());
+            prg.fill(&mut b);
+            let plain = ServerLayer::from_limbs(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
+            let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
+            transformed_ones += usize::from(server.transforms_online());
+            assert!(!plain.transforms_online());
+            let p0 = vec![0; 2048];
+            let [found, expected] = [&server, &plain].map(|server| {
+                let mut prg = Prg::new([4; 32]);
+                let keys: Vec<_> = (0..layer.secrets()).map(|_| ZeroKey::new(&ring, &p0, &mut prg)).collect();
+                let (mut client, mut channel) = memory_pair();
+                client.send(&b).unwrap();
+                client.flush().unwrap();
+                let b = server.receive(&mut channel).unwrap();
+                server.run(server.prepare(&ring, &[5; 32], &keys, &[6; 32]), b, &x)
+            });
+            assert!(found == expected, "layer {seed}");
+        }
+    }
+    assert!(transformed_ones > 0);
 }
 
 #[test]

@@ -34,7 +34,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{self, PrimeRing};
 
 use crate::inputs::Inputs;
-use crate::layout::{Layout, LayoutError, Tile};
+use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
 pub use layer::Jaguar;
@@ -238,11 +238,6 @@ impl Layer {
         index / per_tile / self.secrets() * per_tile + index % per_tile
     }
 
-    /// Coefficients of a response from the first to the last exported one of a tile, those between its parts included.
-    fn response_len(&self, tile: &Tile) -> usize {
-        (self.layout.parts() - 1) * self.layout.part_len() + self.layout.export_len(tile)
-    }
-
     /// The layer's number in the model.
     pub fn index(&self) -> usize {
         self.index
@@ -315,6 +310,11 @@ impl Layer {
 
     fn dropped(&self) -> u32 {
         self.params.modulus_bits() - self.upload_bits
+    }
+
+    /// Low bits of b + Δ·x that are zero: of b they were dropped, and Δ is a power of two.
+    fn low_zeros(&self) -> u32 {
+        self.dropped().min(self.delta_bits())
     }
 
     /// Where the hint is rounded to, and multiplied by the secret.

@@ -10,7 +10,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
-use jaguar_ring::spectral::{Spectral, SpectralWeights};
+use jaguar_ring::spectral::{BLOCK, Spectral, SpectralRows, SpectralWeights};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -36,6 +36,17 @@ pub struct ServerLayer {
     a_half: OnceLock<Vec<u32>>,
     /// Whether [`Spectral`] may be used.
     may_transform: bool,
+    /// The online product by way of a transform over the parts of the ring, where that is faster.
+    online: Option<(Spectral, SpectralWeights)>,
+}
+
+/// What the transformed inputs of one layer may take, of all its tiles: they stay until its last channel is made.
+const MAX_TRANSFORMED: usize = 32 << 20;
+
+/// b + Δ·x of one tile, as the online product reads it.
+enum Rows {
+    Limbs(LimbPlanes),
+    Frequencies(SpectralRows),
 }
 
 /// What the server keeps of one layer for one query. Used once: `begin` consumes it.
@@ -53,13 +64,13 @@ pub struct Upload {
 }
 
 impl ServerLayer {
-    /// As [`new`](Self::new), but the a half is always computed from limb planes: what it is tested against and measured
+    /// As [`new`](Self::new), but both halves are always computed from limb planes: what they are tested against and measured
     /// against.
     ///
     /// # Panics
     /// As `new`.
     pub fn from_limbs(cpu: Cpu, layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
-        Self { may_transform: false, ..Self::new(cpu, layer, weights, weight_bits) }
+        Self { may_transform: false, online: None, ..Self::new(cpu, layer, weights, weight_bits) }
     }
 
     /// Packs the weights for the kernels, of which the fastest one that `cpu` allows is taken.
@@ -90,15 +101,18 @@ impl ServerLayer {
         // (Of part 0, if there are several.)
         let groups = if layout.parts() > 1 { &terms[..1] } else { &terms[..] };
         let reach = groups.iter().flatten().map(|term| term.offset).max().unwrap_or(0) as usize;
+        let kernel = Kernel::of(cpu);
+        let online = (layout.parts() > 1).then(|| transformed_online(kernel, &layer, &packed[0], &terms[0]));
         Self {
             reach,
+            online: online.flatten(),
             terms,
             weights: packed,
             exponents: weights.exponents.clone(),
             bias: weights.bias.clone(),
             a_half: OnceLock::new(),
             may_transform: true,
-            kernel: Kernel::of(cpu),
+            kernel,
             layer,
         }
     }
@@ -306,11 +320,11 @@ impl ServerLayer {
     /// # Panics
     /// When `x` has not the layer's input shape, or b is not complete.
     pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<&Self> {
-        let planes = self.planes(b, x);
+        let rows = self.rows(b, x);
         ServerOutput {
             together: self.channels_together(),
             server: self,
-            planes,
+            rows,
             values: prepared.masks,
             channels: 0,
         }
@@ -326,30 +340,41 @@ impl ServerLayer {
         b: Upload,
         x: &[u64],
     ) -> ServerOutput<Arc<Self>> {
-        let planes = self.planes(b, x);
+        let rows = self.rows(b, x);
         ServerOutput {
             together: self.channels_together(),
             server: self,
-            planes,
+            rows,
             values: prepared.masks,
             channels: 0,
         }
     }
 
-    /// b + Δ·x of every tile, in limbs.
-    fn planes(&self, b: Upload, x: &[u64]) -> Vec<LimbPlanes> {
+    /// b + Δ·x of every tile.
+    fn rows(&self, b: Upload, x: &[u64]) -> Vec<Rows> {
         let layer = &self.layer;
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let (n, k, delta) = (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits());
-        let (inputs, dropped) = (&layer.inputs, layer.dropped());
+        let (n, k, inputs) = (layout.ring_dim(), layer.params.modulus_bits(), &layer.inputs);
         assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
         let mut b = b.words;
-
+        let b = inputs.split_mut(&mut b);
         let per_tile = layout.ciphertexts_per_tile();
+        if let Some((plan, _)) = &self.online {
+            let (low, b) = (layer.low_zeros(), &b);
+            let of_tile = |tile: usize| {
+                plan.rows(|i, words| {
+                    let index = tile * per_tile + i;
+                    self.words(index, &b[index], x, words);
+                    words.iter_mut().for_each(|word| *word >>= low);
+                })
+            };
+            return (0..layout.tiles().len()).map(|tile| Rows::Frequencies(of_tile(tile))).collect();
+        }
         let planes_of = |tile: &Tile| {
             // Unless some shift reads beyond the last coefficient, nothing wraps around.
-            let reach = self.reach + layer.response_len(tile);
+            let read = (layout.parts() - 1) * layout.part_len() + layout.export_len(tile);
+            let reach = self.reach + read;
             LimbPlanes::new(self.kernel, k, per_tile, if reach > n { 2 * n } else { reach })
         };
         let mut planes: Vec<LimbPlanes> = layout.tiles().iter().map(planes_of).collect();
@@ -357,29 +382,55 @@ impl ServerLayer {
             let len = planes.row_len();
             planes.rows_mut().map(move |row| (len, row))
         });
-        let rows: Vec<_> = rows.zip(inputs.split_mut(&mut b)).enumerate().collect();
+        let rows: Vec<_> = rows.zip(b).enumerate().collect();
         rows.into_par_iter().for_each_init(
             || vec![0u64; n],
-            |words, (i, ((len, mut row), mut b))| {
-                let input = inputs.ciphertext(i);
-                words.fill(0);
-                for run in &input.pattern.read {
-                    let (part, rest) = b.split_at_mut(run.len());
-                    for (word, &b) in words[run.start as usize..].iter_mut().zip(&*part) {
-                        *word = b << dropped;
-                    }
-                    b = rest;
-                }
-                for run in &input.pattern.data {
-                    let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
-                    for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
-                        *word = word.wrapping_add(x << delta);
-                    }
-                }
+            |words, (i, ((len, mut row), b))| {
+                self.words(i, b, x, words);
                 if len > n { row.set_negacyclic(words) } else { row.set(&words[..len]) }
             },
         );
-        planes
+        planes.into_iter().map(Rows::Limbs).collect()
+    }
+
+    /// b + Δ·x of ciphertext `index`, all N coefficients; zeros where none is read. Bits above the modulus mean nothing.
+    fn words(&self, index: usize, mut b: &[u64], x: &[u64], words: &mut [u64]) {
+        let Layer { inputs, .. } = &self.layer;
+        let (dropped, delta) = (self.layer.dropped(), self.layer.delta_bits());
+        let input = inputs.ciphertext(index);
+        words.fill(0);
+        for run in &input.pattern.read {
+            let (part, rest) = b.split_at(run.len());
+            for (word, &b) in words[run.start as usize..].iter_mut().zip(part) {
+                *word = b << dropped;
+            }
+            b = rest;
+        }
+        for run in &input.pattern.data {
+            let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
+            for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
+                *word = word.wrapping_add(x << delta);
+            }
+        }
+    }
+
+    /// For the responses `responses` of one tile, as [`convolve`](Self::convolve) takes them: `len` coefficients of each part.
+    fn product(&self, rows: &Rows, responses: Range<usize>, len: usize) -> Vec<u64> {
+        let layout = &self.layer.layout;
+        match (rows, &self.online) {
+            (Rows::Frequencies(rows), Some((plan, weights))) => {
+                let (low, part_len) = (self.layer.low_zeros(), layout.part_len());
+                let mut out = vec![0; responses.len() * layout.parts() * len];
+                plan.multiply_part(rows, weights, responses, &mut out, |_, words, out| {
+                    for (out, words) in out.chunks_mut(len).zip(words.chunks(part_len)) {
+                        out.iter_mut().zip(words).for_each(|(out, &word)| *out = word << low);
+                    }
+                });
+                out
+            }
+            (Rows::Limbs(planes), _) => self.convolve(planes, responses, layout.parts(), len),
+            (Rows::Frequencies(_), None) => unreachable!("rows are transformed by the plan alone"),
+        }
     }
 
     /// The server's output share modulo 2^n, all of it: [`begin`](Self::begin) to the end.
@@ -394,8 +445,15 @@ impl ServerLayer {
     pub(super) fn channels_indivisible(&self) -> usize {
         let layout = &self.layer.layout;
         // (Blocks and parts are powers of two, as a tile is.)
-        let whole = (TILE * layout.parts()).max(layout.block());
+        let tile = if self.online.is_some() { BLOCK } else { TILE };
+        let whole = (tile * layout.parts()).max(layout.block());
         if self.weights.len() == 1 { whole } else { layout.out_shape()[0] / self.weights.len() }
+    }
+
+    /// Whether the online product is by frequencies.
+    #[cfg(test)]
+    pub(super) fn transforms_online(&self) -> bool {
+        self.online.is_some()
     }
 
     /// How many channels are made together, at least.
@@ -410,12 +468,12 @@ impl ServerLayer {
 /// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows
 /// the layer can begin before its last channel.
 ///
-/// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each coefficient of the rows, that is
+/// Until the last channel is made it holds b + Δ·x of all tiles, transformed (32 MiB at most, layers with blocks only) or in limbs: at k = 48 6 bytes for each coefficient of the rows, that is
 /// the input's values, halos, what lies between maps, and all of it twice where a shift wraps around. (5 MiB for ResNet-50's largest input.)
 pub struct ServerOutput<S> {
     server: S,
     /// By tile. None left when all is made.
-    planes: Vec<LimbPlanes>,
+    rows: Vec<Rows>,
     /// `[C, H, W]`: of the channels that are made the shares, of the others B − z0.
     values: Zeroizing<Vec<u64>>,
     /// How many channels are made.
@@ -456,9 +514,9 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let new = self.channels..end;
         let (block, parts) = (layout.block(), layout.parts());
         let values = &mut self.values[new.start * h * w..new.end * h * w];
-        for (planes, tile) in self.planes.iter().zip(layout.tiles()) {
+        for (rows, tile) in self.rows.iter().zip(layout.tiles()) {
             let len = layout.export_len(tile);
-            let sums = server.convolve(planes, new.start / parts..new.end / parts, parts, len);
+            let sums = server.product(rows, new.start / parts..new.end / parts, len);
             let blocks = values.par_chunks_mut(block * h * w).zip(sums.par_chunks(block * len));
             blocks.zip(new.start / block..new.end / block).for_each(|((values, sums), at)| {
                 for (i, sums) in sums.chunks(len).enumerate() {
@@ -479,7 +537,7 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         }
         self.channels = end;
         if end == channels {
-            self.planes = Vec::new();
+            self.rows = Vec::new();
         }
     }
 }
@@ -496,6 +554,25 @@ impl<S: Deref<Target = ServerLayer> + Send> Output for ServerOutput<S> {
     fn into_values(self: Box<Self>) -> Vec<u64> {
         (*self).finish()
     }
+}
+
+/// How a layer in parts is computed online by way of a transform over them, if that is faster: an output takes fewer products then.
+fn transformed_online(
+    kernel: Kernel,
+    layer: &Layer,
+    weights: &PackedWeights,
+    terms: &[Term],
+) -> Option<(Spectral, SpectralWeights)> {
+    let layout = &layer.layout;
+    let (n, rows, outs) = (layout.ring_dim(), layout.ciphertexts_per_tile(), weights.outs());
+    let bits = layer.params.modulus_bits() - layer.low_zeros();
+    let wanted = layout.tiles().iter().map(|tile| layout.parts() * layout.export_len(tile)).max()?;
+    let plan = Spectral::best(kernel, n, bits, rows, terms, outs, weights.weight_bits(), wanted)?;
+    let fits = plan.rows_bytes().saturating_mul(layout.tiles().len()) <= MAX_TRANSFORMED;
+    fits.then(|| {
+        let weights = plan.weights(weights);
+        (plan, weights)
+    })
 }
 
 /// The terms of a group's outputs, as kernels take them.
