@@ -26,9 +26,10 @@ pub struct Args {
 }
 
 /// Names of files, and what makes them.
-const BENCHMARKS: [(&str, &[&str]); 8] = [
+const BENCHMARKS: [(&str, &[&str]); 9] = [
     ("conv", &["conv"]),
     ("conv-scalar", &["conv", "--kernel", "scalar"]),
+    ("circulant", &["circulant"]),
     ("relu", &["relu"]),
     ("relu-lan", &["relu", "--link", "lan"]),
     ("relu-wan", &["relu", "--link", "wan"]),

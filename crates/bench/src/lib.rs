@@ -1,6 +1,7 @@
 //! `jaguar bench`: measurements on this machine, each beside published figures and the physical limits.
 
 mod all;
+mod circulant;
 mod conv;
 mod e2e;
 mod fregata;
@@ -26,6 +27,8 @@ pub struct Args {
 enum What {
     /// Every benchmark, one after the other, with figures and plots in a folder.
     All(all::Args),
+    /// Weights in skew-circulant blocks: layers and ImageNet's networks by block size, beside dense ones.
+    Circulant(circulant::Args),
     /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
     Conv(conv::Args),
     /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
@@ -44,6 +47,7 @@ enum What {
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::All(args) => all::run(args),
+        What::Circulant(args) => circulant::run(args),
         What::Conv(args) => conv::run(args),
         What::E2e(args) => e2e::run(args),
         What::Fregata(args) => fregata::run(args),

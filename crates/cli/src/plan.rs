@@ -6,10 +6,11 @@ use anyhow::Result;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::caveat;
-use jaguar_graph::network::Network;
+use jaguar_graph::network::{Blocks, Network, block_size};
 use jaguar_linear::backend::Planned as PlannedLayer;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::Cost;
+use jaguar_plan::block_sizes::{Sizes, block_sizes};
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodeStage, Prediction, Seconds, Session, predict};
@@ -46,6 +47,9 @@ pub struct Args {
     /// For every choice, what else there was and what it would cost.
     #[arg(long)]
     explain: bool,
+    /// For every linear layer, what it would cost with weights in skew-circulant blocks of 1, 2, 4, 8 and 16.
+    #[arg(long)]
+    block_sizes: bool,
     /// Everything as JSON.
     #[arg(long)]
     json: bool,
@@ -74,6 +78,8 @@ struct Planned<'a> {
     prediction: &'a Prediction,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_sizes: Option<&'a [Sizes]>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +87,10 @@ struct Layer<'a> {
     name: &'a str,
     operation: String,
     shape: [usize; 3],
+    /// Of weights; none in a dense layer.
+    blocks: Option<Blocks>,
+    /// As blocks of which size they run.
+    effective_block_size: usize,
     tiles: usize,
     maps_per_ciphertext: usize,
     ciphertexts: usize,
@@ -106,6 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
     let choices = args.leakage.apply(choices, network)?;
     let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
     let prediction = predict(&plan, &Session::default(), site.as_ref());
+    let sizes = args.block_sizes.then(|| block_sizes(network, &plan, site.as_ref()));
     let explanation = args.explain.then(|| planner::explain(network, &plan, site.as_ref()));
     if args.json {
         let planned = Planned {
@@ -118,6 +129,7 @@ pub fn run(args: &Args) -> Result<()> {
             layers: layers(network, &plan),
             prediction: &prediction,
             explanation: explanation.as_ref(),
+            block_sizes: sizes.as_deref(),
         };
         say!("{}", serde_json::to_string_pretty(&planned)?);
         return Ok(());
@@ -170,6 +182,9 @@ pub fn run(args: &Args) -> Result<()> {
             count((exact.from_client() + exact.from_server()).total()),
         );
     }
+    if let Some(sizes) = &sizes {
+        say!("\n{}", by_block_size(sizes));
+    }
     if let Some(explanation) = &explanation {
         explain(explanation);
     }
@@ -197,6 +212,8 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             name: &node.name,
             operation: network.describe(&node.op),
             shape: node.shape,
+            blocks: layer.and_then(|l| l.spec().blocks),
+            effective_block_size: layer.map_or(1, |l| l.block_size()),
             tiles: layer.map_or(0, |l| l.geometry().tiles),
             maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),
             ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
@@ -215,6 +232,7 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             "operation",
             "choice",
             "shape",
+            "b",
             "shift",
             "ring",
             "tiles",
@@ -264,6 +282,10 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
             network.describe(&node.op),
             choice,
             format!("{c}x{h}x{w}"),
+            of_layer(&|l| match (block_size(l.spec()), l.block_size()) {
+                (own, runs) if own == runs => own.to_string(),
+                (own, runs) => format!("{own} as {runs}"),
+            }),
             of_layer(&|l| l.spec().shift.to_string()),
             match (&step.extension, &step.truncation) {
                 (Some(_), _) => format!("{}>{}", ring(step.computed), ring(step.domain)),
@@ -340,6 +362,45 @@ fn by_stage(p: &Prediction) -> String {
             seconds(total.work.map(|w| w.server)),
             seconds(total.seconds),
         ]);
+    }
+    trimmed(&table)
+}
+
+/// One row for each layer and block size.
+fn by_block_size(sizes: &[Sizes]) -> String {
+    let mut table = plain(
+        &[
+            "layer",
+            "shape",
+            "b",
+            "runs as",
+            "query ms",
+            "online ms",
+            "bytes",
+            "hint",
+            "ciphertexts",
+            "responses",
+        ],
+        2,
+    );
+    for layer in sizes {
+        let [c, h, w] = layer.shape;
+        for cost in &layer.costs {
+            let f = &cost.figures;
+            let time = |of: Option<f64>| of.map_or_else(|| "-".into(), |s| format!("{:.3}", s * 1e3));
+            table.add_row([
+                layer.name.clone(),
+                format!("{c}x{h}x{w}"),
+                format!("{}{}", cost.b, if cost.b == layer.own { " <" } else { "" }),
+                cost.effective.to_string(),
+                time(f.seconds),
+                time(f.online_seconds),
+                bytes(f.bytes),
+                bytes(f.hint_bytes),
+                count(f.ciphertexts as u64),
+                count(f.responses as u64),
+            ]);
+        }
     }
     trimmed(&table)
 }

@@ -1,5 +1,6 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
+mod blocks;
 mod cheetah;
 mod exchange;
 mod hints;
@@ -113,6 +114,7 @@ impl Builder {
             groups,
             shift,
             max_exponent: 2,
+            blocks: None,
         };
         let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
         let terms = c / groups * kernel * kernel;

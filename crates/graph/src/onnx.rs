@@ -77,6 +77,9 @@ pub struct ModelProto {
     /// By domain, the version of the operators' definitions.
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    /// What the exporter says besides.
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// The version of a domain's operators.

@@ -21,6 +21,7 @@ fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
         groups,
         shift: 6,
         max_exponent: 0,
+        blocks: None,
     })
 }
 

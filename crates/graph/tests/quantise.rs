@@ -21,6 +21,7 @@ fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
         groups: 1,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     };
     Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![bias; channels]) })
 }

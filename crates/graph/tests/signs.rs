@@ -37,6 +37,7 @@ fn graph(random: &mut Random) -> Graph {
             groups: 1,
             shift: 0,
             max_exponent: 0,
+            blocks: None,
         };
         let weights = random.values(out_channels * inputs * kernel * kernel);
         Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(random.values(out_channels)) })

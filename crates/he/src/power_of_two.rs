@@ -187,6 +187,13 @@ impl ZeroKey {
         Self { p0: ring.round_at_random(p0, modulus_bits, prg), ring, modulus_bits }
     }
 
+    /// The first coefficients of each of `parts` equal parts of `p0·u`, `[parts][out.len() / parts]`, u being what was transformed into
+    /// `scratch` last.
+    pub fn times_transformed(&self, scratch: &mut ZeroScratch, parts: usize, out: &mut [u64]) {
+        let ZeroScratch { u, product } = scratch;
+        self.ring.multiply_parts_into(&self.p0, u, product, self.modulus_bits, parts, out);
+    }
+
     /// Room to compute in.
     pub fn scratch(&self) -> ZeroScratch {
         ZeroScratch { u: self.ring.small(), product: self.ring.residues() }
@@ -223,8 +230,13 @@ impl Rerandomiser {
 
     /// The first coefficients of `z0 = p0·u` for one query's key, as many as `out` has.
     pub fn z0_into(&self, p0: &ZeroKey, scratch: &mut ZeroScratch, out: &mut [u64]) {
+        self.transform_into(p0, scratch);
+        p0.times_transformed(scratch, 1, out);
+    }
+
+    /// Transforms u, for products with several keys ([`ZeroKey::times_transformed`]) of the ring that `p0` is of.
+    pub fn transform_into(&self, p0: &ZeroKey, scratch: &mut ZeroScratch) {
         p0.ring.small_into(self.u.coefficients(), &mut scratch.u);
-        p0.ring.multiply_into(&p0.p0, &scratch.u, &mut scratch.product, p0.modulus_bits, out);
     }
 }
 

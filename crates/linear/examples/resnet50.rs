@@ -10,6 +10,7 @@
 use std::fmt;
 use std::hint::black_box;
 use std::path::PathBuf;
+use std::slice::{from_mut, from_ref};
 use std::time::Instant;
 
 use clap::Parser;
@@ -152,9 +153,10 @@ impl Case {
         let ((), a_half) = timed(|| server.prepare_model(&public));
         let responses = 0..layer.layout().responses();
         let (hint, hint_ms) = timed(|| server.hint(ring, &public, &wide_p1, &hint_key, responses));
-        let (at_server, prepare_server) = timed(|| server.prepare(ring, &hint_key, &p0, &mask_seed));
+        let (at_server, prepare_server) =
+            timed(|| server.prepare(ring, &hint_key, from_ref(&p0), &mask_seed));
         let (at_client, prepare_client) =
-            timed(|| prepare(layer, ring, &public, &hint, &mut secret, &mask_seed));
+            timed(|| prepare(layer, ring, &public, &hint, from_mut(&mut secret), &mask_seed));
         let (sent, online_client) = timed(|| {
             at_client.run(layer, &mut to_server, &self.x)?;
             to_server.flush()

@@ -122,10 +122,10 @@ impl Inputs {
         let mut ciphertexts = Vec::with_capacity(layout.ciphertexts());
         for (t, tile) in layout.tiles().iter().enumerate() {
             for i in 0..layout.ciphertexts_per_tile() {
-                let (channel, component, maps) = layout.maps_of(i);
+                let (channel, component, maps, standing) = layout.maps_of(i);
                 let first_value = (channel * h * w) as u32;
                 let next = patterns.len() as u32;
-                let number = *known.entry((t, component, maps)).or_insert(next);
+                let number = *known.entry((t, component, maps, standing)).or_insert(next);
                 if number == next {
                     let pattern = Pattern::new(&layout.contents(tile, i), first_value, step as u32);
                     listed += pattern.listed();
@@ -225,6 +225,7 @@ mod tests {
             groups: 1,
             shift: 1,
             max_exponent: 0,
+            blocks: None,
         };
         let layout = Layout::new(2048, &spec, [1, 1, 133_046]).unwrap();
         let error = Inputs::new(&layout).unwrap_err();
@@ -251,7 +252,7 @@ mod tests {
             (h, w) in (prop_oneof![extent(), 1usize..200_000], prop_oneof![extent(), 1usize..200_000]),
             channels in prop_oneof![Just(1usize), 1usize..100, Just(2048), Just(1 << 16)],
         ) {
-            let spec = Linear { out_channels: 1, kernel, stride, dilation, pads, groups: 1, shift: 1, max_exponent: 0 };
+            let spec = Linear { out_channels: 1, kernel, stride, dilation, pads, groups: 1, shift: 1, max_exponent: 0, blocks: None };
             // Only what a valid network may have.
             let valid = channels * h * w <= 1 << 26
                 && spec.output_hw([channels, h, w]).is_some_and(|[oh, ow]| oh * ow <= 1 << 26);
@@ -275,7 +276,7 @@ mod tests {
             log_n in 5u32..9,
         ) {
             prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
-            let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1, max_exponent: 0 };
+            let spec = Linear { out_channels: 1, kernel, stride, dilation: [1, 1], pads, groups: 1, shift: 1, max_exponent: 0, blocks: None };
             if let Ok(layout) = Layout::new(1 << log_n, &spec, [channels, h, w]) {
                 let inputs = Inputs::new(&layout).unwrap();
                 let mut places: Vec<usize> = (0..inputs.count()).collect();

@@ -15,12 +15,24 @@
 //! coefficient j needs to coefficient j. So output `(oh, ow)` of a tile is coefficient `oh·row_stride + ow` of the response, for
 //! every output channel one response.
 //!
+//! # Blocks
+//!
+//! Where the weights are skew-circulant in blocks of b channels, the ring is cut into b *parts* of N/b coefficients, and
+//! all of the above holds for a part in place of the ring: part p of a ciphertext holds channel p of a block (and of as
+//! many blocks as fit). With `Y = X^(N/b)`, `Y^b = -1`, a product with Y takes channel p to p + 1, with a sign where it wraps
+//! around: so `Σ w_k Y^k` is the block's matrix. Part p of a response is output channel p of a block, for every block of output
+//! channels one response, and what the terms of its part 0 are all parts' terms are.
+//!
+//! Blocks of b may run as blocks of any divisor b' of it: with m = b/b', the channels r, r + m, r + 2m, ... of a block of b are
+//! channels 0, 1, 2, ... of block r of m, and those are skew-circulant again. A map that is too large for N/b coefficients
+//! is cut into tiles as everywhere, or the parts are fewer ([`Layout::blocked`]).
+//!
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
 //! rows below a map are those above the next map.
 
 use std::ops::Range;
 
-use jaguar_graph::network::{Linear, Shape};
+use jaguar_graph::network::{BlockKind, Blocks, Linear, Shape, block_size};
 use serde::{Deserialize, Serialize};
 
 /// Why a layer cannot be laid out.
@@ -159,6 +171,10 @@ pub struct Layout {
     row_stride: usize,
     map_distance: usize,
     maps_per_ciphertext: usize,
+    /// Into how many parts the ring is cut; 1 for a layer that runs as a dense one.
+    parts: usize,
+    /// Channels of a block of the network's that these parts belong to; 1 for a layer that runs as a dense one.
+    block: usize,
 }
 
 impl Layout {
@@ -186,7 +202,53 @@ impl Layout {
         in_shape: Shape,
         packing: Packing,
     ) -> Result<Self, LayoutError> {
-        Self::arrange(ring_dim, spec, in_shape, packing, false)
+        Self::arrange(ring_dim, spec, in_shape, packing, false, 1)
+    }
+
+    /// As [`with_packing`](Self::with_packing), but with a layer's skew-circulant blocks used: in as many parts as the largest
+    /// divisor of the block size whose ring products (ciphertexts and responses) are at most a quarter more than with the best one.
+    /// So the hint is small, and nothing is slow for it. Other layers run as dense ones.
+    ///
+    /// # Errors
+    /// As `with_packing`.
+    ///
+    /// # Panics
+    /// As `with_packing`.
+    pub fn blocked(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+    ) -> Result<Self, LayoutError> {
+        let dense = Self::with_packing(ring_dim, spec, in_shape, packing)?;
+        let Some(Blocks { size, kind: BlockKind::Skew }) = spec.blocks else { return Ok(dense) };
+        let in_parts = |parts| Self::arrange(ring_dim, spec, in_shape, packing, false, parts).ok();
+        let mut layouts = vec![dense];
+        let divisors = (1..=size.trailing_zeros()).map(|log| 1 << log);
+        layouts.extend(divisors.filter_map(in_parts));
+        let products = |layout: &Self| layout.responses() + layout.ciphertexts();
+        let least = layouts.iter().map(products).min().expect("the dense one at least");
+        let best = layouts.into_iter().rev().find(|layout| 4 * products(layout) <= 5 * least);
+        Ok(best.expect("the one with the least"))
+    }
+
+    /// As [`with_packing`](Self::with_packing), in exactly so many parts.
+    ///
+    /// # Errors
+    /// As `with_packing`.
+    ///
+    /// # Panics
+    /// As `with_packing`, and where `parts` divides no skew-circulant block size of the layer.
+    pub fn in_parts(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+        parts: usize,
+    ) -> Result<Self, LayoutError> {
+        let skew = spec.blocks.filter(|blocks| blocks.kind == BlockKind::Skew);
+        assert!(parts == 1 || skew.is_some_and(|blocks| blocks.size.is_multiple_of(parts)), "{parts} parts");
+        Self::arrange(ring_dim, spec, in_shape, packing, false, parts)
     }
 
     /// As [`new`](Self::new), but with rows a power of two apart where that takes no more ciphertexts: the rows of a kernel
@@ -199,8 +261,8 @@ impl Layout {
     /// As `new`.
     pub fn aligned(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
         let packing = Packing::default();
-        let tight = Self::arrange(ring_dim, spec, in_shape, packing, false)?;
-        match Self::arrange(ring_dim, spec, in_shape, packing, true) {
+        let tight = Self::arrange(ring_dim, spec, in_shape, packing, false, 1)?;
+        match Self::arrange(ring_dim, spec, in_shape, packing, true, 1) {
             Ok(aligned)
                 if tight.reach[0] > 0
                     && aligned.tiles.len() <= tight.tiles.len()
@@ -218,6 +280,7 @@ impl Layout {
         in_shape: Shape,
         packing: Packing,
         aligned: bool,
+        parts: usize,
     ) -> Result<Self, LayoutError> {
         let [_, h, w] = in_shape;
         let [top, left, bottom, right] = spec.pads;
@@ -235,13 +298,15 @@ impl Layout {
         let shared_columns = if dense { left.min(right) } else { 0 };
         let shared_rows = (dense && bottom <= top).then_some(top + h);
 
-        let (tiles, row_stride, need) = tile(ring_dim, plane, reach, shared_columns, shared_rows, aligned)?;
-        // A shift of more than N would wrap around twice. A kernel may reach far past a small map.
+        let (tiles, row_stride, need) =
+            tile(ring_dim / parts, plane, reach, shared_columns, shared_rows, aligned)?;
+        // A shift of more than a part would wrap around twice, with another part's sign. A kernel may reach far past a small map.
         let furthest = reach[0] * row_stride + reach[1];
-        let fit = ring_dim / need;
+        let room = ring_dim / parts;
+        let fit = room / need;
         let map_distance = match packing {
             Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
-            _ => ring_dim / fit,
+            _ => room / fit,
         };
         let this = Self {
             ring_dim,
@@ -254,7 +319,9 @@ impl Layout {
             tiles,
             row_stride,
             map_distance,
-            maps_per_ciphertext: (ring_dim / map_distance).min((ring_dim - furthest) / map_distance + 1),
+            maps_per_ciphertext: (room / map_distance).min((room - furthest) / map_distance + 1),
+            parts,
+            block: if parts == 1 { 1 } else { block_size(spec) },
         };
         few("ciphertexts", this.tiles.len().saturating_mul(this.ciphertexts_per_tile()), MAX_CIPHERTEXTS)?;
         let kinds = this.tiles.len() * this.components().min(this.ciphertexts_per_tile());
@@ -289,7 +356,36 @@ impl Layout {
 
     /// How many maps share a ciphertext.
     pub fn maps_per_ciphertext(&self) -> usize {
-        self.maps_per_ciphertext
+        self.maps_per_ciphertext * self.parts
+    }
+
+    /// Into how many parts the ring is cut: how many channels a response holds.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// Coefficients of a part.
+    pub fn part_len(&self) -> usize {
+        self.ring_dim / self.parts
+    }
+
+    /// Channels of a block: output channels that are made together, from each multiple of it on. (1 where the layer runs as a
+    /// dense one.)
+    pub fn block(&self) -> usize {
+        self.block
+    }
+
+    /// Which channel lies in part `part` where the ciphertexts or responses have number `row`.
+    pub fn channel(&self, row: usize, part: usize) -> usize {
+        let apart = self.block / self.parts;
+        row / apart * self.block + row % apart + part * apart
+    }
+
+    /// Of a channel: the number of its row of parts, and its part.
+    fn place(&self, channel: usize) -> (usize, usize) {
+        let apart = self.block / self.parts;
+        let within = channel % self.block;
+        (channel / self.block * apart + within % apart, within / apart)
     }
 
     /// Coefficients from one row to the next.
@@ -303,9 +399,10 @@ impl Layout {
     }
 
     /// Whether an a half may be computed by way of a transform over the maps of a ciphertext, as far as the shape goes: they stand a
-    /// power of two apart, and there are enough of them. (With groups no two terms fall together.)
+    /// power of two apart, as parts do, and there are enough of them. (With groups no two terms fall together.)
     pub fn transforms(&self) -> bool {
-        self.spec.groups == 1 && self.maps_per_ciphertext >= POWER_FROM && self.map_distance.is_power_of_two()
+        let maps = self.maps_per_ciphertext >= POWER_FROM && self.map_distance.is_power_of_two();
+        self.spec.groups == 1 && (self.parts >= POWER_FROM || maps)
     }
 
     /// Components of a channel; number `row's · columns' components + column's`.
@@ -314,16 +411,19 @@ impl Layout {
     }
 
     fn maps(&self) -> usize {
-        self.in_shape[0].saturating_mul(self.components())
+        (self.in_shape[0] / self.parts).saturating_mul(self.components())
     }
 
-    /// What ciphertext `index` of any tile begins with, a channel and a component of it, and how many maps it holds.
-    pub(crate) fn maps_of(&self, index: usize) -> (usize, usize, usize) {
+    /// What ciphertext `index` of any tile begins with, a channel and a component of it, how many maps each part of it holds, and where
+    /// in its block that channel stands: two that differ in the channel alone hold the same at the same distances from it.
+    pub(crate) fn maps_of(&self, index: usize) -> (usize, usize, usize, usize) {
         let first = index * self.maps_per_ciphertext;
+        let row = first / self.components();
         (
-            first / self.components(),
+            self.channel(row, 0),
             first % self.components(),
             self.maps_per_ciphertext.min(self.maps() - first),
+            row % (self.block / self.parts),
         )
     }
 
@@ -337,9 +437,14 @@ impl Layout {
         self.tiles.len() * self.ciphertexts_per_tile()
     }
 
-    /// Responses of the layer; number `tile · C_out + channel`.
+    /// Responses of one tile: one for every output channel, or for as many as there are parts ([`channel`](Self::channel)).
+    pub fn responses_per_tile(&self) -> usize {
+        self.out_shape[0] / self.parts
+    }
+
+    /// Responses of the layer; number `tile · responses_per_tile + row`.
     pub fn responses(&self) -> usize {
-        self.tiles.len() * self.out_shape[0]
+        self.tiles.len() * self.responses_per_tile()
     }
 
     /// Values of the output.
@@ -352,20 +457,20 @@ impl Layout {
         self.in_shape[0] / self.spec.groups * self.spec.kernel[0] * self.spec.kernel[1]
     }
 
-    /// Coefficients from the first to the last exported one of a tile, both included.
+    /// Coefficients from the first to the last exported one of a tile, both included; in each part.
     pub fn export_len(&self, tile: &Tile) -> usize {
         (tile.height - 1) * self.row_stride + tile.width
     }
 
-    /// For the outputs of one channel in a tile, row by row: first coefficient in the response, first index in the output's
+    /// For the outputs of one channel in a tile, row by row: first coefficient in the response's part, first index in the output's
     /// `[H, W]` plane, and how many follow.
     pub fn exports<'a>(&'a self, tile: &'a Tile) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
         (0..tile.height)
             .map(move |r| (r * self.row_stride, (tile.row + r) * self.plane[1] + tile.column, tile.width))
     }
 
-    /// The terms of an output channel of `group`, in the order of its weights `[C_in/groups, k_h, k_w]`: which ciphertext of
-    /// the tile, and shifted down by how much.
+    /// The terms of an output channel of `group` (in part 0, if there are several), in the order of its weights
+    /// `[C_in/groups, k_h, k_w]`: which ciphertext of the tile, and shifted down by how much.
     pub fn terms(&self, group: usize) -> Vec<(usize, usize)> {
         let channels = self.in_shape[0] / self.spec.groups;
         let [rows, columns] = self.axes;
@@ -374,11 +479,12 @@ impl Layout {
             for u in 0..rows.kernel {
                 for v in 0..columns.kernel {
                     let component = rows.component(u) * columns.components() + columns.component(v);
-                    let map = c * self.components() + component;
+                    let (row, part) = self.place(c);
+                    let map = row * self.components() + component;
                     let shift = rows.down(u) * self.row_stride + columns.down(v);
                     terms.push((
                         map / self.maps_per_ciphertext,
-                        map % self.maps_per_ciphertext * self.map_distance + shift,
+                        part * self.part_len() + map % self.maps_per_ciphertext * self.map_distance + shift,
                     ));
                 }
             }
@@ -393,9 +499,10 @@ impl Layout {
         let mut data = Vec::new();
         let [_, h, w] = self.in_shape;
         let first = index * self.maps_per_ciphertext;
-        for map in first..self.maps().min(first + self.maps_per_ciphertext) {
-            let (channel, component) = (map / self.components(), map % self.components());
-            let base = (map - first) * self.map_distance;
+        let maps = first..self.maps().min(first + self.maps_per_ciphertext);
+        for (part, map) in (0..self.parts).flat_map(|part| maps.clone().map(move |map| (part, map))) {
+            let (channel, component) = (self.channel(map / self.components(), part), map % self.components());
+            let base = part * self.part_len() + (map - first) * self.map_distance;
             let [rows, columns] = self.axes;
             let of = [component / columns.components(), component % columns.components()];
             let offset = [rows.offset(of[0]), columns.offset(of[1])];
@@ -556,18 +663,23 @@ mod tests {
                     words
                 })
                 .collect();
-            for d in 0..c_out {
-                let terms = layout.terms(d / og);
-                for (from, to, len) in layout.exports(tile) {
-                    for k in 0..len {
-                        out[d * oh * ow + to + k] = terms
-                            .iter()
-                            .zip(&weights[d * per..])
-                            .map(|(&(ct, off), &w)| {
-                                let at = from + k + off;
-                                w * if at < n { cts[ct][at] } else { -cts[ct][at - n] }
-                            })
-                            .sum();
+            for row in 0..layout.responses_per_tile() {
+                let first = layout.channel(row, 0);
+                let terms = layout.terms(first / og);
+                for part in 0..layout.parts() {
+                    let d = layout.channel(row, part);
+                    for (from, to, len) in layout.exports(tile) {
+                        for k in 0..len {
+                            let at = |off: usize| part * layout.part_len() + from + k + off;
+                            out[d * oh * ow + to + k] = terms
+                                .iter()
+                                .zip(&weights[first * per..])
+                                .map(|(&(ct, off), &w)| {
+                                    let word = cts[ct][at(off) % n];
+                                    w * if at(off) < n { word } else { -word }
+                                })
+                                .sum();
+                        }
                     }
                 }
             }
@@ -618,6 +730,7 @@ mod tests {
             groups,
             shift: 8,
             max_exponent: 0,
+            blocks: None,
         }
     }
 
@@ -727,6 +840,92 @@ mod tests {
         assert!(matches!(Layout::new(64, &spec, [1, 30, 30]), Err(LayoutError::KernelTooLarge { .. })));
     }
 
+    /// Weights `[C_out, C_in, k_h, k_w]` of skew blocks, from the definition.
+    fn skew_weights(spec: &Linear, in_channels: usize) -> Vec<i64> {
+        let (b, area) = (block_size(spec), spec.kernel[0] * spec.kernel[1]);
+        let entry = |at: usize| {
+            let (out, input, tap) = (at / area / in_channels, at / area % in_channels, at % area);
+            let (i, j) = (out % b, input % b);
+            let place = ((out / b * in_channels + input / b) * area + tap) * b + (i + b - j) % b;
+            let w = (place * 5 % 31) as i64 - 15;
+            if i < j { -w } else { w }
+        };
+        (0..spec.out_channels * in_channels * area).map(entry).collect()
+    }
+
+    /// In every number of parts, and in the one that is chosen.
+    fn check_blocks(ring_dim: usize, spec: &Linear, in_shape: Shape) -> usize {
+        let x: Vec<i64> = (1..=in_shape.iter().product::<usize>() as i64).map(|i| i * 7 % 1009 + 1).collect();
+        let weights = skew_weights(spec, in_shape[0]);
+        let size = block_size(spec);
+        let mut fitted = 0;
+        for parts in (0..=size.trailing_zeros()).map(|log| 1 << log) {
+            for packing in [Packing::PowerOfTwo, Packing::Tight] {
+                let Ok(layout) = Layout::in_parts(ring_dim, spec, in_shape, packing, parts) else { continue };
+                fitted += 1;
+                assert_eq!(layout.responses(), layout.tiles().len() * spec.out_channels / parts);
+                let furthest = layout.terms(0).iter().map(|&(_, shift)| shift).max().unwrap();
+                let most = furthest + (parts - 1) * layout.part_len();
+                assert!(furthest <= ring_dim);
+                assert!(layout.tiles().iter().all(|tile| most + layout.export_len(tile) <= 2 * ring_dim));
+                let channels =
+                    (0..spec.out_channels / parts).flat_map(|row| (0..parts).map(move |p| (row, p)));
+                let mut seen: Vec<_> = channels.map(|(row, part)| layout.channel(row, part)).collect();
+                seen.sort_unstable();
+                assert!(seen.into_iter().eq(0..spec.out_channels));
+                assert_eq!(
+                    through(&layout, &weights, &x),
+                    direct(spec, in_shape, layout.out_shape(), &weights, &x),
+                    "{spec:?} {in_shape:?} in {parts} parts of {ring_dim}, {packing:?}"
+                );
+            }
+        }
+        fitted
+    }
+
+    fn skew(b: usize, spec: Linear) -> Linear {
+        Linear { blocks: Some(Blocks::skew(b)), ..spec }
+    }
+
+    #[test]
+    fn blocks_of_real_networks() {
+        // (spec, input, parts, tiles, responses, ciphertexts, responses of the dense layer)
+        for (spec, shape, expected) in [
+            (conv(64, 3, 1, 1, 1), [64, 56, 56], (8, 16, 128, 128, 128)),
+            (conv(128, 3, 1, 1, 1), [128, 28, 28], (8, 4, 64, 64, 128)),
+            (conv(256, 3, 1, 1, 1), [256, 14, 14], (8, 1, 32, 32, 256)),
+            (conv(512, 3, 1, 1, 1), [512, 7, 7], (8, 1, 64, 16, 512)),
+            (conv(1024, 1, 1, 0, 1), [256, 14, 14], (8, 1, 128, 32, 1024)),
+            (conv(1000, 1, 1, 0, 1), [2048, 1, 1], (8, 1, 125, 1, 1000)),
+            (conv(512, 1, 2, 0, 1), [256, 14, 14], (8, 1, 64, 8, 512)),
+        ] {
+            let spec = skew(8, spec);
+            let layout = Layout::blocked(2048, &spec, shape, Packing::PowerOfTwo).unwrap();
+            let dense = Layout::new(2048, &spec, shape).unwrap();
+            let found = (
+                layout.parts(),
+                layout.tiles().len(),
+                layout.responses(),
+                layout.ciphertexts(),
+                dense.responses(),
+            );
+            assert_eq!(found, expected, "{spec:?} {shape:?}");
+        }
+        // Small ones by value.
+        assert!(check_blocks(2048, &skew(8, conv(8, 3, 1, 1, 1)), [16, 14, 14]) == 8);
+        assert!(check_blocks(2048, &skew(16, conv(16, 3, 1, 1, 1)), [32, 7, 7]) == 10);
+        assert!(check_blocks(256, &skew(4, conv(8, 3, 1, 1, 1)), [8, 9, 9]) == 6);
+    }
+
+    /// A circulant block without the sign is not what the ring computes: such a layer runs as a dense one.
+    #[test]
+    fn other_blocks_run_dense() {
+        let circulant = Blocks { size: 8, kind: BlockKind::Circulant };
+        let spec = Linear { blocks: Some(circulant), ..conv(8, 3, 1, 1, 1) };
+        let layout = Layout::blocked(2048, &spec, [8, 7, 7], Packing::PowerOfTwo).unwrap();
+        assert_eq!((layout.parts(), layout.block(), layout.responses()), (1, 1, 8));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
@@ -741,10 +940,29 @@ mod tests {
         ) {
             prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
             let spec = Linear {
-                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
+                out_channels: groups * og, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0, blocks: None,
             };
             prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
             check(1 << log_n, &spec, [groups * cg, h, w]);
+        }
+
+        #[test]
+        fn any_convolution_in_blocks(
+            (h, w) in (1usize..13, 1usize..13),
+            (kh, kw) in (1usize..5, 1usize..5),
+            (sh, sw) in (1usize..4, 1usize..4),
+            (dh, dw) in (1usize..3, 1usize..3),
+            pads in prop::array::uniform4(0usize..4),
+            (log_b, ins, outs) in (1u32..5, 1usize..4, 1usize..3),
+            log_n in 5u32..10,
+        ) {
+            prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
+            let b = 1 << log_b;
+            let spec = Linear {
+                out_channels: outs * b, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads,
+                ..skew(b, conv(1, 1, 1, 0, 1))
+            };
+            check_blocks(1 << log_n, &spec, [ins * b, h, w]);
         }
 
         #[test]
@@ -759,7 +977,7 @@ mod tests {
         ) {
             prop_assume!(h + pads[0] + pads[2] > dh * (kh - 1) && w + pads[1] + pads[3] > dw * (kw - 1));
             let spec = Linear {
-                out_channels: groups, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0,
+                out_channels: groups, kernel: [kh, kw], stride: [sh, sw], dilation: [dh, dw], pads, groups, shift: 8, max_exponent: 0, blocks: None,
             };
             prop_assume!(Layout::new(1 << log_n, &spec, [groups * cg, h, w]).is_ok());
             check(1 << log_n, &spec, [groups * cg, h, w]);

@@ -19,6 +19,7 @@ use jaguar_mpc::{
 };
 pub use jaguar_share::{Domain, Modulus};
 
+pub mod block_sizes;
 mod choices;
 mod domains;
 mod exchange;

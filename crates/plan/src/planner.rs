@@ -323,7 +323,7 @@ fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
     Some(step_weighed(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
 }
 
-fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
+pub(crate) fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
     let layer = step.layer.as_ref();
     let traffic = layer.map(|l| l.traffic()).unwrap_or_default();
     let both = |(up, down): (usize, usize)| (up + down) as u64;
@@ -390,7 +390,7 @@ fn alternative(
 const ACTIVATIONS: std::ops::RangeInclusive<u32> = 12..=20;
 
 /// Another plan beside one that is there: comparisons that leak were accepted when that was made.
-fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanError> {
+pub(crate) fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanError> {
     Plan::accepting_sign_leakage(network, choices)
 }
 

@@ -5,6 +5,7 @@
 //! of whole steps the constants follow by small systems of equations (each probe is dominated by the one that it is
 //! for). Every probe runs several times and the least time counts: what disturbs a machine only ever adds.
 
+use std::slice::{from_mut, from_ref};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -204,8 +205,8 @@ impl Probe {
         let mut secret = QuerySecret::fresh(ring);
         let p0 = ZeroKey::new(ring, &secret.zero_key(ring, &p1), &mut Prg::from_os());
         let (client_prepare, client) =
-            timed(|| prepare(layer, ring, &public, &hint, &mut secret, &mask_seed));
-        let (server_prepare, prepared) = timed(|| server.prepare(ring, &hint_key, &p0, &mask_seed));
+            timed(|| prepare(layer, ring, &public, &hint, from_mut(&mut secret), &mask_seed));
+        let (server_prepare, prepared) = timed(|| server.prepare(ring, &hint_key, from_ref(&p0), &mask_seed));
         let (mut up, mut down) = memory_pair();
         let x = vec![1; layer.layout().in_shape().iter().product()];
         let (client_run, sent) = timed(|| client.run(layer, &mut up, &x).and_then(|_| up.flush()));

@@ -11,8 +11,8 @@
 //! whether a channel fits a ciphertext of N = 2048 (*packed*) or is *split*. Weights are random with 12 bits.
 //! The result of every way is compared with the plaintext reference, once, before anything is timed.
 
-mod shapes;
-mod ways;
+pub(crate) mod shapes;
+pub(crate) mod ways;
 
 use anyhow::{Context, Result, ensure};
 use jaguar_cpu::Cpu;

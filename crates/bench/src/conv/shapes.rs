@@ -52,7 +52,7 @@ fn stem() -> Conv {
 }
 
 /// ResNet-18: two basic blocks a stage.
-fn resnet18() -> Vec<Conv> {
+pub fn resnet18() -> Vec<Conv> {
     let mut all = vec![stem()];
     let (mut size, mut channels) = (56, 64);
     for stage in 0..4 {
@@ -94,7 +94,7 @@ pub fn resnet50() -> Vec<Conv> {
 
 /// MobileNetV2 (`models/mobilenetv2.py`, 0.23): expansion, output channels, repeats and first stride by
 /// stage.
-fn mobilenet_v2() -> Vec<Conv> {
+pub fn mobilenet_v2() -> Vec<Conv> {
     let mut all = vec![Conv::new(224, 3, 32, 3, 2)];
     let (mut size, mut channels) = (112, 32);
     let stages = [

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Bias, Weights};
+use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::layout::Layout;
@@ -11,6 +11,7 @@ use jaguar_linear::published_insecure::{
 };
 use jaguar_linear::{cheetah, jaguar};
 use jaguar_ring::prg::Prg;
+use jaguar_ring::product::WideNtt;
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -29,6 +30,8 @@ pub struct Ours {
     /// Once per model, and once per client.
     pub a_half: f64,
     pub hint: f64,
+    /// Both parties' work for a secret of a query; all layers share these.
+    pub keys: f64,
     /// Once per query, before the input is known.
     pub prepare_server: f64,
     pub prepare_client: f64,
@@ -37,6 +40,23 @@ pub struct Ours {
 }
 
 impl Ours {
+    /// The median of each figure.
+    pub fn median(runs: &[Self]) -> Self {
+        let [a_half, hint, keys, prepare_server, prepare_client, online_server, online_client] = medians(
+            runs,
+            [
+                |r| r.a_half,
+                |r| r.hint,
+                |r| r.keys,
+                |r| r.prepare_server,
+                |r| r.prepare_client,
+                |r| r.online_server,
+                |r| r.online_client,
+            ],
+        );
+        Self { a_half, hint, keys, prepare_server, prepare_client, online_server, online_client }
+    }
+
     pub fn online(&self) -> f64 {
         self.online_server + self.online_client
     }
@@ -71,18 +91,25 @@ pub struct Data {
 
 impl Data {
     pub fn new(cpu: Cpu, conv: &Conv) -> Self {
+        Self::of(cpu, &conv.spec(), conv.in_shape())
+    }
+
+    /// Of a layer over `shape`, in the blocks that it has.
+    pub fn of(cpu: Cpu, spec: &Linear, shape: Shape) -> Self {
         let mut prg = Prg::new([7; 32]);
         let mut random = |count: usize, bits: u32| -> Vec<i64> {
             let bound = 1i64 << (bits - 1);
             (0..count).map(|_| ((prg.next_u64() >> (64 - bits)) as i64 - bound).max(1 - bound)).collect()
         };
-        let (spec, shape) = (conv.spec(), conv.in_shape());
-        let count = spec.out_channels * (shape[0] / spec.groups) * conv.kernel * conv.kernel;
-        let weights = random(count, WEIGHT_BITS).into_iter().map(|w| w as i16).collect();
+        let count = spec.out_channels * (shape[0] / spec.groups) * spec.kernel[0] * spec.kernel[1];
+        let mut weights: Vec<i16> = random(count, WEIGHT_BITS).into_iter().map(|w| w as i16).collect();
+        if let Some(blocks) = spec.blocks {
+            blocks.repeat(&mut weights, shape[0], spec.kernel);
+        }
         let weights =
             Weights { weights, exponents: Vec::new(), bias: Bias::PerChannel(random(spec.out_channels, 20)) };
         let x = random(shape.iter().product(), INPUT_BITS);
-        Self { cpu, exact: linear_exact(cpu, &spec, shape, &weights, &x), weights, x }
+        Self { cpu, exact: linear_exact(cpu, spec, shape, &weights, &x), weights, x }
     }
 
     /// Client's and server's share modulo `2^bits`.
@@ -128,58 +155,81 @@ pub fn published(conv: &Conv, data: &Data, repeats: u32) -> Result<f64> {
     Ok(median((0..repeats).map(run)))
 }
 
-pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ours)> {
-    let params = Parameters::DEFAULT;
-    let layout = Layout::new(params.ring_dim(), &conv.spec(), conv.in_shape())?;
-    let layer = jaguar::Layer::new(params, layout, 0, ACTIVATION_BITS, WEIGHT_BITS, false)?;
-    let ring = Ring::new(data.cpu, params);
-    let public = PublicSeed([9; 32]);
-    let p1 = public.p1(&params);
-    let wide_p1 = ring.prepare_wide(&p1);
-    let (hint_key, mask_seed) = ([5; 32], [6; 32]);
-    let [x_client, x_server] = data.shares(layer.input_bits());
-    let mut runs = Vec::new();
-    // The first run warms up and is checked.
-    for run in 0..=repeats {
+/// One layer of the Jaguar backend with all that its runs have in common.
+pub struct OurLayer<'a> {
+    data: &'a Data,
+    layer: jaguar::Layer,
+    ring: Ring,
+    public: PublicSeed,
+    p1: Vec<u64>,
+    wide_p1: WideNtt,
+    shares: [Vec<u64>; 2],
+}
+
+impl<'a> OurLayer<'a> {
+    pub fn new(data: &'a Data, layout: Layout) -> Result<Self> {
+        let params = Parameters::DEFAULT;
+        let layer = jaguar::Layer::new(params, layout, 0, ACTIVATION_BITS, WEIGHT_BITS, false)?;
+        let ring = Ring::new(data.cpu, params);
+        let public = PublicSeed([9; 32]);
+        let p1 = public.p1(&params);
+        let wide_p1 = ring.prepare_wide(&p1);
+        let shares = data.shares(layer.input_bits());
+        Ok(Self { data, layer, ring, public, p1, wide_p1, shares })
+    }
+
+    pub fn layer(&self) -> &jaguar::Layer {
+        &self.layer
+    }
+
+    /// Once through all of it. The result is compared with the reference if it is to be checked.
+    pub fn run(&self, check: bool) -> Result<Ours> {
+        let Self { data, layer, ring, public, p1, wide_p1, shares: [x_client, x_server] } = self;
+        let (hint_key, mask_seed) = ([5; 32], [6; 32]);
         let server = jaguar::ServerLayer::new(data.cpu, layer.clone(), &data.weights, WEIGHT_BITS);
-        let ((), a_half) = timed(|| server.prepare_model(&public));
-        let responses = 0..layer.layout().responses();
-        let (hint, hint_ms) = timed(|| server.hint(&ring, &public, &wide_p1, &hint_key, responses));
-        let mut secret = QuerySecret::fresh(&ring);
-        let p0 = ZeroKey::new(&ring, &secret.zero_key(&ring, &p1), &mut Prg::from_os());
+        let ((), a_half) = timed(|| server.prepare_model(public));
+        let (hint, hint_ms) =
+            timed(|| server.hint(ring, public, wide_p1, &hint_key, 0..layer.hint_responses()));
+        let (mut secrets, secrets_ms) = timed(|| {
+            let fresh = |_| {
+                let mut secret = QuerySecret::fresh(ring);
+                let p0 = secret.zero_key(ring, p1);
+                (secret, p0)
+            };
+            (0..layer.secrets()).map(fresh).unzip::<_, _, Vec<_>, Vec<_>>()
+        });
+        let mut prg = Prg::from_os();
+        let (keys, keys_ms) =
+            timed(|| -> Vec<_> { secrets.1.iter().map(|p0| ZeroKey::new(ring, p0, &mut prg)).collect() });
         let (at_client, prepare_client) =
-            timed(|| jaguar::prepare(&layer, &ring, &public, &hint, &mut secret, &mask_seed));
-        let (at_server, prepare_server) = timed(|| server.prepare(&ring, &hint_key, &p0, &mask_seed));
+            timed(|| jaguar::prepare(layer, ring, public, &hint, &mut secrets.0, &mask_seed));
+        let (at_server, prepare_server) = timed(|| server.prepare(ring, &hint_key, &keys, &mask_seed));
         let (mut to_server, mut to_client) = memory_pair();
         let (sent, online_client) = timed(|| {
-            let share = at_client.run(&layer, &mut to_server, &x_client)?;
+            let share = at_client.run(layer, &mut to_server, x_client)?;
             to_server.flush().map(|()| share)
         });
         let client_share = sent?;
         let (server_share, online_server) = timed(|| {
             let upload = server.receive(&mut to_client)?;
-            Ok::<_, jaguar_wire::WireError>(server.run(at_server, upload, &x_server))
+            Ok::<_, jaguar_wire::WireError>(server.run(at_server, upload, x_server))
         });
         let server_share = server_share?;
-        if run == 0 {
+        if check {
             data.check([&client_share, &server_share], SHIFT, ACTIVATION_BITS, &[-1, 0, 1, 2])?;
-        } else {
-            let hint = hint_ms;
-            runs.push(Ours { a_half, hint, prepare_server, prepare_client, online_server, online_client });
         }
+        let keys = (secrets_ms + keys_ms) / layer.secrets() as f64;
+        Ok(Ours { a_half, hint: hint_ms, keys, prepare_server, prepare_client, online_server, online_client })
     }
-    let [a_half, hint, prepare_server, prepare_client, online_server, online_client] = medians(
-        &runs,
-        [
-            |r| r.a_half,
-            |r| r.hint,
-            |r| r.prepare_server,
-            |r| r.prepare_client,
-            |r| r.online_server,
-            |r| r.online_client,
-        ],
-    );
-    Ok((layer, Ours { a_half, hint, prepare_server, prepare_client, online_server, online_client }))
+}
+
+pub fn ours(conv: &Conv, data: &Data, repeats: u32) -> Result<(jaguar::Layer, Ours)> {
+    let layout = Layout::new(Parameters::DEFAULT.ring_dim(), &conv.spec(), conv.in_shape())?;
+    let ours = OurLayer::new(data, layout)?;
+    // The first run warms up and is checked.
+    ours.run(true)?;
+    let runs = (0..repeats).map(|_| ours.run(false)).collect::<Result<Vec<_>>>()?;
+    Ok((ours.layer, Ours::median(&runs)))
 }
 
 pub fn cheetah(

@@ -58,6 +58,7 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
         groups: 1,
         shift: 12,
         max_exponent: 0,
+        blocks: None,
     };
     let far = Linear { kernel: [2, 1], dilation: [2047, 1], pads: [4096, 4, 4096, 5], ..one.clone() };
     let combs = Linear { kernel: [1, 683], dilation: [1, 3], ..one.clone() };

@@ -24,71 +24,71 @@ const PINNED: [(&str, [&str; 2]); 10] = [
     (
         "jaguar",
         [
-            "0dcce72371da302bb22e22718f7097f0236bfa28dd601753e00650ac3496b67d",
-            "badebabf50957e37ca57ad0fba9cb7452af9206521528a7cba1881c8e25a08d9",
+            "e0abdcba731870237b0688000d47707e27c2c246ffc71aff9ebf105f261e6591",
+            "cc5482bca1d850463b9eb6e52d2bd8b09ffa6b1a95c798440f267ed2d09c8c77",
         ],
     ),
     (
         "cheetah",
         [
-            "83654296a1ecd0798be6ecdc38559cd9020bbe23c79d7e3aef713643da0ed58a",
-            "a6a27391c1d74cfcd918fe11305cf6f64b6ff68240aeb0014d2422069c7e90f2",
+            "eee17ca5af1e53b0ef031a5d0c9820d4b433fe35e295d79f2a3491a4a8d72065",
+            "ff1262edb829dc33c35806cfd784fab5864896b28c16dfaf61ccd52495c95113",
         ],
     ),
     (
         "fregata",
         [
-            "79c3fe520dfe17244aacb4f0c7ae78e430cc12cbd358221fa41765dc0c88429a",
-            "a4da6e02fad48e988f054ffcadc69fd668be92e2e1999ffdbeb60b13820e0fce",
+            "1612dab2351bdf7e281c9aa951783139209cdc85dc8960db4a782814e51a9621",
+            "db3a00f7bb498fc22d08fd2b787eef3a50dc696af916f6d41ecf7dfca7b5e54d",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "713f05df047b6875fa1d07f186db3087bd9643911914a4a13789fba28ce21fd6",
-            "cc7c57b5809161b79538dcdc0890619c3d88d5a5baba1ab23af1d85f4884caa1",
+            "37b0340b81547285cadccfa3fc472d5c694ac7b55b66510899e981c5d379ac8f",
+            "3e8427f0466c1d3ad3303bb184103e910d0a66b6f3f7bb751c264c545c07722a",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "b918d2000573d9ced425705cd8e2285befb016217b9930e3c5b5e6c99704e2c6",
-            "7310ec64aed42db58b3dd03ffcd21e901462d5b15d82969b0ef58a1f5c12cbfa",
+            "db6bea18823061b8036c20c81ca1317c3d4c7716d99426f90e63aec311704b48",
+            "a36c5cf29a685935440e72f510f1ba8229847cd65648df121e7844ac4a87449b",
         ],
     ),
     (
         "hyena",
         [
-            "b2d65a5454c1874976d1ad50c22a6c9d9b79041aa22e449e95bdc4d4146eab69",
-            "04e3e2d2424fdecda4d0f5bf7200d8603468f832a90f2e1695aed8cc41c542ac",
+            "a678ef812be7cc94fb334d496232d47e0fc03b4b908bcc194102fa3f60d53863",
+            "393688879009ab5db84321f78eec5814e07d4404cb2a227f11c3eb884b46b5f1",
         ],
     ),
     (
         "hyena-padded",
         [
-            "6140c6d51796f3b0e4abccc3cb1c6ec30be6fcabe4f4acd684cb4793ac5cd9ec",
-            "0e7a350162cd2d41f304ddf452de35808a7f5d5a450c1ec83907ab2e8a2064a2",
+            "1fc6965135fbc7b38e836bcb131c569da7994687084149c625da673e32f7388f",
+            "b8abdb158e03d600c1b519f413ab76770998748bcc5174e04c235af007d15c13",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "13c34fcb6bf6fcca24aa63ca00789dc8bbea25ab5bd0c861adf6b7dad8a05579",
-            "8d4e935fd80a80d20cddb3fb3a46b921e62fe8ff2125a98c246ea2f262f5a7c4",
+            "24374c005468a286cf172efab166d74fbe1192da2f789764aeb94ca0f4873046",
+            "daa3acddfd9ffbd8bef04b2f4a5077088175b78ac4c155c8438c2726949db1d4",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "6665eab9bad09e814e657267fc3eb82b3322f3c3e949d2e997e80f5b1050dbdb",
-            "94bc3cdfa821becce4e092acb8d433e6c7c9515ffe8f025cd57c30bb53973c65",
+            "523064e6287a86d9d7d55e1d14eda60b2a3a8ad535c32a7cf95f787c86838570",
+            "74d04e4b6ee04495827b49a6dc60d01893cc71f5ada95bb3be83586b405a7309",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "f62ae3b1eea98bed507ddc12278fec85dca143a909160e9a8cde9761c3f5e68e",
-            "ab79c93a3f24d1423854a469e0b6158ad8029cae445bd8785c72557d441967e9",
+            "6daff59b03deddd5aad7b30ee3e24b6f6635f7a1d0f4d7bbee23579ace53817c",
+            "f78b34ede6df147d6ca36fb5863a62857bb666a4590b17adb9a5bafb41bd32d2",
         ],
     ),
 ];

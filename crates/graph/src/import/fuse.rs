@@ -183,6 +183,7 @@ fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
         groups: channels,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     }
 }
 
@@ -593,7 +594,8 @@ impl Fusion {
         else {
             return false;
         };
-        if spec.groups != 1 || !rows.is_empty() || !columns.is_empty() {
+        // Another order of its inputs would break blocks of weights.
+        if spec.groups != 1 || spec.blocks.is_some() || !rows.is_empty() || !columns.is_empty() {
             return false;
         }
         let source = self.nodes[before].inputs[0];
@@ -637,6 +639,9 @@ impl Fusion {
         let mut composed = Vec::with_capacity(consumers.len());
         for &consumer in &consumers {
             let Node { op: Op::Linear(second), shape, .. } = &self.nodes[consumer] else { return false };
+            if second.spec.blocks.is_some() {
+                return false;
+            }
             let mut linear = second.clone();
             if !first.bias.is_zero() {
                 let Some(add) = linear_of_constant(self.cpu, second, &first.bias, output, *shape) else {
@@ -718,6 +723,9 @@ impl Fusion {
         self.count_uses();
         for node in 0..self.nodes.len() {
             let Op::Linear(linear) = &self.nodes[node].op else { continue };
+            if linear.spec.blocks.is_some() {
+                continue;
+            }
             let before = self.nodes[node].inputs[0];
             let Op::Rearrange(Rearrange::Select { axes }) = &self.nodes[before].op else { continue };
             let source = self.nodes[before].inputs[0];

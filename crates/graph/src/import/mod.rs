@@ -7,6 +7,7 @@
 //!
 //! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
 
+mod blocks;
 mod constant;
 mod fuse;
 mod ops;
@@ -64,6 +65,17 @@ pub enum ImportError {
         /// The node.
         node: String,
         /// What is wrong.
+        problem: String,
+    },
+    /// What the metadata says of weights in blocks.
+    #[error("the model's metadata jaguar.blocks {0}")]
+    Metadata(String),
+    /// A layer without the blocks that the metadata says it has.
+    #[error("layer {layer}: {problem}")]
+    Blocks {
+        /// The layer.
+        layer: String,
+        /// What is wrong, and where.
         problem: String,
     },
     /// More than a private inference could take.
@@ -161,8 +173,9 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }
-    let draft = translate(graph, opset, options)?;
-    let graph = fuse::fuse(options.cpu, draft, name)?;
+    let draft = translate(graph, blocks::Named::read(model)?, opset, options)?;
+    let mut graph = fuse::fuse(options.cpu, draft, name)?;
+    blocks::check_folded(&mut graph)?;
     check(&graph)?;
     Ok(graph)
 }
@@ -473,7 +486,12 @@ fn describe(node: &NodeProto, index: usize) -> String {
     }
 }
 
-fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft, ImportError> {
+fn translate(
+    graph: &GraphProto,
+    mut blocks: blocks::Named,
+    opset: i64,
+    options: &Options,
+) -> Result<Draft, ImportError> {
     let outputs = choose_outputs(graph, options)?;
     let (live, last) = live_nodes(graph, &outputs)?;
     let mut values: HashMap<&str, Value> = HashMap::new();
@@ -522,8 +540,12 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
             kinds.insert(output, kind);
         }
         let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
+        let before = builder.nodes.len();
         let made = match build(&mut builder, &call) {
-            Ok(made) => made,
+            Ok(made) => {
+                blocks.give(proto, &mut builder.nodes[before..])?;
+                made
+            }
             Err(Reject::Follows) => Vec::new(),
             Err(Reject::Invalid(problem)) => return Err(ImportError::Invalid { node: call.name, problem }),
             Err(Reject::TooLarge(what)) => return Err(ImportError::TooLarge(what)),
@@ -541,6 +563,7 @@ fn translate(graph: &GraphProto, opset: i64, options: &Options) -> Result<Draft,
     if !unsupported.is_empty() {
         return Err(ImportError::Unsupported(unsupported));
     }
+    blocks.finish()?;
     let mut nodes = Vec::with_capacity(outputs.len());
     let mut parts = Vec::with_capacity(outputs.len());
     for &name in &outputs {

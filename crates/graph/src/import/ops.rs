@@ -655,8 +655,8 @@ fn affine(
 ) -> Result<Vec<Value>, Reject> {
     let values = finite(constant)?;
     let sizes = x.view.sizes();
-    let wide =
-        broadcast(&sizes, &constant.dims).filter(|d| d.iter().product::<usize>() == sizes.iter().product());
+    let wide = broadcast(&sizes, &constant.dims)
+        .filter(|d| d.iter().product::<usize>() == sizes.iter().product::<usize>());
     let wide = wide.ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
     let view = x.view.reshaped(&wide).ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
     let shape = builder.nodes[x.node].shape;
@@ -947,6 +947,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         groups,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     };
     let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
@@ -984,6 +985,7 @@ fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         groups,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     };
     let linear = Linear { spec, weights: finite(weights)?, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
@@ -1017,6 +1019,7 @@ fn fully_connected(
         groups: 1,
         shift: 0,
         max_exponent: 0,
+        blocks: None,
     };
     let linear = Linear { spec, weights: laid_out, bias: Bias::PerChannel(bias) };
     builder.push(&call.name, Op::Linear(linear), vec![x.node], [0; 3])

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ir::blocks::Blocks;
 use crate::ir::shape::{Shape, places};
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
@@ -23,6 +24,8 @@ pub struct Linear {
     pub shift: u32,
     /// The largest of the layer's [`Weights::exponents`] may be this. Public: it bounds the noise.
     pub max_exponent: u32,
+    /// How its weights repeat. `None`: it is dense.
+    pub blocks: Option<Blocks>,
 }
 
 /// The secret of one linear layer.
@@ -68,6 +71,7 @@ impl Linear {
             groups: 1,
             shift,
             max_exponent: 0,
+            blocks: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::ir::blocks::{Blocks, Misplaced};
 use crate::ir::shape::Shape;
 
 /// Why a network or a model is not fit for use.
@@ -71,6 +72,14 @@ pub enum NodeError {
         found: usize,
         /// How many there should be.
         expected: usize,
+    },
+    /// Weights that are not what the layer's blocks say.
+    #[error("should have {blocks}; {entry} differs from its block")]
+    Block {
+        /// The layer's blocks.
+        blocks: Blocks,
+        /// The first place that differs.
+        entry: Misplaced,
     },
     /// Weights where there should be none, or none where there should be some.
     #[error("weights are there exactly for linear nodes")]

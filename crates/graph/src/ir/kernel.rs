@@ -336,7 +336,7 @@ mod tests {
             let input = [groups * per_group, size[0], size[1]];
             let kernel = if whole { size } else { kernel };
             let pads = if whole { [0; 4] } else { pads };
-            let spec = Linear { out_channels: groups * rows, kernel, stride, dilation, pads, groups, shift: 0, max_exponent: 0 };
+            let spec = Linear { out_channels: groups * rows, kernel, stride, dilation, pads, groups, shift: 0, max_exponent: 0, blocks: None };
             prop_assume!(spec.output_hw(input).is_some());
             let mut state = seed;
             let mut draw = |bits: u32| {

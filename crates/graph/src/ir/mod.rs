@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `shape.rs`, `limits.rs`, `error.rs` | shapes, what is allowed at most, what can be wrong |
+//! | `blocks.rs` | weights in circulant blocks |
 //! | `convolution.rs` | a linear layer's geometry and weights |
 //! | `kernel.rs` | convolution in plaintext, for the reference and the float interpreter |
 //! | `draws.rs` | the chance of a private run, imitated |
@@ -14,6 +15,7 @@
 //!
 //! Each file uses those above it only.
 
+pub(crate) mod blocks;
 mod convolution;
 pub(crate) mod draws;
 pub(crate) mod error;

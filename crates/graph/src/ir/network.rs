@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced, block_size, possible_sizes};
 pub use crate::ir::convolution::{Bias, Linear, Weights};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::DEFAULT_GUARD_BITS;

@@ -7,11 +7,13 @@
 //! `s_c = sqrt(r2_c / r1_c)`, r1 and r2 the largest weights that make and take channel c, gives both layers the
 //! same say. Activations share a scale too, so s_c is cut where channel c would outgrow the largest one.
 //!
+//! Layers may have weights in blocks ([`Blocks`](crate::network::Blocks)): all channels of a block have the same s_c.
+//!
 //! A clip (ReLU6) between the layers rules this out, and so does an addition or concatenation.
 
 use super::ChannelRanges;
 use crate::float::{Bias, Graph, Linear, Op};
-use crate::network::{NodeId, Rearrange};
+use crate::network::{NodeId, Rearrange, block_size};
 
 /// Layers influence each other along chains; a few rounds settle them.
 const ROUNDS: usize = 8;
@@ -107,11 +109,17 @@ fn balance(graph: &mut Graph, ranges: &mut ChannelRanges, link: &Link) {
             taken[c] = taken[c].max(largest(kernel) / whole);
         }
     }
+    // Channels that are rescaled together: those of the largest block before or behind them, sizes being powers of two.
+    let size = |&id: &NodeId| weights_of(graph, id).map_or(1, |linear| block_size(&linear.spec));
+    let together = link.to.iter().chain([&link.from]).map(size).max().unwrap_or(1);
+    let of_block = |values: &[f64], c: usize| {
+        values[c / together * together..].iter().take(together).copied().fold(0.0, f64::max)
+    };
     let widest = ranges[link.from].iter().copied().fold(0.0, f64::max);
     let factors: Vec<f64> = (0..channels)
         .map(|c| {
-            let wanted = (taken[c] / made[c]).sqrt();
-            let allowed = widest / ranges[link.from][c];
+            let wanted = (of_block(&taken, c) / of_block(&made, c)).sqrt();
+            let allowed = widest / of_block(&ranges[link.from], c);
             // Channels that nothing makes or takes, or that were never seen alive, stay as they are.
             let usable = wanted.is_finite() && wanted > 0.0 && allowed.is_finite();
             if usable { wanted.min(allowed).clamp(1.0 / MOST, MOST) } else { 1.0 }
@@ -166,6 +174,7 @@ mod tests {
             groups,
             shift: 0,
             max_exponent: 0,
+            blocks: None,
         };
         let bias = Bias::PerChannel((0..channels).map(|c| c as f32 / 4.0).collect());
         let size = 2 + 2 * pads;

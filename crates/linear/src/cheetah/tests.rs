@@ -119,6 +119,7 @@ fn spec(out: usize, k: usize, stride: usize, pad: usize, groups: usize) -> Linea
         groups,
         shift: 12,
         max_exponent: 0,
+        blocks: None,
     }
 }
 
@@ -139,7 +140,7 @@ proptest! {
         max_exponent in 0u32..6,
     ) {
         let out_channels = groups * og;
-        let spec = Linear { out_channels, kernel, stride, dilation, pads, groups, shift: 8, max_exponent };
+        let spec = Linear { out_channels, kernel, stride, dilation, pads, groups, shift: 8, max_exponent, blocks: None };
         let shape = [groups * cg, h, w];
         prop_assume!(spec.output_hw(shape).is_some());
         let windows = if one_output { Windows::OneOutput } else { Windows::FewestBytes };

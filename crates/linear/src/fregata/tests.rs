@@ -112,8 +112,17 @@ fn any_spec() -> impl Strategy<Value = (Linear, Shape)> {
         "a kernel that fits",
         |((h, w, kernel, stride), (dilation, pads), (groups, cg, og), max_exponent)| {
             let out_channels = groups * og;
-            let spec =
-                Linear { out_channels, kernel, stride, dilation, pads, groups, shift: 12, max_exponent };
+            let spec = Linear {
+                out_channels,
+                kernel,
+                stride,
+                dilation,
+                pads,
+                groups,
+                shift: 12,
+                max_exponent,
+                blocks: None,
+            };
             let shape = [groups * cg, h, w];
             spec.output_hw(shape).map(|_| (spec, shape))
         },

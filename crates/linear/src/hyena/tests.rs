@@ -186,7 +186,17 @@ fn any_spec() -> impl Strategy<Value = (Linear, Shape)> {
         |((h, w, kernel, stride), (dilation, pads), (groups, cg, og), max_exponent)| {
             let shift = WEIGHT_BITS + (kernel[0] * kernel[1] * cg).ilog2() + 1;
             let out_channels = groups * og;
-            let spec = Linear { out_channels, kernel, stride, dilation, pads, groups, shift, max_exponent };
+            let spec = Linear {
+                out_channels,
+                kernel,
+                stride,
+                dilation,
+                pads,
+                groups,
+                shift,
+                max_exponent,
+                blocks: None,
+            };
             let shape = [groups * cg, h, w];
             spec.output_hw(shape).map(|_| (spec, shape))
         },

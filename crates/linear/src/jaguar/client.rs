@@ -21,32 +21,33 @@ pub struct ClientPrepared {
 
 /// Prepares `layer` for one query.
 ///
-/// `hint` is the layer's part of the hint (`layer.hint_bytes()` bytes), `mask_seed` came from the server for
-/// this query. The work is one ring product for each input ciphertext, and for each response one modulo a single prime, of which the
+/// `hint` is the layer's part of the hint (`layer.hint_bytes()` bytes), `secrets` are the query's, at least
+/// [`Layer::secrets`] of them, `mask_seed` came from the server for this query. The work is one ring product for each input ciphertext, and for each response one modulo a single prime, of which the
 /// hint holds the transformed operand.
 ///
 /// # Panics
-/// When `hint` has another length.
+/// When `hint` has another length, or there are fewer secrets.
 pub fn prepare(
     layer: &Layer,
     ring: &Ring,
     public: &PublicSeed,
     hint: &[u8],
-    secret: &mut QuerySecret,
+    secrets: &mut [QuerySecret],
     mask_seed: &[u8; 32],
 ) -> ClientPrepared {
     assert_eq!(hint.len(), layer.hint_bytes(), "the hint of another layer");
     let layout = &layer.layout;
     let n = layout.ring_dim();
-    let noise_seed = secret.noise_seed();
-    let secret = &*secret;
+    let noise_seed = secrets[0].noise_seed();
+    let secrets = &secrets[..layer.secrets()];
 
     // 1. Encryptions of zero under every input ciphertext's a.
     let mut zeros = Zeroizing::new(vec![0; layer.inputs.count()]);
     layer.inputs.split_mut(&mut zeros).into_par_iter().enumerate().for_each_init(
         || vec![0; n],
         |a, (i, mut zeros)| {
-            public.a(&layer.params, layer.index, i, a);
+            let secret = &secrets[i / layout.ciphertexts_per_tile() % secrets.len()];
+            public.a(&layer.params, layer.index, layer.a_of(i), a);
             let mut noise = Prg::derive(&noise_seed, "jaguar b noise", &[layer.index as u64, i as u64]);
             let b = Zeroizing::new(secret.encrypt_zero(ring, a, &mut noise));
             for run in &layer.inputs.ciphertext(i).pattern.read {
@@ -58,23 +59,35 @@ pub fn prepare(
     );
 
     // 2. The output share: the phase B + A·s, rounded.
-    let [channels, h, w] = layout.out_shape();
+    let [_, h, w] = layout.out_shape();
     let hint_ring = layer.hint_ring(ring.kernel());
-    let small = secret.for_responses(&hint_ring);
+    let small: Vec<_> = secrets.iter().map(|secret| secret.for_responses(&hint_ring)).collect();
+    let (block, parts) = (layout.block(), layout.parts());
     let mut output = Zeroizing::new(vec![0; layout.outputs()]);
-    output.par_chunks_mut(h * w).enumerate().for_each_init(
+    output.par_chunks_mut(block * h * w).enumerate().for_each_init(
         || (hint_ring.residues(), Zeroizing::new(vec![0u64; n])),
-        |(response, product), (d, plane)| {
-            layer.masks(mask_seed, d, plane);
-            for (t, tile) in layout.tiles().iter().enumerate() {
-                let at = (t * channels + d) * layer.hint_response_bytes();
-                let packed = &hint[at..at + layer.hint_response_bytes()];
+        |(response, product), (at, planes)| {
+            for (d, plane) in planes.chunks_mut(h * w).enumerate() {
+                layer.masks(mask_seed, at * block + d, plane);
+            }
+            let rows = at * (block / parts)..(at + 1) * (block / parts);
+            for (row, (t, tile)) in
+                rows.flat_map(|row| layout.tiles().iter().enumerate().map(move |t| (row, t)))
+            {
+                let from = t / secrets.len() * layout.responses_per_tile() + row;
+                let packed = &hint[from * layer.hint_response_bytes()..][..layer.hint_response_bytes()];
                 pack::unpack_u32_into(packed, layer.hint_bits, response.words_mut());
-                let product = &mut product[..layout.export_len(tile)];
-                hint_ring.multiply_received_into(response, &small, layer.params.modulus_bits(), product);
-                for (from, to, len) in layout.exports(tile) {
-                    for (y, &p) in plane[to..to + len].iter_mut().zip(&product[from..from + len]) {
-                        *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);
+                let (small, bits) = (&small[t % secrets.len()], layer.params.modulus_bits());
+                let len = layout.export_len(tile);
+                let product = &mut product[..parts * len];
+                hint_ring.multiply_received_parts_into(response, small, bits, parts, product);
+                for part in 0..parts {
+                    let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
+                    let product = &product[part * len..];
+                    for (from, to, len) in layout.exports(tile) {
+                        for (y, &p) in plane[to..to + len].iter_mut().zip(&product[from..from + len]) {
+                            *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);
+                        }
                     }
                 }
             }

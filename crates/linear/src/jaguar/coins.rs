@@ -1,6 +1,8 @@
 //! The client that only looks ([`crate::known_coins`]), against this backend's roundings: it succeeds without guard bits and fails
 //! with as many as there are by default.
 
+use std::slice::{from_mut, from_ref};
+
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
@@ -59,11 +61,11 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
         let x_server: Vec<u64> = x.iter().zip(&x_client).map(share).collect();
 
         let (mut to_server, mut to_client) = memory_pair();
-        let prepared = prepare(&layer, &ring, &public, &hint, &mut secret, &mask_seed);
+        let prepared = prepare(&layer, &ring, &public, &hint, from_mut(&mut secret), &mask_seed);
         let client = prepared.run(&layer, &mut to_server, &x_client).unwrap();
         to_server.flush().unwrap();
         let p0 = ZeroKey::new(&ring, &p0, &mut server_prg);
-        let prepared = server.prepare(&ring, &hint_key, &p0, &mask_seed);
+        let prepared = server.prepare(&ring, &hint_key, from_ref(&p0), &mask_seed);
         let upload = server.receive(&mut to_client).unwrap();
         let of_server = server.begin(prepared, upload, &x_server).finish();
 

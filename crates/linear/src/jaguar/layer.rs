@@ -42,7 +42,7 @@ impl Backend for Jaguar {
         let mut by_node: Vec<Option<Layer>> = Vec::new();
         let mut listed = 0;
         for (i, r) in requests.iter().enumerate() {
-            let planned = Layout::with_packing(params.ring_dim(), r.spec, r.in_shape, r.packing)
+            let planned = Layout::blocked(params.ring_dim(), r.spec, r.in_shape, r.packing)
                 .map_err(LayerError::from)
                 .and_then(|layout| {
                     let widths = Widths {
@@ -78,6 +78,11 @@ impl JaguarLayers {
     fn of(&self, node: usize) -> &Layer {
         self.by_node.get(node).and_then(Option::as_ref).expect("a layer of this backend")
     }
+
+    /// Secrets of a query: as many as the layer needs that needs the most.
+    fn secrets(&self) -> usize {
+        self.by_node.iter().flatten().map(Layer::secrets).max().unwrap_or(1)
+    }
 }
 
 impl Layers for JaguarLayers {
@@ -98,7 +103,7 @@ impl Layers for JaguarLayers {
     }
 
     fn query_bytes(&self) -> (usize, usize) {
-        (pack::packed_len(self.params.ring_dim(), self.params.modulus_bits()), 32)
+        (self.secrets() * pack::packed_len(self.params.ring_dim(), self.params.modulus_bits()), 32)
     }
 
     fn model(
@@ -116,7 +121,7 @@ impl Layers for JaguarLayers {
         let ring = Ring::new(cpu, self.params);
         let public = PublicSeed(public);
         let p1 = ring.prepare_wide(&public.p1(&self.params));
-        Arc::new(JaguarModel { servers, ring, public, p1 })
+        Arc::new(JaguarModel { layers: self, servers, ring, public, p1 })
     }
 
     fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party> {
@@ -173,6 +178,10 @@ impl backend::Layer for Layer {
         self.public_figures()
     }
 
+    fn block_size(&self) -> usize {
+        self.layout.parts()
+    }
+
     fn output_known_early(&self) -> bool {
         true
     }
@@ -183,20 +192,22 @@ impl backend::Layer for Layer {
     }
 
     fn hint_parts(&self) -> (usize, usize) {
-        (self.layout.responses(), self.hint_response_bytes())
+        (self.hint_responses(), self.hint_response_bytes())
     }
 }
 
 fn work(layer: &Layer, costs: &RingCosts) -> Work {
     let layout = &layer.layout;
     let spec = layout.spec();
-    let channels = spec.out_channels as f64;
+    let (per_tile, channels) = (layout.responses_per_tile() as f64, spec.out_channels as f64);
     let terms = layout.terms_per_output() as f64;
     let mut work = Work::default();
     for tile in layout.tiles() {
         let len = layout.export_len(tile);
-        work.offline[0] += channels * on_line(&costs.client_response, len);
-        work.offline[1] += channels * on_line(&costs.server_response, len);
+        // So many coefficients of a response are wanted.
+        let wanted = layout.parts() * len;
+        work.offline[0] += per_tile * on_line(&costs.client_response, wanted);
+        work.offline[1] += per_tile * on_line(&costs.server_response, wanted);
         let rate = if spec.groups > 1 {
             costs.online.grouped
         } else if len >= WIDE {
@@ -210,7 +221,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
     work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;
     work.online[0] = words * costs.client_word;
     work.online[1] = words * costs.server_word + layout.outputs() as f64 * costs.server_output;
-    let responses = layout.responses() as f64;
+    let responses = layer.hint_responses() as f64;
     let rate = if spec.groups > 1 {
         costs.a_half.grouped
     } else if layout.transforms() {
@@ -225,6 +236,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
 
 /// The server's layers, once per model.
 struct JaguarModel {
+    layers: Arc<JaguarLayers>,
     /// By node.
     servers: Vec<Option<Arc<ServerLayer>>>,
     ring: Ring,
@@ -248,7 +260,8 @@ impl Model for JaguarModel {
     }
 
     fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party> {
-        Box::new(Server { model: self, hint_key: Zeroizing::new(*hint_key), query: None })
+        let secrets = self.layers.secrets();
+        Box::new(Server { model: self, secrets, hint_key: Zeroizing::new(*hint_key), query: None })
     }
 }
 
@@ -258,18 +271,21 @@ struct Client {
     ring: Ring,
     public: PublicSeed,
     p1: Vec<u64>,
-    /// The current query's secret, and the seed of the server's masks.
-    query: Option<(QuerySecret, [u8; 32])>,
+    /// The current query's secrets, and the seed of the server's masks.
+    query: Option<(Vec<QuerySecret>, [u8; 32])>,
 }
 
 impl Party for Client {
     fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
-        let mut secret = QuerySecret::fresh(&self.ring);
-        let p0 = secret.zero_key(&self.ring, &self.p1);
-        channel.send_packed(&p0, self.ring.params().modulus_bits())?;
+        let mut secrets: Vec<_> =
+            (0..self.layers.secrets()).map(|_| QuerySecret::fresh(&self.ring)).collect();
+        for secret in &mut secrets {
+            let p0 = secret.zero_key(&self.ring, &self.p1);
+            channel.send_packed(&p0, self.ring.params().modulus_bits())?;
+        }
         let mut mask_seed = [0; 32];
         channel.recv_into(&mut mask_seed)?;
-        self.query = Some((secret, mask_seed));
+        self.query = Some((secrets, mask_seed));
         Ok(())
     }
 
@@ -279,9 +295,9 @@ impl Party for Client {
         hint: &[u8],
         _: &mut Channel,
     ) -> Result<Box<dyn Online>, BackendError> {
-        let (secret, mask_seed) = self.query.as_mut().expect("a query has begun");
+        let (secrets, mask_seed) = self.query.as_mut().expect("a query has begun");
         let layer = self.layers.of(node);
-        let prepared = prepare(layer, &self.ring, &self.public, hint, secret, mask_seed);
+        let prepared = prepare(layer, &self.ring, &self.public, hint, secrets, mask_seed);
         Ok(Box::new(ClientOnline { layers: Arc::clone(&self.layers), node, prepared }))
     }
 }
@@ -314,26 +330,31 @@ impl Online for ClientOnline {
 /// The server's side of a session.
 struct Server {
     model: Arc<JaguarModel>,
+    /// Keys of a query.
+    secrets: usize,
     hint_key: Zeroizing<[u8; 32]>,
-    /// The client's key for the current query, and the seed of this party's masks.
-    query: Option<(ZeroKey, [u8; 32])>,
+    /// The client's keys for the current query, and the seed of this party's masks.
+    query: Option<(Vec<ZeroKey>, [u8; 32])>,
 }
 
 impl Party for Server {
     fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         let ring = &self.model.ring;
-        let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
-        let p0 = ZeroKey::new(ring, &p0, &mut Prg::from_os());
+        let mut keys = Vec::with_capacity(self.secrets);
+        for _ in 0..self.secrets {
+            let p0 = channel.recv_packed(ring.params().ring_dim(), ring.params().modulus_bits())?;
+            keys.push(ZeroKey::new(ring, &p0, &mut Prg::from_os()));
+        }
         let mask_seed = os_random();
         channel.send(&mask_seed)?;
-        self.query = Some((p0, mask_seed));
+        self.query = Some((keys, mask_seed));
         Ok(())
     }
 
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
-        let (p0, mask_seed) = self.query.as_ref().expect("a query has begun");
+        let (keys, mask_seed) = self.query.as_ref().expect("a query has begun");
         let server = Arc::clone(self.model.of(node));
-        let prepared = server.prepare(&self.model.ring, &self.hint_key, p0, mask_seed);
+        let prepared = server.prepare(&self.model.ring, &self.hint_key, keys, mask_seed);
         Ok(Box::new(ServerOnline { server, prepared, upload: Upload::default() }))
     }
 }

@@ -11,6 +11,14 @@
 //! | per query, before the input | [`ServerLayer::prepare`]: B − p0·u | [`prepare`]: e − a·s; its output share from A·s and B | p0 once per query, C→S |
 //! | online | [`ServerLayer::begin`]: a plain integer convolution on b, output channel by output channel | [`ClientPrepared::run`]: b = Δ·x + (e − a·s) | `upload_bits` of b, C→S |
 //!
+//! Where the weights are skew-circulant in blocks ([`Layout::blocked`]), a response holds a block's output channels: as many
+//! times fewer responses, hints and ring products. What is masked, and how, does not change: every coefficient that is
+//! opened has its own word of B.
+//!
+//! *Tiles.* In such a layer all tiles share their a halves, and so their hints, and each tile has a secret of its own for it:
+//! tile t is encrypted under secret `t mod SECRETS` of the query. To a common a half under several secrets it is all one whether
+//! they are of one query or of several (multi-secret RLWE); the server's u serves several p0 then, as it does over queries.
+//!
 //! Rounds: none of its own; messages from the client to the server, a ciphertext each, as the client's shares of their
 //! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
 
@@ -91,6 +99,9 @@ const UPLOAD_GUARD: u32 = 8;
 /// More noise than this (standard deviation, in ulps) and a layer is refused: at 1/16, an error of more than half an ulp
 /// beyond the rounding is an event of 8 standard deviations.
 const MAX_NOISE: f64 = 1.0 / 16.0;
+
+/// Secrets of a query at most: tiles of a layer that share a hint. Each takes a p0, 12 KiB a query.
+const MAX_SECRETS: usize = 16;
 
 /// Widths of the numbers that a layer works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +216,28 @@ impl Layer {
         &self.params
     }
 
+    /// How many secrets of a query the layer's tiles are under: tile t under number `t mod secrets`.
+    pub fn secrets(&self) -> usize {
+        if self.layout.parts() > 1 { self.layout.tiles().len().min(MAX_SECRETS) } else { 1 }
+    }
+
+    /// Responses of the hint: one for all tiles under different secrets. Number `set · responses_per_tile + row`, where
+    /// tile t has the set `t / secrets`.
+    pub fn hint_responses(&self) -> usize {
+        self.sets() * self.layout.responses_per_tile()
+    }
+
+    /// Tiles that share no hint.
+    fn sets(&self) -> usize {
+        self.layout.tiles().len().div_ceil(self.secrets())
+    }
+
+    /// Which of the layer's public a halves ciphertext `index` has.
+    fn a_of(&self, index: usize) -> usize {
+        let per_tile = self.layout.ciphertexts_per_tile();
+        index / per_tile / self.secrets() * per_tile + index % per_tile
+    }
+
     /// The layer's number in the model.
     pub fn index(&self) -> usize {
         self.index
@@ -235,14 +268,14 @@ impl Layer {
         self.inputs.upload_bytes(self.upload_bits)
     }
 
-    /// Bytes of one response's part of the hint; the whole is `layout().responses()` times this.
+    /// Bytes of one response's part of the hint; the whole is [`hint_responses`](Self::hint_responses) times this.
     pub fn hint_response_bytes(&self) -> usize {
         jaguar_wire::pack::packed_len(self.params.ring_dim(), self.hint_bits)
     }
 
     /// Bytes of the layer's hint.
     pub fn hint_bytes(&self) -> usize {
-        self.layout.responses() * self.hint_response_bytes()
+        self.hint_responses() * self.hint_response_bytes()
     }
 
     /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
@@ -263,6 +296,8 @@ impl Layer {
             self.inputs.count() as u64,
             l.map_distance() as u64,
             l.row_stride() as u64,
+            l.parts() as u64,
+            self.secrets() as u64,
         ];
         figures.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));
         figures
@@ -277,6 +312,11 @@ impl Layer {
         self.params.modulus_bits() - self.upload_bits
     }
 
+    /// Low bits of b + Δ·x that are zero: of b they were dropped, and Δ is a power of two.
+    fn low_zeros(&self) -> u32 {
+        self.dropped().min(self.delta_bits())
+    }
+
     /// Where the hint is rounded to, and multiplied by the secret.
     fn hint_ring(&self, kernel: Kernel) -> PrimeRing {
         PrimeRing::new(kernel, self.params.ring_dim(), self.hint_bits)
@@ -289,6 +329,8 @@ impl Layer {
     }
 }
 
+#[cfg(test)]
+mod blocks;
 #[cfg(test)]
 mod coins;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
-use jaguar_ring::spectral::{Spectral, SpectralWeights};
+use jaguar_ring::spectral::{BLOCK, Spectral, SpectralRows, SpectralWeights};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -23,19 +23,30 @@ use crate::layout::{Layout, Tile};
 pub struct ServerLayer {
     layer: Layer,
     kernel: Kernel,
-    /// By group.
+    /// By group: of every output channel, or of every one in part 0 of a response.
     weights: Vec<PackedWeights>,
-    /// By group: what each output is the sum of.
+    /// By group: what each output is the sum of. Where responses have parts, that is one group; by part then.
     terms: Vec<Vec<Term>>,
     /// By output channel: sums are multiplied by two to this. Empty: by one.
     exponents: Vec<u8>,
     bias: Bias,
     /// The largest shift of any term.
     reach: usize,
-    /// Σ w·X^shift·a of every response, its high 32 bits.
+    /// Σ w·X^shift·a of every response of the hint, its high 32 bits.
     a_half: OnceLock<Vec<u32>>,
     /// Whether [`Spectral`] may be used.
     may_transform: bool,
+    /// The online product by way of a transform over the parts of the ring, where that is faster.
+    online: Option<(Spectral, SpectralWeights)>,
+}
+
+/// What the transformed inputs of one layer may take, of all its tiles: they stay until its last channel is made.
+const MAX_TRANSFORMED: usize = 32 << 20;
+
+/// b + Δ·x of one tile, as the online product reads it.
+enum Rows {
+    Limbs(LimbPlanes),
+    Frequencies(SpectralRows),
 }
 
 /// What the server keeps of one layer for one query. Used once: `begin` consumes it.
@@ -53,13 +64,13 @@ pub struct Upload {
 }
 
 impl ServerLayer {
-    /// As [`new`](Self::new), but the a half is always computed from limb planes: what it is tested against and measured
+    /// As [`new`](Self::new), but both halves are always computed from limb planes: what they are tested against and measured
     /// against.
     ///
     /// # Panics
     /// As `new`.
     pub fn from_limbs(cpu: Cpu, layer: Layer, weights: &Weights, weight_bits: u32) -> Self {
-        Self { may_transform: false, ..Self::new(cpu, layer, weights, weight_bits) }
+        Self { may_transform: false, online: None, ..Self::new(cpu, layer, weights, weight_bits) }
     }
 
     /// Packs the weights for the kernels, of which the fastest one that `cpu` allows is taken.
@@ -71,22 +82,37 @@ impl ServerLayer {
         let (groups, each) = (layout.spec().groups, layout.terms_per_output());
         let outs = layout.out_shape()[0] / groups;
         assert_eq!(weights.weights.len(), groups * outs * each, "weights of another layer");
-        let packed = weights
-            .weights
-            .chunks(outs * each)
-            .map(|w| PackedWeights::new(outs, each, weight_bits, w))
-            .collect();
-        let terms: Vec<_> = (0..groups).map(|g| gemm_terms(layout, g)).collect();
-        let reach = terms.iter().flatten().map(|term| term.offset).max().unwrap_or(0) as usize;
+        let (packed, terms) = if layout.parts() > 1 {
+            let row = |row: usize| &weights.weights[layout.channel(row, 0) * each..][..each];
+            let first: Zeroizing<Vec<i16>> =
+                Zeroizing::new((0..layout.responses_per_tile()).flat_map(row).copied().collect());
+            let packed = PackedWeights::new(layout.responses_per_tile(), each, weight_bits, &first);
+            let terms = gemm_terms(layout, 0);
+            let shifted = |part: usize| {
+                let shift = (part * layout.part_len()) as u32;
+                terms.iter().map(|term| Term { offset: term.offset + shift, ..*term }).collect()
+            };
+            (vec![packed], (0..layout.parts()).map(shifted).collect())
+        } else {
+            let of_group = |w: &[i16]| PackedWeights::new(outs, each, weight_bits, w);
+            let terms: Vec<_> = (0..groups).map(|g| gemm_terms(layout, g)).collect();
+            (weights.weights.chunks(outs * each).map(of_group).collect(), terms)
+        };
+        // (Of part 0, if there are several.)
+        let groups = if layout.parts() > 1 { &terms[..1] } else { &terms[..] };
+        let reach = groups.iter().flatten().map(|term| term.offset).max().unwrap_or(0) as usize;
+        let kernel = Kernel::of(cpu);
+        let online = (layout.parts() > 1).then(|| transformed_online(kernel, &layer, &packed[0], &terms[0]));
         Self {
             reach,
+            online: online.flatten(),
             terms,
             weights: packed,
             exponents: weights.exponents.clone(),
             bias: weights.bias.clone(),
             a_half: OnceLock::new(),
             may_transform: true,
-            kernel: Kernel::of(cpu),
+            kernel,
             layer,
         }
     }
@@ -96,16 +122,19 @@ impl ServerLayer {
         &self.layer
     }
 
-    /// For the output channels `channels` of one tile (whole groups, or of a single group those from a multiple of [`TILE`] on):
-    /// `len` coefficients of Σ w·X^-shift·(the ciphertexts in `planes`), as `[channels][len]`.
-    fn convolve(&self, planes: &LimbPlanes, channels: Range<usize>, len: usize) -> Vec<u64> {
+    /// For the responses `rows` of one tile (whole groups, or of a single group those from a multiple of [`TILE`] on): the first
+    /// `len` coefficients of each of `parts` parts of Σ w·X^-shift·(the ciphertexts in `planes`), as `[rows][parts][len]`.
+    fn convolve(&self, planes: &LimbPlanes, rows: Range<usize>, parts: usize, len: usize) -> Vec<u64> {
         let layout = &self.layer.layout;
-        let mut out = vec![0; channels.len() * len];
+        let mut out = vec![0; rows.len() * parts * len];
         if let [weights] = &self.weights[..] {
-            spa_gemm_part(planes, &self.terms[0], weights, channels, len, &mut out, len);
+            for (part, terms) in self.terms[..parts].iter().enumerate() {
+                let out = &mut out[part * len..];
+                spa_gemm_part(planes, terms, weights, rows.clone(), len, out, parts * len);
+            }
         } else {
             let outs = layout.out_shape()[0] / layout.spec().groups;
-            let first = channels.start / outs;
+            let first = rows.start / outs;
             out.par_chunks_mut(outs * len).enumerate().for_each(|(g, out)| {
                 let g = first + g;
                 spa_gemm(planes, &self.terms[g], &self.weights[g], len, out, len);
@@ -118,7 +147,7 @@ impl ServerLayer {
         self.exponents.get(channel).map_or(0, |&e| u32::from(e))
     }
 
-    /// The a half of every response. Needs no client; kept.
+    /// The a half of every response of the hint. Needs no client; kept.
     pub fn prepare_model(&self, public: &PublicSeed) {
         self.a_half(public);
     }
@@ -129,23 +158,23 @@ impl ServerLayer {
         self.a_half.get_or_init(|| {
             let Layer { layout, params, index, .. } = &self.layer;
             let (n, k, per_tile) = (layout.ring_dim(), params.modulus_bits(), layout.ciphertexts_per_tile());
-            let keep = |d: usize, words: &[u64], out: &mut [u32]| {
-                let exponent = self.exponent(d);
+            let keep = |row: usize, words: &[u64], out: &mut [u32]| {
+                let exponent = self.exponent(layout.channel(row, 0));
                 for (out, &w) in out.iter_mut().zip(words) {
                     *out = high_bits(w << exponent, k, A_HALF_BITS.min(k)) as u32;
                 }
             };
             let spectral = self.spectral();
-            let mut kept = vec![0; layout.responses() * n];
-            let tiles = kept.chunks_exact_mut(layout.out_shape()[0] * n);
-            for (t, kept) in tiles.enumerate() {
-                let a = |i: usize, words: &mut [u64]| public.a(params, *index, t * per_tile + i, words);
+            let mut kept = vec![0; self.layer.hint_responses() * n];
+            let sets = kept.chunks_exact_mut(layout.responses_per_tile() * n);
+            for (set, kept) in sets.enumerate() {
+                let a = |i: usize, words: &mut [u64]| public.a(params, *index, set * per_tile + i, words);
                 if let Some((plan, weights)) = &spectral {
                     plan.multiply(&plan.rows(a), weights, kept, keep);
                 } else {
                     let mut planes = LimbPlanes::new(self.kernel, k, per_tile, n + self.reach);
                     planes.fill_negacyclic(n, a);
-                    let words = self.convolve(&planes, 0..layout.out_shape()[0], n);
+                    let words = self.convolve(&planes, 0..layout.responses_per_tile(), 1, n);
                     let outputs = words.par_chunks(n).zip(kept.par_chunks_mut(n)).enumerate();
                     outputs.for_each(|(d, (words, kept))| keep(d, words, kept));
                 }
@@ -169,11 +198,11 @@ impl ServerLayer {
         Some((plan, weights))
     }
 
-    /// The hint of responses `range` for the client whose hint key this is: `A = Σ w·X^shift·a + p1·u + e1`, rounded to
+    /// The hint's responses `range` for the client whose hint key this is: `A = Σ w·X^shift·a + p1·u + e1`, rounded to
     /// a prime of `hint_bits`, transformed and packed. The same call gives the same bytes.
     ///
     /// # Panics
-    /// When `range` reaches beyond the layer's responses.
+    /// When `range` reaches beyond the hint's responses.
     pub fn hint(
         &self,
         ring: &Ring,
@@ -203,29 +232,48 @@ impl ServerLayer {
         packed
     }
 
-    /// Prepares the layer for one query: for each response one product modulo a single prime. `p0` is the client's key
-    /// for the query.
+    /// Prepares the layer for one query: for each response one product modulo a single prime. `keys` are the client's for the
+    /// query, at least [`Layer::secrets`] of them.
+    ///
+    /// # Panics
+    /// When there are fewer.
     pub fn prepare(
         &self,
         ring: &Ring,
         hint_key: &[u8; 32],
-        p0: &ZeroKey,
+        keys: &[ZeroKey],
         mask_seed: &[u8; 32],
     ) -> ServerPrepared {
         let layer = &self.layer;
         let layout = &layer.layout;
-        let [channels, h, w] = layout.out_shape();
+        let [_, h, w] = layout.out_shape();
+        let (block, parts, keys) = (layout.block(), layout.parts(), &keys[..layer.secrets()]);
         let mut masks = Zeroizing::new(vec![0; layout.outputs()]);
-        masks.par_chunks_mut(h * w).enumerate().for_each_init(
-            || (p0.scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
-            |(scratch, z0), (d, plane)| {
-                layer.masks(mask_seed, d, plane);
-                for (t, tile) in layout.tiles().iter().enumerate() {
-                    let z0 = &mut z0[..layout.export_len(tile)];
-                    Rerandomiser::new(ring, hint_key, layer.index, t * channels + d).z0_into(p0, scratch, z0);
-                    for (from, to, len) in layout.exports(tile) {
-                        for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
-                            *r = r.wrapping_sub(z);
+        masks.par_chunks_mut(block * h * w).enumerate().for_each_init(
+            || (keys[0].scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
+            |(scratch, z0), (at, planes)| {
+                for (d, plane) in planes.chunks_mut(h * w).enumerate() {
+                    layer.masks(mask_seed, at * block + d, plane);
+                }
+                for row in at * (block / parts)..(at + 1) * (block / parts) {
+                    for (t, tile) in layout.tiles().iter().enumerate() {
+                        if t % keys.len() == 0 {
+                            // One u for all tiles of the set.
+                            let index = t / keys.len() * layout.responses_per_tile() + row;
+                            Rerandomiser::new(ring, hint_key, layer.index, index)
+                                .transform_into(&keys[0], scratch);
+                        }
+                        let len = layout.export_len(tile);
+                        let z0 = &mut z0[..parts * len];
+                        keys[t % keys.len()].times_transformed(scratch, parts, z0);
+                        for part in 0..parts {
+                            let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
+                            let z0 = &z0[part * len..];
+                            for (from, to, len) in layout.exports(tile) {
+                                for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
+                                    *r = r.wrapping_sub(z);
+                                }
+                            }
                         }
                     }
                 }
@@ -272,11 +320,11 @@ impl ServerLayer {
     /// # Panics
     /// When `x` has not the layer's input shape, or b is not complete.
     pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<&Self> {
-        let planes = self.planes(b, x);
+        let rows = self.rows(b, x);
         ServerOutput {
             together: self.channels_together(),
             server: self,
-            planes,
+            rows,
             values: prepared.masks,
             channels: 0,
         }
@@ -292,30 +340,41 @@ impl ServerLayer {
         b: Upload,
         x: &[u64],
     ) -> ServerOutput<Arc<Self>> {
-        let planes = self.planes(b, x);
+        let rows = self.rows(b, x);
         ServerOutput {
             together: self.channels_together(),
             server: self,
-            planes,
+            rows,
             values: prepared.masks,
             channels: 0,
         }
     }
 
-    /// b + Δ·x of every tile, in limbs.
-    fn planes(&self, b: Upload, x: &[u64]) -> Vec<LimbPlanes> {
+    /// b + Δ·x of every tile.
+    fn rows(&self, b: Upload, x: &[u64]) -> Vec<Rows> {
         let layer = &self.layer;
         let layout = &layer.layout;
         assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let (n, k, delta) = (layout.ring_dim(), layer.params.modulus_bits(), layer.delta_bits());
-        let (inputs, dropped) = (&layer.inputs, layer.dropped());
+        let (n, k, inputs) = (layout.ring_dim(), layer.params.modulus_bits(), &layer.inputs);
         assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
         let mut b = b.words;
-
+        let b = inputs.split_mut(&mut b);
         let per_tile = layout.ciphertexts_per_tile();
+        if let Some((plan, _)) = &self.online {
+            let (low, b) = (layer.low_zeros(), &b);
+            let of_tile = |tile: usize| {
+                plan.rows(|i, words| {
+                    let index = tile * per_tile + i;
+                    self.words(index, &b[index], x, words);
+                    words.iter_mut().for_each(|word| *word >>= low);
+                })
+            };
+            return (0..layout.tiles().len()).map(|tile| Rows::Frequencies(of_tile(tile))).collect();
+        }
         let planes_of = |tile: &Tile| {
             // Unless some shift reads beyond the last coefficient, nothing wraps around.
-            let reach = self.reach + layout.export_len(tile);
+            let read = (layout.parts() - 1) * layout.part_len() + layout.export_len(tile);
+            let reach = self.reach + read;
             LimbPlanes::new(self.kernel, k, per_tile, if reach > n { 2 * n } else { reach })
         };
         let mut planes: Vec<LimbPlanes> = layout.tiles().iter().map(planes_of).collect();
@@ -323,29 +382,55 @@ impl ServerLayer {
             let len = planes.row_len();
             planes.rows_mut().map(move |row| (len, row))
         });
-        let rows: Vec<_> = rows.zip(inputs.split_mut(&mut b)).enumerate().collect();
+        let rows: Vec<_> = rows.zip(b).enumerate().collect();
         rows.into_par_iter().for_each_init(
             || vec![0u64; n],
-            |words, (i, ((len, mut row), mut b))| {
-                let input = inputs.ciphertext(i);
-                words.fill(0);
-                for run in &input.pattern.read {
-                    let (part, rest) = b.split_at_mut(run.len());
-                    for (word, &b) in words[run.start as usize..].iter_mut().zip(&*part) {
-                        *word = b << dropped;
-                    }
-                    b = rest;
-                }
-                for run in &input.pattern.data {
-                    let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
-                    for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
-                        *word = word.wrapping_add(x << delta);
-                    }
-                }
+            |words, (i, ((len, mut row), b))| {
+                self.words(i, b, x, words);
                 if len > n { row.set_negacyclic(words) } else { row.set(&words[..len]) }
             },
         );
-        planes
+        planes.into_iter().map(Rows::Limbs).collect()
+    }
+
+    /// b + Δ·x of ciphertext `index`, all N coefficients; zeros where none is read. Bits above the modulus mean nothing.
+    fn words(&self, index: usize, mut b: &[u64], x: &[u64], words: &mut [u64]) {
+        let Layer { inputs, .. } = &self.layer;
+        let (dropped, delta) = (self.layer.dropped(), self.layer.delta_bits());
+        let input = inputs.ciphertext(index);
+        words.fill(0);
+        for run in &input.pattern.read {
+            let (part, rest) = b.split_at(run.len());
+            for (word, &b) in words[run.start as usize..].iter_mut().zip(part) {
+                *word = b << dropped;
+            }
+            b = rest;
+        }
+        for run in &input.pattern.data {
+            let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
+            for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
+                *word = word.wrapping_add(x << delta);
+            }
+        }
+    }
+
+    /// For the responses `responses` of one tile, as [`convolve`](Self::convolve) takes them: `len` coefficients of each part.
+    fn product(&self, rows: &Rows, responses: Range<usize>, len: usize) -> Vec<u64> {
+        let layout = &self.layer.layout;
+        match (rows, &self.online) {
+            (Rows::Frequencies(rows), Some((plan, weights))) => {
+                let (low, part_len) = (self.layer.low_zeros(), layout.part_len());
+                let mut out = vec![0; responses.len() * layout.parts() * len];
+                plan.multiply_part(rows, weights, responses, &mut out, |_, words, out| {
+                    for (out, words) in out.chunks_mut(len).zip(words.chunks(part_len)) {
+                        out.iter_mut().zip(words).for_each(|(out, &word)| *out = word << low);
+                    }
+                });
+                out
+            }
+            (Rows::Limbs(planes), _) => self.convolve(planes, responses, layout.parts(), len),
+            (Rows::Frequencies(_), None) => unreachable!("rows are transformed by the plan alone"),
+        }
     }
 
     /// The server's output share modulo 2^n, all of it: [`begin`](Self::begin) to the end.
@@ -356,9 +441,19 @@ impl ServerLayer {
         self.begin(prepared, b, x).finish()
     }
 
-    /// What a part must be a multiple of: whole groups, whole tiles of the product.
+    /// What a part must be a multiple of: whole groups, whole tiles of the product, whole blocks.
     pub(super) fn channels_indivisible(&self) -> usize {
-        if self.weights.len() == 1 { TILE } else { self.layer.layout.out_shape()[0] / self.weights.len() }
+        let layout = &self.layer.layout;
+        // (Blocks and parts are powers of two, as a tile is.)
+        let tile = if self.online.is_some() { BLOCK } else { TILE };
+        let whole = (tile * layout.parts()).max(layout.block());
+        if self.weights.len() == 1 { whole } else { layout.out_shape()[0] / self.weights.len() }
+    }
+
+    /// Whether the online product is by frequencies.
+    #[cfg(test)]
+    pub(super) fn transforms_online(&self) -> bool {
+        self.online.is_some()
     }
 
     /// How many channels are made together, at least.
@@ -373,12 +468,12 @@ impl ServerLayer {
 /// The server's share of a layer's output in the making: channels from the first on, as they are wanted, so that what follows
 /// the layer can begin before its last channel.
 ///
-/// Until the last channel is made it holds the limbs of b + Δ·x of all tiles: at k = 48 6 bytes for each coefficient of the rows, that is
+/// Until the last channel is made it holds b + Δ·x of all tiles, transformed (32 MiB at most, layers with blocks only) or in limbs: at k = 48 6 bytes for each coefficient of the rows, that is
 /// the input's values, halos, what lies between maps, and all of it twice where a shift wraps around. (5 MiB for ResNet-50's largest input.)
 pub struct ServerOutput<S> {
     server: S,
     /// By tile. None left when all is made.
-    planes: Vec<LimbPlanes>,
+    rows: Vec<Rows>,
     /// `[C, H, W]`: of the channels that are made the shares, of the others B − z0.
     values: Zeroizing<Vec<u64>>,
     /// How many channels are made.
@@ -417,13 +512,16 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let layout = &layer.layout;
         let ([channels, h, w], delta) = (layout.out_shape(), layer.delta_bits());
         let new = self.channels..end;
+        let (block, parts) = (layout.block(), layout.parts());
         let values = &mut self.values[new.start * h * w..new.end * h * w];
-        for (planes, tile) in self.planes.iter().zip(layout.tiles()) {
+        for (rows, tile) in self.rows.iter().zip(layout.tiles()) {
             let len = layout.export_len(tile);
-            let sums = server.convolve(planes, new.clone(), len);
-            values.par_chunks_mut(h * w).zip(sums.par_chunks(len)).zip(new.clone()).for_each(
-                |((plane, sums), d)| {
-                    let exponent = server.exponent(d);
+            let sums = server.product(rows, new.start / parts..new.end / parts, len);
+            let blocks = values.par_chunks_mut(block * h * w).zip(sums.par_chunks(block * len));
+            blocks.zip(new.start / block..new.end / block).for_each(|((values, sums), at)| {
+                for (i, sums) in sums.chunks(len).enumerate() {
+                    let d = layout.channel(at * (block / parts) + i / parts, i % parts);
+                    let (exponent, plane) = (server.exponent(d), &mut values[d % block * h * w..][..h * w]);
                     for (from, to, len) in layout.exports(tile) {
                         for (i, &s) in (to..to + len).zip(&sums[from..]) {
                             let bias = match bias {
@@ -434,12 +532,12 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
                             plane[i] = server_share(r, &layer.params, layer.activation_bits);
                         }
                     }
-                },
-            );
+                }
+            });
         }
         self.channels = end;
         if end == channels {
-            self.planes = Vec::new();
+            self.rows = Vec::new();
         }
     }
 }
@@ -456,6 +554,25 @@ impl<S: Deref<Target = ServerLayer> + Send> Output for ServerOutput<S> {
     fn into_values(self: Box<Self>) -> Vec<u64> {
         (*self).finish()
     }
+}
+
+/// How a layer in parts is computed online by way of a transform over them, if that is faster: an output takes fewer products then.
+fn transformed_online(
+    kernel: Kernel,
+    layer: &Layer,
+    weights: &PackedWeights,
+    terms: &[Term],
+) -> Option<(Spectral, SpectralWeights)> {
+    let layout = &layer.layout;
+    let (n, rows, outs) = (layout.ring_dim(), layout.ciphertexts_per_tile(), weights.outs());
+    let bits = layer.params.modulus_bits() - layer.low_zeros();
+    let wanted = layout.tiles().iter().map(|tile| layout.parts() * layout.export_len(tile)).max()?;
+    let plan = Spectral::best(kernel, n, bits, rows, terms, outs, weights.weight_bits(), wanted)?;
+    let fits = plan.rows_bytes().saturating_mul(layout.tiles().len()) <= MAX_TRANSFORMED;
+    fits.then(|| {
+        let weights = plan.weights(weights);
+        (plan, weights)
+    })
 }
 
 /// The terms of a group's outputs, as kernels take them.

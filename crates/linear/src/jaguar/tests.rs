@@ -2,10 +2,11 @@
 //! rounded on the way, within one unit of the last place with the parameters that are really used.
 
 use std::collections::HashSet;
+use std::slice::{from_mut, from_ref};
 use std::thread;
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_graph::network::{Bias, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::power_of_two::{
     PublicSeed, QuerySecret, Rerandomiser, Ring, ZeroKey, client_share, server_share,
@@ -17,14 +18,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-const WEIGHT_BITS: u32 = 12;
+pub(super) const WEIGHT_BITS: u32 = 12;
 
-struct Case {
-    layer: Layer,
+pub(super) struct Case {
+    pub(super) layer: Layer,
     weight_bits: u32,
-    weights: Weights,
+    pub(super) weights: Weights,
     /// Signed inputs.
-    x: Vec<i64>,
+    pub(super) x: Vec<i64>,
     ring: Ring,
 }
 
@@ -48,8 +49,20 @@ impl Case {
         seed: u64,
         extreme: bool,
     ) -> Option<Self> {
-        let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
         let layout = Layout::new(params.ring_dim(), &spec, in_shape).ok()?;
+        Self::over(params, layout, (n, weight_bits), seed, extreme)
+    }
+
+    /// With random weights, in the blocks that the layer has.
+    pub(super) fn over(
+        params: Parameters,
+        layout: Layout,
+        (n, weight_bits): (u32, u32),
+        seed: u64,
+        extreme: bool,
+    ) -> Option<Self> {
+        let mut prg = Prg::derive(&[7; 32], "test case", &[seed]);
+        let (spec, in_shape) = (layout.spec().clone(), layout.in_shape());
         let all_bits = weight_bits + spec.max_exponent;
         let layer = Layer::new(params, layout, 3, n, all_bits, seed.is_multiple_of(3)).ok()?;
         let (count, terms) = (spec.out_channels, layer.layout.terms_per_output());
@@ -58,7 +71,11 @@ impl Case {
             if extreme { if v < 0 { -(1 << (bits - 1)) + 1 } else { (1 << (bits - 1)) - 1 } } else { v }
         };
         let least = 1 - (1 << (weight_bits - 1));
-        let weights = (0..count * terms).map(|_| signed(weight_bits).max(least) as i16).collect();
+        let mut weights: Vec<i16> =
+            (0..count * terms).map(|_| signed(weight_bits).max(least) as i16).collect();
+        if let Some(blocks) = spec.blocks {
+            blocks.repeat(&mut weights, in_shape[0], spec.kernel);
+        }
         let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..count).map(|_| signed(n)).collect())
         } else {
@@ -67,7 +84,10 @@ impl Case {
         let x = (0..in_shape.iter().product()).map(|_| signed(n)).collect();
         let exponents = match spec.max_exponent {
             0 => Vec::new(),
-            most => (0..count as u64).map(|d| ((seed ^ d) % (u64::from(most) + 1)) as u8).collect(),
+            most => {
+                let of_block = |d: usize| (d / block_size(&spec)) as u64;
+                (0..count).map(|d| ((seed ^ of_block(d)) % (u64::from(most) + 1)) as u8).collect()
+            }
         };
         Some(Self {
             layer,
@@ -91,17 +111,19 @@ impl Case {
 
     /// Runs the protocol for a query that `query` numbers: output shares of client and server, and the client's exact masked
     /// phase of every output.
-    fn run(&self, query: u64) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
+    pub(super) fn run(&self, query: u64) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
         let (layer, ring) = (&self.layer, &self.ring);
         let public = PublicSeed([9; 32]);
         let (hint_key, mask_seed) = ([5; 32], [query as u8; 32]);
         let server = ServerLayer::new(Cpu::detect(), layer.clone(), &self.weights, self.weight_bits);
         let p1 = public.p1(&layer.params);
-        let hint =
-            server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.layout.responses());
+        let hint = server.hint(ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..layer.hint_responses());
         assert_eq!(hint.len(), layer.hint_bytes());
-        let mut secret = QuerySecret::from_prg(ring, &mut Prg::derive(&[1; 32], "secret", &[query]));
-        let p0 = secret.zero_key(ring, &p1);
+        let secret =
+            |i: usize| QuerySecret::from_prg(ring, &mut Prg::derive(&[1; 32], "secret", &[query, i as u64]));
+        // A query may have more secrets than the layer takes.
+        let mut secrets: Vec<_> = (0..layer.secrets() + query as usize % 2).map(secret).collect();
+        let p0: Vec<_> = secrets.iter_mut().map(|secret| secret.zero_key(ring, &p1)).collect();
 
         let modulus = (1u64 << layer.input_bits()) - 1;
         let mut prg = Prg::derive(&[2; 32], "shares", &[query]);
@@ -116,8 +138,9 @@ impl Case {
         let (mut to_server, mut to_client) = memory_pair();
         let (client_out, server_out, sent) = thread::scope(|s| {
             let server = s.spawn(|| {
-                let p0 = ZeroKey::new(ring, &p0, &mut Prg::derive(&[4; 32], "rounding", &[query]));
-                let prepared = server.prepare(ring, &hint_key, &p0, &mask_seed);
+                let mut prg = Prg::derive(&[4; 32], "rounding", &[query]);
+                let keys: Vec<_> = p0.iter().map(|p0| ZeroKey::new(ring, p0, &mut prg)).collect();
+                let prepared = server.prepare(ring, &hint_key, &keys, &mask_seed);
                 let mut b = Upload::default();
                 for values in pieces {
                     server.receive_ready(&mut b, &mut to_client, values).unwrap();
@@ -128,7 +151,7 @@ impl Case {
                 }
                 output.finish()
             });
-            let mut prepared = prepare(layer, ring, &public, &hint, &mut secret, &mask_seed);
+            let mut prepared = prepare(layer, ring, &public, &hint, &mut secrets, &mask_seed);
             for values in pieces {
                 prepared.send(layer, &mut to_server, &x_client[..values]).unwrap();
             }
@@ -141,21 +164,26 @@ impl Case {
 
         let k = layer.params.modulus_bits();
         let hint_ring = layer.hint_ring(ring.kernel());
-        let small = secret.for_responses(&hint_ring);
-        let [channels, h, w] = layer.layout.out_shape();
+        let [_, h, w] = layer.layout.out_shape();
         let mut phases = vec![0; layer.layout.outputs()];
         phases.chunks_mut(h * w).enumerate().for_each(|(d, plane)| layer.masks(&mask_seed, d, plane));
-        for r in 0..layer.layout.responses() {
-            let (t, d) = (r / channels, r % channels);
-            let bytes = &hint[r * layer.hint_response_bytes()..(r + 1) * layer.hint_response_bytes()];
+        let layout = &layer.layout;
+        for r in 0..layout.responses() {
+            let (t, row) = (r / layout.responses_per_tile(), r % layout.responses_per_tile());
+            let from = t / layer.secrets() * layout.responses_per_tile() + row;
+            let bytes = &hint[from * layer.hint_response_bytes()..][..layer.hint_response_bytes()];
+            let small = secrets[t % layer.secrets()].for_responses(&hint_ring);
             let mut response = hint_ring.residues();
             pack::unpack_u32_into(bytes, layer.hint_bits, response.words_mut());
             let mut product = vec![0; layer.layout.ring_dim()];
             hint_ring.multiply_received_into(&mut response, &small, k, &mut product);
-            for (from, to, len) in layer.layout.exports(&layer.layout.tiles()[t]) {
-                for j in 0..len {
-                    let phase = &mut phases[d * h * w + to + j];
-                    *phase = phase.wrapping_add(product[from + j]) & layer.params.mask();
+            for part in 0..layout.parts() {
+                let (d, at) = (layout.channel(row, part), part * layout.part_len());
+                for (from, to, len) in layout.exports(&layout.tiles()[t]) {
+                    for j in 0..len {
+                        let phase = &mut phases[d * h * w + to + j];
+                        *phase = phase.wrapping_add(product[at + from + j]) & layer.params.mask();
+                    }
                 }
             }
         }
@@ -164,7 +192,7 @@ impl Case {
 
     /// Without noise, both shares are a function of m and the client's phase, but for what rounding A and p0 to a prime of 30 bits
     /// may have added: h/2 units of `2^k/p` for A's, h for p0's, one each for the ways back, h being N at most.
-    fn check_bit_for_bit(&self) {
+    pub(super) fn check_bit_for_bit(&self) {
         let (client, server, phases) = self.run(1);
         let layer = &self.layer;
         let unit = (1 << layer.params.modulus_bits()) / u64::from(prime::prime_of(30)) + 1;
@@ -183,7 +211,7 @@ impl Case {
     }
 
     /// Two queries under one hint, each within one ulp; returns the mean error in ulps.
-    fn check_within_one_ulp(&self) -> f64 {
+    pub(super) fn check_within_one_ulp(&self) -> f64 {
         let (n, f) = (self.layer.activation_bits, self.layer.layout.spec().shift);
         let exact = self.exact();
         let mut sum = 0.0;
@@ -204,7 +232,7 @@ impl Case {
 }
 
 /// Makes some or all of a server's output in the smallest parts that there are, as `seed` says.
-fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput<&ServerLayer>, seed: u64) {
+pub(super) fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput<&ServerLayer>, seed: u64) {
     output.together = server.channels_indivisible();
     let [channels, h, w] = server.layer().layout().out_shape();
     let mut prg = Prg::derive(&[3; 32], "parts", &[seed]);
@@ -230,6 +258,7 @@ fn spec(out: usize, kernel: [usize; 2], stride: usize, pad: usize, groups: usize
         groups,
         shift: 10,
         max_exponent: 0,
+        blocks: None,
     }
 }
 
@@ -249,7 +278,7 @@ proptest! {
         extreme: bool,
     ) {
         prop_assume!(h + pads[0] + pads[2] >= kernel[0] && w + pads[1] + pads[3] >= kernel[1]);
-        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift, max_exponent };
+        let spec = Linear { out_channels: groups * og, kernel, stride, dilation: [1, 1], pads, groups, shift, max_exponent, blocks: None };
         // Wrap-around of every kind is in the range of the inputs: the reference wraps alike.
         let params = Parameters::insecure_noiseless(1 << log_n, 32);
         if let Some(case) = Case::new(params, spec, [groups * cg, h, w], 16, seed, extreme) {
@@ -354,7 +383,7 @@ fn parts_make_up_the_whole_bit_for_bit() {
             client.send(&b).unwrap();
             client.flush().unwrap();
             let b = server.receive(&mut channel).unwrap();
-            server.begin(server.prepare(&ring, &[5; 32], &p0, &[6; 32]), b, &x)
+            server.begin(server.prepare(&ring, &[5; 32], from_ref(&p0), &[6; 32]), b, &x)
         };
         let whole = begin().finish();
         let mut output = begin();
@@ -560,7 +589,9 @@ fn recorded(spec: Linear, in_shape: Shape, seed: u64) -> String {
         let hint = to_server.recv(layer.hint_bytes()).unwrap();
         let mut mask_seed = [0; 32];
         to_server.recv_into(&mut mask_seed).unwrap();
-        prepare(layer, ring, &public, &hint, &mut secret, &mask_seed).run(layer, &mut to_server, &x).unwrap();
+        prepare(layer, ring, &public, &hint, from_mut(&mut secret), &mask_seed)
+            .run(layer, &mut to_server, &x)
+            .unwrap();
         to_server.flush().unwrap();
     });
     transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect()
@@ -579,6 +610,7 @@ fn the_wire_format_is_as_recorded() {
         groups,
         shift: 12,
         max_exponent: 0,
+        blocks: None,
     };
     let found = [(1, 1, [8, 12, 12]), (1, 2, [3, 40, 40]), (8, 1, [8, 9, 9])]
         .map(|(groups, stride, shape)| recorded(spec(groups, stride), shape, 3));

@@ -100,6 +100,7 @@ proptest! {
             groups,
             shift,
             max_exponent,
+            blocks: None,
         };
         let in_shape = [groups * cg, h, w];
         prop_assume!(spec.output_hw(in_shape).is_some());

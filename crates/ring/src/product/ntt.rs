@@ -266,14 +266,21 @@ pub(super) fn unzip_lanes<S: Simd>(simd: S, data: &mut [S::V]) {
 /// Inverse of [`forward`] times n, in place: lanes below 2p in, below 2p out.
 #[inline(always)]
 pub(super) fn backward<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables) {
-    backward_first(simd, data, tables, data.len());
+    backward_first(simd, data, tables, 1, data.len());
 }
 
-/// [`backward`] for the first `count` vectors; what it leaves in the others means nothing.
+/// [`backward`] for the first `count` vectors of each of `parts` equal parts; what it leaves in the others means nothing.
 ///
-/// The last stages have long blocks, of which the wanted vectors are the beginning: there a stage costs additions only.
+/// The stages within a part end in long blocks, of which the wanted vectors are the beginning: there a stage costs additions only. The
+/// stages between parts, whose number is a power of two, are for the wanted vectors alone.
 #[inline(always)]
-pub(super) fn backward_first<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables, count: usize) {
+pub(super) fn backward_first<S: Simd>(
+    simd: S,
+    data: &mut [S::V],
+    tables: &Tables,
+    parts: usize,
+    count: usize,
+) {
     let moduli = (simd.splat(tables.prime), simd.splat(2 * tables.prime));
     let stages = lane_stages::<S>();
     if stages > 0 {
@@ -289,7 +296,8 @@ pub(super) fn backward_first<S: Simd>(simd: S, data: &mut [S::V], tables: &Table
     }
     let mut half = 1;
     let mut blocks = data.len() / 2;
-    while blocks >= 1 {
+    let part = data.len() / parts;
+    while blocks >= parts {
         // Of a block of 2 * half, the first `count` are wanted: so many on the left, so many on the right.
         let (lefts, rights) = (count.min(half), count.saturating_sub(half).min(half));
         for (block, root) in data.chunks_exact_mut(2 * half).zip(&tables.backward.blocks[blocks..]) {
@@ -300,6 +308,19 @@ pub(super) fn backward_first<S: Simd>(simd: S, data: &mut [S::V], tables: &Table
             }
             for (x, y) in left[rights..lefts].iter_mut().zip(&right[rights..]) {
                 *x = reduce(simd, simd.add(*x, *y), moduli.1);
+            }
+        }
+        blocks /= 2;
+        half *= 2;
+    }
+    while blocks >= 1 {
+        for (block, root) in data.chunks_exact_mut(2 * half).zip(&tables.backward.blocks[blocks..]) {
+            let (value, quotient) = (simd.splat(root.value), simd.splat(root.quotient));
+            let (left, right) = block.split_at_mut(half);
+            for (left, right) in left.chunks_exact_mut(part).zip(right.chunks_exact_mut(part)) {
+                for (x, y) in left[..count].iter_mut().zip(right) {
+                    (*x, *y) = back_butterfly(simd, *x, *y, (value, quotient), moduli);
+                }
             }
         }
         blocks /= 2;

@@ -188,8 +188,26 @@ impl PrimeRing {
         bits: u32,
         out: &mut [u64],
     ) {
-        self.check([&x.0, &s.0, &scratch.0], bits, out);
-        run_multiply(self.kernel, &self.tables, &x.0, &s.0, &mut scratch.0, self.lift(bits), out);
+        self.multiply_parts_into(x, s, scratch, bits, 1, out);
+    }
+
+    /// As [`multiply_into`](Self::multiply_into), but the first coefficients of each of `parts` equal parts of the product, one
+    /// part's behind the other's: `[parts][out.len() / parts]`.
+    ///
+    /// # Panics
+    /// As `multiply_into`, and if `parts` is no power of two up to n or does not divide `out`'s length.
+    pub fn multiply_parts_into(
+        &self,
+        x: &PrimeWide,
+        s: &PrimeSmall,
+        scratch: &mut Residues,
+        bits: u32,
+        parts: usize,
+        out: &mut [u64],
+    ) {
+        self.check([&x.0, &s.0, &scratch.0], bits, parts, out);
+        let ends = Ends { lift: self.lift(bits), parts };
+        run_multiply(self.kernel, &self.tables, &x.0, &s.0, &mut scratch.0, ends, out);
     }
 
     /// As [`multiply_into`](Self::multiply_into), for an x that travelled. It is used up.
@@ -197,11 +215,29 @@ impl PrimeRing {
     /// # Panics
     /// As `multiply_into`.
     pub fn multiply_received_into(&self, x: &mut Residues, s: &PrimeSmall, bits: u32, out: &mut [u64]) {
-        self.check([&x.0, &s.0, &s.0], bits, out);
-        run_multiply_received(self.kernel, &self.tables, &s.0, &mut x.0, self.lift(bits), out);
+        self.multiply_received_parts_into(x, s, bits, 1, out);
     }
 
-    fn check(&self, operands: [&[Line]; 3], bits: u32, out: &[u64]) {
+    /// As [`multiply_parts_into`](Self::multiply_parts_into), for an x that travelled. It is used up.
+    ///
+    /// # Panics
+    /// As `multiply_parts_into`.
+    pub fn multiply_received_parts_into(
+        &self,
+        x: &mut Residues,
+        s: &PrimeSmall,
+        bits: u32,
+        parts: usize,
+        out: &mut [u64],
+    ) {
+        self.check([&x.0, &s.0, &s.0], bits, parts, out);
+        let ends = Ends { lift: self.lift(bits), parts };
+        run_multiply_received(self.kernel, &self.tables, &s.0, &mut x.0, ends, out);
+    }
+
+    fn check(&self, operands: [&[Line]; 3], bits: u32, parts: usize, out: &[u64]) {
+        assert!(parts.is_power_of_two() && parts <= self.n, "{parts} parts of {}", self.n);
+        assert!(out.len().is_multiple_of(parts), "{} coefficients in {parts} parts", out.len());
         assert!(
             operands.iter().all(|lines| lines.len() * Line::WORDS == self.n),
             "an operand of another length"
@@ -224,6 +260,13 @@ struct Lift {
     high: u64,
     low: u64,
     shift: u32,
+}
+
+/// How a product ends: which of its coefficients are wanted, and how they are taken to words.
+#[derive(Clone, Copy)]
+struct Ends {
+    lift: Lift,
+    parts: usize,
 }
 
 /// Forward transform of residues.
@@ -251,7 +294,7 @@ fn multiply<S: Simd>(
     x: &[Line],
     s: &[Line],
     product: &mut [Line],
-    lift: Lift,
+    ends: Ends,
     out: &mut [u64],
 ) {
     let (p, inverse) = (simd.splat(tables.prime), simd.splat(tables.inverse));
@@ -259,7 +302,7 @@ fn multiply<S: Simd>(
     for ((product, &x), &s) in product.iter_mut().zip(simd.view(x)).zip(simd.view(s)) {
         *product = ntt::mul_montgomery(simd, x, s, p, inverse);
     }
-    invert(simd, tables, product, lift, out);
+    invert(simd, tables, product, ends, out);
 }
 
 #[inline(always)]
@@ -268,7 +311,7 @@ fn multiply_received<S: Simd>(
     tables: &Tables,
     s: &[Line],
     x: &mut [Line],
-    lift: Lift,
+    ends: Ends,
     out: &mut [u64],
 ) {
     let (p, inverse) = (simd.splat(tables.prime), simd.splat(tables.inverse));
@@ -277,25 +320,52 @@ fn multiply_received<S: Simd>(
     for (x, &s) in x.iter_mut().zip(simd.view(s)) {
         *x = ntt::mul_montgomery(simd, *x, s, p, inverse);
     }
-    invert(simd, tables, x, lift, out);
+    invert(simd, tables, x, ends, out);
 }
 
-/// Inverse transform, then the first coefficients as words.
+/// Residues below 2p as words.
 #[inline(always)]
-fn invert<S: Simd>(simd: S, tables: &Tables, product: &mut [S::V], lift: Lift, out: &mut [u64]) {
-    ntt::backward_first(simd, product, tables, out.len().div_ceil(S::LANES));
-    let p = simd.splat(tables.prime);
+fn lifted<S: Simd>(simd: S, value: S::V, p: S::V, lift: Lift) -> S::W {
     let (high, low) = (simd.splat_word(lift.high), simd.splat_word(lift.low));
-    for (&value, out) in product.iter().zip(out.chunks_mut(S::LANES)) {
-        let value = simd.widen(ntt::reduce(simd, value, p));
-        let fraction = simd.shr_words(simd.mul_words(value, low), 16);
-        let lifted = simd.shr_words(simd.add_words(simd.mul_words(value, high), fraction), lift.shift);
-        if out.len() == S::LANES {
-            simd.store_words(out, lifted);
-        } else {
-            let mut words = [0; Line::WORDS];
-            simd.store_words(&mut words, lifted);
-            out.copy_from_slice(&words[..out.len()]);
+    let value = simd.widen(ntt::reduce(simd, value, p));
+    let fraction = simd.shr_words(simd.mul_words(value, low), 16);
+    simd.shr_words(simd.add_words(simd.mul_words(value, high), fraction), lift.shift)
+}
+
+/// Inverse transform, then the first coefficients of every part as words.
+#[inline(always)]
+fn invert<S: Simd>(simd: S, tables: &Tables, product: &mut [S::V], ends: Ends, out: &mut [u64]) {
+    let Ends { lift, parts } = ends;
+    let (vectors, len) = (product.len(), out.len() / parts);
+    if len == 0 {
+        return;
+    }
+    let p = simd.splat(tables.prime);
+    if parts > vectors {
+        // Parts within a vector: only in rings too small for any security.
+        ntt::backward(simd, product, tables);
+        let part = vectors * S::LANES / parts;
+        let mut words = [0; Line::WORDS];
+        for (v, &value) in product.iter().enumerate() {
+            simd.store_words(&mut words[..S::LANES], lifted(simd, value, p, lift));
+            for (at, &word) in (v * S::LANES..).zip(&words[..S::LANES]) {
+                if at % part < len {
+                    out[at / part * len + at % part] = word;
+                }
+            }
+        }
+        return;
+    }
+    ntt::backward_first(simd, product, tables, parts, len.div_ceil(S::LANES));
+    for (part, out) in product.chunks_exact(vectors / parts).zip(out.chunks_exact_mut(len)) {
+        for (&value, out) in part.iter().zip(out.chunks_mut(S::LANES)) {
+            if out.len() == S::LANES {
+                simd.store_words(out, lifted(simd, value, p, lift));
+            } else {
+                let mut words = [0; Line::WORDS];
+                simd.store_words(&mut words, lifted(simd, value, p, lift));
+                out.copy_from_slice(&words[..out.len()]);
+            }
         }
     }
 }
@@ -310,15 +380,15 @@ multiversion!(
 );
 multiversion!(
     fn run_multiply(
-        tables: &Tables, x: &[Line], s: &[Line], product: &mut [Line], lift: Lift, out: &mut [u64],
+        tables: &Tables, x: &[Line], s: &[Line], product: &mut [Line], ends: Ends, out: &mut [u64],
     ) = multiply,
-    scalar |tables, x, s, product, lift, out| multiply(Portable, tables, x, s, product, lift, out)
+    scalar |tables, x, s, product, ends, out| multiply(Portable, tables, x, s, product, ends, out)
 );
 multiversion!(
     fn run_multiply_received(
-        tables: &Tables, s: &[Line], x: &mut [Line], lift: Lift, out: &mut [u64],
+        tables: &Tables, s: &[Line], x: &mut [Line], ends: Ends, out: &mut [u64],
     ) = multiply_received,
-    scalar |tables, s, x, lift, out| multiply_received(Portable, tables, s, x, lift, out)
+    scalar |tables, s, x, ends, out| multiply_received(Portable, tables, s, x, ends, out)
 );
 
 #[cfg(test)]
@@ -479,6 +549,35 @@ mod tests {
         fn any_count(log_n in 4u32..=8, prime_bits in BITS, bits in 16u32..=54, count in 1usize..=256, seed: u64) {
             let n = 1 << log_n;
             check(n, prime_bits, bits, &random_words(n, bits, seed), &random_ternary(n, seed), count.min(n));
+        }
+
+        /// The first coefficients of parts are those of the whole product.
+        #[test]
+        fn any_parts(log_n in 4u32..=11, log_parts in 0u32..=5, prime_bits in BITS, part in 0.0f64..1.0, seed: u64) {
+            let (n, parts) = (1usize << log_n, 1usize << log_parts.min(log_n));
+            let len = ((n / parts) as f64 * part).ceil() as usize;
+            let (words, s) = (random_words(n, 48, seed), random_ternary(n, seed));
+            for kernel in Kernel::all(Cpu::detect()) {
+                let ring = PrimeRing::new(kernel, n, prime_bits);
+                let mut small = ring.small();
+                ring.small_into(&s, &mut small);
+                let mut x = ring.residues();
+                let (mut whole, mut firsts) = (vec![0; n], vec![0; parts * len]);
+                ring.round_into(&words, 48, &mut x);
+                ring.multiply_received_into(&mut x, &small, 48, &mut whole);
+                ring.round_into(&words, 48, &mut x);
+                ring.multiply_received_parts_into(&mut x, &small, 48, parts, &mut firsts);
+                for (part, first) in firsts.chunks(len.max(1)).enumerate() {
+                    prop_assert_eq!(first, &whole[part * n / parts..][..len], "{}, part {}", kernel.name(), part);
+                }
+                let x = ring.round_at_random(&words, 48, &mut Prg::new([1; 32]));
+                let mut again = vec![0; parts * len];
+                ring.multiply_into(&x, &small, &mut ring.residues(), 48, &mut whole);
+                ring.multiply_parts_into(&x, &small, &mut ring.residues(), 48, parts, &mut again);
+                for (part, first) in again.chunks(len.max(1)).enumerate() {
+                    prop_assert_eq!(first, &whole[part * n / parts..][..len], "{}, part {}", kernel.name(), part);
+                }
+            }
         }
 
         #[test]

@@ -31,10 +31,12 @@ use crate::kernel::Kernel;
 use crate::simd::Line;
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use transform::{MAX_LENGTH, PRIMES, Tables};
 
-/// Outputs that are computed together: 16 pairs of weights are a line.
-const BLOCK: usize = 16;
+/// Outputs that are computed together: 16 pairs of weights are a line. Where a product is made in parts
+/// ([`Spectral::multiply_part`]), parts begin at its multiples.
+pub const BLOCK: usize = 16;
 /// Fewest lanes of a row: 16-bit lanes of a line.
 const MIN_LANES: usize = 32;
 /// Widest weights: residues of wider ones would take a product.
@@ -185,6 +187,11 @@ impl Spectral {
         self.taps.len()
     }
 
+    /// Bytes of transformed rows.
+    pub fn rows_bytes(&self) -> usize {
+        self.primes() * self.frequencies * self.panel_lines() * size_of::<Line>()
+    }
+
     /// How many primes the result takes.
     pub fn primes(&self) -> usize {
         self.tables.len()
@@ -260,26 +267,47 @@ impl Spectral {
         out: &mut [T],
         finish: impl Fn(usize, &[u64], &mut [T]) + Sync,
     ) {
+        self.multiply_part(rows, weights, 0..weights.outs, out, finish);
+    }
+
+    /// The outputs `outs` of [`multiply`](Self::multiply) alone, the first of them at the beginning of `out`.
+    ///
+    /// # Panics
+    /// As `multiply`, and if `outs` is no range of the outputs or does not start at a multiple of [`BLOCK`].
+    pub fn multiply_part<T: Send>(
+        &self,
+        rows: &SpectralRows,
+        weights: &SpectralWeights,
+        outs: Range<usize>,
+        out: &mut [T],
+        finish: impl Fn(usize, &[u64], &mut [T]) + Sync,
+    ) {
+        assert!(
+            outs.start <= outs.end && outs.end <= weights.outs && outs.start.is_multiple_of(BLOCK),
+            "{outs:?} of {} outputs",
+            weights.outs
+        );
         assert_eq!(weights.shape, (self.taps.len(), self.frequencies), "weights of another plan");
         let shape = (self.taps.len(), self.frequencies, self.primes());
         assert_eq!((rows.shape, rows.kernel), (shape, self.kernel), "rows of another plan");
-        if weights.outs == 0 {
+        if outs.is_empty() {
             return;
         }
-        let each = out.len() / weights.outs;
-        assert_eq!(each * weights.outs, out.len(), "elements for every output");
+        let each = out.len() / outs.len();
+        assert_eq!(each * outs.len(), out.len(), "elements for every output");
         if each == 0 {
             return;
         }
-        let blocks = weights.lines.par_chunks_exact(self.pairs() * self.frequencies);
-        blocks.zip(out.par_chunks_mut(BLOCK * each)).enumerate().for_each_init(
+        let block_lines = self.pairs() * self.frequencies;
+        let lines = &weights.lines[outs.start / BLOCK * block_lines..];
+        lines.par_chunks_exact(block_lines).zip(out.par_chunks_mut(BLOCK * each)).enumerate().for_each_init(
             || kernel::Scratch::new(self),
             |scratch, (index, (weights, out))| {
-                let outs = out.len() / each;
-                kernel::block(self.kernel, self, &rows.panels, weights, outs, scratch);
+                let count = out.len() / each;
+                kernel::block(self.kernel, self, &rows.panels, weights, count, scratch);
                 for (d, out) in out.chunks_exact_mut(each).enumerate() {
                     kernel::recombine(self.kernel, self, d, scratch);
-                    finish(index * BLOCK + d, &scratch.words, out);
+                    finish(outs.start + index * BLOCK + d, &scratch.words, out);
                 }
             },
         );

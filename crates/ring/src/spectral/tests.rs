@@ -107,6 +107,16 @@ fn check(case: &Case) {
             assert_eq!(words, &expected[d * n..][..n], "{kernel:?} {case:?}, output {d}");
             out.copy_from_slice(words);
         });
+        // In parts, the last of which may be short.
+        for first in (0..outs).step_by(BLOCK) {
+            let part = first..(first + BLOCK).min(outs);
+            let mut some = vec![7; part.len() * n];
+            plan.multiply_part(&transformed, &prepared, part.clone(), &mut some, |d, words, out| {
+                assert!(part.contains(&d));
+                out.copy_from_slice(words);
+            });
+            assert!(some == out[first * n..][..some.len()], "{kernel:?} {case:?}, outputs from {first}");
+        }
         for (d, (got, expected)) in out.chunks_exact(n).zip(expected.chunks_exact(n)).enumerate() {
             assert_eq!(got, expected, "{kernel:?} {case:?}, output {d}");
         }

@@ -24,7 +24,8 @@ impl Operator for Linear {
             return format!("depthwise {size}");
         }
         let groups = if self.groups > 1 { format!(" in {} groups", self.groups) } else { String::new() };
-        format!("conv {size}{groups}")
+        let blocks = self.blocks.map_or_else(String::new, |blocks| format!(", {blocks}"));
+        format!("conv {size}{groups}{blocks}")
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
@@ -36,6 +37,7 @@ impl Operator for Linear {
         check(self.out_channels >= 1, "channels")?;
         let divides = |channels: usize| self.groups >= 1 && channels.is_multiple_of(self.groups);
         check(divides(input[0]) && divides(self.out_channels), "groups")?;
+        check(self.blocks.is_none_or(|blocks| blocks.fit(self, input[0])), "block size")?;
         let weights = self.weights_len(input[0]).ok_or(NodeError::Range("number of weights"))?;
         check(weights <= MAX_WEIGHTS, "number of weights")?;
         let [h, w] = self.output_hw(input).ok_or(NodeError::Range("kernel"))?;
@@ -67,6 +69,12 @@ impl Operator for Linear {
             length("exponents", weights.exponents.len(), self.out_channels)?;
         }
         check(weights.exponents.iter().all(|&e| u32::from(e) <= self.max_exponent), "an exponent")?;
+        if let Some(blocks) = self.blocks {
+            let misplaced = blocks.misplaced(&weights.weights, input[0], self.kernel);
+            misplaced.map_or(Ok(()), |entry| Err(NodeError::Block { blocks, entry }))?;
+            let alike = |of_block: &[u8]| of_block.iter().all(|e| e == &of_block[0]);
+            check(weights.exponents.chunks(blocks.size).all(alike), "exponents of a block")?;
+        }
         let biases = match &weights.bias {
             Bias::PerChannel(b) => (b, self.out_channels),
             Bias::PerElement(b) => (b, output.iter().product()),
@@ -118,7 +126,7 @@ const EXACT: f64 = (1u64 << 53) as f64;
 /// around; no validated model with inputs of up to 40 bits comes near. All instructions that `cpu` has give the same result.
 pub fn linear_exact(cpu: Cpu, spec: &Linear, in_shape: Shape, weights: &Weights, x: &[i64]) -> Vec<i64> {
     let fits = spec.weights_len(in_shape[0]) == Some(weights.weights.len())
-        && x.len() == in_shape.iter().product()
+        && x.len() == in_shape.iter().product::<usize>()
         && spec.out_channels > 0;
     let Some([h, w]) = spec.output_hw(in_shape).filter(|_| fits) else { return Vec::new() };
     let depth = weights.weights.len() / spec.out_channels;
@@ -195,7 +203,7 @@ mod tests {
             stride in prop::array::uniform2(1usize..3), pads in prop::array::uniform4(0usize..3),
             groups in 1usize..3, bits in 8u32..24, seed in any::<u64>(),
         ) {
-            let spec = Linear { out_channels: 4 * groups, kernel, stride, dilation: [1, 1], pads, groups, shift: 8, max_exponent: 0 };
+            let spec = Linear { out_channels: 4 * groups, kernel, stride, dilation: [1, 1], pads, groups, shift: 8, max_exponent: 0, blocks: None };
             let input = [3 * groups, size[0], size[1]];
             let hw = spec.output_hw(input);
             prop_assume!(hw.is_some());
