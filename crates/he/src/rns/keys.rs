@@ -1,5 +1,6 @@
 //! Secrets and what is published of them.
 
+use jaguar_ring::modular::slices;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
@@ -253,41 +254,44 @@ impl SwitchingKey {
         digits_in(ring, self.digit_bits)
     }
 
-    /// What turns a ciphertext (a, b) under s' into one under s, once it is added to (0, b): from the digits of a.
+    /// A ciphertext (a, b) under s', moved to `sources`, as one under s: from the digits of a.
     pub(super) fn apply(
         &self,
         ring: &Ring,
-        digits: impl Iterator<Item = Poly<Values>>,
+        digits: &[Poly<Values>],
+        b: &Poly<Values>,
+        sources: &[u32],
     ) -> Ciphertext<Values> {
-        let mut sum = Ciphertext { a: ring.zero(), b: ring.zero() };
-        for (digit, part) in digits.zip(&self.parts) {
-            ring.multiply_add(&mut sum.a, &digit, &part.a);
-            ring.multiply_add(&mut sum.b, &digit, &part.b);
+        assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
+        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
+        let limbs = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b)).zip(ring.limbs_of(b));
+        for (limb, (((modulus, out_a), (_, out_b)), b)) in limbs.enumerate() {
+            let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
+            let parts = &self.parts[..digits.len()];
+            let keys_a: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.a, limb)).collect();
+            let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
+            let keys = [&keys_a[..], &keys_b[..]];
+            slices::moved_products(ring.kernel(), modulus, sources, &digits, keys, b, [out_a, out_b]);
         }
-        sum
+        out
     }
 }
 
 /// The digits of a polynomial, by limb, then digit, transformed.
 pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32) -> Vec<Poly<Values>> {
     check_digits(digit_bits);
-    let half = 1i64 << (digit_bits - 1);
-    let mut digits = Vec::new();
-    for (modulus, limb) in ring.moduli().zip(poly.residues().chunks_exact(ring.n())) {
-        let mut rest: Zeroizing<Vec<i64>> =
-            Zeroizing::new(limb.iter().map(|&r| modulus.centred(r)).collect());
-        for _ in 1..digits_of(modulus.bits(), digit_bits) {
-            let take = |rest: &mut i64| {
-                let digit = ((*rest + half) & (2 * half - 1)) - half;
-                *rest = (*rest - digit) >> digit_bits;
-                digit
-            };
-            let digit: Zeroizing<Vec<i64>> = Zeroizing::new(rest.iter_mut().map(take).collect());
-            digits.push(ring.to_values(ring.from_signed(&digit)));
+    let mut out = Vec::new();
+    for (from, residues) in ring.moduli().zip(ring.limbs_of(poly)) {
+        let digits = slices::Digits::new(from, digit_bits);
+        for digit in 0..digits.count() {
+            let mut poly = ring.zero();
+            for (modulus, limb) in ring.limbs_mut(&mut poly) {
+                digits.take(ring.kernel(), modulus, residues, digit, limb);
+            }
+            out.push(ring.to_values(poly));
         }
-        digits.push(ring.to_values(ring.from_signed(&rest)));
     }
-    digits
+    out
 }
 
 /// What an automorphism of ciphertexts takes: its permutation and the key back to s.
