@@ -94,14 +94,14 @@ impl Ciphertext<Values> {
 
     /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
     pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let digits = decompose(ring, &ring.to_coefficients(self.a.duplicate()), key.digit_bits());
         let places: Vec<u32> = (0..ring.n() as u32).collect();
-        key.apply(ring, &digits, &self.b, &places)
+        key.switch(ring, &ring.to_coefficients(self.a.duplicate()), &self.b, &places)
     }
 
     /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
-        Hoisted::new(ring, self, key.switching_key().digit_bits()).apply(ring, key)
+        let a = ring.to_coefficients(self.a.duplicate());
+        key.key.switch(ring, &a, &self.b, key.automorphism.sources())
     }
 }
 

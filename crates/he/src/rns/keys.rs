@@ -244,6 +244,12 @@ impl SwitchingKey {
         (&self.seed, self.parts.iter().map(|part| &part.b))
     }
 
+    /// The parts, by limb, then digit.
+    #[cfg(test)]
+    pub(super) fn pairs(&self) -> impl Iterator<Item = &Ciphertext<Values>> {
+        self.parts.iter()
+    }
+
     /// w.
     pub fn digit_bits(&self) -> u32 {
         self.digit_bits
@@ -262,36 +268,91 @@ impl SwitchingKey {
         b: &Poly<Values>,
         sources: &[u32],
     ) -> Ciphertext<Values> {
-        assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
-        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
-        let limbs = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b)).zip(ring.limbs_of(b));
-        for (limb, (((modulus, out_a), (_, out_b)), b)) in limbs.enumerate() {
+        self.limb_by_limb(ring, b, |limb, b, out| {
             let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
-            let parts = &self.parts[..digits.len()];
-            let keys_a: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.a, limb)).collect();
-            let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
-            let keys = [&keys_a[..], &keys_b[..]];
-            slices::moved_products(ring.kernel(), modulus, sources, &digits, keys, b, [out_a, out_b]);
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// The same, from a itself. No more than one limb's digits are in memory.
+    pub(super) fn switch(
+        &self,
+        ring: &Ring,
+        a: &Poly<Coefficients>,
+        b: &Poly<Values>,
+        sources: &[u32],
+    ) -> Ciphertext<Values> {
+        let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
+        self.limb_by_limb(ring, b, |limb, b, out| {
+            decompose_limb(ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
+            let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// Makes both halves, `of` each limb with that of b.
+    fn limb_by_limb(
+        &self,
+        ring: &Ring,
+        b: &Poly<Values>,
+        mut of: impl FnMut(usize, &[u64], [&mut [u64]; 2]),
+    ) -> Ciphertext<Values> {
+        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
+        let halves = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b));
+        for (limb, (((_, out_a), (_, out_b)), b)) in halves.zip(ring.limbs_of(b)).enumerate() {
+            of(limb, b, [out_a, out_b]);
         }
         out
+    }
+
+    fn apply_limb(
+        &self,
+        ring: &Ring,
+        limb: usize,
+        digits: &[&[u64]],
+        b: &[u64],
+        sources: &[u32],
+        out: [&mut [u64]; 2],
+    ) {
+        assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
+        let parts = &self.parts[..digits.len()];
+        let keys_a: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.a, limb)).collect();
+        let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
+        let keys = [&keys_a[..], &keys_b[..]];
+        let modulus = ring.ntt(limb).modulus();
+        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, out);
     }
 }
 
 /// The digits of a polynomial, by limb, then digit, transformed.
 pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32) -> Vec<Poly<Values>> {
     check_digits(digit_bits);
-    let mut out = Vec::new();
+    let mut out: Vec<Poly<Values>> = (0..digits_in(ring, digit_bits)).map(|_| ring.zero()).collect();
+    let mut limbs: Vec<_> = out.iter_mut().map(|digit| ring.limbs_mut(digit)).collect();
+    for limb in 0..ring.limbs() {
+        let digits = limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1));
+        decompose_limb(ring, poly, digit_bits, limb, digits);
+    }
+    drop(limbs);
+    out
+}
+
+/// One limb of the digits.
+fn decompose_limb<'a>(
+    ring: &Ring,
+    poly: &Poly<Coefficients>,
+    digit_bits: u32,
+    limb: usize,
+    mut out: impl Iterator<Item = &'a mut [u64]>,
+) {
+    let ntt = ring.ntt(limb);
     for (from, residues) in ring.moduli().zip(ring.limbs_of(poly)) {
         let digits = slices::Digits::new(from, digit_bits);
-        for digit in 0..digits.count() {
-            let mut poly = ring.zero();
-            for (modulus, limb) in ring.limbs_mut(&mut poly) {
-                digits.take(ring.kernel(), modulus, residues, digit, limb);
-            }
-            out.push(ring.to_values(poly));
+        for (digit, out) in (0..digits.count()).zip(&mut out) {
+            digits.take(ring.kernel(), ntt.modulus(), residues, digit, out);
+            ntt.forward(out);
         }
     }
-    out
 }
 
 /// What an automorphism of ciphertexts takes: its permutation and the key back to s.

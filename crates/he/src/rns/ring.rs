@@ -155,6 +155,11 @@ impl Ring {
         &self.tables.ntts[..self.limbs]
     }
 
+    /// The transform of one limb.
+    pub(super) fn ntt(&self, limb: usize) -> &Ntt {
+        &self.ntts()[limb]
+    }
+
     /// The moduli, by limb.
     pub fn moduli(&self) -> impl ExactSizeIterator<Item = &Modulus> {
         self.ntts().iter().map(Ntt::modulus)
@@ -185,7 +190,10 @@ impl Ring {
     }
 
     /// The limbs of a polynomial of this ring, or of one with more limbs: it stands for itself modulo this Q.
-    pub(super) fn limbs_of<'a, R: Representation>(&self, poly: &'a Poly<R>) -> impl Iterator<Item = &'a [u64]> {
+    pub(super) fn limbs_of<'a, R: Representation>(
+        &self,
+        poly: &'a Poly<R>,
+    ) -> impl Iterator<Item = &'a [u64]> {
         assert!(poly.residues.len() >= self.words(), "a polynomial of a ring with fewer primes");
         poly.residues.chunks_exact(self.n()).take(self.limbs)
     }

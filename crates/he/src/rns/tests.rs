@@ -11,7 +11,7 @@ use super::*;
 use crate::params::{ParameterError, RnsParameters, largest_primes};
 
 /// Rings of this length: primes of one size and of several, one and many.
-fn rings(n: usize) -> Vec<Ring> {
+pub(super) fn rings(n: usize) -> Vec<Ring> {
     let of = |sizes: &[(u32, usize)]| {
         let primes: Vec<u64> =
             sizes.iter().flat_map(|&(bits, count)| largest_primes(n, bits, count).unwrap()).collect();
@@ -20,33 +20,33 @@ fn rings(n: usize) -> Vec<Ring> {
     vec![of(&[(60, 1)]), of(&[(30, 2)]), of(&[(60, 3)]), of(&[(40, 1), (21, 1), (59, 2)]), of(&[(50, 5)])]
 }
 
-fn big(x: u64) -> BigInt {
+pub(super) fn big(x: u64) -> BigInt {
     BigInt::from(x)
 }
 
-fn modulus(ring: &Ring) -> BigInt {
+pub(super) fn modulus(ring: &Ring) -> BigInt {
     ring.primes().iter().map(|&p| big(p)).product()
 }
 
-fn rem(x: &BigInt, q: &BigInt) -> BigInt {
+pub(super) fn rem(x: &BigInt, q: &BigInt) -> BigInt {
     let r = x % q;
     if r.sign() == Sign::Minus { r + q } else { r }
 }
 
 /// The nearest integer to `x / y`, y above zero; halves go up.
-fn nearest(x: &BigInt, y: &BigInt) -> BigInt {
+pub(super) fn nearest(x: &BigInt, y: &BigInt) -> BigInt {
     let twice: BigInt = 2 * x + y;
     let floor = rem(&twice, &(2 * y));
     (twice - floor) / (2 * y)
 }
 
-fn centred(x: &BigInt, q: &BigInt) -> BigInt {
+pub(super) fn centred(x: &BigInt, q: &BigInt) -> BigInt {
     let r = rem(x, q);
     if &r * 2 > *q { r - q } else { r }
 }
 
 /// The coefficients in `0..Q`: the sum of `r·(Q/p)·((Q/p)^-1 mod p)`.
-fn integers(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<BigInt> {
+pub(super) fn integers(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<BigInt> {
     let q = modulus(ring);
     let unit = |p: u64| {
         let cofactor = &q / big(p);
@@ -58,7 +58,7 @@ fn integers(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<BigInt> {
 }
 
 /// The polynomial with these coefficients.
-fn from_integers(ring: &Ring, values: &[BigInt]) -> Poly<Coefficients> {
+pub(super) fn from_integers(ring: &Ring, values: &[BigInt]) -> Poly<Coefficients> {
     let words: Vec<u64> = ring
         .primes()
         .iter()
@@ -68,7 +68,7 @@ fn from_integers(ring: &Ring, values: &[BigInt]) -> Poly<Coefficients> {
 }
 
 /// `x y` modulo `X^N + 1`, over the integers.
-fn schoolbook(x: &[BigInt], y: &[BigInt]) -> Vec<BigInt> {
+pub(super) fn schoolbook(x: &[BigInt], y: &[BigInt]) -> Vec<BigInt> {
     let n = x.len();
     let mut sums = vec![BigInt::ZERO; n];
     for (i, x) in x.iter().enumerate() {
@@ -80,7 +80,7 @@ fn schoolbook(x: &[BigInt], y: &[BigInt]) -> Vec<BigInt> {
 }
 
 /// X -> X^g, over the integers.
-fn moved(x: &[BigInt], g: usize) -> Vec<BigInt> {
+pub(super) fn moved(x: &[BigInt], g: usize) -> Vec<BigInt> {
     let n = x.len();
     let mut out = vec![BigInt::ZERO; n];
     for (i, x) in x.iter().enumerate() {
@@ -90,11 +90,11 @@ fn moved(x: &[BigInt], g: usize) -> Vec<BigInt> {
     out
 }
 
-fn all(values: &[BigInt], f: impl Fn(&BigInt) -> BigInt) -> Vec<BigInt> {
+pub(super) fn all(values: &[BigInt], f: impl Fn(&BigInt) -> BigInt) -> Vec<BigInt> {
     values.iter().map(f).collect()
 }
 
-fn random(prg: &mut Prg, n: usize, below: u64) -> Vec<u64> {
+pub(super) fn random(prg: &mut Prg, n: usize, below: u64) -> Vec<u64> {
     (0..n).map(|_| prg.next_u64() % below).collect()
 }
 
@@ -137,7 +137,7 @@ impl Setting {
     }
 }
 
-const T: u64 = 65537;
+pub(super) const T: u64 = 65537;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]

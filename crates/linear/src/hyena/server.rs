@@ -62,7 +62,12 @@ fn plaintext(ring: &Ring, layer: &Layer, tools: &Tools, of: impl Fn(usize) -> u6
 struct Terms {
     d: usize,
     inputs: Vec<usize>,
+    /// Where the diagonal's plaintexts begin.
+    first: usize,
 }
+
+/// Sums of numbers times the same ciphertexts that are made at once, about: memory is read once for all of them.
+const SUMS_TOGETHER: usize = 32;
 
 impl ServerLayer {
     /// Takes the weights; encodes them, where they are plaintexts and kept.
@@ -96,8 +101,14 @@ impl ServerLayer {
 
     /// By diagonal, the input blocks that output block `block` reads.
     fn terms(&self, block: usize) -> Vec<Terms> {
-        let diagonals = self.layer.packing().diagonals(block);
-        diagonals.into_iter().map(|(d, inputs)| Terms { d, inputs }).collect()
+        let packing = self.layer.packing();
+        let mut next = 0;
+        let terms = |(d, inputs): (usize, Vec<usize>)| {
+            let first = next;
+            next += inputs.len() * packing.taps().len();
+            Terms { d, inputs, first }
+        };
+        packing.diagonals(block).into_iter().map(terms).collect()
     }
 
     /// The weight of a pair of channels and a tap, its exponent included.
@@ -156,33 +167,33 @@ impl ServerLayer {
     ) -> Ciphertext<Values> {
         let packing = self.layer.packing();
         let terms = self.terms(block);
-        let count: usize = packing.taps().len();
-        // Where each diagonal's plaintexts begin.
-        let firsts = terms.iter().scan(0, |at, terms| {
-            let first = *at;
-            *at += terms.inputs.len() * count;
-            Some(first)
-        });
-        let firsts: Vec<usize> = firsts.collect();
-        let diagonal = |(terms, &first): (&Terms, &usize)| {
-            let own: Vec<&Ciphertext<Values>> =
-                terms.inputs.iter().flat_map(|&input| &inputs[input]).collect();
-            let sum = match self.layer.form() {
-                Form::Padded => self.by_number(ring, &own, block, terms),
-                Form::Hyena => self.by_patterns(ring, &own, block, terms),
-                Form::Conventional => self.by_plaintexts(ring, &own, block, terms, first),
-            };
-            match terms.d {
-                0 => sum,
-                d => sum.apply(ring, keys.of(packing.diagonal_element(d))),
-            }
-        };
+        let rows = if self.layer.form() == Form::Hyena { packing.channels() } else { 1 };
+        let groups: Vec<&[Terms]> = terms
+            .chunk_by(|x, y| x.inputs == y.inputs)
+            .flat_map(|same| same.chunks(SUMS_TOGETHER.div_ceil(rows)))
+            .collect();
         let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
         let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
             sum.add_assign(ring, &other);
             sum
         };
-        terms.par_iter().zip(&firsts).map(diagonal).reduce(zero, add)
+        let diagonals = |&group: &&[Terms]| {
+            let own: Vec<&Ciphertext<Values>> =
+                group[0].inputs.iter().flat_map(|&input| &inputs[input]).collect();
+            let sums = match self.layer.form() {
+                Form::Padded => self.by_number(ring, &own, block, group),
+                Form::Hyena => self.by_patterns(ring, &own, block, group),
+                Form::Conventional => {
+                    group.iter().map(|terms| self.by_plaintexts(ring, &own, block, terms)).collect()
+                }
+            };
+            let turned = group.iter().zip(sums).map(|(terms, sum)| match terms.d {
+                0 => sum,
+                d => sum.apply(ring, keys.of(packing.diagonal_element(d))),
+            });
+            turned.reduce(add).expect("a group of at least one")
+        };
+        groups.par_iter().map(diagonals).reduce(zero, add)
     }
 
     /// Bits of the numbers that ciphertexts are multiplied by.
@@ -190,47 +201,49 @@ impl ServerLayer {
         self.layer.weight_bits - 1 + self.layer.packing().channels().ilog2()
     }
 
+    /// By diagonal of a group, the sum of its products with numbers.
     fn by_number(
         &self,
         ring: &Ring,
         inputs: &[&Ciphertext<Values>],
         block: usize,
-        terms: &Terms,
-    ) -> Ciphertext<Values> {
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
         let packing = self.layer.packing();
-        let s = packing.moved(packing.target(block), terms.d);
-        let taps = 0..packing.taps().len();
-        let of = |&input: &usize| {
-            let pair = packing.pair(block, input, terms.d, s);
-            taps.clone().map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+        let row = |terms: &Terms| -> Vec<i64> {
+            let s = packing.moved(packing.target(block), terms.d);
+            let of = |&input: &usize| {
+                let pair = packing.pair(block, input, terms.d, s);
+                (0..packing.taps().len())
+                    .map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+            };
+            terms.inputs.iter().flat_map(of).collect()
         };
-        let row = [terms.inputs.iter().flat_map(of).collect::<Vec<i64>>()];
-        ring.weighted_sums(inputs, &row, self.number_bits()).remove(0)
+        let rows: Vec<Vec<i64>> = group.iter().map(row).collect();
+        ring.weighted_sums(inputs, &rows, self.number_bits())
     }
 
+    /// By diagonal of a group, the sum over patterns of its products with numbers.
     fn by_patterns(
         &self,
         ring: &Ring,
         inputs: &[&Ciphertext<Values>],
         block: usize,
-        terms: &Terms,
-    ) -> Ciphertext<Values> {
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
         let channels = self.layer.packing().channels();
-        let mut rows = vec![Vec::with_capacity(inputs.len()); channels];
-        for &input in &terms.inputs {
-            for tap in 0..self.layer.packing().taps().len() {
-                let mut g = self.on_parts(block, terms.d, input, tap);
-                walsh_hadamard(&mut g);
-                rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+        let mut rows = vec![Vec::with_capacity(inputs.len()); group.len() * channels];
+        for (terms, rows) in group.iter().zip(rows.chunks_exact_mut(channels)) {
+            for &input in &terms.inputs {
+                for tap in 0..self.layer.packing().taps().len() {
+                    let mut g = self.on_parts(block, terms.d, input, tap);
+                    walsh_hadamard(&mut g);
+                    rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+                }
             }
         }
-        let mut sums = ring.weighted_sums(inputs, &rows, self.number_bits()).into_iter();
-        let mut total = sums.next().expect("at least one channel");
-        total.multiply_scalar(ring, self.layer.factor() as i64);
-        for (sum, pattern) in sums.zip(&self.fixed.patterns) {
-            total.multiply_add(ring, &sum, pattern);
-        }
-        total
+        let (bits, scale) = (self.number_bits(), self.layer.factor() as i64);
+        ring.weighted_sums_by_patterns(inputs, &rows, bits, scale, &self.fixed.patterns)
     }
 
     fn by_plaintexts(
@@ -239,12 +252,11 @@ impl ServerLayer {
         inputs: &[&Ciphertext<Values>],
         block: usize,
         terms: &Terms,
-        first: usize,
     ) -> Ciphertext<Values> {
         let mut total = Ciphertext { a: ring.zero(), b: ring.zero() };
         match self.plaintexts.get(block) {
             Some(kept) => {
-                inputs.iter().zip(&kept[first..]).for_each(|(x, w)| total.multiply_add(ring, x, w));
+                inputs.iter().zip(&kept[terms.first..]).for_each(|(x, w)| total.multiply_add(ring, x, w));
             }
             None => {
                 let encoded = self.encoded(ring, block, terms);

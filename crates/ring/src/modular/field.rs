@@ -15,7 +15,6 @@ pub(super) type Factors<W> = (W, W);
 pub(super) struct Constants<W> {
     pub(super) p: W,
     pub(super) p2: W,
-    p4: W,
     bits: u32,
     barrett: W,
     one: Factors<W>,
@@ -62,7 +61,6 @@ pub(super) trait Field: Wide {
         Constants {
             p: self.splat(m.value),
             p2: self.splat(2 * m.value),
-            p4: self.splat(4 * m.value),
             bits: m.bits,
             // So that the upper part of a product with it is the quotient.
             barrett: self.splat(m.barrett << (Self::WORD_BITS - 1 - m.bits)),
@@ -93,8 +91,7 @@ pub(super) trait Field: Wide {
     #[inline(always)]
     fn product(self, x: Self::W, y: Self::W, c: &Constants<Self::W>) -> Self::W {
         let (high, low) = self.mul_wide(x, y);
-        let shifted =
-            self.add(self.shl(high, Self::WORD_BITS + 1 - c.bits), self.shr(low, c.bits - 1));
+        let shifted = self.add(self.shl(high, Self::WORD_BITS + 1 - c.bits), self.shr(low, c.bits - 1));
         let estimate = self.mul_upper(shifted, c.barrett);
         self.reduce_twice(self.sub_product(low, estimate, c.p), c)
     }
@@ -106,17 +103,16 @@ pub(super) trait Field: Wide {
         let high = self.mul_factor_lazy(high, c.carry, c.p);
         self.reduce_twice(self.add(high, self.residue_lazy(low, c)), c)
     }
-
-    /// x modulo p for `x < 6p`.
-    #[inline(always)]
-    fn reduce_thrice(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
-        self.reduce_twice(self.reduce(x, c.p4), c)
-    }
 }
 
 /// `x factor` modulo p, in `0..2p`, for any word x and a quotient of 64 bits.
 #[inline(always)]
-pub(super) fn mul_factor_lazy_64<S: Wide>(simd: S, x: S::W, (value, quotient): Factors<S::W>, p: S::W) -> S::W {
+pub(super) fn mul_factor_lazy_64<S: Wide>(
+    simd: S,
+    x: S::W,
+    (value, quotient): Factors<S::W>,
+    p: S::W,
+) -> S::W {
     let estimate = simd.mul_hi(x, quotient);
     simd.sub(simd.mul_lo(x, value), simd.mul_lo(estimate, p))
 }

@@ -192,4 +192,6 @@ impl Modulus {
 }
 
 #[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
 mod tests;

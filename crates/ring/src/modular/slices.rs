@@ -249,7 +249,10 @@ pub fn moved_products(
     let [a, b] = sums;
     check([sources.len(), plus.len(), a.len(), b.len()]);
     assert!(keys.iter().all(|keys| keys.len() == digits.len()), "a key for each digit");
-    assert!(digits.iter().chain(keys[0]).chain(keys[1]).all(|x| x.len() == plus.len()), "slices of one length");
+    assert!(
+        digits.iter().chain(keys[0]).chain(keys[1]).all(|x| x.len() == plus.len()),
+        "slices of one length"
+    );
     let moved = Moved { sources, digits, keys, plus };
     run_moved(kernel, narrow(m), m, &moved, a, b);
 }

@@ -26,7 +26,13 @@ fn butterfly<S: Field>(simd: S, x: S::W, y: S::W, root: Factors<S::W>, c: &Const
 
 /// `(x + y, (x - y) r)`, below 2p in and out.
 #[inline(always)]
-fn back_butterfly<S: Field>(simd: S, x: S::W, y: S::W, root: Factors<S::W>, c: &Constants<S::W>) -> (S::W, S::W) {
+fn back_butterfly<S: Field>(
+    simd: S,
+    x: S::W,
+    y: S::W,
+    root: Factors<S::W>,
+    c: &Constants<S::W>,
+) -> (S::W, S::W) {
     let difference = simd.add(simd.sub(x, y), c.p2);
     (simd.reduce(simd.add(x, y), c.p2), simd.mul_factor_lazy(difference, root, c.p))
 }
@@ -130,7 +136,14 @@ fn first_back_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut
 /// The stages of the forward transform of a block whose first root is `first`, two at a time, until blocks have `until`
 /// words or half of that.
 #[inline(always)]
-fn stages<S: Field>(simd: S, roots: &Roots, first: usize, data: &mut [u64], until: usize, c: &Constants<S::W>) {
+fn stages<S: Field>(
+    simd: S,
+    roots: &Roots,
+    first: usize,
+    data: &mut [u64],
+    until: usize,
+    c: &Constants<S::W>,
+) {
     let (mut len, mut first) = (data.len(), first);
     while len > until {
         for (i, block) in data.chunks_exact_mut(len).enumerate() {
