@@ -50,4 +50,6 @@ pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};
 #[cfg(test)]
 mod exact_tests;
 #[cfg(test)]
+mod noise_tests;
+#[cfg(test)]
 mod tests;
