@@ -3,10 +3,6 @@
 use super::Modulus;
 use crate::simd::Wide;
 
-/// Most bits of a prime whose residues IFMA multiplies: four times one fits 52 bits.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub(super) const NARROW_BITS: u32 = 50;
-
 /// A factor and its quotient, in all lanes or one for each.
 pub(super) type Factors<W> = (W, W);
 

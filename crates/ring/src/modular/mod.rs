@@ -28,6 +28,9 @@ mod vector;
 pub use ntt::{LENGTHS, Ntt};
 pub use primes::{is_prime, primes};
 
+/// Most bits of a prime whose residues AVX-512 IFMA multiplies: four times one fits 52 bits.
+pub const NARROW_BITS: u32 = 50;
+
 /// Most bits of a prime: four times a residue fits a word with room to spare.
 pub const MAX_BITS: u32 = 60;
 

@@ -1,8 +1,8 @@
 //! Kernels modulo one prime in vectors of 64-bit words, each with its scalar twin.
 
-use super::field::{Constants, Factors, Field, NARROW_BITS};
+use super::field::{Constants, Factors, Field};
 use super::ntt::{self, Roots};
-use super::{Factor, Modulus};
+use super::{Factor, Modulus, NARROW_BITS};
 use crate::kernel::Kernel;
 use crate::simd::multiversion_wide;
 
