@@ -61,6 +61,7 @@ mod packing;
 mod plaintexts;
 mod search;
 mod server;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 

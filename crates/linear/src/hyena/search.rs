@@ -55,10 +55,10 @@ pub(super) struct Costs {
 }
 
 const NARROW: Costs = Costs { butterfly: 0.35, product: 0.8 };
-pub(super) const WIDE: Costs = Costs { butterfly: 0.85, product: 1.5 };
+const WIDE: Costs = Costs { butterfly: 0.85, product: 1.5 };
 
 /// The costs of primes of so many bits.
-fn costs(limb_bits: u32) -> &'static Costs {
+pub(super) fn costs(limb_bits: u32) -> &'static Costs {
     if limb_bits <= NARROW_BITS { &NARROW } else { &WIDE }
 }
 
