@@ -78,6 +78,7 @@ torch-models:
 	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 \
 	  onnxscript==0.7.2 pillow==13.0.0
 	$(VENV)/torch/bin/python tools/export_torchvision.py --variants
+	$(VENV)/torch/bin/python tools/export_hyena.py
 
 try-torchvision: toolchain
 	@test -d '$(JAGUAR_MODELS)/torchvision' || { echo 'no networks of torchvision: make torch-models' >&2; exit 1; }

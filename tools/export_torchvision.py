@@ -107,6 +107,11 @@ def build(network: Network) -> torch.nn.Module:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         torch.nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
         model.maxpool = torch.nn.Identity()
+    return settle(model, network.size)
+
+
+def settle(model: torch.nn.Module, size: int) -> torch.nn.Module:
+    """The model with batch norms that have seen noise of `size` by `size`, ready to be exported."""
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             # Average over all batches alike instead of forgetting the first ones slowly.
@@ -117,7 +122,7 @@ def build(network: Network) -> torch.nn.Module:
     model.train()
     with torch.no_grad():
         for _ in range(4):
-            model(noise(8, network.size))
+            model(noise(8, size))
     return model.eval()
 
 

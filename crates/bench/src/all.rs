@@ -33,6 +33,7 @@ const BENCHMARKS: [(&str, &[&str]); 9] = [
     ("relu", &["relu"]),
     ("relu-lan", &["relu", "--link", "lan"]),
     ("relu-wan", &["relu", "--link", "wan"]),
+    ("hyena", &["hyena", "--only", "operations,ablation,memory,layers"]),
     ("e2e", &["e2e", "--protocol", "both"]),
     ("e2e-lan", &["e2e", "--protocol", "both", "--link", "lan", "--both-kernels"]),
     ("e2e-wan", &["e2e", "--protocol", "both", "--link", "wan", "--both-kernels"]),

@@ -5,6 +5,7 @@ mod circulant;
 mod conv;
 mod e2e;
 mod fregata;
+mod hyena;
 mod limits;
 mod paper;
 mod plot;
@@ -35,6 +36,8 @@ enum What {
     E2e(e2e::Args),
     /// Fregata: encryption before the input only; layers and networks (Tables IV to VIII, Figures 7, 8 and 10 of its paper).
     Fregata(fregata::Args),
+    /// Hyena: convolutions in SIMD slots; operations, layers and networks (Tables 1 to 3, Figures 4 and 5 of its paper).
+    Hyena(hyena::Args),
     /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
     Relu(relu::Args),
 }
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
         What::Conv(args) => conv::run(args),
         What::E2e(args) => e2e::run(args),
         What::Fregata(args) => fregata::run(args),
+        What::Hyena(args) => hyena::run(args),
         What::Relu(args) => relu::run(args),
     }
 }

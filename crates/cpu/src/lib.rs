@@ -32,6 +32,8 @@ pub enum Feature {
     Avx512Vl,
     /// Sums of 16-bit products, in 512-bit vectors.
     Avx512Vnni,
+    /// Sums of 52-bit products, in 512-bit vectors.
+    Avx512Ifma,
     /// AES, one block an instruction.
     Aes,
     /// AES, a vector of blocks an instruction.
@@ -39,7 +41,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Sse41,
         Self::Avx2,
         Self::Fma,
@@ -48,6 +50,7 @@ impl Feature {
         Self::Avx512Dq,
         Self::Avx512Vl,
         Self::Avx512Vnni,
+        Self::Avx512Ifma,
         Self::Aes,
         Self::Vaes,
     ];
@@ -69,6 +72,7 @@ impl Feature {
             Self::Avx512Dq => is_x86_feature_detected!("avx512dq"),
             Self::Avx512Vl => is_x86_feature_detected!("avx512vl"),
             Self::Avx512Vnni => is_x86_feature_detected!("avx512vnni"),
+            Self::Avx512Ifma => is_x86_feature_detected!("avx512ifma"),
             Self::Aes => is_x86_feature_detected!("aes"),
             Self::Vaes => is_x86_feature_detected!("vaes"),
         }
@@ -84,9 +88,12 @@ impl Feature {
     const fn level(self) -> Level {
         match self {
             Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes => Level::Avx2,
-            Self::Avx512F | Self::Avx512Bw | Self::Avx512Dq | Self::Avx512Vl | Self::Avx512Vnni => {
-                Level::Avx512
-            }
+            Self::Avx512F
+            | Self::Avx512Bw
+            | Self::Avx512Dq
+            | Self::Avx512Vl
+            | Self::Avx512Vnni
+            | Self::Avx512Ifma => Level::Avx512,
         }
     }
 }

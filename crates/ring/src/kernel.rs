@@ -22,7 +22,8 @@ pub(crate) enum Set {
     /// 256-bit vectors; 16-bit products by `vpmaddwd`.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// 512-bit vectors (AVX-512 F, BW, DQ, VL); 16-bit products by VNNI's `vpdpwssd`.
+    /// 512-bit vectors (AVX-512 F, BW, DQ, VL); 16-bit products by VNNI's `vpdpwssd`; where the processor has IFMA too,
+    /// products of residues of up to 50 bits by that.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
 }

@@ -1,22 +1,22 @@
-//! The single layers of Fregata's paper, as networks that a session runs.
+//! The single layers of Fregata's paper, and of others, as networks that a session runs.
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Shape, Weights};
 
 /// f, and the widths of an activation and of a weight: those of the other benchmarks.
-const SHIFT: u32 = 12;
-const ACTIVATION_BITS: u32 = 16;
-const WEIGHT_BITS: u32 = 12;
+pub const SHIFT: u32 = 12;
+pub const ACTIVATION_BITS: u32 = 16;
+pub const WEIGHT_BITS: u32 = 12;
 
-/// A layer of Tables V and VI, or a chain of Figure 7.
+/// A layer of Tables V and VI, a chain of Figure 7, or another paper's layer.
 pub struct Case {
     pub name: &'static str,
     pub what: String,
     pub in_shape: Shape,
-    layers: Vec<Linear>,
+    pub layers: Vec<Linear>,
     /// Whether a ReLU follows each of them.
-    relus: bool,
+    pub relus: bool,
 }
 
 fn fully_connected(outputs: usize) -> Linear {

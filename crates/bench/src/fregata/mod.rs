@@ -12,7 +12,7 @@
 //! paper's link. A network's backends take turns, query by query. PMax leaks ([`jaguar_plan::Comparison::PmaxLeaky`]):
 //! its rows say so.
 
-mod layers;
+pub mod layers;
 mod matrices;
 mod paper;
 mod tables;
@@ -81,7 +81,7 @@ enum Part {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Link {
+pub enum Link {
     Loopback,
     /// 460 MB/s.
     Lan460,
@@ -90,7 +90,7 @@ enum Link {
 }
 
 impl Link {
-    fn imitated(self) -> Option<Imitated> {
+    pub fn imitated(self) -> Option<Imitated> {
         match self {
             Self::Loopback => None,
             Self::Lan460 => Some(Imitated::Lan460),

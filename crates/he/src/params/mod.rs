@@ -9,7 +9,7 @@ mod power_of_two;
 mod rns;
 
 pub use power_of_two::Parameters;
-pub use rns::{RnsParameters, largest_primes};
+pub use rns::{RnsParameters, insecure_published_hyena, largest_primes};
 
 /// How hard the best known attack is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

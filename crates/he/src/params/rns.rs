@@ -91,6 +91,14 @@ impl RnsParameters {
     }
 }
 
+/// Hyena's published ring and plaintext prime: N = 2048, q one prime of 60 bits, p = 307201 (Roh and Choi, after Gazelle). **Far
+/// less than 128 bits of security**: for the figures of that paper's tables only. No session can have it, for sessions take
+/// sets with an estimate on record.
+pub fn insecure_published_hyena() -> (RnsParameters, u64) {
+    let primes = largest_primes(2048, 60, 1).expect("a prime of 60 bits");
+    (RnsParameters::insecure(2048, &primes).expect("a length of the transforms"), 307_201)
+}
+
 /// The largest `count` primes of `bits` bits that are 1 modulo 2N.
 ///
 /// # Errors
@@ -128,6 +136,15 @@ mod tests {
             let primes = largest_primes(n, bits, count).unwrap();
             assert!(!RnsParameters::insecure(n, &primes).unwrap().is_secure());
         }
+    }
+
+    #[test]
+    fn what_hyena_published_is_insecure() {
+        let (set, p) = insecure_published_hyena();
+        assert!(!set.is_secure() && set.primes()[0] >> 59 == 1 && modular::is_prime(p));
+        assert_eq!(p % (2 * set.ring_dim() as u64), 1);
+        let refused = RnsParameters::new(set.ring_dim(), set.primes()).unwrap_err();
+        assert!(matches!(refused, ParameterError::NoEstimate { .. }));
     }
 
     #[test]

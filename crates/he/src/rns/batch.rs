@@ -1,6 +1,7 @@
 //! SIMD slots: N numbers modulo a prime t that is 1 modulo 2N, as the values of one polynomial (Smart and Vercauteren,
 //! Designs, Codes and Cryptography 71, 2014).
 
+use jaguar_ring::Kernel;
 use jaguar_ring::modular::Ntt;
 
 use crate::params::ParameterError;
@@ -33,6 +34,12 @@ impl Batch {
         let exponents = powers().chain(powers().map(|e| 2 * n - e));
         let places = exponents.map(|e| ntt.index(e) as u32).collect();
         Ok(Self { ntt, places })
+    }
+
+    /// The same, computed on `kernel`.
+    #[must_use]
+    pub fn on(self, kernel: Kernel) -> Self {
+        Self { ntt: self.ntt.on(kernel), ..self }
     }
 
     /// N, the number of slots.

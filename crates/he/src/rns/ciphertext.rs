@@ -94,15 +94,14 @@ impl Ciphertext<Values> {
 
     /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
     pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let digits = decompose(ring, &ring.to_coefficients(self.a.duplicate()), key.digit_bits());
-        let mut switched = key.apply(ring, digits.into_iter());
-        ring.add_assign(&mut switched.b, &self.b);
-        switched
+        let places: Vec<u32> = (0..ring.n() as u32).collect();
+        key.switch(ring, &ring.to_coefficients(self.a.duplicate()), &self.b, &places)
     }
 
     /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
-        Hoisted::new(ring, self, key.switching_key().digit_bits()).apply(ring, key)
+        let a = ring.to_coefficients(self.a.duplicate());
+        key.key.switch(ring, &a, &self.b, key.automorphism.sources())
     }
 }
 
@@ -145,9 +144,6 @@ impl Hoisted {
     /// If the key has digits of another size.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Ciphertext<Values> {
         assert_eq!(self.digit_bits, key.switching_key().digit_bits(), "a key with digits of another size");
-        let moved = self.digits.iter().map(|digit| key.automorphism.apply(ring, digit));
-        let mut out = key.key.apply(ring, moved);
-        ring.add_assign(&mut out.b, &key.automorphism.apply(ring, &self.b));
-        out
+        key.key.apply(ring, &self.digits, &self.b, key.automorphism.sources())
     }
 }

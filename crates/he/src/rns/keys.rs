@@ -1,5 +1,6 @@
 //! Secrets and what is published of them.
 
+use jaguar_ring::modular::slices;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
@@ -243,6 +244,12 @@ impl SwitchingKey {
         (&self.seed, self.parts.iter().map(|part| &part.b))
     }
 
+    /// The parts, by limb, then digit.
+    #[cfg(test)]
+    pub(super) fn pairs(&self) -> impl Iterator<Item = &Ciphertext<Values>> {
+        self.parts.iter()
+    }
+
     /// w.
     pub fn digit_bits(&self) -> u32 {
         self.digit_bits
@@ -253,41 +260,99 @@ impl SwitchingKey {
         digits_in(ring, self.digit_bits)
     }
 
-    /// What turns a ciphertext (a, b) under s' into one under s, once it is added to (0, b): from the digits of a.
+    /// A ciphertext (a, b) under s', moved to `sources`, as one under s: from the digits of a.
     pub(super) fn apply(
         &self,
         ring: &Ring,
-        digits: impl Iterator<Item = Poly<Values>>,
+        digits: &[Poly<Values>],
+        b: &Poly<Values>,
+        sources: &[u32],
     ) -> Ciphertext<Values> {
-        let mut sum = Ciphertext { a: ring.zero(), b: ring.zero() };
-        for (digit, part) in digits.zip(&self.parts) {
-            ring.multiply_add(&mut sum.a, &digit, &part.a);
-            ring.multiply_add(&mut sum.b, &digit, &part.b);
+        self.limb_by_limb(ring, b, |limb, b, out| {
+            let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// The same, from a itself. No more than one limb's digits are in memory.
+    pub(super) fn switch(
+        &self,
+        ring: &Ring,
+        a: &Poly<Coefficients>,
+        b: &Poly<Values>,
+        sources: &[u32],
+    ) -> Ciphertext<Values> {
+        let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
+        self.limb_by_limb(ring, b, |limb, b, out| {
+            decompose_limb(ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
+            let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// Makes both halves, `of` each limb with that of b.
+    fn limb_by_limb(
+        &self,
+        ring: &Ring,
+        b: &Poly<Values>,
+        mut of: impl FnMut(usize, &[u64], [&mut [u64]; 2]),
+    ) -> Ciphertext<Values> {
+        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
+        let halves = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b));
+        for (limb, (((_, out_a), (_, out_b)), b)) in halves.zip(ring.limbs_of(b)).enumerate() {
+            of(limb, b, [out_a, out_b]);
         }
-        sum
+        out
+    }
+
+    fn apply_limb(
+        &self,
+        ring: &Ring,
+        limb: usize,
+        digits: &[&[u64]],
+        b: &[u64],
+        sources: &[u32],
+        out: [&mut [u64]; 2],
+    ) {
+        assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
+        let parts = &self.parts[..digits.len()];
+        let keys_a: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.a, limb)).collect();
+        let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
+        let keys = [&keys_a[..], &keys_b[..]];
+        let modulus = ring.ntt(limb).modulus();
+        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, out);
     }
 }
 
 /// The digits of a polynomial, by limb, then digit, transformed.
 pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32) -> Vec<Poly<Values>> {
     check_digits(digit_bits);
-    let half = 1i64 << (digit_bits - 1);
-    let mut digits = Vec::new();
-    for (modulus, limb) in ring.moduli().zip(poly.residues().chunks_exact(ring.n())) {
-        let mut rest: Zeroizing<Vec<i64>> =
-            Zeroizing::new(limb.iter().map(|&r| modulus.centred(r)).collect());
-        for _ in 1..digits_of(modulus.bits(), digit_bits) {
-            let take = |rest: &mut i64| {
-                let digit = ((*rest + half) & (2 * half - 1)) - half;
-                *rest = (*rest - digit) >> digit_bits;
-                digit
-            };
-            let digit: Zeroizing<Vec<i64>> = Zeroizing::new(rest.iter_mut().map(take).collect());
-            digits.push(ring.to_values(ring.from_signed(&digit)));
-        }
-        digits.push(ring.to_values(ring.from_signed(&rest)));
+    let mut out: Vec<Poly<Values>> = (0..digits_in(ring, digit_bits)).map(|_| ring.zero()).collect();
+    let mut limbs: Vec<_> = out.iter_mut().map(|digit| ring.limbs_mut(digit)).collect();
+    for limb in 0..ring.limbs() {
+        let digits = limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1));
+        decompose_limb(ring, poly, digit_bits, limb, digits);
     }
-    digits
+    drop(limbs);
+    out
+}
+
+/// One limb of the digits.
+fn decompose_limb<'a>(
+    ring: &Ring,
+    poly: &Poly<Coefficients>,
+    digit_bits: u32,
+    limb: usize,
+    mut out: impl Iterator<Item = &'a mut [u64]>,
+) {
+    let ntt = ring.ntt(limb);
+    for (from, residues) in ring.moduli().zip(ring.limbs_of(poly)) {
+        let digits = slices::Digits::new(from, digit_bits);
+        for (digit, out) in (0..digits.count()).zip(&mut out) {
+            digits.take(ring.kernel(), ntt.modulus(), residues, digit, out);
+            ntt.forward(out);
+        }
+    }
 }
 
 /// What an automorphism of ciphertexts takes: its permutation and the key back to s.

@@ -1,14 +1,12 @@
 //! Sums of ciphertexts times small numbers, in 128 bits and reduced once (Hyena, section 3.2.2).
 
+use jaguar_ring::modular::slices;
 use zeroize::Zeroizing;
 
 use super::{Ciphertext, Poly, Ring, Values};
 
-/// Residues that are summed up side by side: their sums stay in the first cache.
-const CHUNK: usize = 256;
-
-/// Bits of a sum, its sign aside.
-const SUM_BITS: u32 = 127;
+/// Words of a sum that are made at once before patterns meet them: those of some tens of rows stay in the second cache.
+const PIECE: usize = 1024;
 
 impl Ring {
     /// For every row of `weights`, `Σ weights[row][i]·terms[i]`. Products are added in 128 bits and reduced once,
@@ -32,6 +30,77 @@ impl Ring {
         a.into_iter().zip(b).map(|(a, b)| Ciphertext { a, b }).collect()
     }
 
+    /// As [`weighted_sums`](Self::weighted_sums), with `patterns.len() + 1` rows for each result: `scale` times the first of
+    /// their sums, plus each further one times its pattern, a known polynomial.
+    ///
+    /// # Panics
+    /// As `weighted_sums`, and if there are rows left over or a pattern is one of another ring.
+    pub fn weighted_sums_by_patterns(
+        &self,
+        terms: &[&Ciphertext<Values>],
+        weights: &[Vec<i64>],
+        weight_bits: u32,
+        scale: i64,
+        patterns: &[Poly<Values>],
+    ) -> Vec<Ciphertext<Values>> {
+        let half = |of: fn(&Ciphertext<Values>) -> &Poly<Values>| {
+            let polys: Vec<&Poly<Values>> = terms.iter().map(|term| of(term)).collect();
+            self.by_patterns_of(&polys, weights, weight_bits, scale, patterns)
+        };
+        let (a, b) = (half(|term| &term.a), half(|term| &term.b));
+        a.into_iter().zip(b).map(|(a, b)| Ciphertext { a, b }).collect()
+    }
+
+    /// [`weighted_sums_by_patterns`](Self::weighted_sums_by_patterns) of polynomials. Sums are made piece by piece and never
+    /// written down as a whole.
+    fn by_patterns_of(
+        &self,
+        terms: &[&Poly<Values>],
+        weights: &[Vec<i64>],
+        weight_bits: u32,
+        scale: i64,
+        patterns: &[Poly<Values>],
+    ) -> Vec<Poly<Values>> {
+        let rows = patterns.len() + 1;
+        assert!(weights.len().is_multiple_of(rows), "a row for each pattern and one more");
+        patterns.iter().for_each(|pattern| self.check(pattern));
+        let weights_by_term = self.by_term(terms, weights);
+        let mut out: Vec<Poly<Values>> = (0..weights.len() / rows).map(|_| self.zero()).collect();
+        let mut limbs: Vec<_> = out.iter_mut().map(|poly| self.limbs_mut(poly)).collect();
+        let (kernel, piece) = (self.kernel(), PIECE.min(self.n()));
+        let mut pieces = Zeroizing::new(vec![0; weights.len() * piece]);
+        for limb in 0..self.limbs() {
+            let modulus = self.ntt(limb).modulus();
+            let factor = modulus.factor(modulus.reduce_signed(scale));
+            let mut out: Vec<&mut [u64]> =
+                limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1)).collect();
+            for range in (0..self.n()).step_by(piece).map(|start| start..start + piece) {
+                let terms: Vec<&[u64]> =
+                    terms.iter().map(|term| &self.limb_of(term, limb)[range.clone()]).collect();
+                let mut sums: Vec<&mut [u64]> = pieces.chunks_exact_mut(piece).collect();
+                slices::weighted_sums(kernel, modulus, &terms, &weights_by_term, weight_bits, &mut sums);
+                for (out, sums) in out.iter_mut().zip(sums.chunks_exact_mut(rows)) {
+                    let out = &mut out[range.clone()];
+                    out.copy_from_slice(sums[0]);
+                    slices::multiply_factor(kernel, modulus, out, factor);
+                    for (sum, pattern) in sums[1..].iter().zip(patterns) {
+                        let pattern = &self.limb_of(pattern, limb)[range.clone()];
+                        slices::multiply_add(kernel, modulus, out, sum, pattern);
+                    }
+                }
+            }
+        }
+        drop(limbs);
+        out
+    }
+
+    /// Weights by term, then row.
+    fn by_term(&self, terms: &[&Poly<Values>], weights: &[Vec<i64>]) -> Vec<i64> {
+        assert!(weights.iter().all(|row| row.len() == terms.len()), "a weight for each term");
+        assert!(terms.iter().all(|term| term.residues().len() == self.words()), "terms of this ring");
+        (0..terms.len()).flat_map(|i| weights.iter().map(move |row| row[i])).collect()
+    }
+
     /// [`weighted_sums`](Self::weighted_sums) of polynomials.
     fn weighted_sums_of(
         &self,
@@ -39,36 +108,17 @@ impl Ring {
         weights: &[Vec<i64>],
         weight_bits: u32,
     ) -> Vec<Poly<Values>> {
-        let bits = self.moduli().map(|m| m.bits()).max().unwrap_or(0);
-        let count_bits = usize::BITS - terms.len().leading_zeros();
-        assert!(bits + weight_bits + count_bits <= SUM_BITS, "sums that do not fit 128 bits");
-        assert!(weights.iter().all(|row| row.len() == terms.len()), "a weight for each term");
-        assert!(terms.iter().all(|term| term.residues().len() == self.words()), "terms of this ring");
-        let mut sums: Vec<Zeroizing<Vec<u64>>> =
-            weights.iter().map(|_| Zeroizing::new(vec![0; self.words()])).collect();
-        let mut wide = Zeroizing::new([0i128; CHUNK]);
-        for (limb, modulus) in self.moduli().enumerate() {
-            let carried = modulus.factor(((1u128 << 64) % u128::from(modulus.value())) as u64);
-            let range = limb * self.n()..(limb + 1) * self.n();
-            for start in range.clone().step_by(CHUNK) {
-                let chunk = start..(start + CHUNK).min(range.end);
-                let wide = &mut wide[..chunk.len()];
-                for (sum, row) in sums.iter_mut().zip(weights) {
-                    wide.fill(0);
-                    for (term, &weight) in terms.iter().zip(row) {
-                        for (wide, &x) in wide.iter_mut().zip(&term.residues()[chunk.clone()]) {
-                            // A residue has at most 60 bits.
-                            *wide += i128::from(x as i64) * i128::from(weight);
-                        }
-                    }
-                    for (sum, &wide) in sum[chunk.clone()].iter_mut().zip(&*wide) {
-                        let (high, low) = ((wide >> 64) as i64, wide as u64);
-                        let high = modulus.mul_factor(modulus.reduce_signed(high), carried);
-                        *sum = modulus.add(high, modulus.reduce(low));
-                    }
-                }
-            }
+        let by_term = self.by_term(terms, weights);
+        let mut sums: Vec<Poly<Values>> = weights.iter().map(|_| self.zero()).collect();
+        let mut limbs: Vec<_> = sums.iter_mut().map(|sum| self.limbs_mut(sum)).collect();
+        for limb in 0..self.limbs() {
+            let terms: Vec<&[u64]> = terms.iter().map(|term| self.limb_of(term, limb)).collect();
+            let mut sums: Vec<&mut [u64]> =
+                limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1)).collect();
+            let modulus = self.ntt(limb).modulus();
+            slices::weighted_sums(self.kernel(), modulus, &terms, &by_term, weight_bits, &mut sums);
         }
-        sums.into_iter().map(Poly::new).collect()
+        drop(limbs);
+        sums
     }
 }

@@ -48,4 +48,8 @@ pub use plain::PlainModulus;
 pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};
 
 #[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
+mod noise_tests;
+#[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
 use jaguar_ring::Kernel;
-use jaguar_ring::modular::{Factor, Modulus, Ntt};
+use jaguar_ring::modular::{Factor, Modulus, Ntt, slices};
 use jaguar_ring::prg::Prg;
 use zeroize::Zeroizing;
 
@@ -82,11 +82,11 @@ struct Level {
 }
 
 impl Ring {
-    /// The ring of all primes of `params`, its tables computed. Secrets and noise are drawn with the instructions that `cpu`
-    /// has. (Its arithmetic, in words of 64 bits, is plain Rust.)
+    /// The ring of all primes of `params`, its tables computed. It computes with the instructions that `cpu` has.
     pub fn new(cpu: Cpu, params: RnsParameters) -> Self {
         let n = params.ring_dim();
-        let ntt = |&p: &u64| Ntt::new(n, p).expect("checked primes have roots of unity");
+        let kernel = Kernel::of(cpu);
+        let ntt = |&p: &u64| Ntt::new(n, p).expect("checked primes have roots of unity").on(kernel);
         let ntts: Vec<Ntt> = params.primes().iter().map(ntt).collect();
         let level = |limbs: usize| -> Vec<Level> {
             let constants = |i: usize| {
@@ -104,11 +104,10 @@ impl Ring {
         let levels = (1..=ntts.len()).map(level).collect();
         // 2^128 / p is floor((2^128 - 1) / p), for p is odd and above 1.
         let fractions = params.primes().iter().map(|&p| u128::MAX / u128::from(p)).collect();
-        let kernel = Kernel::of(cpu);
         Self { kernel, limbs: ntts.len(), tables: Arc::new(Tables { params, ntts, fractions, levels }) }
     }
 
-    /// The kernel that secrets and noise are drawn with.
+    /// The kernel that it computes with.
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }
@@ -156,6 +155,11 @@ impl Ring {
         &self.tables.ntts[..self.limbs]
     }
 
+    /// The transform of one limb.
+    pub(super) fn ntt(&self, limb: usize) -> &Ntt {
+        &self.ntts()[limb]
+    }
+
     /// The moduli, by limb.
     pub fn moduli(&self) -> impl ExactSizeIterator<Item = &Modulus> {
         self.ntts().iter().map(Ntt::modulus)
@@ -172,12 +176,12 @@ impl Ring {
         self.limbs * self.n()
     }
 
-    fn check<R: Representation>(&self, poly: &Poly<R>) {
+    pub(super) fn check<R: Representation>(&self, poly: &Poly<R>) {
         assert_eq!(poly.residues.len(), self.words(), "a polynomial of another ring");
     }
 
     /// The limbs of a polynomial to be changed, each with its modulus.
-    fn limbs_mut<'a, R: Representation>(
+    pub(super) fn limbs_mut<'a, R: Representation>(
         &'a self,
         poly: &'a mut Poly<R>,
     ) -> impl Iterator<Item = (&'a Modulus, &'a mut [u64])> {
@@ -186,9 +190,17 @@ impl Ring {
     }
 
     /// The limbs of a polynomial of this ring, or of one with more limbs: it stands for itself modulo this Q.
-    fn limbs_of<'a, R: Representation>(&self, poly: &'a Poly<R>) -> impl Iterator<Item = &'a [u64]> {
+    pub(super) fn limbs_of<'a, R: Representation>(
+        &self,
+        poly: &'a Poly<R>,
+    ) -> impl Iterator<Item = &'a [u64]> {
         assert!(poly.residues.len() >= self.words(), "a polynomial of a ring with fewer primes");
         poly.residues.chunks_exact(self.n()).take(self.limbs)
+    }
+
+    /// One limb of a polynomial of this ring, or of one with more limbs.
+    pub(super) fn limb_of<'a, R: Representation>(&self, poly: &'a Poly<R>, limb: usize) -> &'a [u64] {
+        &poly.residues[limb * self.n()..(limb + 1) * self.n()]
     }
 
     /// Zero.
@@ -226,7 +238,7 @@ impl Ring {
         assert_eq!(words.len(), self.words(), "residues of a polynomial");
         let mut poly = self.zero();
         for ((modulus, limb), words) in self.limbs_mut(&mut poly).zip(words.chunks_exact(self.n())) {
-            limb.iter_mut().zip(words).for_each(|(r, &word)| *r = modulus.reduce(word));
+            slices::reduce(self.kernel, modulus, limb, words);
         }
         poly
     }
@@ -276,7 +288,7 @@ impl Ring {
     pub fn add_assign<R: Representation>(&self, x: &mut Poly<R>, y: &Poly<R>) {
         self.check(y);
         for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
-            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.add(*x, y));
+            slices::add(self.kernel, m, x, y);
         }
     }
 
@@ -284,29 +296,28 @@ impl Ring {
     pub fn sub_assign<R: Representation>(&self, x: &mut Poly<R>, y: &Poly<R>) {
         self.check(y);
         for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
-            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.sub(*x, y));
+            slices::sub(self.kernel, m, x, y);
         }
     }
 
     /// `x = -x`.
     pub fn negate<R: Representation>(&self, x: &mut Poly<R>) {
         for (m, x) in self.limbs_mut(x) {
-            x.iter_mut().for_each(|x| *x = m.negate(*x));
+            slices::negate(self.kernel, m, x);
         }
     }
 
     /// `x *= c`.
     pub fn multiply_scalar<R: Representation>(&self, x: &mut Poly<R>, c: i64) {
         for (m, x) in self.limbs_mut(x) {
-            let factor = m.factor(m.reduce_signed(c));
-            x.iter_mut().for_each(|x| *x = m.mul_factor(*x, factor));
+            slices::multiply_factor(self.kernel, m, x, m.factor(m.reduce_signed(c)));
         }
     }
 
     /// `x *= y`. y may be one of a ring with more primes.
     pub fn multiply_assign(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
         for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
-            x.iter_mut().zip(y).for_each(|(x, &y)| *x = m.mul(*x, y));
+            slices::multiply(self.kernel, m, x, y);
         }
     }
 
@@ -314,9 +325,7 @@ impl Ring {
     pub fn multiply_add(&self, sum: &mut Poly<Values>, x: &Poly<Values>, y: &Poly<Values>) {
         self.check(x);
         for (((m, sum), x), y) in self.limbs_mut(sum).zip(self.limbs_of(x)).zip(self.limbs_of(y)) {
-            for ((sum, &x), &y) in sum.iter_mut().zip(x).zip(y) {
-                *sum = m.reduce_product(u128::from(x) * u128::from(y) + u128::from(*sum));
-            }
+            slices::multiply_add(self.kernel, m, sum, x, y);
         }
     }
 
@@ -331,11 +340,12 @@ impl Ring {
         let level = &self.tables.levels[self.limbs - 1];
         let (rest, last) = poly.residues.split_at(smaller.words());
         let p = self.ntts()[self.limbs - 1].modulus();
+        let mut quotient = Poly::new(Zeroizing::new(rest.to_vec()));
         // x - centred(x mod p) is a multiple of p.
-        smaller.poly_of(|m, limb, i| {
-            let remainder = m.reduce_signed(p.centred(last[i]));
-            m.mul_factor(m.sub(rest[limb * self.n() + i], remainder), level[limb].last_inverse)
-        })
+        for ((m, limb), level) in smaller.limbs_mut(&mut quotient).zip(level) {
+            slices::sub_centred(self.kernel, m, limb, last, p, level.last_inverse);
+        }
+        quotient
     }
 
     /// The polynomial modulo the Q of a ring with fewer primes of the same set.
@@ -369,6 +379,11 @@ impl Automorphism {
     /// g.
     pub fn element(&self) -> usize {
         self.element
+    }
+
+    /// Where each of the values comes from.
+    pub(super) fn sources(&self) -> &[u32] {
+        &self.sources
     }
 
     /// Of a transformed polynomial: its values change their places.

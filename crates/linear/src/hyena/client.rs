@@ -133,6 +133,19 @@ pub(super) fn encode(layer: &Layer, ring: &Ring, tools: &Tools, index: usize, x:
     ring.to_values(tools.plain.scale(ring, &message))
 }
 
+/// The slots of a response, whose `ring` has the primes that it kept.
+pub(super) fn decrypt(
+    secret: &SecretKey,
+    ring: &Ring,
+    bits: u32,
+    tools: &Tools,
+    [a, b]: &[Vec<u8>; 2],
+) -> Zeroizing<Vec<u64>> {
+    let poly = |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
+    let phase = secret.phase(ring, &Ciphertext { a: poly(a), b: poly(b) });
+    Zeroizing::new(tools.batch.decode(&tools.plain.round(ring, &phase)))
+}
+
 impl Online for ClientOnline {
     /// 3.
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
@@ -166,13 +179,8 @@ impl Online for ClientOnline {
         let Self { layers, node, ring, secret, tools, .. } = *self;
         let (layer, chosen) = (layers.of(node), &layers.ring);
         let ring = response_ring(&ring, chosen.kept);
-        let (bits, bytes) = (chosen.limb_bits(), chosen.poly_bytes(chosen.kept));
-        let share = |[a, b]: &[Vec<u8>; 2]| {
-            let poly =
-                |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
-            let phase = secret.phase(&ring, &Ciphertext { a: poly(a), b: poly(b) });
-            Zeroizing::new(tools.batch.decode(&tools.plain.round(&ring, &phase)))
-        };
+        let bytes = chosen.poly_bytes(chosen.kept);
+        let share = |halves: &[Vec<u8>; 2]| decrypt(&secret, &ring, chosen.limb_bits(), &tools, halves);
         let mut output = vec![0; layer.outputs()];
         let (blocks, responses) = (layer.packing().out_blocks(), layer.packing().responses());
         for first in (0..responses).step_by(TOGETHER) {

@@ -130,7 +130,7 @@ impl HyenaLayers {
     }
 
     /// Bytes of a model: weights as numbers, and weights or patterns as polynomials.
-    fn model_bytes(&self) -> (usize, usize) {
+    pub(super) fn model_bytes(&self) -> (usize, usize) {
         let layers = || self.by_node.iter().flatten();
         let weights =
             |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();

@@ -61,6 +61,7 @@ mod packing;
 mod plaintexts;
 mod search;
 mod server;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -211,7 +212,8 @@ impl Layer {
         let m = *plain.modulus();
         let gain = m.inverse(m.reduce(self.gain())).expect("below a prime");
         let back = m.factor(m.mul(m.reduce(self.fitted.plain.multiple), gain));
-        Ok(Tools { batch: Batch::new(ring.n(), self.fitted.plain.p)?, plain, back })
+        let batch = Batch::new(ring.n(), self.fitted.plain.p)?.on(ring.kernel());
+        Ok(Tools { batch, plain, back })
     }
 }
 

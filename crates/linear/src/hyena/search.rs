@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::params::{Estimate, RnsParameters};
 use jaguar_he::rns::Noise;
+use jaguar_ring::modular::NARROW_BITS;
 
 use super::Form;
 use super::cost::Sizes;
@@ -39,13 +40,27 @@ const MEMORY: usize = 1 << 30;
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
-/// Nanoseconds, for choosing only: a butterfly, a product with reduction, one without, a byte on its way (1
-/// Gbit/s). A client's keys count as if it asked for ten queries.
-const BUTTERFLY: f64 = 2.0;
-const PRODUCT: f64 = 2.0;
-const LAZY: f64 = 0.8;
+/// Nanoseconds, for choosing only, of a server that has AVX-512 IFMA, which multiplies residues of up to
+/// [`NARROW_BITS`] bits: whatever this machine has, for both parties choose alike. A product without reduction, a byte
+/// on its way (1 Gbit/s). A client's keys count as if it asked for ten queries.
+const LAZY: f64 = 0.25;
 pub(super) const BYTE: f64 = 8.0;
 const KEY_BYTE: f64 = BYTE / 10.0;
+
+/// Nanoseconds that depend on the primes' bits.
+pub(super) struct Costs {
+    butterfly: f64,
+    /// A product with reduction.
+    product: f64,
+}
+
+const NARROW: Costs = Costs { butterfly: 0.35, product: 0.8 };
+const WIDE: Costs = Costs { butterfly: 0.85, product: 1.5 };
+
+/// The costs of primes of so many bits.
+pub(super) fn costs(limb_bits: u32) -> &'static Costs {
+    if limb_bits <= NARROW_BITS { &NARROW } else { &WIDE }
+}
 
 /// A layer to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -319,28 +334,29 @@ impl Fitted {
     /// Estimated nanoseconds of a query on one thread.
     pub(super) fn nanoseconds(&self, ring: &Chosen, encoded: bool) -> f64 {
         let (up, down) = self.bytes(ring);
-        self.units(ring.sizes(), encoded).seconds(&nominal(self.packing.slots())) + BYTE * (up + down) as f64
+        let costs = nominal(self.packing.slots(), costs(ring.limb_bits()));
+        self.units(ring.sizes(), encoded).seconds(&costs) + BYTE * (up + down) as f64
     }
 }
 
 /// Figures of a processor as the search sees all of them, in nanoseconds.
-pub(super) fn nominal(ring_dim: usize) -> SlotCosts {
+pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) -> SlotCosts {
     let n = ring_dim as f64;
-    let transform = BUTTERFLY * n * n.log2() / 2.0;
+    let transform = butterfly * n * n.log2() / 2.0;
     SlotCosts {
         ring_dim,
         transform,
-        product: PRODUCT * n,
+        product: product * n,
         scalar: LAZY * n,
-        sum: PRODUCT * n,
+        sum: product * n,
         small: LAZY * n,
-        switch: (2.0 * PRODUCT + LAZY) * n,
-        encryption: transform + 4.0 * PRODUCT * n,
-        zero: 3.0 * transform + 4.0 * PRODUCT * n,
+        switch: (2.0 * product + LAZY) * n,
+        encryption: transform + 4.0 * product * n,
+        zero: 3.0 * transform + 4.0 * product * n,
         packing: LAZY * n,
-        uniform: PRODUCT * n,
-        encoding: transform + PRODUCT * n,
-        rounding: PRODUCT * n,
+        uniform: product * n,
+        encoding: transform + product * n,
+        rounding: product * n,
     }
 }
 
@@ -409,7 +425,7 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
         let bytes = NOMINAL * (fitted.packing.ciphertexts() + fitted.packing.responses());
         let keys = NOMINAL * 8 * elements.len();
         let encoded = fitted.plaintexts() * (8 * 4 * n) as f64 > wanted.weight_memory as f64;
-        let work = fitted.units(sizes, encoded).seconds(&nominal(n));
+        let work = fitted.units(sizes, encoded).seconds(&nominal(n, &WIDE));
         let nominal = work + BYTE * (n * bytes) as f64 + KEY_BYTE * (n * keys) as f64;
         Candidate { fitted, encoded, elements, nominal }
     };

@@ -19,8 +19,8 @@ use crate::backend::{BackendError, ClientKeys, Online, Output, Party};
 
 /// One layer with its weights.
 pub(super) struct ServerLayer {
-    layer: Layer,
-    fixed: Arc<Fixed>,
+    pub(super) layer: Layer,
+    pub(super) fixed: Arc<Fixed>,
     weights: Weights,
     /// Of the conventional form, by output block, then term ([`Terms`]): what memory holds.
     plaintexts: Vec<Vec<Poly<Values>>>,
@@ -30,7 +30,7 @@ pub(super) struct ServerLayer {
 pub(super) struct Fixed {
     pub(super) tools: Tools,
     /// The ±1 patterns times k, without the first one, which is constant.
-    patterns: Vec<Poly<Values>>,
+    pub(super) patterns: Vec<Poly<Values>>,
 }
 
 impl Fixed {
@@ -59,10 +59,16 @@ fn plaintext(ring: &Ring, layer: &Layer, tools: &Tools, of: impl Fn(usize) -> u6
 }
 
 /// What an output block sums up for one diagonal.
-struct Terms {
-    d: usize,
-    inputs: Vec<usize>,
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) d: usize,
+    pub(super) inputs: Vec<usize>,
+    /// Where the diagonal's plaintexts begin.
+    first: usize,
 }
+
+/// Sums of numbers times the same ciphertexts that are made at once, about: memory is read once for all of them.
+const SUMS_TOGETHER: usize = 32;
 
 impl ServerLayer {
     /// Takes the weights; encodes them, where they are plaintexts and kept.
@@ -95,9 +101,15 @@ impl ServerLayer {
     }
 
     /// By diagonal, the input blocks that output block `block` reads.
-    fn terms(&self, block: usize) -> Vec<Terms> {
-        let diagonals = self.layer.packing().diagonals(block);
-        diagonals.into_iter().map(|(d, inputs)| Terms { d, inputs }).collect()
+    pub(super) fn terms(&self, block: usize) -> Vec<Terms> {
+        let packing = self.layer.packing();
+        let mut next = 0;
+        let terms = |(d, inputs): (usize, Vec<usize>)| {
+            let first = next;
+            next += inputs.len() * packing.taps().len();
+            Terms { d, inputs, first }
+        };
+        packing.diagonals(block).into_iter().map(terms).collect()
     }
 
     /// The weight of a pair of channels and a tap, its exponent included.
@@ -110,7 +122,7 @@ impl ServerLayer {
     }
 
     /// By part s, the weights f of a term.
-    fn on_parts(&self, block: usize, d: usize, input: usize, tap: usize) -> Vec<i64> {
+    pub(super) fn on_parts(&self, block: usize, d: usize, input: usize, tap: usize) -> Vec<i64> {
         let packing = self.layer.packing();
         let of =
             |s| packing.pair(block, input, d, s).map_or(0, |(out, channel)| self.weight(out, channel, tap));
@@ -118,7 +130,7 @@ impl ServerLayer {
     }
 
     /// The plaintexts of a diagonal, by input block, then tap.
-    fn encoded(&self, ring: &Ring, block: usize, terms: &Terms) -> Vec<Poly<Values>> {
+    pub(super) fn encoded(&self, ring: &Ring, block: usize, terms: &Terms) -> Vec<Poly<Values>> {
         let taps = self.layer.packing().taps().len();
         let pairs = terms.inputs.iter().flat_map(|&input| (0..taps).map(move |tap| (input, tap)));
         let plaintext = |(input, tap)| {
@@ -128,7 +140,21 @@ impl ServerLayer {
         pairs.map(plaintext).collect()
     }
 
-    /// Step 4 for one block: its ciphertext, rotated by every tap.
+    /// The first half of step 4: a ciphertext as it came, with the server's share of its part of `x` added.
+    pub(super) fn input(
+        &self,
+        ring: &Ring,
+        (seed, b): &([u8; 32], Vec<u8>),
+        index: usize,
+        x: &[u64],
+    ) -> Ciphertext<Values> {
+        let b = ring.from_residues(&pack::unpack(b, ring.words(), self.layer.ring.limb_bits()));
+        let mut ciphertext = SeededCiphertext { seed: *seed, b }.expand(ring);
+        ciphertext.add_plain(ring, &encode(&self.layer, ring, &self.fixed.tools, index, x));
+        ciphertext
+    }
+
+    /// The other half: it, rotated by every tap.
     pub(super) fn rotated(
         &self,
         ring: &Ring,
@@ -154,35 +180,77 @@ impl ServerLayer {
         inputs: &[Vec<Ciphertext<Values>>],
         block: usize,
     ) -> Ciphertext<Values> {
-        let packing = self.layer.packing();
         let terms = self.terms(block);
-        let count: usize = packing.taps().len();
-        // Where each diagonal's plaintexts begin.
-        let firsts = terms.iter().scan(0, |at, terms| {
-            let first = *at;
-            *at += terms.inputs.len() * count;
-            Some(first)
-        });
-        let firsts: Vec<usize> = firsts.collect();
-        let diagonal = |(terms, &first): (&Terms, &usize)| {
-            let own: Vec<&Ciphertext<Values>> =
-                terms.inputs.iter().flat_map(|&input| &inputs[input]).collect();
-            let sum = match self.layer.form() {
-                Form::Padded => self.by_number(ring, &own, block, terms),
-                Form::Hyena => self.by_patterns(ring, &own, block, terms),
-                Form::Conventional => self.by_plaintexts(ring, &own, block, terms, first),
-            };
-            match terms.d {
-                0 => sum,
-                d => sum.apply(ring, keys.of(packing.diagonal_element(d))),
-            }
-        };
+        let groups = self.groups(&terms);
         let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
         let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
             sum.add_assign(ring, &other);
             sum
         };
-        terms.par_iter().zip(&firsts).map(diagonal).reduce(zero, add)
+        let diagonals = |&group: &&[Terms]| {
+            let own: Vec<&Ciphertext<Values>> =
+                group[0].inputs.iter().flat_map(|&input| &inputs[input]).collect();
+            let kept = self.plaintexts.get(block).map(|kept| &kept[group[0].first..]);
+            let sums = self.sums(ring, &own, block, group, kept);
+            let turned = group.iter().zip(sums).map(|(terms, sum)| self.turned(ring, keys, sum, terms.d));
+            turned.reduce(add).expect("a group of at least one")
+        };
+        groups.par_iter().map(diagonals).reduce(zero, add)
+    }
+
+    /// Diagonals whose sums are made together, for they read the same inputs.
+    pub(super) fn groups<'a>(&self, terms: &'a [Terms]) -> Vec<&'a [Terms]> {
+        let rows = if self.layer.form() == Form::Hyena { self.layer.packing().channels() } else { 1 };
+        let same = terms.chunk_by(|x, y| x.inputs == y.inputs);
+        same.flat_map(|same| same.chunks(SUMS_TOGETHER.div_ceil(rows))).collect()
+    }
+
+    /// By diagonal of a group, the sum of its products. `inputs` are those of its terms, by input block, then tap; `kept`
+    /// begins with the group's plaintexts, if memory holds them.
+    pub(super) fn sums(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        group: &[Terms],
+        kept: Option<&[Poly<Values>]>,
+    ) -> Vec<Ciphertext<Values>> {
+        let of = |terms: &Terms| {
+            let kept = kept.map(|kept| &kept[terms.first - group[0].first..]);
+            self.by_plaintexts(ring, inputs, block, terms, kept)
+        };
+        match self.layer.form() {
+            Form::Padded => self.by_number(ring, inputs, block, group),
+            Form::Hyena => self.by_patterns(ring, inputs, block, group),
+            Form::Conventional => group.iter().map(of).collect(),
+        }
+    }
+
+    /// A diagonal's sum, moved to where its outputs are.
+    pub(super) fn turned(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        sum: Ciphertext<Values>,
+        d: usize,
+    ) -> Ciphertext<Values> {
+        match d {
+            0 => sum,
+            d => sum.apply(ring, keys.of(self.layer.packing().diagonal_element(d))),
+        }
+    }
+
+    /// Step 6 for the sum of all diagonals: both halves of the response, packed.
+    pub(super) fn respond(
+        &self,
+        ring: &Ring,
+        small: &Ring,
+        sum: Ciphertext<Values>,
+        cover: &Cover,
+    ) -> [Vec<u8>; 2] {
+        let mut sum = without_primes(ring, small, sum.into_coefficients(ring));
+        sum.add_assign(small, &cover.zero);
+        [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), self.layer.ring.limb_bits()))
     }
 
     /// Bits of the numbers that ciphertexts are multiplied by.
@@ -190,47 +258,55 @@ impl ServerLayer {
         self.layer.weight_bits - 1 + self.layer.packing().channels().ilog2()
     }
 
+    /// By diagonal of a group, the sum of its products with numbers.
     fn by_number(
         &self,
         ring: &Ring,
         inputs: &[&Ciphertext<Values>],
         block: usize,
-        terms: &Terms,
-    ) -> Ciphertext<Values> {
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
         let packing = self.layer.packing();
-        let s = packing.moved(packing.target(block), terms.d);
-        let taps = 0..packing.taps().len();
-        let of = |&input: &usize| {
-            let pair = packing.pair(block, input, terms.d, s);
-            taps.clone().map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+        let row = |terms: &Terms| -> Vec<i64> {
+            let s = packing.moved(packing.target(block), terms.d);
+            let of = |&input: &usize| {
+                let pair = packing.pair(block, input, terms.d, s);
+                (0..packing.taps().len())
+                    .map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+            };
+            terms.inputs.iter().flat_map(of).collect()
         };
-        let row = [terms.inputs.iter().flat_map(of).collect::<Vec<i64>>()];
-        ring.weighted_sums(inputs, &row, self.number_bits()).remove(0)
+        let rows: Vec<Vec<i64>> = group.iter().map(row).collect();
+        ring.weighted_sums(inputs, &rows, self.number_bits())
     }
 
+    /// By diagonal of a group, the sum over patterns of its products with numbers.
     fn by_patterns(
         &self,
         ring: &Ring,
         inputs: &[&Ciphertext<Values>],
         block: usize,
-        terms: &Terms,
-    ) -> Ciphertext<Values> {
-        let channels = self.layer.packing().channels();
-        let mut rows = vec![Vec::with_capacity(inputs.len()); channels];
-        for &input in &terms.inputs {
-            for tap in 0..self.layer.packing().taps().len() {
-                let mut g = self.on_parts(block, terms.d, input, tap);
-                walsh_hadamard(&mut g);
-                rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
+        let rows = self.rows(block, group);
+        let (bits, scale) = (self.number_bits(), self.layer.factor() as i64);
+        ring.weighted_sums_by_patterns(inputs, &rows, bits, scale, &self.fixed.patterns)
+    }
+
+    /// The numbers g of a group's terms, by diagonal and pattern, then input block and tap.
+    pub(super) fn rows(&self, block: usize, group: &[Terms]) -> Vec<Vec<i64>> {
+        let (channels, taps) = (self.layer.packing().channels(), self.layer.packing().taps().len());
+        let mut rows = vec![Vec::with_capacity(group[0].inputs.len() * taps); group.len() * channels];
+        for (terms, rows) in group.iter().zip(rows.chunks_exact_mut(channels)) {
+            for &input in &terms.inputs {
+                for tap in 0..taps {
+                    let mut g = self.on_parts(block, terms.d, input, tap);
+                    walsh_hadamard(&mut g);
+                    rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+                }
             }
         }
-        let mut sums = ring.weighted_sums(inputs, &rows, self.number_bits()).into_iter();
-        let mut total = sums.next().expect("at least one channel");
-        total.multiply_scalar(ring, self.layer.factor() as i64);
-        for (sum, pattern) in sums.zip(&self.fixed.patterns) {
-            total.multiply_add(ring, &sum, pattern);
-        }
-        total
+        rows
     }
 
     fn by_plaintexts(
@@ -239,12 +315,12 @@ impl ServerLayer {
         inputs: &[&Ciphertext<Values>],
         block: usize,
         terms: &Terms,
-        first: usize,
+        kept: Option<&[Poly<Values>]>,
     ) -> Ciphertext<Values> {
         let mut total = Ciphertext { a: ring.zero(), b: ring.zero() };
-        match self.plaintexts.get(block) {
+        match kept {
             Some(kept) => {
-                inputs.iter().zip(&kept[first..]).for_each(|(x, w)| total.multiply_add(ring, x, w));
+                inputs.iter().zip(kept).for_each(|(x, w)| total.multiply_add(ring, x, w));
             }
             None => {
                 let encoded = self.encoded(ring, block, terms);
@@ -280,7 +356,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn of(&self, element: usize) -> &GaloisKey {
+    pub(super) fn of(&self, element: usize) -> &GaloisKey {
         let at = self.rotations.binary_search_by_key(&element, GaloisKey::element);
         &self.rotations[at.expect("the plan lists every automorphism")]
     }
@@ -305,14 +381,14 @@ type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
 
 /// Step 2 for a response: an encryption of zero without the primes that are dropped, R added to its b half, and −R
 /// rounded to Z_p, in slots. Used once.
-struct Cover {
+pub(super) struct Cover {
     zero: Ciphertext<Coefficients>,
     share: Zeroizing<Vec<u64>>,
 }
 
 impl Cover {
     /// From a seed of its own.
-    fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
+    pub(super) fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
         let Tools { plain, batch, .. } = &layer.fixed.tools;
         let mut prg = Prg::new(*seed);
         let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
@@ -411,15 +487,11 @@ impl ServerOnline {
     /// Step 4 for a group of tiles.
     fn inputs(&self, group: usize, x: &[u64]) -> Rotated {
         let Self { model, layer, keys, upload, .. } = self;
-        let (ring, bits) = (&model.ring, model.layers.ring.limb_bits());
+        let ring = &model.ring;
         let blocks = layer.layer.packing().in_blocks();
         let input = |block: usize| {
             let index = group * blocks + block;
-            let (seed, b) = &upload[index];
-            let b = ring.from_residues(&pack::unpack(b, ring.words(), bits));
-            let mut ciphertext = SeededCiphertext { seed: *seed, b }.expand(ring);
-            ciphertext.add_plain(ring, &encode(&layer.layer, ring, &layer.fixed.tools, index, x));
-            layer.rotated(ring, keys, ciphertext)
+            layer.rotated(ring, keys, layer.input(ring, &upload[index], index, x))
         };
         (0..blocks).into_par_iter().map(input).collect()
     }
@@ -428,18 +500,13 @@ impl ServerOnline {
     /// response number `index`, and the server's share of it.
     fn response(&self, inputs: &Rotated, block: usize, index: usize) -> Response {
         let Self { model, layer, keys, small, covers, seeds, .. } = self;
-        let (ring, bits) = (&model.ring, model.layers.ring.limb_bits());
-        let sum = layer.evaluate(ring, keys, inputs, block).into_coefficients(ring);
-        let mut sum = without_primes(ring, small, sum);
-        let mut finish = |cover: &Cover| {
-            sum.add_assign(small, &cover.zero);
-            [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), bits))
-        };
+        let ring = &model.ring;
+        let sum = layer.evaluate(ring, keys, inputs, block);
         match covers.get(index) {
-            Some(cover) => (finish(cover), cover.share.clone()),
+            Some(cover) => (layer.respond(ring, small, sum, cover), cover.share.clone()),
             None => {
                 let cover = Cover::new(ring, small, layer, keys, &seeds[index - covers.len()]);
-                (finish(&cover), cover.share)
+                (layer.respond(ring, small, sum, &cover), cover.share)
             }
         }
     }

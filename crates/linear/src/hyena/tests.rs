@@ -610,7 +610,9 @@ fn splitting_plaintexts_gains_nothing() {
                                     if failure > MOST_FAILURES {
                                         continue;
                                     }
-                                    let more = fitted.another_part(ring.sizes()).seconds(&search::nominal(n))
+                                    let more = fitted
+                                        .another_part(ring.sizes())
+                                        .seconds(&search::nominal(n, search::costs(limb_bits)))
                                         + search::BYTE * fitted.bytes(&ring).0 as f64;
                                     let cost = fitted.nanoseconds(&ring, false) + f64::from(parts - 1) * more;
                                     least = Some(least.map_or(cost, |least| least.min(cost)));

@@ -7,14 +7,29 @@
 //! beforehand. *Transforms* are those of `product::ntt`: negacyclic, the powers of psi merged into the butterflies (Longa
 //! and Naehrig, CANS 2016), sums reduced lazily (Harvey, "Faster arithmetic for number-theoretic transforms", 2014).
 //!
+//! | module | what is in it |
+//! |---|---|
+//! | this one | [`Modulus`] and what it does with one residue; [`Ntt`]; primes |
+//! | [`slices`] | the same with many, on vector kernels |
+//!
+//! Every kernel gives the same residues, below p, as plain Rust does. With AVX-512 IFMA, primes of up to 50 bits are faster
+//! than larger ones.
+//!
 //! Time and memory access depend on n and p only; the functions of this page's `impl` that are meant for tables and for
 //! public numbers say so.
 
+mod field;
 mod ntt;
 mod primes;
+pub mod slices;
+mod sums;
+mod vector;
 
 pub use ntt::{LENGTHS, Ntt};
 pub use primes::{is_prime, primes};
+
+/// Most bits of a prime whose residues AVX-512 IFMA multiplies: four times one fits 52 bits.
+pub const NARROW_BITS: u32 = 50;
 
 /// Most bits of a prime: four times a residue fits a word with room to spare.
 pub const MAX_BITS: u32 = 60;
@@ -179,5 +194,7 @@ impl Modulus {
     }
 }
 
+#[cfg(test)]
+mod kernel_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! The transform of one length modulo one prime.
 
+use super::vector;
 use super::{Factor, Modulus, reduce_once};
+use crate::kernel::Kernel;
 use std::ops::RangeInclusive;
 
 /// Shortest and longest transform.
@@ -12,13 +14,27 @@ pub const LENGTHS: RangeInclusive<usize> = 16..=32768;
 /// Value k is that at `psi^(2 rev(k) + 1)`, rev being the reversal of `log2 n` bits ([`exponent`](Self::exponent)).
 #[derive(Clone, Debug)]
 pub struct Ntt {
+    kernel: Kernel,
     modulus: Modulus,
     /// `psi^rev(i)`.
-    forward: Vec<Factor>,
+    forward: Roots,
     /// `psi^-rev(i)`.
-    backward: Vec<Factor>,
+    backward: Roots,
     /// 1/n.
     scale: Factor,
+}
+
+/// [`Factor`]s, the values apart from the quotients.
+#[derive(Clone, Debug)]
+pub(super) struct Roots {
+    pub(super) values: Vec<u64>,
+    pub(super) quotients: Vec<u64>,
+}
+
+impl Roots {
+    fn of(&self, i: usize) -> Factor {
+        Factor { value: self.values[i], quotient: self.quotients[i] }
+    }
 }
 
 impl Ntt {
@@ -34,14 +50,17 @@ impl Ntt {
         let psi = (2..)
             .map(|base| modulus.power_vt(base, (prime - 1) / (2 * n as u64)))
             .find(|&root| modulus.power_vt(root, n as u64) == prime - 1)?;
-        let roots = |psi: u64| -> Vec<Factor> {
+        let roots = |psi: u64| -> Roots {
             let mut powers = vec![1; n];
             for i in 1..n {
                 powers[i] = modulus.mul(powers[i - 1], psi);
             }
-            (0..n).map(|i| modulus.factor(powers[reversed(i, n)])).collect()
+            let factors = (0..n).map(|i| modulus.factor(powers[reversed(i, n)]));
+            let (values, quotients) = factors.map(|factor| (factor.value, factor.quotient)).unzip();
+            Roots { values, quotients }
         };
         Some(Self {
+            kernel: Kernel::SCALAR,
             modulus,
             forward: roots(psi),
             backward: roots(modulus.inverse(psi)?),
@@ -49,14 +68,20 @@ impl Ntt {
         })
     }
 
+    /// The same, computed on `kernel`.
+    #[must_use]
+    pub fn on(self, kernel: Kernel) -> Self {
+        Self { kernel, ..self }
+    }
+
     /// n.
     pub fn len(&self) -> usize {
-        self.forward.len()
+        self.forward.values.len()
     }
 
     /// Never: transforms have lengths from [`LENGTHS`].
     pub fn is_empty(&self) -> bool {
-        self.forward.is_empty()
+        self.forward.values.is_empty()
     }
 
     /// p.
@@ -84,21 +109,7 @@ impl Ntt {
     /// If `data` is not n long.
     pub fn forward(&self, data: &mut [u64]) {
         assert_eq!(data.len(), self.len(), "coefficients of a polynomial");
-        let (m, p, p2) = (self.modulus, self.modulus.value, 2 * self.modulus.value);
-        let (mut half, mut blocks) = (data.len() / 2, 1);
-        while half >= 1 {
-            for (block, &root) in data.chunks_exact_mut(2 * half).zip(&self.forward[blocks..]) {
-                let (left, right) = block.split_at_mut(half);
-                for (x, y) in left.iter_mut().zip(right) {
-                    // Below 4p throughout.
-                    let (a, b) = (reduce_once(*x, p2), m.mul_factor_lazy(*y, root));
-                    (*x, *y) = (a + b, a + p2 - b);
-                }
-            }
-            blocks *= 2;
-            half /= 2;
-        }
-        data.iter_mut().for_each(|x| *x = reduce_once(reduce_once(*x, p2), p));
+        vector::forward(self.kernel, &self.modulus, &self.forward, data);
     }
 
     /// Values to coefficients, in place. Residues below p in and out.
@@ -107,22 +118,48 @@ impl Ntt {
     /// If `data` is not n long.
     pub fn backward(&self, data: &mut [u64]) {
         assert_eq!(data.len(), self.len(), "values of a polynomial");
-        let (m, p2) = (self.modulus, 2 * self.modulus.value);
-        let (mut half, mut blocks) = (1, data.len() / 2);
-        while blocks >= 1 {
-            for (block, &root) in data.chunks_exact_mut(2 * half).zip(&self.backward[blocks..]) {
-                let (left, right) = block.split_at_mut(half);
-                for (x, y) in left.iter_mut().zip(right) {
-                    // Below 2p throughout.
-                    let (a, b) = (*x, *y);
-                    (*x, *y) = (reduce_once(a + b, p2), m.mul_factor_lazy(a + p2 - b, root));
-                }
-            }
-            blocks /= 2;
-            half *= 2;
-        }
-        data.iter_mut().for_each(|x| *x = m.mul_factor(*x, self.scale));
+        vector::backward(self.kernel, &self.modulus, &self.backward, self.scale, data);
     }
+}
+
+/// [`Ntt::forward`], butterfly by butterfly.
+pub(super) fn forward(m: &Modulus, roots: &Roots, data: &mut [u64]) {
+    let (p, p2) = (m.value, 2 * m.value);
+    let (mut half, mut blocks) = (data.len() / 2, 1);
+    while half >= 1 {
+        for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
+            let root = roots.of(blocks + i);
+            let (left, right) = block.split_at_mut(half);
+            for (x, y) in left.iter_mut().zip(right) {
+                // Below 4p throughout.
+                let (a, b) = (reduce_once(*x, p2), m.mul_factor_lazy(*y, root));
+                (*x, *y) = (a + b, a + p2 - b);
+            }
+        }
+        blocks *= 2;
+        half /= 2;
+    }
+    data.iter_mut().for_each(|x| *x = reduce_once(reduce_once(*x, p2), p));
+}
+
+/// [`Ntt::backward`], butterfly by butterfly.
+pub(super) fn backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
+    let p2 = 2 * m.value;
+    let (mut half, mut blocks) = (1, data.len() / 2);
+    while blocks >= 1 {
+        for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
+            let root = roots.of(blocks + i);
+            let (left, right) = block.split_at_mut(half);
+            for (x, y) in left.iter_mut().zip(right) {
+                // Below 2p throughout.
+                let (a, b) = (*x, *y);
+                (*x, *y) = (reduce_once(a + b, p2), m.mul_factor_lazy(a + p2 - b, root));
+            }
+        }
+        blocks /= 2;
+        half *= 2;
+    }
+    data.iter_mut().for_each(|x| *x = m.mul_factor(*x, scale));
 }
 
 /// The reversal of the `log2 n` bits of i.

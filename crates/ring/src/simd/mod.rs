@@ -1,4 +1,5 @@
-//! Vectors of 32-bit lanes: one trait, three instruction sets, and the macro that compiles a generic kernel for each.
+//! Vectors of 32-bit lanes: one trait, three instruction sets, and the macro that compiles a generic kernel for each. In
+//! `wide.rs`, the same for words of 64 bits.
 //!
 //! A value of a type that implements [`Simd`] is a token: it exists only where the processor was found to have the
 //! features, so the trait's methods are safe. Kernels are written once, generically, in safe Rust with
@@ -7,12 +8,16 @@
 //! slices of vectors; so bounds are checked by the usual slice operations.
 
 mod portable;
+mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_wide;
 
 pub(crate) use portable::Portable;
+pub(crate) use wide::{Fused, Wide, multiversion_wide};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512};
+pub(crate) use x86::{Avx2, Avx512, Avx512Ifma};
 
 /// One cache line of 32-bit words, the unit in which kernels allocate.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

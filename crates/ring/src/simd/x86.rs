@@ -11,7 +11,13 @@ pub(crate) struct Avx2(PhantomData<()>);
 
 /// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI, and AVX2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Avx512(PhantomData<()>);
+pub(crate) struct Avx512 {
+    ifma: Option<Avx512Ifma>,
+}
+
+/// Proof that the processor has AVX-512 IFMA too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Ifma(PhantomData<()>);
 
 impl Avx2 {
     pub(crate) fn of(cpu: Cpu) -> Option<Avx2> {
@@ -21,14 +27,32 @@ impl Avx2 {
 
 impl Avx512 {
     pub(crate) fn of(cpu: Cpu) -> Option<Avx512> {
-        use Feature::{Avx2, Avx512Bw, Avx512Dq, Avx512F, Avx512Vl, Avx512Vnni};
+        use Feature::{Avx2, Avx512Bw, Avx512Dq, Avx512F, Avx512Ifma as Ifma, Avx512Vl, Avx512Vnni};
         let all = cpu.has_all(&[Avx2, Avx512F, Avx512Bw, Avx512Dq, Avx512Vl, Avx512Vnni]);
-        all.then_some(Avx512(PhantomData))
+        all.then(|| Avx512 { ifma: cpu.has(Ifma).then_some(Avx512Ifma(PhantomData)) })
+    }
+
+    /// With IFMA, where the processor has it.
+    pub(crate) fn ifma(self) -> Option<Avx512Ifma> {
+        self.ifma
+    }
+
+    /// As if the processor had no IFMA.
+    #[cfg(test)]
+    pub(crate) fn without_ifma(self) -> Self {
+        Self { ifma: None }
     }
 
     /// Processors with AVX-512 have AVX2 too.
     pub(crate) fn narrow(self) -> Avx2 {
         Avx2(PhantomData)
+    }
+}
+
+impl Avx512Ifma {
+    /// Without it.
+    pub(crate) fn base(self) -> Avx512 {
+        Avx512 { ifma: Some(self) }
     }
 }
 
@@ -44,6 +68,7 @@ macro_rules! intrinsics {
         )*
     };
 }
+pub(super) use intrinsics;
 
 /// Lane numbers for a permutation, as a constant vector.
 const fn lanes16(start: [u32; 2], step: u32) -> [u32; 16] {

@@ -1,0 +1,119 @@
+//! Times of the operations of one ring: Table 1 of Hyena's paper, and more.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use jaguar_he::params::ParameterError;
+use jaguar_he::rns::{
+    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
+};
+use jaguar_ring::prg::Prg;
+use serde::Serialize;
+
+use crate::statistics::median;
+
+/// Ciphertexts that a lazy sum adds up, and how many such sums of the same ciphertexts are made at once: about what a
+/// convolution does.
+const TERMS: usize = 32;
+const SUMS: usize = 8;
+
+/// Bits of the numbers that ciphertexts are multiplied by, sign aside.
+const NUMBER_BITS: u32 = 12;
+
+/// One operation's time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    /// What it is.
+    pub name: &'static str,
+    /// Median seconds on one thread.
+    pub seconds: f64,
+}
+
+/// By operation, the seconds of each round.
+#[derive(Default)]
+struct Rounds(Vec<(&'static str, Vec<f64>)>);
+
+impl Rounds {
+    /// Times `run`, which does `name` so many times, and what becomes of its result.
+    fn time<T>(&mut self, name: &'static str, times: usize, run: impl FnOnce() -> T) {
+        let start = Instant::now();
+        drop(black_box(run()));
+        let seconds = start.elapsed().as_secs_f64() / times as f64;
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, rounds)) => rounds.push(seconds),
+            None => self.0.push((name, vec![seconds])),
+        }
+    }
+
+    fn medians(self) -> Vec<Operation> {
+        let of = |(name, seconds): (_, Vec<f64>)| Operation { name, seconds: median(seconds.into_iter()) };
+        self.0.into_iter().map(of).collect()
+    }
+}
+
+/// Times of the operations in `ring` for plaintexts modulo `t`, a prime that is 1 modulo 2N, with keys of `digit_bits` bits a
+/// digit: medians of `repeats` rounds (at least one), in each of which every operation runs once. On this thread, with the
+/// kernel that the ring was made for.
+///
+/// Secrets, messages and numbers are drawn anew. The noise of what is computed does not matter here: any ring will do.
+///
+/// # Errors
+/// If t does not fit the ring.
+///
+/// # Panics
+/// If `digit_bits` is not in `2..=60`.
+pub fn operations(
+    ring: &Ring,
+    t: u64,
+    digit_bits: u32,
+    repeats: usize,
+) -> Result<Vec<Operation>, ParameterError> {
+    let (plain, batch) = (PlainModulus::new(ring, t)?, Batch::new(ring.n(), t)?);
+    let prg = &mut Prg::from_os();
+    let secret = SecretKey::from_prg(ring, prg);
+    let public = secret.public_key(prg);
+    let key = GaloisKey::new(&secret, rotation(ring.n(), 1), digit_bits, prg);
+    let slots: Vec<u64> = (0..ring.n()).map(|_| prg.next_u64() % t).collect();
+    let message = batch.encode(&slots);
+    let scaled = plain.scale(ring, &message);
+    let w = ring.to_values(ring.from_signed(&plain.centred(&message)));
+    let uniform = |prg: &mut Prg| Ciphertext::<Values> { a: ring.uniform(prg), b: ring.uniform(prg) };
+    let terms: Vec<Ciphertext<Values>> = (0..TERMS).map(|_| uniform(prg)).collect();
+    let refs: Vec<&Ciphertext<Values>> = terms.iter().collect();
+    let number = |prg: &mut Prg| (prg.next_u64() as i64) >> (u64::BITS - NUMBER_BITS - 1);
+    let numbers: Vec<Vec<i64>> = (0..SUMS).map(|_| (0..TERMS).map(|_| number(prg)).collect()).collect();
+
+    let mut sum = uniform(prg);
+    let mut poly = Some(uniform(prg).a);
+    let mut turned = None;
+    let x = &terms[0];
+    let in_coefficients = x.duplicate().into_coefficients(ring);
+    let hoisted = Hoisted::new(ring, x, digit_bits);
+
+    let mut rounds = Rounds::default();
+    for _ in 0..repeats.max(1) {
+        rounds.time("inverse transform of a polynomial", 1, || {
+            turned = poly.take().map(|poly| ring.to_coefficients(poly));
+        });
+        rounds.time("transform of a polynomial", 1, || {
+            poly = turned.take().map(|poly| ring.to_values(poly));
+        });
+        rounds.time("encode", 1, || plain.scale(ring, &batch.encode(&slots)));
+        rounds.time("encrypt under the secret", 1, || secret.encrypt(ring, &scaled, prg));
+        rounds.time("encrypt under the public key", 1, || public.encrypt(ring, &scaled, prg));
+        rounds.time("decrypt and decode", 1, || batch.decode(&secret.decrypt(ring, &plain, x)));
+        rounds.time("add", 1, || sum.add_assign(ring, x));
+        rounds.time("scalar product, reduced", 1, || sum.multiply_scalar(ring, numbers[0][0]));
+        rounds
+            .time("scalar product, lazy", TERMS * SUMS, || ring.weighted_sums(&refs, &numbers, NUMBER_BITS));
+        rounds.time("plaintext product", 1, || sum.multiply_assign(ring, &w));
+        rounds.time("plaintext product, added", 1, || sum.multiply_add(ring, x, &w));
+        rounds.time("rotation", 1, || x.apply(ring, &key));
+        rounds.time("rotation, hoisted: what all share", 1, || Hoisted::new(ring, x, digit_bits));
+        rounds.time("rotation, hoisted: each", 1, || hoisted.apply(ring, &key));
+        if ring.limbs() > 1 {
+            rounds.time("modulus switch", 1, || in_coefficients.drop_prime(ring));
+        }
+    }
+    Ok(rounds.medians())
+}

@@ -1,0 +1,221 @@
+//! Every kernel against plain Rust, over random primes, lengths and extreme residues: the same bits.
+
+use jaguar_cpu::Cpu;
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernel::{Kernel, Set};
+use crate::prg::Prg;
+use slices::Digits;
+
+/// All kernels of this processor but plain Rust; the widest also without IFMA.
+fn kernels() -> Vec<Kernel> {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut all: Vec<Kernel> = Kernel::all(Cpu::detect()).skip(1).collect();
+    #[cfg(target_arch = "x86_64")]
+    if let Some(&Kernel(Set::Avx512(simd))) = all.last() {
+        all.push(Kernel(Set::Avx512(simd.without_ifma())));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    assert!(matches!(Kernel::of(Cpu::detect()).0, Set::Scalar));
+    all
+}
+
+/// One of the primes of `bits` bits that have roots for transforms of length n.
+fn prime(n: usize, bits: u32, seed: u64) -> u64 {
+    let found: Vec<u64> = primes(bits, 2 * n as u64).take(1 + seed as usize % 7).collect();
+    *found.last().expect("a prime of this size")
+}
+
+/// Residues below p, extreme ones among them; or, for some seeds, nothing else.
+fn residues(prg: &mut Prg, n: usize, p: u64) -> Vec<u64> {
+    let extremes = [0, 1, p / 2, p / 2 + 1, p - 2, p - 1];
+    let kind = prg.next_u64() % 4;
+    let mut next = || match prg.next_u64() % 16 {
+        at if kind == 0 || (kind > 1 && at < 6) => extremes[at as usize % 6],
+        _ => prg.next_u64() % p,
+    };
+    let first = next();
+    (0..n).map(|_| if kind == 1 { first } else { next() }).collect()
+}
+
+const SIZES: [u32; 12] = [20, 21, 30, 31, 39, 41, 49, 50, 51, 52, 53, 60];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn transforms_are_those_of_plain_rust(seed: u64, log_n in 4u32..14, bits in prop::sample::select(SIZES.to_vec())) {
+        let n = 1usize << log_n;
+        let p = prime(n, bits, seed);
+        let scalar = Ntt::new(n, p).unwrap();
+        let mut prg = Prg::derive(&[1; 32], "kernels", &[seed]);
+        let x = residues(&mut prg, n, p);
+        let (mut forward, mut backward) = (x.clone(), x.clone());
+        scalar.forward(&mut forward);
+        scalar.backward(&mut backward);
+        for kernel in kernels() {
+            let ntt = scalar.clone().on(kernel);
+            let (mut there, mut back) = (x.clone(), x.clone());
+            ntt.forward(&mut there);
+            prop_assert!(there == forward, "{kernel:?} forward, {n} {p}");
+            ntt.backward(&mut back);
+            prop_assert!(back == backward, "{kernel:?} backward, {n} {p}");
+            ntt.backward(&mut there);
+            prop_assert!(there == x, "{kernel:?} there and back, {n} {p}");
+        }
+    }
+
+    #[test]
+    fn slices_are_those_of_plain_rust(
+        seed: u64,
+        blocks in 1usize..40,
+        bits in prop::sample::select(SIZES.to_vec()),
+        other_bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let n = 8 * blocks;
+        let m = Modulus::new(prime(16, bits, seed));
+        let other = Modulus::new(prime(16, other_bits, seed / 7));
+        let mut prg = Prg::derive(&[2; 32], "kernels", &[seed]);
+        let [x, y, z] = [0; 3].map(|_| residues(&mut prg, n, m.value()));
+        let last = residues(&mut prg, n, other.value());
+        let words: Vec<u64> = x.iter().map(|&x| match x % 4 { 0 => u64::MAX - x, _ => prg.next_u64() }).collect();
+        let factor = m.factor(z[0]);
+        type Operation<'a> = (&'static str, &'a dyn Fn(Kernel, &mut [u64]), &'a dyn Fn(usize) -> u64);
+        let (wide, p) = (u128::from, u128::from(m.value()));
+        let operations: [Operation<'_>; 8] = [
+            ("add", &|k, v| slices::add(k, &m, v, &y), &|i| ((wide(x[i]) + wide(y[i])) % p) as u64),
+            ("sub", &|k, v| slices::sub(k, &m, v, &y), &|i| ((wide(x[i]) + p - wide(y[i])) % p) as u64),
+            ("negate", &|k, v| slices::negate(k, &m, v), &|i| ((p - wide(x[i])) % p) as u64),
+            ("multiply", &|k, v| slices::multiply(k, &m, v, &y), &|i| (wide(x[i]) * wide(y[i]) % p) as u64),
+            ("multiply_add", &|k, v| slices::multiply_add(k, &m, v, &y, &z),
+                &|i| ((wide(x[i]) + wide(y[i]) * wide(z[i])) % p) as u64),
+            ("multiply_factor", &|k, v| slices::multiply_factor(k, &m, v, factor),
+                &|i| (wide(x[i]) * wide(z[0]) % p) as u64),
+            ("reduce", &|k, v| slices::reduce(k, &m, v, &words), &|i| words[i] % m.value()),
+            ("sub_centred", &|k, v| slices::sub_centred(k, &m, v, &last, &other, factor), &|i| {
+                let difference = (i128::from(x[i]) - i128::from(other.centred(last[i]))).rem_euclid(p as i128);
+                (difference as u128 * wide(z[0]) % p) as u64
+            }),
+        ];
+        for (name, run, exact) in operations {
+            let expected: Vec<u64> = (0..n).map(exact).collect();
+            for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+                let mut got = x.clone();
+                run(kernel, &mut got);
+                prop_assert!(got == expected, "{name} on {kernel:?}, modulo {} and {}", m.value(), other.value());
+            }
+        }
+    }
+
+    #[test]
+    fn digits_add_up(
+        seed: u64,
+        digit_bits in 2u32..61,
+        bits in prop::sample::select(SIZES.to_vec()),
+        other_bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let n = 64;
+        let from = Modulus::new(prime(16, bits, seed));
+        let to = Modulus::new(prime(16, other_bits, seed / 7));
+        let mut prg = Prg::derive(&[3; 32], "kernels", &[seed]);
+        let x = residues(&mut prg, n, from.value());
+        let digits = Digits::new(&from, digit_bits);
+        prop_assert_eq!(digits.count(), bits.div_ceil(digit_bits));
+        let mut sum = vec![0i128; n];
+        for digit in 0..digits.count() {
+            // Modulo a prime above all digits, its digit is a number.
+            let large = Modulus::new(prime(16, 60, 3));
+            let mut small = vec![0; n];
+            digits.take(Kernel::SCALAR, &large, &x, digit, &mut small);
+            let signed: Vec<i128> = small.iter().map(|&d| large.centred(d).into()).collect();
+            let half = 1i128 << (digit_bits - 1);
+            let most = if digit + 1 == digits.count() { half } else { half - 1 };
+            prop_assert!(digit_bits >= 59 || signed.iter().all(|&d| -half <= d && d <= most));
+            sum.iter_mut().zip(&signed).for_each(|(sum, &d)| *sum += d << (digit_bits * digit));
+            for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+                let mut got = vec![0; n];
+                digits.take(kernel, &to, &x, digit, &mut got);
+                let expected = signed.iter().map(|d| d.rem_euclid(to.value().into()) as u64);
+                prop_assert_eq!(got, expected.collect::<Vec<_>>(), "{:?}", kernel);
+            }
+        }
+        prop_assert_eq!(sum, x.iter().map(|&x| from.centred(x).into()).collect::<Vec<i128>>());
+    }
+
+    #[test]
+    fn moved_products_are_those_of_plain_rust(
+        seed: u64,
+        log_n in 4u32..9,
+        count in 0usize..35,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let n = 1usize << log_n;
+        let m = Modulus::new(prime(n, bits, seed));
+        let ntt = Ntt::new(n, m.value()).unwrap();
+        let element = (seed as usize % n) * 2 + 1;
+        let sources: Vec<u32> =
+            (0..n).map(|k| ntt.index(element * ntt.exponent(k) % (2 * n)) as u32).collect();
+        let mut prg = Prg::derive(&[4; 32], "kernels", &[seed]);
+        let mut many = || -> Vec<Vec<u64>> { (0..count).map(|_| residues(&mut prg, n, m.value())).collect() };
+        let [digits, a, b] = [many(), many(), many()];
+        let plus = residues(&mut prg, n, m.value());
+        fn refs(polys: &[Vec<u64>]) -> Vec<&[u64]> {
+            polys.iter().map(|poly| &poly[..]).collect()
+        }
+        let exact = |keys: &[Vec<u64>], plus: &[u64]| -> Vec<u64> {
+            let p = u128::from(m.value());
+            let product = |i: usize, j: usize| u128::from(digits[j][sources[i] as usize]) * u128::from(keys[j][i]) % p;
+            (0..n).map(|i| ((0..count).map(|j| product(i, j)).sum::<u128>() + u128::from(plus[i])) % p)
+                .map(|sum| sum as u64).collect()
+        };
+        let moved: Vec<u64> = sources.iter().map(|&source| plus[source as usize]).collect();
+        let expected = [exact(&a, &vec![0; n]), exact(&b, &moved)];
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut sums = [vec![7; n], vec![7; n]];
+            let [to_a, to_b] = &mut sums;
+            let keys = [&refs(&a)[..], &refs(&b)[..]];
+            slices::moved_products(kernel, &m, &sources, &refs(&digits), keys, &plus, [to_a, to_b]);
+            prop_assert!(sums == expected, "{kernel:?}, {n} {}", m.value());
+        }
+    }
+
+    /// Also more terms than are added up between two reductions.
+    #[test]
+    fn weighted_sums_are_those_of_big_numbers(
+        seed: u64,
+        blocks in prop::sample::select(vec![1usize, 2, 5, 16, 17, 32]),
+        count in prop::sample::select(vec![0usize, 1, 2, 31, 255, 256, 300, 600]),
+        rows in 0usize..20,
+        weight_bits in 1u32..50,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let n = 8 * blocks;
+        let m = Modulus::new(prime(16, bits, seed));
+        let mut prg = Prg::derive(&[5; 32], "kernels", &[seed]);
+        let terms: Vec<Vec<u64>> = (0..count).map(|_| residues(&mut prg, n, m.value())).collect();
+        let refs: Vec<&[u64]> = terms.iter().map(|term| &term[..]).collect();
+        let most = (1i64 << weight_bits) - 1;
+        let extreme = seed % 3;
+        let weights: Vec<i64> = (0..count * rows)
+            .map(|_| match extreme {
+                0 => most,
+                1 => -most,
+                _ => (prg.next_u64() as i64 >> (63 - weight_bits)).max(-most),
+            })
+            .collect();
+        let p = i128::from(m.value());
+        let exact = |row: usize, i: usize| -> u64 {
+            let product = |j: usize| i128::from(terms[j][i]) * i128::from(weights[j * rows + row]) % p;
+            (0..count).map(product).sum::<i128>().rem_euclid(p) as u64
+        };
+        let expected: Vec<Vec<u64>> =
+            (0..rows).map(|row| (0..n).map(|i| exact(row, i)).collect()).collect();
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut sums = vec![vec![7; n]; rows];
+            let mut refs_mut: Vec<&mut [u64]> = sums.iter_mut().map(|sum| &mut sum[..]).collect();
+            slices::weighted_sums(kernel, &m, &refs, &weights, weight_bits, &mut refs_mut);
+            prop_assert!(sums == expected, "{kernel:?}, {} terms of {n}, {rows} rows, modulo {}", count, m.value());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What [`Modulus`] does with one residue, done with many: on vector kernels, each with its scalar twin.
+//!
+//! Residues below p in and out, unless a function says otherwise; on every kernel the same ones. All functions panic if slices that belong together have not
+//! one length, and if that is no multiple of [`BLOCK`].
+
+use super::field::Field;
+use super::vector::narrow;
+use super::{Factor, Modulus};
+use crate::kernel::Kernel;
+use crate::simd::multiversion_wide;
+
+pub use super::sums::weighted_sums;
+
+/// Lengths are multiples of this: a vector of the longest kind.
+pub const BLOCK: usize = 8;
+
+fn check<const N: usize>(lengths: [usize; N]) {
+    assert!(lengths.iter().all(|&len| len == lengths[0]), "slices of one length");
+    assert!(lengths[0].is_multiple_of(BLOCK), "whole vectors");
+}
+
+/// Defines a function that changes each word of `x`, from words at the same place of other slices.
+macro_rules! pointwise {
+    (
+        $(#[$meta:meta])*
+        $name:ident, $run:ident, $vector:ident: ($($y:ident),*) ($($arg:ident: $ty:ty),*)
+        $(narrow if $fits:expr,)?
+        |$simd:ident, $c:ident| $expr:expr,
+        scalar |$m:ident, $x:ident| $scalar:expr
+    ) => {
+        #[inline(always)]
+        fn $vector<S: Field>(simd: S, $m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*) {
+            let ($simd, $c) = (simd, &simd.constants($m));
+            $(let mut $y = $y.chunks_exact(S::LANES);)*
+            for x in x.chunks_exact_mut(S::LANES) {
+                let $x = simd.load(x);
+                $(let $y = simd.load($y.next().expect("slices of one length"));)*
+                simd.store(x, $expr);
+            }
+        }
+        multiversion_wide!(
+            fn $run(m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*) = $vector,
+            scalar |$m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*| {
+                $(let mut $y = $y.iter();)*
+                for x in x {
+                    let $x = *x;
+                    $(let $y = *$y.next().expect("slices of one length");)*
+                    *x = $scalar;
+                }
+            }
+        );
+        $(#[$meta])*
+        pub fn $name(kernel: Kernel, m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*) {
+            check([x.len(), $($y.len()),*]);
+            $run(kernel, narrow(m) $(&& $fits)?, m, x, $($y,)* $($arg),*);
+        }
+    };
+}
+
+pointwise!(
+    /// `x += y`.
+    add, run_add, vector_add: (y) ()
+    |simd, c| simd.reduce(simd.add(x, y), c.p),
+    scalar |m, x| m.add(x, y)
+);
+pointwise!(
+    /// `x -= y`.
+    sub, run_sub, vector_sub: (y) ()
+    |simd, c| simd.wrap(simd.sub(x, y), c.p),
+    scalar |m, x| m.sub(x, y)
+);
+pointwise!(
+    /// `x = -x`.
+    negate, run_negate, vector_negate: () ()
+    |simd, c| simd.reduce(simd.sub(c.p, x), c.p),
+    scalar |m, x| m.negate(x)
+);
+pointwise!(
+    /// `x *= y`.
+    multiply, run_multiply, vector_multiply: (y) ()
+    |simd, c| simd.product(x, y, c),
+    scalar |m, x| m.mul(x, y)
+);
+pointwise!(
+    /// `sum += y z`.
+    multiply_add, run_multiply_add, vector_multiply_add: (y, z) ()
+    |simd, c| simd.reduce(simd.add(x, simd.product(y, z, c)), c.p),
+    scalar |m, x| m.reduce_product(u128::from(y) * u128::from(z) + u128::from(x))
+);
+pointwise!(
+    /// `x *= factor`.
+    multiply_factor, run_multiply_factor, vector_multiply_factor: () (factor: Factor)
+    |simd, c| simd.reduce(simd.mul_factor_lazy(x, simd.factor(factor), c.p), c.p),
+    scalar |m, x| m.mul_factor(x, factor)
+);
+pointwise!(
+    /// `x = (x - y) factor`, where y is the number of least absolute value that a residue modulo another prime, `last`,
+    /// stands for: a division with rounding, if `factor` is 1/`last` and x and y are residues of one number.
+    sub_centred, run_sub_centred, vector_sub_centred: (y) (last: &Modulus, factor: Factor)
+    narrow if last.bits <= 52,
+    |simd, c| {
+        // y + half modulo `last` is what y stands for, plus half.
+        let half = last.value / 2;
+        let shifted = simd.reduce(simd.add(y, simd.splat(half)), simd.splat(last.value));
+        let x = simd.add(x, simd.splat(m.reduce(half)));
+        let difference = simd.add(simd.sub(x, simd.residue_lazy(shifted, c)), c.p2);
+        simd.reduce(simd.mul_factor_lazy(difference, simd.factor(factor), c.p), c.p)
+    },
+    scalar |m, x| m.mul_factor(m.sub(x, m.reduce_signed(last.centred(y))), factor)
+);
+
+pointwise!(
+    /// `x = y modulo p`, for any words y.
+    reduce, run_reduce, vector_reduce: (y) ()
+    narrow if false,
+    |simd, c| {
+        let _ = x;
+        simd.reduce(simd.residue_lazy(y, c), c.p)
+    },
+    scalar |m, x| {
+        let _ = x;
+        m.reduce(y)
+    }
+);
+
+/// How the residues modulo one prime are cut into digits of `bits` bits, in `-2^(bits - 1)..2^(bits - 1)`. The number of least
+/// absolute value that a residue stands for is `Σ digit_j·2^(bits·j)`; the last digit takes what is left.
+#[derive(Clone, Copy)]
+pub struct Digits<'a> {
+    from: &'a Modulus,
+    bits: u32,
+    count: u32,
+}
+
+impl<'a> Digits<'a> {
+    /// Digits of residues modulo `from`.
+    ///
+    /// # Panics
+    /// If `bits` is not in `2..=60`.
+    pub fn new(from: &'a Modulus, bits: u32) -> Self {
+        assert!((2..=60).contains(&bits), "digits of 2 to 60 bits, not {bits}");
+        Self { from, bits, count: from.bits.div_ceil(bits) }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// What is added to all digits, so that they are those of a number above zero, each in `0..2^bits`.
+    fn half(&self) -> u64 {
+        1 << (self.bits - 1)
+    }
+
+    /// Digit `digit` of every residue of `residues`, modulo p.
+    ///
+    /// # Panics
+    /// If there is no such digit.
+    pub fn take(&self, kernel: Kernel, m: &Modulus, residues: &[u64], digit: u32, out: &mut [u64]) {
+        assert!(digit < self.count, "digit {digit} of {}", self.count);
+        // c + Σ 2^(bits - 1)·2^(bits·j) over all digits; the centred residue is `(r + half) mod from - half`.
+        let offsets = (0..self.count).map(|j| u128::from(self.half()) << (self.bits * j)).sum::<u128>();
+        // A digit may take more bits than its prime has; then neither fits a word.
+        let fits = self.half() < m.value && offsets >> 63 == 0;
+        let half = self.from.value / 2;
+        let cut = Cut {
+            half,
+            from: self.from.value,
+            offset: (offsets as u64).wrapping_sub(half),
+            shift: self.bits * digit,
+            mask: if digit + 1 == self.count { u64::MAX } else { crate::mask(self.bits) },
+            digit_half: self.half(),
+        };
+        check([residues.len(), out.len()]);
+        if fits {
+            run_take(kernel, false, m, &cut, residues, out);
+        } else {
+            self.take_scalar(m, residues, digit, out);
+        }
+    }
+
+    /// [`take`](Self::take), digit by digit.
+    fn take_scalar(&self, m: &Modulus, residues: &[u64], digit: u32, out: &mut [u64]) {
+        let half = self.half() as i64;
+        for (out, &residue) in out.iter_mut().zip(residues) {
+            let mut rest = self.from.centred(residue);
+            for _ in 0..digit {
+                rest = (rest - (((rest + half) & (2 * half - 1)) - half)) >> self.bits;
+            }
+            let last = digit + 1 == self.count;
+            let value = if last { rest } else { ((rest + half) & (2 * half - 1)) - half };
+            *out = m.reduce_signed(value);
+        }
+    }
+}
+
+/// Constants of [`Digits::take`].
+struct Cut {
+    half: u64,
+    from: u64,
+    offset: u64,
+    shift: u32,
+    mask: u64,
+    digit_half: u64,
+}
+
+#[inline(always)]
+fn take<S: Field>(simd: S, m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) {
+    let splat = |word| simd.splat(word);
+    let (p, half, from, offset) = (splat(m.value), splat(cut.half), splat(cut.from), splat(cut.offset));
+    let (mask, digit_half) = (splat(cut.mask), splat(cut.digit_half));
+    for (x, out) in residues.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
+        let shifted = simd.add(simd.reduce(simd.add(simd.load(x), half), from), offset);
+        let digit = simd.and(simd.shr(shifted, cut.shift), mask);
+        simd.store(out, simd.wrap(simd.sub(digit, digit_half), p));
+    }
+}
+
+fn take_words(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) {
+    for (&x, out) in residues.iter().zip(out) {
+        let shifted = super::reduce_once(x + cut.half, cut.from).wrapping_add(cut.offset);
+        let digit = ((shifted >> cut.shift) & cut.mask).wrapping_sub(cut.digit_half);
+        *out = digit.min(digit.wrapping_add(m.value));
+    }
+}
+
+multiversion_wide!(
+    fn run_take(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) = take,
+    scalar |m, cut, residues, out| take_words(m, cut, residues, out)
+);
+
+/// Where each of the values of a polynomial comes from under an automorphism ([`Ntt::index`](super::Ntt::index)): within
+/// aligned blocks of [`BLOCK`] or more words, values come from one aligned block.
+///
+/// `sums[half] = Σ_j digits[j][sources]·keys[half][j]` for both halves of a key, and `plus[sources]` is added to the second:
+/// key switching of what an automorphism has moved. All but `sums` may be any polynomials of residues below p.
+///
+/// # Panics
+/// Also if there are not as many keys as digits, or `sources` does not keep to blocks.
+pub fn moved_products(
+    kernel: Kernel,
+    m: &Modulus,
+    sources: &[u32],
+    digits: &[&[u64]],
+    keys: [&[&[u64]]; 2],
+    plus: &[u64],
+    sums: [&mut [u64]; 2],
+) {
+    let [a, b] = sums;
+    check([sources.len(), plus.len(), a.len(), b.len()]);
+    assert!(keys.iter().all(|keys| keys.len() == digits.len()), "a key for each digit");
+    assert!(
+        digits.iter().chain(keys[0]).chain(keys[1]).all(|x| x.len() == plus.len()),
+        "slices of one length"
+    );
+    let moved = Moved { sources, digits, keys, plus };
+    run_moved(kernel, narrow(m), m, &moved, a, b);
+}
+
+/// What [`moved_products`] reads.
+struct Moved<'a> {
+    sources: &'a [u32],
+    digits: &'a [&'a [u64]],
+    keys: [&'a [&'a [u64]]; 2],
+    plus: &'a [u64],
+}
+
+#[inline(always)]
+fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
+    let c = &simd.constants(m);
+    let Moved { sources, digits, keys, plus } = *operands;
+    let outputs = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
+    for ((i, (a, b)), sources) in outputs.enumerate().zip(sources.chunks_exact(S::LANES)) {
+        let at = i * S::LANES;
+        let (mut total_a, mut total_b) = (simd.splat(0), simd.permute(plus, sources));
+        let groups = digits.chunks(S::TERMS).zip(keys[0].chunks(S::TERMS).zip(keys[1].chunks(S::TERMS)));
+        for (digits, (keys_a, keys_b)) in groups {
+            let (mut sum_a, mut sum_b) = (simd.no_sum(), simd.no_sum());
+            for (digit, (key_a, key_b)) in digits.iter().zip(keys_a.iter().zip(keys_b)) {
+                let digit = simd.permute(digit, sources);
+                sum_a = simd.add_product(sum_a, digit, simd.load(&key_a[at..]));
+                sum_b = simd.add_product(sum_b, digit, simd.load(&key_b[at..]));
+            }
+            total_a = simd.reduce(simd.add(total_a, simd.residue(sum_a, c)), c.p);
+            total_b = simd.reduce(simd.add(total_b, simd.residue(sum_b, c)), c.p);
+        }
+        simd.store(a, total_a);
+        simd.store(b, total_b);
+    }
+}
+
+fn moved_words(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
+    let Moved { sources, digits, keys, plus } = *operands;
+    a.fill(0);
+    b.iter_mut().zip(sources).for_each(|(b, &source)| *b = plus[source as usize]);
+    for (half, keys) in [a, b].into_iter().zip(keys) {
+        for (digit, key) in digits.iter().zip(keys) {
+            for ((sum, &source), &y) in half.iter_mut().zip(sources).zip(*key) {
+                let x = digit[source as usize];
+                *sum = m.reduce_product(u128::from(x) * u128::from(y) + u128::from(*sum));
+            }
+        }
+    }
+}
+
+multiversion_wide!(
+    fn run_moved(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) = moved,
+    scalar |m, operands, a, b| moved_words(m, operands, a, b)
+);

@@ -1,0 +1,246 @@
+//! Kernels modulo one prime in vectors of 64-bit words, each with its scalar twin.
+
+use super::field::{Constants, Factors, Field};
+use super::ntt::{self, Roots};
+use super::{Factor, Modulus, NARROW_BITS};
+use crate::kernel::Kernel;
+use crate::simd::multiversion_wide;
+
+/// Whether IFMA can multiply residues.
+pub(super) fn narrow(m: &Modulus) -> bool {
+    m.bits <= NARROW_BITS
+}
+
+/// Words of a part of a polynomial that stays in the first cache.
+const CACHED: usize = 2048;
+
+// Functions and no closures: a closure that the compiler does not inline is compiled without the kernel's instructions.
+
+/// `(x + y r, x - y r)` for a root r, below 4p in and out.
+#[inline(always)]
+fn butterfly<S: Field>(simd: S, x: S::W, y: S::W, root: Factors<S::W>, c: &Constants<S::W>) -> (S::W, S::W) {
+    let x = simd.reduce(x, c.p2);
+    let y = simd.mul_factor_lazy(y, root, c.p);
+    (simd.add(x, y), simd.add(simd.sub(x, y), c.p2))
+}
+
+/// `(x + y, (x - y) r)`, below 2p in and out.
+#[inline(always)]
+fn back_butterfly<S: Field>(
+    simd: S,
+    x: S::W,
+    y: S::W,
+    root: Factors<S::W>,
+    c: &Constants<S::W>,
+) -> (S::W, S::W) {
+    let difference = simd.add(simd.sub(x, y), c.p2);
+    (simd.reduce(simd.add(x, y), c.p2), simd.mul_factor_lazy(difference, root, c.p))
+}
+
+/// Root i in all lanes.
+#[inline(always)]
+fn root<S: Field>(simd: S, roots: &Roots, i: usize) -> Factors<S::W> {
+    (simd.splat(roots.values[i]), simd.quotient(simd.splat(roots.quotients[i])))
+}
+
+/// Roots from i on, each in `times` lanes.
+#[inline(always)]
+fn lane_roots<S: Field>(simd: S, roots: &Roots, i: usize, times: usize) -> Factors<S::W> {
+    (simd.repeat(&roots.values[i..], times), simd.quotient(simd.repeat(&roots.quotients[i..], times)))
+}
+
+/// Two stages of the forward transform of a block, the roots of the first of which begin at `first`.
+#[inline(always)]
+fn two_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
+    let (outer, left, right) =
+        (root(simd, roots, first), root(simd, roots, 2 * first), root(simd, roots, 2 * first + 1));
+    let quarter = block.len() / 4;
+    let (low, high) = block.split_at_mut(2 * quarter);
+    let ((a, b), (d, e)) = (low.split_at_mut(quarter), high.split_at_mut(quarter));
+    let quarters = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
+    let quarters = quarters.zip(d.chunks_exact_mut(S::LANES).zip(e.chunks_exact_mut(S::LANES)));
+    for ((a, b), (d, e)) in quarters {
+        let (x0, x2) = butterfly(simd, simd.load(a), simd.load(d), outer, c);
+        let (x1, x3) = butterfly(simd, simd.load(b), simd.load(e), outer, c);
+        let (x0, x1) = butterfly(simd, x0, x1, left, c);
+        let (x2, x3) = butterfly(simd, x2, x3, right, c);
+        simd.store(a, x0);
+        simd.store(b, x1);
+        simd.store(d, x2);
+        simd.store(e, x3);
+    }
+}
+
+/// The inverse of [`two_stages`]: `first` belongs to the second of them.
+#[inline(always)]
+fn two_back_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
+    let (outer, left, right) =
+        (root(simd, roots, first), root(simd, roots, 2 * first), root(simd, roots, 2 * first + 1));
+    let quarter = block.len() / 4;
+    let (low, high) = block.split_at_mut(2 * quarter);
+    let ((a, b), (d, e)) = (low.split_at_mut(quarter), high.split_at_mut(quarter));
+    let quarters = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
+    let quarters = quarters.zip(d.chunks_exact_mut(S::LANES).zip(e.chunks_exact_mut(S::LANES)));
+    for ((a, b), (d, e)) in quarters {
+        let (x0, x1) = back_butterfly(simd, simd.load(a), simd.load(b), left, c);
+        let (x2, x3) = back_butterfly(simd, simd.load(d), simd.load(e), right, c);
+        let (x0, x2) = back_butterfly(simd, x0, x2, outer, c);
+        let (x1, x3) = back_butterfly(simd, x1, x3, outer, c);
+        simd.store(a, x0);
+        simd.store(b, x1);
+        simd.store(d, x2);
+        simd.store(e, x3);
+    }
+}
+
+/// The last stages, in which partners lie within a pair of vectors, and the reduction.
+#[inline(always)]
+fn last_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
+    for (i, pair) in block.chunks_exact_mut(2 * S::LANES).enumerate() {
+        // The pair is block `at` of its stage.
+        let at = first + i;
+        let (x, y) = pair.split_at_mut(S::LANES);
+        let (mut a, mut b) = butterfly(simd, simd.load(x), simd.load(y), root(simd, roots, at), c);
+        let (mut half, mut at) = (S::LANES / 2, 2 * at);
+        while half >= 1 {
+            (a, b) = simd.regroup(half, a, b);
+            (a, b) = butterfly(simd, a, b, lane_roots(simd, roots, at, half), c);
+            half /= 2;
+            at *= 2;
+        }
+        (a, b) = simd.zip_words(simd.reduce_twice(a, c), simd.reduce_twice(b, c));
+        simd.store(x, a);
+        simd.store(y, b);
+    }
+}
+
+/// The inverse of [`last_stages`], without the reduction.
+#[inline(always)]
+fn first_back_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
+    for (i, pair) in block.chunks_exact_mut(2 * S::LANES).enumerate() {
+        let (x, y) = pair.split_at_mut(S::LANES);
+        let (mut a, mut b) = simd.unzip_words(simd.load(x), simd.load(y));
+        let (mut half, mut at) = (1, (first + i) * S::LANES);
+        while half < S::LANES {
+            (a, b) = back_butterfly(simd, a, b, lane_roots(simd, roots, at, half), c);
+            (a, b) = simd.regroup(half, a, b);
+            half *= 2;
+            at /= 2;
+        }
+        (a, b) = back_butterfly(simd, a, b, root(simd, roots, at), c);
+        simd.store(x, a);
+        simd.store(y, b);
+    }
+}
+
+/// The stages of the forward transform of a block whose first root is `first`, two at a time, until blocks have `until`
+/// words or half of that.
+#[inline(always)]
+fn stages<S: Field>(
+    simd: S,
+    roots: &Roots,
+    first: usize,
+    data: &mut [u64],
+    until: usize,
+    c: &Constants<S::W>,
+) {
+    let (mut len, mut first) = (data.len(), first);
+    while len > until {
+        for (i, block) in data.chunks_exact_mut(len).enumerate() {
+            two_stages(simd, roots, first + i, block, c);
+        }
+        len /= 4;
+        first *= 4;
+    }
+}
+
+#[inline(always)]
+fn transform<S: Field>(simd: S, m: &Modulus, roots: &Roots, data: &mut [u64]) {
+    let c = &simd.constants(m);
+    let pair = 2 * S::LANES;
+    let mut len = data.len();
+    let mut blocks = 1;
+    if (len / pair).trailing_zeros() % 2 == 1 {
+        // One stage alone, so that the number of the others is even.
+        let (left, right) = data.split_at_mut(len / 2);
+        let outer = root(simd, roots, 1);
+        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
+            let (a, b) = butterfly(simd, simd.load(x), simd.load(y), outer, c);
+            simd.store(x, a);
+            simd.store(y, b);
+        }
+        (len, blocks) = (len / 2, 2);
+    }
+    while len > CACHED {
+        for (i, block) in data.chunks_exact_mut(len).enumerate() {
+            two_stages(simd, roots, blocks + i, block, c);
+        }
+        (len, blocks) = (len / 4, 4 * blocks);
+    }
+    for (i, block) in data.chunks_exact_mut(len).enumerate() {
+        stages(simd, roots, blocks + i, block, pair, c);
+        last_stages(simd, roots, (blocks + i) * (len / pair), block, c);
+    }
+}
+
+#[inline(always)]
+fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
+    let c = &simd.constants(m);
+    let pair = 2 * S::LANES;
+    let n = data.len();
+    // As long as whole numbers of double stages lead to it from pairs.
+    let mut len = pair;
+    while len * 4 <= n.min(CACHED) {
+        len *= 4;
+    }
+    for (i, block) in data.chunks_exact_mut(len).enumerate() {
+        let first = n / len + i;
+        first_back_stages(simd, roots, first * (len / pair), block, c);
+        let mut inner = 4 * pair;
+        while inner <= len {
+            for (j, block) in block.chunks_exact_mut(inner).enumerate() {
+                two_back_stages(simd, roots, first * (len / inner) + j, block, c);
+            }
+            inner *= 4;
+        }
+    }
+    while len * 4 <= n {
+        len *= 4;
+        for (i, block) in data.chunks_exact_mut(len).enumerate() {
+            two_back_stages(simd, roots, n / len + i, block, c);
+        }
+    }
+    let scale = simd.factor(scale);
+    if len < n {
+        let (left, right) = data.split_at_mut(len);
+        let outer = root(simd, roots, 1);
+        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
+            let (a, b) = back_butterfly(simd, simd.load(x), simd.load(y), outer, c);
+            simd.store(x, simd.reduce(simd.mul_factor_lazy(a, scale, c.p), c.p));
+            simd.store(y, simd.reduce(simd.mul_factor_lazy(b, scale, c.p), c.p));
+        }
+    } else {
+        for x in data.chunks_exact_mut(S::LANES) {
+            simd.store(x, simd.reduce(simd.mul_factor_lazy(simd.load(x), scale, c.p), c.p));
+        }
+    }
+}
+
+multiversion_wide!(
+    fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
+    scalar |m, roots, data| ntt::forward(m, roots, data)
+);
+multiversion_wide!(
+    fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
+    scalar |m, roots, scale, data| ntt::backward(m, roots, scale, data)
+);
+
+/// [`Ntt::forward`](super::Ntt::forward).
+pub(super) fn forward(kernel: Kernel, m: &Modulus, roots: &Roots, data: &mut [u64]) {
+    run_forward(kernel, narrow(m), m, roots, data);
+}
+
+/// [`Ntt::backward`](super::Ntt::backward).
+pub(super) fn backward(kernel: Kernel, m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
+    run_backward(kernel, narrow(m), m, roots, scale, data);
+}

@@ -1,0 +1,131 @@
+//! Vectors of 64-bit words, for residues of primes of up to 60 bits.
+
+/// Operations on a vector `W` of `LANES` unsigned words of 64 bits. All wrap.
+///
+/// The scalar twins of kernels over it are the functions of one residue of [`modular`](crate::modular).
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) trait Wide: Copy {
+    /// `LANES` words.
+    type W: Copy;
+    const LANES: usize;
+
+    /// Reads the first `LANES` words; panics if there are fewer.
+    fn load(self, words: &[u64]) -> Self::W;
+    /// Writes the first `LANES` words; panics if there are fewer.
+    fn store(self, words: &mut [u64], value: Self::W);
+    fn splat(self, word: u64) -> Self::W;
+    fn add(self, a: Self::W, b: Self::W) -> Self::W;
+    fn sub(self, a: Self::W, b: Self::W) -> Self::W;
+    fn and(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Shifts right by `count` bits, below 64.
+    fn shr(self, a: Self::W, count: u32) -> Self::W;
+    /// Shifts left by `count` bits, below 64.
+    fn shl(self, a: Self::W, count: u32) -> Self::W;
+    /// `a + modulus` where a, as a signed number, is negative; a elsewhere. For `-modulus <= a < 2^63` and a modulus of
+    /// up to `2^63`.
+    fn wrap(self, a: Self::W, modulus: Self::W) -> Self::W;
+    /// Products of the low halves, unsigned.
+    fn mul_halves(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Products of the low halves, signed.
+    fn mul_signed_halves(self, a: Self::W, b: Self::W) -> Self::W;
+    /// The low 64 bits of each product.
+    fn mul_lo(self, a: Self::W, b: Self::W) -> Self::W;
+
+    /// The words of `from` at the first `LANES` places of `sources`, which all lie in one block of `LANES` words that begins at a
+    /// multiple of `LANES`. Panics if `sources` is shorter or the block is not there.
+    fn permute(self, from: &[u64], sources: &[u32]) -> Self::W;
+    /// The first `LANES / times` words, each so many times. `times` is a power of two below `LANES`.
+    fn repeat(self, words: &[u64], times: usize) -> Self::W;
+    /// Exchanges the bit of value `half` of a lane's number with the bit that says which of the two vectors. Its own
+    /// inverse. `half` is a power of two below `LANES`.
+    fn regroup(self, half: usize, x: Self::W, y: Self::W) -> (Self::W, Self::W);
+
+    /// The words of even places and those of odd ones, of two vectors one after the other.
+    #[inline(always)]
+    fn unzip_words(self, mut x: Self::W, mut y: Self::W) -> (Self::W, Self::W) {
+        let mut half = Self::LANES / 2;
+        while half >= 1 {
+            (x, y) = self.regroup(half, x, y);
+            half /= 2;
+        }
+        (x, y)
+    }
+
+    /// The inverse of [`unzip_words`](Self::unzip_words).
+    #[inline(always)]
+    fn zip_words(self, mut x: Self::W, mut y: Self::W) -> (Self::W, Self::W) {
+        let mut half = 1;
+        while half < Self::LANES {
+            (x, y) = self.regroup(half, x, y);
+            half *= 2;
+        }
+        (x, y)
+    }
+
+    /// The high 64 bits of each product.
+    #[inline(always)]
+    fn mul_hi(self, a: Self::W, b: Self::W) -> Self::W {
+        let (a1, b1) = (self.shr(a, 32), self.shr(b, 32));
+        let low = self.shr(self.mul_halves(a, b), 32);
+        // Sums of a product of halves and of numbers below 2^32: no carry is lost.
+        let first = self.add(self.mul_halves(a1, b), low);
+        let second = self.add(self.mul_halves(a, b1), self.and(first, self.splat(u32::MAX.into())));
+        let high = self.add(self.mul_halves(a1, b1), self.shr(first, 32));
+        self.add(high, self.shr(second, 32))
+    }
+}
+
+/// Sums of products of 52 bits.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) trait Fused: Wide {
+    /// `sum` + the low 52 bits of the product of the low 52 bits of a and b.
+    fn add_mul_lo(self, sum: Self::W, a: Self::W, b: Self::W) -> Self::W;
+    /// `sum` + the upper 52 bits of that product.
+    fn add_mul_hi(self, sum: Self::W, a: Self::W, b: Self::W) -> Self::W;
+}
+
+/// Defines `fn name(kernel: Kernel, narrow: bool, args...)` which runs `generic(token, args...)`, compiled for that instruction
+/// set, or `scalar(args...)`. With IFMA, where there is that, if `narrow`.
+macro_rules! multiversion_wide {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident, scalar $scalar:expr) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(kernel: $crate::kernel::Kernel, narrow: bool, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2(simd: $crate::simd::Avx2, $($arg: $ty),*) {
+                $generic(simd, $($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512(simd: $crate::simd::Avx512, $($arg: $ty),*) {
+                $generic(simd, $($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma")]
+            #[allow(clippy::too_many_arguments)]
+            fn ifma(simd: $crate::simd::Avx512Ifma, $($arg: $ty),*) {
+                $generic(simd, $($arg),*)
+            }
+            let _ = narrow;
+            match kernel.0 {
+                $crate::kernel::Set::Scalar => ($scalar)($($arg),*),
+                #[cfg(target_arch = "x86_64")]
+                $crate::kernel::Set::Avx2(simd) => {
+                    // SAFETY: the token proves that the processor has the features that the function enables.
+                    unsafe { avx2(simd, $($arg),*) }
+                }
+                #[cfg(target_arch = "x86_64")]
+                $crate::kernel::Set::Avx512(simd) => match simd.ifma() {
+                    // SAFETY: as above.
+                    Some(simd) if narrow => unsafe { ifma(simd, $($arg),*) },
+                    // SAFETY: as above.
+                    _ => unsafe { avx512(simd, $($arg),*) },
+                },
+            }
+        }
+    };
+}
+pub(crate) use multiversion_wide;
