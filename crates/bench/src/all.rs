@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 /// Names of files, and what makes them.
-const BENCHMARKS: [(&str, &[&str]); 9] = [
+const BENCHMARKS: [(&str, &[&str]); 10] = [
     ("conv", &["conv"]),
     ("conv-scalar", &["conv", "--kernel", "scalar"]),
     ("circulant", &["circulant"]),

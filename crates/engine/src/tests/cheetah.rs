@@ -28,7 +28,7 @@ fn service(bundle: Bundle) -> Service {
 
 /// A linear layer of each kind of successor: its products are truncated at once where anything needs them so, else after the
 /// ReLU behind a max-pool, a sum with what is truncated already, or a concatenation with products of another shift.
-fn deferred() -> Bundle {
+pub(super) fn deferred() -> Bundle {
     let mut b = Builder::new([3, 12, 12]);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     let stem = b.conv(0, 6, 3, 1, 1, 1);

@@ -2,7 +2,8 @@
 
 use jaguar_plan::{BackendId, Choices};
 
-use super::{Scratch, deferred, input, session};
+use super::cheetah::deferred;
+use super::{Scratch, input, session};
 use crate::client::{Limits, Prediction, Reveal, connect};
 use crate::hint::Place;
 use crate::progress::NoProgress;
