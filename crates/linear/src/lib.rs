@@ -14,7 +14,6 @@
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
-pub mod cirencode;
 pub mod fregata;
 pub mod guard;
 pub mod hyena;

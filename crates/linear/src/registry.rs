@@ -19,6 +19,7 @@ static BACKENDS: &[&dyn Backend] = &[
     &Hyena::PACKED,
     &Hyena::PADDED,
     &Hyena::CONVENTIONAL,
+    &Hyena::BLOCKS,
     &Plaintext::POWER_OF_TWO,
     &Plaintext::PRIME,
 ];

@@ -83,8 +83,15 @@ impl Batch {
 /// If N is no power of two of at least 4.
 pub fn rotation(n: usize, steps: i64) -> usize {
     assert!(n.is_power_of_two() && n >= 4, "N is a power of two of at least 4, not {n}");
-    let steps = steps.rem_euclid(n as i64 / 2);
-    (0..steps).fold(1, |e, _| 3 * e % (2 * n))
+    let (mut steps, mut power, mut element) = (steps.rem_euclid(n as i64 / 2), 3, 1);
+    while steps > 0 {
+        if steps % 2 == 1 {
+            element = element * power % (2 * n);
+        }
+        power = power * power % (2 * n);
+        steps /= 2;
+    }
+    element
 }
 
 /// The automorphism that exchanges the two rows.

@@ -59,8 +59,17 @@ impl Party for Client {
     ) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         let Self { layers, ring, .. } = self;
-        let prg = &mut Prg::derive(seed, "jaguar hyena client", &[]);
         let (bits, digit_bits) = (layers.ring.limb_bits(), layers.ring.digit_bits);
+        // Two lists of keys must not share their randomness: the difference of two keys with the same a and the same noise
+        // tells the secret.
+        let primes = ring.primes().iter().copied();
+        let elements = layers.elements.iter().map(|&g| g as u64);
+        let figures: Vec<u64> = [ring.n() as u64, u64::from(digit_bits), ring.limbs() as u64]
+            .into_iter()
+            .chain(primes)
+            .chain(elements)
+            .collect();
+        let prg = &mut Prg::derive(seed, "jaguar hyena client", &figures);
         let secret = SecretKey::from_prg(ring, prg);
         if !missing {
             self.secret = Some(Arc::new(secret));
@@ -129,7 +138,7 @@ pub(super) fn encode(layer: &Layer, ring: &Ring, tools: &Tools, index: usize, x:
     let blocks = layer.packing().in_blocks();
     let mut slots = Zeroizing::new(vec![0; ring.n()]);
     layer.packing().write_inputs(index / blocks, index % blocks, x, &mut slots);
-    let message = Zeroizing::new(tools.batch.encode(&slots));
+    let message = tools.encode(slots);
     ring.to_values(tools.plain.scale(ring, &message))
 }
 
@@ -143,7 +152,7 @@ pub(super) fn decrypt(
 ) -> Zeroizing<Vec<u64>> {
     let poly = |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
     let phase = secret.phase(ring, &Ciphertext { a: poly(a), b: poly(b) });
-    Zeroizing::new(tools.batch.decode(&tools.plain.round(ring, &phase)))
+    tools.decode(ring, &phase)
 }
 
 impl Online for ClientOnline {

@@ -4,6 +4,8 @@
 use std::ops::{Add, Mul};
 
 use super::Form;
+use super::blocks::GroupWork;
+use super::places::Places;
 use super::search::Fitted;
 use crate::backend::{SlotCosts, Work};
 
@@ -171,6 +173,9 @@ impl Fitted {
         let Sizes { limbs, kept, .. } = sizes;
         let (taps, channels, diagonals) = (self.taps(), self.packing.channels() as f64, self.diagonals());
         let each = self.pairs() * taps;
+        if let Places::Blocks(packing) = &self.packing {
+            return self.blocks_server(sizes, encoded, packing.work());
+        }
         let [_, received] = self.entering(sizes);
         let halves = 2.0 * limbs;
         let sums = match self.form {
@@ -181,7 +186,7 @@ impl Fitted {
                 product: diagonals * (channels - 1.0) * halves,
                 ..Units::default()
             },
-            Form::Conventional => {
+            Form::Conventional | Form::Blocks => {
                 let made = if encoded { sizes.plaintext() * each } else { Units::default() };
                 made + Units { product: each * halves, ..Units::default() }
             }
@@ -190,6 +195,23 @@ impl Fitted {
         let sent = sizes.dropped() + Units { transform: halves, packing: 2.0 * kept, ..Units::default() };
         received * self.packing.ciphertexts() as f64
             + (sums + aligned + sent) * self.packing.responses() as f64
+    }
+
+    /// The same for a layer of blocks.
+    fn blocks_server(&self, sizes: Sizes, encoded: bool, work: GroupWork) -> Units {
+        let Sizes { limbs, kept, .. } = sizes;
+        let GroupWork { products, turned, babies, giants } = work;
+        let [_, received] = self.entering(sizes);
+        let sent =
+            sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };
+        let made = if encoded { sizes.plaintext() } else { Units::default() };
+        let product = made + Units { product: 2.0 * limbs, ..Units::default() };
+        let group = sizes.split() * (turned + giants) as f64
+            + sizes.turn() * (babies + giants) as f64
+            + product * products as f64;
+        received * self.packing.ciphertexts() as f64
+            + group * self.packing.groups() as f64
+            + sent * self.packing.responses() as f64
     }
 
     /// Everything that both parties do for one query. `encoded` as in the planner's work.

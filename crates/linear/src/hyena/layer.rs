@@ -41,6 +41,11 @@ impl Hyena {
         form: Form::Conventional,
         about: "the baseline of Hyena: SIMD slots, weights as plaintexts, outputs packed",
     };
+    /// PrivCirNet's.
+    pub const BLOCKS: Self = Self {
+        form: Form::Blocks,
+        about: "CirEncode: circulant blocks transformed in SIMD slots, baby and giant steps across them",
+    };
 
     /// Plans layers of all three forms.
     ///
@@ -135,7 +140,10 @@ impl HyenaLayers {
         let weights =
             |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
         let encodings: HashSet<Encoding> = layers().map(Layer::encoding).collect();
-        let patterns = |&(_, channels, form): &Encoding| if form == Form::Hyena { channels - 1 } else { 0 };
+        let patterns = |encoding: &Encoding| match encoding.form {
+            Form::Hyena => encoding.channels - 1,
+            _ => 0,
+        };
         let patterns = encodings.iter().map(patterns).sum::<usize>();
         let polys = patterns + layers().map(Layer::plaintexts).sum::<usize>();
         let words = self.ring.params.ring_dim() * self.ring.params.primes().len();

@@ -54,10 +54,12 @@
 //!
 //! The transforms of these rings are plain Rust in words of 64 bits.
 
+mod blocks;
 mod client;
 mod cost;
 mod layer;
 mod packing;
+mod places;
 mod plaintexts;
 mod search;
 mod server;
@@ -65,15 +67,18 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 
-use jaguar_graph::network::{Linear, Shape};
+use jaguar_graph::network::{BlockKind, Linear, Shape};
 use jaguar_he::params::ParameterError;
-use jaguar_he::rns::{Batch, PlainModulus, Ring};
+use jaguar_he::rns::{Batch, Coefficients, PlainModulus, Poly, Ring};
 use jaguar_he::sharing::Rounding;
 use jaguar_ring::modular::Factor;
 use jaguar_share::Modulus;
+use zeroize::Zeroizing;
 
+pub use blocks::{BlockPacking, Counts, Parts, Windows};
 pub use layer::Hyena;
 pub use packing::{Outputs, Packing};
+pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};
 pub use search::{Chosen, Fitted, Found, MOST_FAILURES, Wanted, Weighed, search};
 
@@ -86,6 +91,8 @@ pub enum Form {
     Hyena,
     /// Plaintexts; output channels packed.
     Conventional,
+    /// Plaintexts, each with blocks of channels: CirEncode.
+    Blocks,
 }
 
 impl Form {
@@ -95,18 +102,21 @@ impl Form {
             Self::Padded => "hyena-padded",
             Self::Hyena => "hyena",
             Self::Conventional => "hyena-conventional",
+            Self::Blocks => "cirencode",
         }
     }
 
     /// The form of a backend's name.
     fn of(name: &str) -> Option<Self> {
-        [Self::Padded, Self::Hyena, Self::Conventional].into_iter().find(|form| form.name() == name)
+        [Self::Padded, Self::Hyena, Self::Conventional, Self::Blocks]
+            .into_iter()
+            .find(|form| form.name() == name)
     }
 
     fn outputs(self) -> Outputs {
         match self {
             Self::Padded => Outputs::One,
-            Self::Hyena | Self::Conventional => Outputs::All,
+            Self::Hyena | Self::Conventional | Self::Blocks => Outputs::All,
         }
     }
 }
@@ -147,8 +157,24 @@ impl Layer {
     }
 
     /// Where channels sit.
-    pub fn packing(&self) -> &Packing {
+    pub fn packing(&self) -> &Places {
         &self.fitted.packing
+    }
+
+    /// Where they sit in a layer whose channels have a part each.
+    fn slots(&self) -> &Packing {
+        match self.packing() {
+            Places::Channels(packing) => packing,
+            Places::Blocks(_) => unreachable!("a layer of blocks has its own steps"),
+        }
+    }
+
+    /// How parts are transformed: how long they are and modulo what; `None` where they are not.
+    fn transform(&self) -> Option<(usize, BlockKind)> {
+        match self.packing() {
+            Places::Channels(_) => None,
+            Places::Blocks(packing) => Some((packing.part(), packing.kind())),
+        }
     }
 
     fn spec(&self) -> &Linear {
@@ -172,7 +198,7 @@ impl Layer {
     fn gain(&self) -> u64 {
         match self.form() {
             Form::Hyena => self.factor() * self.fitted.packing.channels() as u64,
-            Form::Padded | Form::Conventional => 1,
+            Form::Padded | Form::Conventional | Form::Blocks => 1,
         }
     }
 
@@ -183,10 +209,13 @@ impl Layer {
 
     /// How many plaintexts its weights are, where they are plaintexts.
     fn plaintexts(&self) -> usize {
-        let packing = self.packing();
+        let packing = match (self.form(), self.packing()) {
+            (_, Places::Blocks(packing)) => return packing.work().products,
+            (Form::Conventional, Places::Channels(packing)) => packing,
+            _ => return 0,
+        };
         let terms = |block| packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum::<usize>();
-        let blocks = if self.form() == Form::Conventional { packing.out_blocks() } else { 0 };
-        (0..blocks).map(terms).sum::<usize>() * packing.taps().len()
+        (0..packing.out_blocks()).map(terms).sum::<usize>() * packing.taps().len()
     }
 
     /// Bytes of them.
@@ -203,7 +232,12 @@ impl Layer {
 
     /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.
     fn encoding(&self) -> Encoding {
-        (self.fitted.plain, self.packing().channels(), self.form())
+        Encoding {
+            plain: self.fitted.plain,
+            channels: self.packing().channels(),
+            form: self.form(),
+            transform: self.transform(),
+        }
     }
 
     /// What computing in this layer takes.
@@ -213,12 +247,24 @@ impl Layer {
         let gain = m.inverse(m.reduce(self.gain())).expect("below a prime");
         let back = m.factor(m.mul(m.reduce(self.fitted.plain.multiple), gain));
         let batch = Batch::new(ring.n(), self.fitted.plain.p)?.on(ring.kernel());
-        Ok(Tools { batch, plain, back })
+        let transform = self.transform().map(|(part, kind)| {
+            Parts::new(ring.kernel(), part, kind, self.fitted.plain.p)
+                .expect("p has roots for all slots, so for a part of them")
+        });
+        Ok(Tools { batch, plain, transform, back })
     }
 }
 
-/// p with its μ (layers of different f may have the same p), c_n, and the form.
-type Encoding = (PlainPrime, usize, Form);
+/// What layers that share tables have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Encoding {
+    /// p with its μ: layers of different f may have the same p.
+    plain: PlainPrime,
+    /// c_n.
+    channels: usize,
+    form: Form,
+    transform: Option<(usize, BlockKind)>,
+}
 
 /// Bytes that either party keeps of one query's linear layers between offline and online, at most: encryptions, masks and
 /// shares of them. Of what is more there are seeds of 32 bytes.
@@ -228,8 +274,31 @@ pub const AHEAD: u64 = 1 << 30;
 struct Tools {
     plain: PlainModulus,
     batch: Batch,
+    /// Of parts with blocks.
+    transform: Option<Parts>,
     /// μ/(k·c_n) modulo p.
     back: Factor,
+}
+
+impl Tools {
+    /// The polynomial modulo p whose places hold `places`, taken modulo p.
+    fn encode(&self, mut places: Zeroizing<Vec<u64>>) -> Zeroizing<Vec<u64>> {
+        if let Some(parts) = &self.transform {
+            let p = self.plain.modulus();
+            places.iter_mut().for_each(|place| *place = p.reduce(*place));
+            parts.forward(&mut places);
+        }
+        Zeroizing::new(self.batch.encode(&places))
+    }
+
+    /// What stands at the places of a polynomial of `ring` that is rounded to Z_p.
+    fn decode(&self, ring: &Ring, phase: &Poly<Coefficients>) -> Zeroizing<Vec<u64>> {
+        let mut places = Zeroizing::new(self.batch.decode(&self.plain.round(ring, phase)));
+        if let Some(parts) = &self.transform {
+            parts.backward(&mut places);
+        }
+        places
+    }
 }
 
 /// The ring of responses: `ring` without the primes that are dropped.

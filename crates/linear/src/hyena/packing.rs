@@ -269,6 +269,13 @@ impl Packing {
         (0..self.channels).filter(|&d| read[d]).collect()
     }
 
+    /// The automorphisms that a layer takes.
+    pub fn elements(&self) -> Vec<usize> {
+        let taps = self.taps().into_iter().filter(|&tap| tap != 0).map(|tap| self.tap_element(tap));
+        let diagonals = self.all_diagonals().into_iter().filter(|&d| d != 0);
+        taps.chain(diagonals.map(|d| self.diagonal_element(d))).collect()
+    }
+
     /// The automorphism that rotates by a tap.
     pub fn tap_element(&self, tap: usize) -> usize {
         rotation(self.n, tap as i64)

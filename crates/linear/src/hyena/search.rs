@@ -14,8 +14,10 @@ use jaguar_he::rns::Noise;
 use jaguar_ring::modular::NARROW_BITS;
 
 use super::Form;
+use super::blocks::BlockPacking;
 use super::cost::Sizes;
 use super::packing::Packing;
+use super::places::Places;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
 use crate::backend::SlotCosts;
 
@@ -86,6 +88,8 @@ impl Wanted<'_> {
         let mut figures = vec![n, self.form as usize, out_channels, groups];
         figures.extend([kernel, stride, dilation].as_flattened());
         figures.extend(pads);
+        let blocks = self.spec.blocks.map(|blocks| [blocks.size, 1 + blocks.kind as usize]);
+        figures.extend(blocks.unwrap_or_default());
         figures.extend(self.in_shape);
         let bits = [shift, self.activation_bits, self.weight_bits].map(u64::from);
         let figures = figures.into_iter().map(|figure| figure as u64);
@@ -97,7 +101,7 @@ impl Wanted<'_> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     /// Where channels sit.
-    pub packing: Packing,
+    pub packing: Places,
     /// p.
     pub plain: PlainPrime,
     /// k, where two rows hold two channels; 1 elsewhere.
@@ -191,20 +195,19 @@ impl Fitted {
         let Some((plain, h)) = plain.and_then(|plain| Some((plain, row_pattern(plain.p)?))) else {
             return Vec::new();
         };
-        let of = |packing: Packing| {
+        let of = |packing: Places| {
             let scaling = match (form, packing.channels()) {
                 (Form::Hyena, 2) => Scaling::quietest(h, plain.p),
                 _ => Scaling { k: 1, product: h },
             };
             Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form }
         };
-        Packing::all(n, wanted.spec, wanted.in_shape, form.outputs()).into_iter().map(of).collect()
+        places(form, n, wanted).into_iter().map(of).collect()
     }
 
     /// Bytes that the server has for the rotated inputs of one group of tiles, if q has four primes.
     fn memory(&self) -> usize {
-        let packing = &self.packing;
-        packing.in_blocks().saturating_mul(packing.taps().len()).saturating_mul(64 * packing.slots())
+        self.packing.turned().saturating_mul(64 * self.packing.slots())
     }
 
     /// Input channels that an output channel reads.
@@ -212,23 +215,33 @@ impl Fitted {
         (self.packing.in_shape()[0] / self.packing.spec().groups) as f64
     }
 
+    /// Taps that rotate: those within blocks do not.
     pub(super) fn taps(&self) -> f64 {
-        self.packing.spec().kernel.iter().product::<usize>() as f64
+        match &self.packing {
+            Places::Channels(packing) => packing.spec().kernel.iter().product::<usize>() as f64,
+            Places::Blocks(_) => 1.0,
+        }
     }
 
     /// Pairs of diagonal and input block of an output block, at most.
     pub(super) fn pairs(&self) -> f64 {
         let blocks = self.packing.in_blocks() as f64;
-        let channels = self.packing.channels() as f64;
+        let channels = match &self.packing {
+            Places::Channels(packing) => packing.channels() as f64,
+            Places::Blocks(packing) => return packing.parts() as f64 * blocks,
+        };
         match self.form {
             Form::Padded => self.reads().min(channels * blocks),
-            Form::Hyena | Form::Conventional => channels * self.reads().min(blocks),
+            Form::Hyena | Form::Conventional | Form::Blocks => channels * self.reads().min(blocks),
         }
     }
 
     /// Diagonals of an output block, at most.
     pub(super) fn diagonals(&self) -> f64 {
-        (self.packing.channels() as f64).min(self.pairs())
+        match &self.packing {
+            Places::Channels(packing) => (packing.channels() as f64).min(self.pairs()),
+            Places::Blocks(packing) => packing.parts() as f64,
+        }
     }
 
     /// The noise of a sum of products, in a ring with so many digits. Weights are the largest ones.
@@ -258,7 +271,7 @@ impl Fitted {
             }
             // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of
             // squares is less.)
-            Form::Conventional => self.pairs() * self.taps() * dense * DENSE_MARGIN,
+            Form::Conventional | Form::Blocks => self.pairs() * self.taps() * dense * DENSE_MARGIN,
         }
     }
 
@@ -317,16 +330,14 @@ impl Fitted {
 
     /// The automorphisms that it takes.
     pub(super) fn elements(&self) -> Vec<usize> {
-        let packing = &self.packing;
-        let taps = packing.taps().into_iter().filter(|&tap| tap != 0).map(|tap| packing.tap_element(tap));
-        let diagonals = packing.all_diagonals().into_iter().filter(|&d| d != 0);
-        taps.chain(diagonals.map(|d| packing.diagonal_element(d))).collect()
+        self.packing.elements()
     }
 
     /// How many plaintexts the weights are, where they are plaintexts; at most.
     pub(super) fn plaintexts(&self) -> f64 {
         match self.form {
             Form::Conventional => self.pairs() * self.taps() * self.packing.out_blocks() as f64,
+            Form::Blocks => self.pairs() * self.packing.out_blocks() as f64,
             Form::Padded | Form::Hyena => 0.0,
         }
     }
@@ -385,7 +396,7 @@ pub fn search(layers: &[Wanted<'_>]) -> Result<Found, (usize, String)> {
 fn refusal(layer: &Wanted<'_>) -> String {
     let bits = layer.activation_bits + layer.spec.shift;
     let [.., widest] = RING_DIMS;
-    if Packing::all(widest, layer.spec, layer.in_shape, layer.form.outputs()).is_empty() {
+    if places(layer.form, widest, layer).is_empty() {
         return format!(
             "the places that an output reads do not fit the {} slots of a row, or need too many tiles",
             widest / 2
@@ -395,6 +406,15 @@ fn refusal(layer: &Wanted<'_>) -> String {
         return format!("its products take {bits} bits, and no plaintext prime of up to 60 bits holds them");
     }
     format!("no ring with an estimate of 128 bits on record holds products of {bits} bits and their noise")
+}
+
+/// All ways to place a layer in slots of rings of length `n`.
+fn places(form: Form, n: usize, wanted: &Wanted<'_>) -> Vec<Places> {
+    let (spec, in_shape) = (wanted.spec, wanted.in_shape);
+    match form {
+        Form::Blocks => BlockPacking::all(n, spec, in_shape).into_iter().map(Places::Blocks).collect(),
+        _ => Packing::all(n, spec, in_shape, form.outputs()).into_iter().map(Places::Channels).collect(),
+    }
 }
 
 /// Bytes of four residues.

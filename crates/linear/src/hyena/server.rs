@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::client::{TOGETHER, checked, encode, seeds};
 use super::layer::HyenaModel;
-use super::{Form, Layer, Tools, response_ring};
+use super::{Form, Layer, Places, Tools, response_ring};
 use crate::backend::{BackendError, ClientKeys, Online, Output, Party};
 
 /// One layer with its weights.
@@ -22,8 +22,8 @@ pub(super) struct ServerLayer {
     pub(super) layer: Layer,
     pub(super) fixed: Arc<Fixed>,
     weights: Weights,
-    /// Of the conventional form, by output block, then term ([`Terms`]): what memory holds.
-    plaintexts: Vec<Vec<Poly<Values>>>,
+    /// Where weights are plaintexts, by output block, then term ([`Terms`]): what memory holds.
+    pub(super) plaintexts: Vec<Vec<Poly<Values>>>,
 }
 
 /// What layers of one plaintext prime and number of channels share.
@@ -37,7 +37,7 @@ impl Fixed {
     /// That of `layer`.
     pub(super) fn new(ring: &Ring, layer: &Layer) -> Self {
         let tools = checked(layer.tools(ring));
-        let patterns = if layer.form() == Form::Hyena { 1..layer.packing().channels() } else { 0..0 };
+        let patterns = if layer.form() == Form::Hyena { 1..layer.slots().channels() } else { 0..0 };
         let (p, k) = (layer.modulus, layer.modulus.reduce(layer.factor()));
         let pattern =
             |i: usize| plaintext(ring, layer, &tools, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) });
@@ -53,9 +53,12 @@ impl Fixed {
 
 /// A vector that is constant on parts, as a known factor with small coefficients.
 fn plaintext(ring: &Ring, layer: &Layer, tools: &Tools, of: impl Fn(usize) -> u64) -> Poly<Values> {
-    let slots = layer.packing().on_parts(of);
-    let coefficients = tools.plain.centred(&tools.batch.encode(&slots));
-    ring.to_values(ring.from_signed(&coefficients))
+    factor(ring, tools, Zeroizing::new(layer.slots().on_parts(of)))
+}
+
+/// A polynomial that ciphertexts are multiplied by, from what stands at its places.
+pub(super) fn factor(ring: &Ring, tools: &Tools, places: Zeroizing<Vec<u64>>) -> Poly<Values> {
+    ring.to_values(ring.from_signed(&Zeroizing::new(tools.plain.centred(&tools.encode(places)))))
 }
 
 /// What an output block sums up for one diagonal.
@@ -78,11 +81,14 @@ impl ServerLayer {
         let mut server =
             Self { layer: layer.clone(), fixed, weights: weights.clone(), plaintexts: Vec::new() };
         if layer.held {
-            let encode = |block: usize| {
-                let terms = server.terms(block).into_iter();
-                terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
+            let encode = |block: usize| match layer.packing() {
+                Places::Blocks(packing) => server.blocks_encoded(ring, packing, block),
+                Places::Channels(_) => {
+                    let terms = server.terms(block).into_iter();
+                    terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
+                }
             };
-            let blocks = if layer.form() == Form::Conventional { layer.packing().out_blocks() } else { 0 };
+            let blocks = if layer.plaintexts() > 0 { layer.packing().out_blocks() } else { 0 };
             server.plaintexts = (0..blocks).into_par_iter().map(encode).collect();
         }
         server
@@ -102,7 +108,7 @@ impl ServerLayer {
 
     /// By diagonal, the input blocks that output block `block` reads.
     pub(super) fn terms(&self, block: usize) -> Vec<Terms> {
-        let packing = self.layer.packing();
+        let packing = self.layer.slots();
         let mut next = 0;
         let terms = |(d, inputs): (usize, Vec<usize>)| {
             let first = next;
@@ -113,7 +119,7 @@ impl ServerLayer {
     }
 
     /// The weight of a pair of channels and a tap, its exponent included.
-    fn weight(&self, out: usize, channel: usize, tap: usize) -> i64 {
+    pub(super) fn weight(&self, out: usize, channel: usize, tap: usize) -> i64 {
         let spec = self.layer.spec();
         let each = self.layer.in_shape()[0] / spec.groups;
         let taps = spec.kernel[0] * spec.kernel[1];
@@ -123,7 +129,7 @@ impl ServerLayer {
 
     /// By part s, the weights f of a term.
     pub(super) fn on_parts(&self, block: usize, d: usize, input: usize, tap: usize) -> Vec<i64> {
-        let packing = self.layer.packing();
+        let packing = self.layer.slots();
         let of =
             |s| packing.pair(block, input, d, s).map_or(0, |(out, channel)| self.weight(out, channel, tap));
         (0..packing.channels()).map(of).collect()
@@ -131,7 +137,7 @@ impl ServerLayer {
 
     /// The plaintexts of a diagonal, by input block, then tap.
     pub(super) fn encoded(&self, ring: &Ring, block: usize, terms: &Terms) -> Vec<Poly<Values>> {
-        let taps = self.layer.packing().taps().len();
+        let taps = self.layer.slots().taps().len();
         let pairs = terms.inputs.iter().flat_map(|&input| (0..taps).map(move |tap| (input, tap)));
         let plaintext = |(input, tap)| {
             let f = Zeroizing::new(self.on_parts(block, terms.d, input, tap));
@@ -154,22 +160,30 @@ impl ServerLayer {
         ciphertext
     }
 
-    /// The other half: it, rotated by every tap.
+    /// The other half, for block `input`: it, rotated by every tap, or by its baby steps.
     pub(super) fn rotated(
         &self,
         ring: &Ring,
         keys: &Keys,
+        input: usize,
         ciphertext: Ciphertext<Values>,
     ) -> Vec<Ciphertext<Values>> {
-        let packing = self.layer.packing();
-        let taps = packing.taps();
+        // The automorphism that leaves everything in its place is 1.
+        let elements: Vec<usize> = match self.layer.packing() {
+            Places::Channels(packing) => {
+                packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect()
+            }
+            Places::Blocks(packing) => {
+                packing.baby_steps(input).into_iter().map(|d| packing.element(d)).collect()
+            }
+        };
         let digits = self.layer.ring.digit_bits;
-        let hoisted = taps.iter().any(|&tap| tap != 0).then(|| Hoisted::new(ring, &ciphertext, digits));
-        let turn = |&tap: &usize| match &hoisted {
-            Some(hoisted) if tap != 0 => hoisted.apply(ring, keys.of(packing.tap_element(tap))),
+        let hoisted = elements.iter().any(|&g| g != 1).then(|| Hoisted::new(ring, &ciphertext, digits));
+        let turn = |&element: &usize| match &hoisted {
+            Some(hoisted) if element != 1 => hoisted.apply(ring, keys.of(element)),
             _ => ciphertext.duplicate(),
         };
-        taps.iter().map(turn).collect()
+        elements.iter().map(turn).collect()
     }
 
     /// Step 5 for one output block: the sum over its diagonals.
@@ -180,9 +194,11 @@ impl ServerLayer {
         inputs: &[Vec<Ciphertext<Values>>],
         block: usize,
     ) -> Ciphertext<Values> {
+        if let Places::Blocks(packing) = self.layer.packing() {
+            return self.blocks_evaluated(ring, keys, packing, inputs, block);
+        }
         let terms = self.terms(block);
         let groups = self.groups(&terms);
-        let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
         let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
             sum.add_assign(ring, &other);
             sum
@@ -195,12 +211,12 @@ impl ServerLayer {
             let turned = group.iter().zip(sums).map(|(terms, sum)| self.turned(ring, keys, sum, terms.d));
             turned.reduce(add).expect("a group of at least one")
         };
-        groups.par_iter().map(diagonals).reduce(zero, add)
+        sum(ring, groups.par_iter().map(diagonals))
     }
 
     /// Diagonals whose sums are made together, for they read the same inputs.
     pub(super) fn groups<'a>(&self, terms: &'a [Terms]) -> Vec<&'a [Terms]> {
-        let rows = if self.layer.form() == Form::Hyena { self.layer.packing().channels() } else { 1 };
+        let rows = if self.layer.form() == Form::Hyena { self.layer.slots().channels() } else { 1 };
         let same = terms.chunk_by(|x, y| x.inputs == y.inputs);
         same.flat_map(|same| same.chunks(SUMS_TOGETHER.div_ceil(rows))).collect()
     }
@@ -222,7 +238,7 @@ impl ServerLayer {
         match self.layer.form() {
             Form::Padded => self.by_number(ring, inputs, block, group),
             Form::Hyena => self.by_patterns(ring, inputs, block, group),
-            Form::Conventional => group.iter().map(of).collect(),
+            Form::Conventional | Form::Blocks => group.iter().map(of).collect(),
         }
     }
 
@@ -236,7 +252,7 @@ impl ServerLayer {
     ) -> Ciphertext<Values> {
         match d {
             0 => sum,
-            d => sum.apply(ring, keys.of(self.layer.packing().diagonal_element(d))),
+            d => sum.apply(ring, keys.of(self.layer.slots().diagonal_element(d))),
         }
     }
 
@@ -255,7 +271,7 @@ impl ServerLayer {
 
     /// Bits of the numbers that ciphertexts are multiplied by.
     fn number_bits(&self) -> u32 {
-        self.layer.weight_bits - 1 + self.layer.packing().channels().ilog2()
+        self.layer.weight_bits - 1 + self.layer.slots().channels().ilog2()
     }
 
     /// By diagonal of a group, the sum of its products with numbers.
@@ -266,7 +282,7 @@ impl ServerLayer {
         block: usize,
         group: &[Terms],
     ) -> Vec<Ciphertext<Values>> {
-        let packing = self.layer.packing();
+        let packing = self.layer.slots();
         let row = |terms: &Terms| -> Vec<i64> {
             let s = packing.moved(packing.target(block), terms.d);
             let of = |&input: &usize| {
@@ -295,7 +311,7 @@ impl ServerLayer {
 
     /// The numbers g of a group's terms, by diagonal and pattern, then input block and tap.
     pub(super) fn rows(&self, block: usize, group: &[Terms]) -> Vec<Vec<i64>> {
-        let (channels, taps) = (self.layer.packing().channels(), self.layer.packing().taps().len());
+        let (channels, taps) = (self.layer.slots().channels(), self.layer.slots().taps().len());
         let mut rows = vec![Vec::with_capacity(group[0].inputs.len() * taps); group.len() * channels];
         for (terms, rows) in group.iter().zip(rows.chunks_exact_mut(channels)) {
             for &input in &terms.inputs {
@@ -329,6 +345,19 @@ impl ServerLayer {
         }
         total
     }
+}
+
+/// The sum of ciphertexts that are made on all threads.
+pub(super) fn sum(
+    ring: &Ring,
+    terms: impl ParallelIterator<Item = Ciphertext<Values>>,
+) -> Ciphertext<Values> {
+    let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
+    let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
+        sum.add_assign(ring, &other);
+        sum
+    };
+    terms.reduce(zero, add)
 }
 
 /// Entry (i, s) of the Walsh-Hadamard matrix.
@@ -389,14 +418,13 @@ pub(super) struct Cover {
 impl Cover {
     /// From a seed of its own.
     pub(super) fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
-        let Tools { plain, batch, .. } = &layer.fixed.tools;
         let mut prg = Prg::new(*seed);
         let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
         let zero = keys.public.encrypt(ring, &ring.zero(), &mut prg).into_coefficients(ring);
         let mut zero = without_primes(ring, small, zero);
         small.add_assign(&mut zero.b, &mask);
         small.negate(&mut mask);
-        Self { zero, share: Zeroizing::new(batch.decode(&plain.round(small, &mask))) }
+        Self { zero, share: layer.fixed.tools.decode(small, &mask) }
     }
 }
 
@@ -491,7 +519,7 @@ impl ServerOnline {
         let blocks = layer.layer.packing().in_blocks();
         let input = |block: usize| {
             let index = group * blocks + block;
-            layer.rotated(ring, keys, layer.input(ring, &upload[index], index, x))
+            layer.rotated(ring, keys, block, layer.input(ring, &upload[index], index, x))
         };
         (0..blocks).into_par_iter().map(input).collect()
     }

@@ -185,7 +185,7 @@ impl Planned {
 
     /// How often a query of a layer takes each step.
     pub fn counts(&self, index: usize) -> Counts {
-        let packing = self.layer(index).packing();
+        let packing = self.layer(index).slots();
         let diagonals = (0..packing.out_blocks()).map(|block| packing.diagonals(block));
         let (mut sums, mut turns) = (0, 0);
         for diagonals in diagonals {
@@ -277,7 +277,7 @@ impl Bench {
         let ring = planned.layers.ring(cpu);
         let fixed = Arc::new(Fixed::new(&ring, layer));
         let server = ServerLayer::new(&ring, layer, fixed, weights);
-        let packing = layer.packing();
+        let packing = layer.slots();
         let mut prg = Prg::from_os();
         let picked = samples.min(packing.out_blocks()).max(1);
         let mut chosen: Vec<Sample> = Vec::new();
@@ -356,7 +356,7 @@ impl Bench {
             if piece + 1 == self.pieces { rest } else { centred_bits(rest, bits) }
         };
         let cut = |piece: usize| -> Vec<Poly<Values>> {
-            let packing = self.layer().packing();
+            let packing = self.layer().slots();
             let taps = packing.taps().len();
             let pairs = group.iter().flat_map(|terms| {
                 terms.inputs.iter().flat_map(move |&input| (0..taps).map(move |tap| (terms.d, input, tap)))
@@ -399,9 +399,9 @@ impl Bench {
         let piece = |upload: &([u8; 32], Vec<u8>)| {
             let ciphertext = self.server.input(&self.ring, upload, block, &self.zeros);
             if hoisted {
-                return self.server.rotated(&self.ring, &self.keys, ciphertext);
+                return self.server.rotated(&self.ring, &self.keys, block, ciphertext);
             }
-            let packing = self.layer().packing();
+            let packing = self.layer().slots();
             let turn = |tap: usize| match tap {
                 0 => ciphertext.duplicate(),
                 tap => ciphertext.apply(&self.ring, self.keys.of(packing.tap_element(tap))),
@@ -475,7 +475,7 @@ impl Bench {
         let Sample { block, group, .. } = &self.samples[sample];
         let terms = &group[i];
         let (layer, tools) = (self.layer(), &self.server.fixed.tools);
-        let (packing, m) = (layer.packing(), tools.plain.modulus());
+        let (packing, m) = (layer.slots(), tools.plain.modulus());
         let n = packing.slots();
         let mut sum = vec![0; n];
         for &input in &terms.inputs {
@@ -572,7 +572,7 @@ mod tests {
         let sums = bench.sums(0, &[bench.rotate(0, &upload, true)], true);
         let response = bench.respond(&sums[0]);
         assert_eq!(response.iter().map(Vec::len).sum::<usize>() * counts.responses, down);
-        assert_eq!(bench.decrypt(&response).len(), planned.layer(0).packing().slots());
+        assert_eq!(bench.decrypt(&response).len(), planned.layer(0).slots().slots());
     }
 
     #[test]
@@ -609,7 +609,7 @@ mod tests {
     fn steps_are_counted() {
         let spec = Linear::same(8, 3, 12);
         let planned = Planned::new(&[wanted(Form::Conventional, &spec, [8, 28, 28])]).unwrap();
-        let packing = planned.layer(0).packing();
+        let packing = planned.layer(0).slots();
         let (c, blocks) = (packing.channels(), 8usize.div_ceil(packing.channels()));
         let sums = blocks * c;
         let expected = Counts { ciphertexts: blocks, sums, turns: sums - blocks, responses: blocks };
@@ -619,7 +619,7 @@ mod tests {
         assert_eq!((planned.bytes().polynomials, planned.weight_bytes(0)), (bytes, bytes));
         let large = Linear::same(2, 3, 12);
         let planned = Planned::new(&[wanted(Form::Padded, &large, [3, 224, 224])]).unwrap();
-        let groups = planned.layer(0).packing().groups();
+        let groups = planned.layer(0).slots().groups();
         let expected = Counts { ciphertexts: 3 * groups, sums: 2 * groups, turns: 0, responses: 2 * groups };
         assert!(groups > 1);
         assert_eq!(planned.counts(0), expected);

@@ -4,6 +4,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Bias, BlockKind, Blocks, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
 use jaguar_he::rns::Batch;
+use jaguar_ring::Kernel;
 use jaguar_ring::modular::Modulus;
 use jaguar_ring::prg::Prg;
 use proptest::prelude::*;
@@ -35,17 +36,7 @@ fn weights(spec: &Linear, in_channels: usize, prg: &mut Prg) -> Weights {
     let area = spec.kernel[0] * spec.kernel[1];
     let mut weights: Vec<i16> = (0..spec.out_channels * each * area).map(|_| signed(prg, 8) as i16).collect();
     if let Some(blocks) = spec.blocks {
-        for out in 0..spec.out_channels {
-            for input in 0..each {
-                let (i, j) = (out % blocks.size, input % blocks.size);
-                let (row, negative) = blocks.repeats(i, j);
-                for tap in 0..area {
-                    let from = weights[((out - i + row) * each + input - j) * area + tap];
-                    weights[(out * each + input) * area + tap] = if negative && j > 0 { -from } else { from };
-                }
-            }
-        }
-        assert_eq!(blocks.misplaced(&weights, each, spec.kernel), None);
+        blocks.repeat(&mut weights, each, spec.kernel);
     }
     Weights {
         weights,
@@ -67,11 +58,11 @@ fn turned(batch: &Batch, m: &Modulus, slots: &[u64], element: usize) -> Vec<u64>
 }
 
 /// Runs a layer in plain slots, as the server does in ciphertexts.
-fn in_slots(packing: &Packing, p: u64, x: &[i64], weights: &Weights) -> Vec<i64> {
+fn in_slots(packing: &BlockPacking, p: u64, x: &[i64], weights: &Weights) -> Vec<i64> {
     let n = packing.slots();
     let (batch, m) = (Batch::new(n, p).unwrap(), Modulus::new(p));
     let kind = packing.spec().blocks.map_or(BlockKind::Skew, |blocks| blocks.kind);
-    let parts = Parts::new(packing.part(), kind, p).unwrap();
+    let parts = Parts::new(Kernel::of(Cpu::detect()), packing.part(), kind, p).unwrap();
     let x: Vec<u64> = x.iter().map(|&v| m.reduce_signed(v)).collect();
     let each = packing.in_shape()[0] / packing.spec().groups;
     let area = packing.spec().kernel.iter().product::<usize>();
@@ -145,7 +136,7 @@ proptest! {
     #[test]
     fn slots_compute_the_layer((spec, in_shape) in any_layer(), which in any::<prop::sample::Index>(), seed: u64) {
         let n = 256;
-        let all = Packing::all(n, &spec, in_shape);
+        let all = BlockPacking::all(n, &spec, in_shape);
         prop_assume!(!all.is_empty());
         let packing = &all[which.index(all.len())];
         let mut prg = Prg::derive(&[2; 32], "cirencode", &[seed]);
@@ -159,7 +150,7 @@ proptest! {
     /// What is turned and multiplied is what brings a pair together, and no more.
     #[test]
     fn terms_are_those_that_bring_pairs_together((spec, in_shape) in any_layer()) {
-        for packing in Packing::all(128, &spec, in_shape) {
+        for packing in BlockPacking::all(128, &spec, in_shape) {
             let mut counts = Counts { ciphertexts: packing.ciphertexts() + packing.responses(), ..Counts::default() };
             let mut babies = vec![vec![false; packing.babies()]; packing.in_blocks()];
             for output in 0..packing.out_blocks() {
@@ -187,7 +178,7 @@ proptest! {
 
 /// The fewest rotations of those with the fewest ciphertexts and products.
 fn best(spec: &Linear, in_shape: Shape) -> Counts {
-    let counts = Packing::all(8192, spec, in_shape).into_iter().map(|packing| packing.counts());
+    let counts = BlockPacking::all(8192, spec, in_shape).into_iter().map(|packing| packing.counts());
     counts.min_by_key(|c| (c.ciphertexts, c.products, c.rotations)).unwrap()
 }
 

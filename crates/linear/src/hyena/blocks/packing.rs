@@ -22,6 +22,7 @@
 
 use jaguar_graph::network::{BlockKind, Linear, Shape, block_size};
 use jaguar_he::rns::{rotation, row_swap};
+use jaguar_ring::Kernel;
 use jaguar_ring::modular::{self, Factor, Modulus, Ntt};
 
 use super::windows::Windows;
@@ -31,7 +32,7 @@ const LEAST_PART: usize = *modular::LENGTHS.start();
 
 /// A layer's places in slots.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Packing {
+pub struct BlockPacking {
     windows: Windows,
     /// N.
     n: usize,
@@ -41,6 +42,21 @@ pub struct Packing {
     together: usize,
     /// B: a power of two.
     babies: usize,
+    /// What a group of windows takes.
+    work: GroupWork,
+}
+
+/// Operations of one group of windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupWork {
+    /// Products with plaintexts: as many plaintexts there are.
+    pub products: usize,
+    /// Input ciphertexts that are turned at all.
+    pub turned: usize,
+    /// Baby steps other than 0.
+    pub babies: usize,
+    /// Giant steps other than 0.
+    pub giants: usize,
 }
 
 /// How much homomorphic work a layer is, in operations of a query.
@@ -57,7 +73,7 @@ pub struct Counts {
 /// One product of an output ciphertext's sum: the input ciphertext and the baby step that it is turned by.
 pub type Term = (usize, usize);
 
-impl Packing {
+impl BlockPacking {
     /// All ways to pack a layer into `n` slots: by S, by windows together, by B. Empty if the places that one output reads
     /// do not fit a part, or the spec does not fit its input.
     pub fn all(n: usize, spec: &Linear, in_shape: Shape) -> Vec<Self> {
@@ -74,8 +90,10 @@ impl Packing {
                 }
                 let parts = n / (together * map * size);
                 for log in 0..=parts.ilog2() {
-                    let windows = windows.clone();
-                    packings.push(Self { windows, n, map, together, babies: 1 << log });
+                    let (windows, work) = (windows.clone(), GroupWork::default());
+                    let mut packing = Self { windows, n, map, together, babies: 1 << log, work };
+                    packing.work = packing.count();
+                    packings.push(packing);
                 }
             }
         }
@@ -112,6 +130,11 @@ impl Packing {
         block_size(self.spec())
     }
 
+    /// How blocks repeat; a dense layer's, of one channel, are of either kind.
+    pub fn kind(&self) -> BlockKind {
+        self.spec().blocks.map_or(BlockKind::Skew, |blocks| blocks.kind)
+    }
+
     /// L: slots of a part.
     pub fn part(&self) -> usize {
         self.block_size() * self.map
@@ -130,6 +153,11 @@ impl Packing {
     /// Channels in a ciphertext, of one window.
     pub fn channels(&self) -> usize {
         self.parts() * self.block_size()
+    }
+
+    /// Into how many windows the map is cut.
+    pub fn tile_count(&self) -> usize {
+        self.windows.count()
     }
 
     /// Groups of windows that share ciphertexts.
@@ -272,7 +300,7 @@ impl Packing {
     }
 
     /// The steps that ciphertexts are turned by, ascending, without 0.
-    pub fn steps(&self) -> Vec<usize> {
+    fn steps(&self) -> Vec<usize> {
         let mut steps: Vec<usize> =
             self.kinds(self.in_blocks()).into_iter().flat_map(|i| self.baby_steps(i)).collect();
         let giants = self.kinds(self.out_blocks()).into_iter().flat_map(|output| self.terms(output));
@@ -290,21 +318,42 @@ impl Packing {
         if d / row == 0 { turn } else { turn * row_swap(self.n) % (2 * self.n) }
     }
 
-    /// What a query takes.
-    pub fn counts(&self) -> Counts {
+    /// The automorphisms that it takes.
+    pub fn elements(&self) -> Vec<usize> {
+        self.steps().into_iter().map(|step| self.element(step)).collect()
+    }
+
+    /// Counts what a group takes.
+    fn count(&self) -> GroupWork {
         // By ciphertext, each kind as often as it stands for others.
-        let sum = |count: usize, of: &dyn Fn(usize) -> usize| -> usize {
+        let times = |count: usize| -> Vec<(usize, usize)> {
             match self.kinds(count)[..] {
-                [first, last] if count > 2 => (count - 1) * of(first) + of(last),
-                ref all => all.iter().map(|&i| of(i)).sum(),
+                [first, last] if count > 2 => vec![(first, count - 1), (last, 1)],
+                ref all => all.iter().map(|&i| (i, 1)).collect(),
             }
         };
-        let babies =
-            sum(self.in_blocks(), &|input| self.baby_steps(input).into_iter().filter(|&b| b != 0).count());
-        let giants =
-            sum(self.out_blocks(), &|output| self.terms(output).iter().filter(|(g, _)| *g != 0).count());
-        let products =
-            sum(self.out_blocks(), &|output| self.terms(output).iter().map(|(_, terms)| terms.len()).sum());
+        let mut work = GroupWork::default();
+        for (input, times) in times(self.in_blocks()) {
+            let babies = self.baby_steps(input).into_iter().filter(|&baby| baby != 0).count();
+            work.turned += times * usize::from(babies > 0);
+            work.babies += times * babies;
+        }
+        for (output, times) in times(self.out_blocks()) {
+            let terms = self.terms(output);
+            work.giants += times * terms.iter().filter(|(giant, _)| *giant != 0).count();
+            work.products += times * terms.iter().map(|(_, terms)| terms.len()).sum::<usize>();
+        }
+        work
+    }
+
+    /// What a group of windows takes.
+    pub fn work(&self) -> GroupWork {
+        self.work
+    }
+
+    /// What a query takes.
+    pub fn counts(&self) -> Counts {
+        let GroupWork { products, babies, giants, .. } = self.work;
         Counts {
             products: self.groups() * products,
             rotations: self.groups() * (babies + giants),
@@ -358,7 +407,7 @@ impl Packing {
         weight: impl Fn(usize, usize, usize) -> i64,
     ) -> Vec<u64> {
         let (size, taps, part) = (self.block_size(), self.windows.taps(), self.part());
-        let skew = self.spec().blocks.is_none_or(|blocks| blocks.kind == BlockKind::Skew);
+        let skew = self.kind() == BlockKind::Skew;
         let mut coefficients = vec![0; self.n];
         for (s, to) in coefficients.chunks_exact_mut(part).enumerate() {
             let Some([out, block]) = self.pair(output, giant, term, s % self.parts()) else { continue };
@@ -388,8 +437,8 @@ pub struct Parts {
 
 impl Parts {
     /// Parts of `part` slots modulo `p`; `None` if p is no prime that is 1 modulo 2L.
-    pub fn new(part: usize, kind: BlockKind, p: u64) -> Option<Self> {
-        let ntt = Ntt::new(part, p)?;
+    pub fn new(kernel: Kernel, part: usize, kind: BlockKind, p: u64) -> Option<Self> {
+        let ntt = Ntt::new(part, p)?.on(kernel);
         let m = *ntt.modulus();
         // The value of X at the root.
         let mut x = vec![0; part];

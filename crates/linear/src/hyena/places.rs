@@ -1,0 +1,73 @@
+//! Where a layer's values sit, in any of the forms.
+
+use jaguar_graph::network::{Linear, Shape};
+
+use super::blocks::BlockPacking;
+use super::packing::Packing;
+
+/// Where channels sit in slots.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Places {
+    /// A channel in each part, as it is.
+    Channels(Packing),
+    /// A block of channels in each part, transformed.
+    Blocks(BlockPacking),
+}
+
+/// What both have.
+macro_rules! either {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $name(&self $(, $arg: $type)*) -> $out {
+                match self {
+                    Self::Channels(packing) => packing.$name($($arg),*),
+                    Self::Blocks(packing) => packing.$name($($arg),*),
+                }
+            }
+        )*
+    };
+}
+
+impl Places {
+    either! {
+        /// The operation.
+        spec() -> &Linear;
+        /// `[C_in, H, W]`.
+        in_shape() -> Shape;
+        /// `[C_out, H, W]`.
+        out_shape() -> Shape;
+        /// N.
+        slots() -> usize;
+        /// Channels in a ciphertext.
+        channels() -> usize;
+        /// Into how many windows the map is cut.
+        tile_count() -> usize;
+        /// Groups of windows that share ciphertexts.
+        groups() -> usize;
+        /// Ciphertexts of a group, from the client.
+        in_blocks() -> usize;
+        /// Ciphertexts of a group, of the answer.
+        out_blocks() -> usize;
+        /// Ciphertexts from the client: by group, then block.
+        ciphertexts() -> usize;
+        /// Ciphertexts of the answer: by group, then block.
+        responses() -> usize;
+        /// Every figure that both parties must have alike.
+        figures() -> Vec<u64>;
+        /// The automorphisms that a layer takes.
+        elements() -> Vec<usize>;
+        /// Writes a group's block of an input `[C, H, W]` to its places, which are zero.
+        write_inputs(group: usize, block: usize, x: &[u64], places: &mut [u64]) -> ();
+        /// The outputs of a response: place there, and in `[C, H, W]`.
+        outputs_of(group: usize, block: usize) -> Vec<(usize, usize)>;
+    }
+
+    /// Ciphertexts that the server has at once, of one group: inputs, as they are and turned.
+    pub fn turned(&self) -> usize {
+        match self {
+            Self::Channels(packing) => packing.in_blocks().saturating_mul(packing.taps().len()),
+            Self::Blocks(packing) => packing.in_blocks().saturating_mul(packing.babies()),
+        }
+    }
+}
