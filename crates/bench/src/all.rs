@@ -26,10 +26,11 @@ pub struct Args {
 }
 
 /// Names of files, and what makes them.
-const BENCHMARKS: [(&str, &[&str]); 10] = [
+const BENCHMARKS: [(&str, &[&str]); 11] = [
     ("conv", &["conv"]),
     ("conv-scalar", &["conv", "--kernel", "scalar"]),
     ("circulant", &["circulant"]),
+    ("cirencode", &["cirencode"]),
     ("relu", &["relu"]),
     ("relu-lan", &["relu", "--link", "lan"]),
     ("relu-wan", &["relu", "--link", "wan"]),

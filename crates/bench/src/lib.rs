@@ -2,6 +2,7 @@
 
 mod all;
 mod circulant;
+mod cirencode;
 mod conv;
 mod e2e;
 mod fregata;
@@ -30,6 +31,8 @@ enum What {
     All(all::Args),
     /// Weights in skew-circulant blocks: layers and ImageNet's networks by block size, beside dense ones.
     Circulant(circulant::Args),
+    /// CirEncode: circulant blocks in SIMD slots, by block size, beside dense layers with baby and giant steps.
+    Cirencode(cirencode::Args),
     /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
     Conv(conv::Args),
     /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::All(args) => all::run(args),
         What::Circulant(args) => circulant::run(args),
+        What::Cirencode(args) => cirencode::run(args),
         What::Conv(args) => conv::run(args),
         What::E2e(args) => e2e::run(args),
         What::Fregata(args) => fregata::run(args),

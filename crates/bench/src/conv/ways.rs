@@ -84,9 +84,10 @@ impl Cheetah {
 /// Weights, inputs and their shares, and what they are computed with.
 pub struct Data {
     cpu: Cpu,
-    weights: Weights,
-    exact: Vec<i64>,
-    x: Vec<i64>,
+    pub weights: Weights,
+    /// The layer's result in whole numbers, before the shift.
+    pub exact: Vec<i64>,
+    pub x: Vec<i64>,
 }
 
 impl Data {

@@ -12,5 +12,5 @@ mod server;
 mod tests;
 mod windows;
 
-pub use packing::{BlockPacking, Counts, GroupWork, Parts, Term};
+pub use packing::{BlockPacking, Counts, GroupWork, Parts};
 pub use windows::Windows;

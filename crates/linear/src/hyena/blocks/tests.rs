@@ -9,6 +9,7 @@ use jaguar_ring::modular::Modulus;
 use jaguar_ring::prg::Prg;
 use proptest::prelude::*;
 
+use super::packing::Term;
 use super::*;
 use crate::hyena::PlainPrime;
 
