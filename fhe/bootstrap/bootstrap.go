@@ -1,0 +1,195 @@
+// Package bootstrap is the second half of a convolutional layer (Section IV-C of the paper): values come as coefficients at level 0,
+// and leave as coefficients at the level of the next convolution, rectified.
+//
+//	level 0 → ModUp → CtoS → sine → ReLU, Ext → StoC → level 1
+//
+// CtoS moves coefficients into slots, so that ReLU works on each, and StoC moves them back. StoC works at a low level, where it is
+// cheap. The order of the slots is known to [Evaluator.Mask] only.
+package bootstrap
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/tuneinsight/lattigo/v6/circuits/ckks/bootstrapping"
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+	"github.com/tuneinsight/lattigo/v6/ring"
+	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
+
+	"jaguar/fhe/keys"
+	"jaguar/fhe/parameters"
+	"jaguar/fhe/relu"
+)
+
+// Evaluator evaluates layers. It may be used by several goroutines.
+type Evaluator struct {
+	set     *parameters.Set
+	circuit *bootstrapping.Evaluator
+	relu    *relu.Evaluator
+	encoder *ckks.Encoder
+}
+
+// Times are how long the phases of a layer took, as in Figure 6.
+type Times struct {
+	CtoS, Sine, ReLU, StoC time.Duration
+}
+
+// New prepares the matrices of CtoS and StoC.
+func New(server *keys.Server) (*Evaluator, error) {
+	set := server.Set()
+	circuit, err := bootstrapping.NewEvaluator(set.Circuit(), server.Circuit())
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+	return &Evaluator{
+		set:     set,
+		circuit: circuit,
+		relu:    relu.New(set.CKKS(), circuit.Evaluator),
+		encoder: ckks.NewEncoder(set.CKKS()),
+	}, nil
+}
+
+// Mask is which values a layer keeps, as plaintexts in the order of slots: one for each ciphertext between CtoS and StoC.
+type Mask []*rlwe.Plaintext
+
+// Mask encodes a mask of [parameters.Set.Values] entries, mostly 0 and 1.
+func (e *Evaluator) Mask(mask []float64) (Mask, error) {
+	if len(mask) != e.set.Values() {
+		return nil, fmt.Errorf("bootstrap: a mask of %d values, not %d", len(mask), e.set.Values())
+	}
+	params := e.set.CKKS()
+	level := e.reluLevel()
+	parts := [][]float64{mask}
+	if e.set.Dense() {
+		parts = [][]float64{mask[:len(mask)/2], mask[len(mask)/2:]}
+	}
+	var encoded Mask
+	for _, part := range parts {
+		plaintext := ckks.NewPlaintext(params, level)
+		plaintext.Scale = rlwe.NewScale(params.Q()[level])
+		plaintext.LogDimensions = ring.Dimensions{Rows: 0, Cols: logLength(len(part))}
+		if err := e.encoder.Encode(slotOrder(part, len(mask)/2), plaintext); err != nil {
+			return nil, fmt.Errorf("bootstrap: mask: %w", err)
+		}
+		encoded = append(encoded, plaintext)
+	}
+	return encoded, nil
+}
+
+func logLength(length int) int { return bits.Len(uint(length)) - 1 }
+
+// slotOrder sorts values into the order in which CtoS leaves them in slots: each half of a polynomial's values is bit-reversed on
+// its own (Appendix C).
+func slotOrder(values []float64, half int) []float64 {
+	sorted := make([]float64, len(values))
+	shift := bits.UintSize - logLength(half)
+	for begin := 0; begin < len(values); begin += half {
+		for k := range half {
+			sorted[begin+int(bits.Reverse(uint(k))>>shift)] = values[begin+k]
+		}
+	}
+	return sorted
+}
+
+// reluLevel is the level at which the polynomials begin.
+func (e *Evaluator) reluLevel() int { return e.set.StoCLevel() + parameters.ReLUDepth }
+
+// Slots raises the modulus and moves the values of a ciphertext at level 0 into slots: one ciphertext, or two if every
+// coefficient carries a value. Values are at most 1 at the scale [parameters.Set.RaisedScale]; they come out at
+// [parameters.Set.ValueScale]. The ciphertext is overwritten.
+func (e *Evaluator) Slots(ct *rlwe.Ciphertext, times *Times) ([]*rlwe.Ciphertext, error) {
+	if ct.Level() != 0 {
+		return nil, fmt.Errorf("bootstrap: the ciphertext has level %d, not 0", ct.Level())
+	}
+	begin := time.Now()
+	ct.Scale = rlwe.NewScale(e.set.RaisedScale())
+	ct.IsBatched = true
+	ct.LogDimensions = ring.Dimensions{Rows: 0, Cols: e.set.Circuit().LogMaxSlots()}
+	raised, err := e.circuit.ModUp(ct)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: ModUp: %w", err)
+	}
+	real, imaginary, err := e.circuit.CoeffsToSlots(raised)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: CtoS: %w", err)
+	}
+	times.CtoS += time.Since(begin)
+	begin = time.Now()
+	slots := []*rlwe.Ciphertext{real}
+	if imaginary != nil {
+		slots = append(slots, imaginary)
+	}
+	// The amplitude of the sine takes the values from the scale before ModUp to that of ReLU, without a level.
+	factor := e.set.ValueScale() / e.set.RaisedScale()
+	err = each(slots, func(i int) error {
+		reduced, err := e.circuit.Mod1Evaluator.EvaluateAndScaleNew(slots[i], complex(factor, 0))
+		if err != nil {
+			return fmt.Errorf("bootstrap: sine: %w", err)
+		}
+		reduced.Scale = e.set.CKKS().DefaultScale()
+		slots[i] = reduced
+		return nil
+	})
+	times.Sine += time.Since(begin)
+	return slots, err
+}
+
+// Rectify is ReLU with Ext: it keeps what the mask keeps.
+func (e *Evaluator) Rectify(slots []*rlwe.Ciphertext, mask Mask, times *Times) error {
+	if len(slots) != len(mask) {
+		return fmt.Errorf("bootstrap: %d ciphertexts and a mask for %d", len(slots), len(mask))
+	}
+	begin := time.Now()
+	defer func() { times.ReLU += time.Since(begin) }()
+	return each(slots, func(i int) error {
+		rectified, err := e.relu.Evaluate(slots[i], mask[i])
+		slots[i] = rectified
+		return err
+	})
+}
+
+// Coefficients moves slots back into coefficients, at [parameters.Set.InputLevel].
+func (e *Evaluator) Coefficients(slots []*rlwe.Ciphertext, times *Times) (*rlwe.Ciphertext, error) {
+	begin := time.Now()
+	defer func() { times.StoC += time.Since(begin) }()
+	var imaginary *rlwe.Ciphertext
+	if len(slots) == 2 {
+		imaginary = slots[1]
+	}
+	ct, err := e.circuit.SlotsToCoeffs(slots[0], imaginary)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: StoC: %w", err)
+	}
+	ct.IsBatched = false
+	return ct, nil
+}
+
+// Layer is all of it: [Evaluator.Slots], [Evaluator.Rectify], [Evaluator.Coefficients].
+func (e *Evaluator) Layer(ct *rlwe.Ciphertext, mask Mask, times *Times) (*rlwe.Ciphertext, error) {
+	slots, err := e.Slots(ct, times)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Rectify(slots, mask, times); err != nil {
+		return nil, err
+	}
+	return e.Coefficients(slots, times)
+}
+
+// each calls f for every ciphertext, at the same time, and returns the first error.
+func each(cts []*rlwe.Ciphertext, f func(i int) error) error {
+	errs := make([]error, len(cts))
+	var all sync.WaitGroup
+	for i := range cts {
+		all.Go(func() { errs[i] = f(i) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
