@@ -1,0 +1,240 @@
+package network
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand"
+	"strings"
+	"testing"
+
+	"jaguar/fhe/answer"
+	"jaguar/fhe/keys"
+	"jaguar/fhe/parameters"
+)
+
+// term draws a convolution.
+func term(rng *rand.Rand, from, in, out, kernel, stride, padding int) Term {
+	t := Term{
+		From: from, In: in, Out: out, Height: kernel, Width: kernel, Stride: stride,
+		Padding: [4]int{padding, padding, padding, padding},
+		Weights: make(Floats, out*in*kernel*kernel),
+	}
+	for i := range t.Weights {
+		t.Weights[i] = float64(float32(rng.NormFloat64() / math.Sqrt(float64(in*kernel*kernel))))
+	}
+	return t
+}
+
+func biases(rng *rand.Rand, n int) Floats {
+	b := make(Floats, n)
+	for i := range b {
+		b[i] = float64(float32(rng.NormFloat64() / 4))
+	}
+	return b
+}
+
+// small has what ResNet-20 has: a first layer, a residual block, a block with stride and option-A shortcut, pool and FC; and a
+// 5 × 5 kernel, and fewer channels than a power of two.
+func small() *Network {
+	rng := rand.New(rand.NewSource(3))
+	// Option A: channel c of value 2, every second row and column, becomes channel c + 2 of 8.
+	shortcut := Term{From: 2, In: 3, Out: 8, Height: 1, Width: 1, Stride: 2, Weights: make(Floats, 24)}
+	for c := range 3 {
+		shortcut.Weights[(c+2)*3+c] = 1
+	}
+	identity := Term{From: 1, In: 3, Out: 3, Height: 1, Width: 1, Stride: 1, Weights: Floats{1, 0, 0, 0, 1, 0, 0, 0, 1}}
+	fc := term(rng, 4, 8, 5, 3, 1, 0)
+	return &Network{
+		Name: "small", Input: [3]int{2, 6, 6}, InputBound: 1,
+		Layers: []Layer{
+			{Name: "first", Terms: []Term{term(rng, 0, 2, 3, 5, 1, 2)}, Bias: biases(rng, 3)},
+			{Name: "residual", Terms: []Term{term(rng, 1, 3, 3, 3, 1, 1), identity}, Bias: biases(rng, 3)},
+			{Name: "strided", Terms: []Term{term(rng, 2, 3, 8, 3, 2, 1)}, Bias: biases(rng, 8)},
+			{Name: "option A", Terms: []Term{term(rng, 3, 8, 8, 3, 1, 1), shortcut}, Bias: biases(rng, 8)},
+		},
+		Output: Layer{Name: "fc", Terms: []Term{fc}, Bias: biases(rng, 5)},
+	}
+}
+
+func inputs(n *Network, count int) [][]float64 {
+	rng := rand.New(rand.NewSource(9))
+	all := make([][]float64, count)
+	for i := range all {
+		all[i] = make([]float64, n.Input[0]*n.Input[1]*n.Input[2])
+		for j := range all[i] {
+			all[i][j] = 2*rng.Float64() - 1
+		}
+	}
+	return all
+}
+
+// direct is the network by the definition of a convolution, on tensors.
+func direct(t *testing.T, n *Network, input []float64) []float64 {
+	t.Helper()
+	shapes, err := n.shapes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := [][]float64{input}
+	for l, layer := range n.all() {
+		out := shapes[l+1]
+		sum := make([]float64, out[0]*out[1]*out[2])
+		for o := range out[0] {
+			for i := range out[1] {
+				for j := range out[2] {
+					at := &sum[(o*out[1]+i)*out[2]+j]
+					*at = layer.Bias[o]
+					for _, term := range layer.Terms {
+						from := shapes[term.From]
+						for c := range term.In {
+							for a := range term.Height {
+								for b := range term.Width {
+									y, x := i*term.Stride+a-term.Padding[0], j*term.Stride+b-term.Padding[1]
+									if y < 0 || x < 0 || y >= from[1] || x >= from[2] {
+										continue
+									}
+									w := term.Weights[((o*term.In+c)*term.Height+a)*term.Width+b]
+									*at += w * values[term.From][(c*from[1]+y)*from[2]+x]
+								}
+							}
+						}
+					}
+					if l < len(n.Layers) {
+						*at = max(*at, 0)
+					}
+				}
+			}
+		}
+		values = append(values, sum)
+	}
+	return values[len(values)-1]
+}
+
+func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
+	n := small()
+	for _, m := range []int{256, 512, 1024} {
+		plan, err := NewPlan(n, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, input := range inputs(n, 3) {
+			got, err := plan.Plain(input, Exact, func(int, float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for o, want := range direct(t, n, input) {
+				if math.Abs(got[o]-want) > 1e-9 {
+					t.Fatalf("%d values: logit %d is %g, not %g", m, o, got[o], want)
+				}
+			}
+		}
+	}
+}
+
+func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
+	for _, literal := range []parameters.Literal{parameters.InsecureTest, parameters.InsecureDense} {
+		set, err := parameters.New(literal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := NewPlan(small(), set.Values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples := inputs(plan.Network, 5)
+		if err := plan.Calibrate(samples, 1.25); err != nil {
+			t.Fatal(err)
+		}
+		client := keys.NewClient(set)
+		server, err := keys.Generate(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		evaluator, err := NewEvaluator(plan, server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ct, err := plan.Encrypt(client, samples[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		logits, err := evaluator.Evaluate(ct, func(layer, layers int, times Times) {
+			told++
+			if layer != told || layers != 5 {
+				t.Errorf("progress %d of %d after %d layers", layer, layers, told)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := plan.Decrypt(client, logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		approximate, err := plan.Plain(samples[0], Approximate, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exact := direct(t, plan.Network, samples[0])
+		bound := plan.Network.Output.Bound
+		for o := range got {
+			t.Logf("%s: logit %d: %.4f encrypted, %.4f by the polynomial, %.4f exact", literal.Name, o, got[o], approximate[o], exact[o])
+			if math.Abs(got[o]-approximate[o]) > answer.MaximumError(bound)+bound*5e-4 {
+				t.Errorf("%s: logit %d is %g, not %g", literal.Name, o, got[o], approximate[o])
+			}
+		}
+		if told != 5 {
+			t.Errorf("progress told %d times", told)
+		}
+	}
+}
+
+func TestDescriptionSurvivesJSON(t *testing.T) {
+	n := small()
+	text, err := json.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := inputs(n, 1)[0]
+	want := direct(t, n, input)
+	for o, got := range direct(t, read, input) {
+		if got != want[o] {
+			t.Fatalf("logit %d is %g, not %g", o, got, want[o])
+		}
+	}
+}
+
+func TestBadDescriptionsAreRefused(t *testing.T) {
+	for name, spoil := range map[string]func(n *Network){
+		"takes value":        func(n *Network) { n.Layers[1].Terms[0].From = 2 },
+		"channels":           func(n *Network) { n.Layers[1].Terms[0].From = 0 },
+		"weights":            func(n *Network) { n.Layers[0].Terms[0].Weights = n.Layers[0].Terms[0].Weights[1:] },
+		"bias":               func(n *Network) { n.Layers[0].Bias = nil },
+		"no terms":           func(n *Network) { n.Output.Terms = nil },
+		"not one number":     func(n *Network) { n.Output.Terms[0].Padding = [4]int{1, 1, 1, 1} },
+		"bound":              func(n *Network) { n.InputBound = 0 },
+		"the terms before":   func(n *Network) { n.Layers[3].Terms[1].Stride = 1 },
+		"size":               func(n *Network) { n.Layers[0].Terms[0].Stride = 0 },
+		"input [2, 0, 6]":    func(n *Network) { n.Input[1] = 0 },
+		"a 5 × 5 kernel":     func(n *Network) { n.Input[1] = 1; n.Layers[0].Terms[0].Padding = [4]int{} },
+		"padding 9 9 9 9 of": func(n *Network) { n.Layers[0].Terms[0].Padding = [4]int{9, 9, 9, 9} },
+	} {
+		n := small()
+		spoil(n)
+		text, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := NewPlan(small(), 128); err == nil || !strings.Contains(err.Error(), "a ciphertext has 128") {
+		t.Errorf("a ciphertext that is too small: %v", err)
+	}
+}
