@@ -35,6 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "bundle": {"graph", "ring"},
     "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"cpu", "graph", "mpc", "plan", "bundle"},
+    "convfhe": {"graph"},
     "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},

@@ -2,79 +2,32 @@ package bootstrap
 
 import (
 	"math"
-	"math/rand"
+	"strings"
 	"testing"
 
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
-	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 
-	"jaguar/fhe/keys"
+	"jaguar/fhe/internal/testparty"
 	"jaguar/fhe/parameters"
 	"jaguar/fhe/relu"
 )
 
-// party is both parties of a test.
-type party struct {
-	set       *parameters.Set
-	client    *keys.Client
-	evaluator *Evaluator
-	encoder   *ckks.Encoder
-}
-
-func newParty(t *testing.T, literal parameters.Literal) *party {
-	t.Helper()
-	set, err := parameters.New(literal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := keys.NewClient(set)
-	server, err := keys.Generate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evaluator, err := New(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &party{set: set, client: client, evaluator: evaluator, encoder: ckks.NewEncoder(set.CKKS())}
-}
-
-// encrypt puts values into coefficients at level 0.
-func (p *party) encrypt(t *testing.T, values []float64) *rlwe.Ciphertext {
-	t.Helper()
-	spread := make([]float64, p.set.CKKS().N())
-	for v, x := range values {
-		spread[v*p.set.Gap()] = x
-	}
-	plaintext := ckks.NewPlaintext(p.set.CKKS(), 0)
-	plaintext.IsBatched = false
-	plaintext.Scale = rlwe.NewScale(p.set.RaisedScale())
-	if err := p.encoder.Encode(spread, plaintext); err != nil {
-		t.Fatal(err)
-	}
-	ct, err := rlwe.NewEncryptor(p.set.CKKS(), p.client.Secret()).EncryptNew(plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ct
-}
-
-func random(n int) []float64 {
-	rng := rand.New(rand.NewSource(7))
-	values := make([]float64, n)
-	for i := range values {
-		values[i] = 2*rng.Float64() - 1
-	}
-	return values
-}
-
 var literals = []parameters.Literal{parameters.InsecureTest, parameters.InsecureDense}
+
+func newEvaluator(t *testing.T, p *testparty.Party) *Evaluator {
+	t.Helper()
+	evaluator, err := New(p.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return evaluator
+}
 
 func TestSlotsHoldTheCoefficientsInTheMasksOrder(t *testing.T) {
 	for _, literal := range literals {
-		p := newParty(t, literal)
-		values := random(p.set.Values())
-		slots, err := p.evaluator.Slots(p.encrypt(t, values), &Times{})
+		p := testparty.New(t, literal)
+		values := testparty.Random(7, p.Set.Values())
+		slots, err := newEvaluator(t, p).Slots(p.Encrypt(t, values, 0, p.Set.RaisedScale()), &Times{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +36,7 @@ func TestSlotsHoldTheCoefficientsInTheMasksOrder(t *testing.T) {
 		for i, ct := range slots {
 			ct.LogDimensions.Cols = logLength(length)
 			got := make([]float64, length)
-			if err := p.encoder.Decode(rlwe.NewDecryptor(p.set.CKKS(), p.client.Secret()).DecryptNew(ct), got); err != nil {
+			if err := p.Encoder.Decode(rlwe.NewDecryptor(p.Set.CKKS(), p.Client.Secret()).DecryptNew(ct), got); err != nil {
 				t.Fatal(err)
 			}
 			for k, want := range slotOrder(values[i*length:(i+1)*length], half) {
@@ -98,35 +51,46 @@ func TestSlotsHoldTheCoefficientsInTheMasksOrder(t *testing.T) {
 
 func TestLayerRectifiesAndMasks(t *testing.T) {
 	for _, literal := range literals {
-		p := newParty(t, literal)
-		values := random(p.set.Values())
+		p := testparty.New(t, literal)
+		evaluator := newEvaluator(t, p)
+		values := testparty.Random(8, p.Set.Values())
 		keep := make([]float64, len(values))
 		for v := range keep {
 			keep[v] = float64(v % 3 % 2)
 		}
-		mask, err := p.evaluator.Mask(keep)
+		mask, err := evaluator.Mask(keep)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ct, err := p.evaluator.Layer(p.encrypt(t, values), mask, &Times{})
+		ct, err := evaluator.Layer(p.Encrypt(t, values, 0, p.Set.RaisedScale()), mask, &Times{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ct.Level() != p.set.InputLevel() {
-			t.Fatalf("%s: level %d, not %d", literal.Name, ct.Level(), p.set.InputLevel())
-		}
-		got := make([]float64, p.set.CKKS().N())
-		if err := p.encoder.Decode(rlwe.NewDecryptor(p.set.CKKS(), p.client.Secret()).DecryptNew(ct), got); err != nil {
-			t.Fatal(err)
+		if ct.Level() != p.Set.InputLevel() {
+			t.Fatalf("%s: level %d, not %d", literal.Name, ct.Level(), p.Set.InputLevel())
 		}
 		worst := 0.0
-		for v, x := range values {
-			y := got[v*p.set.Gap()]
+		for v, y := range p.Decrypt(t, ct) {
+			x := values[v]
 			worst = max(worst, math.Abs(y-keep[v]*relu.Plain(x)))
 			if difference := math.Abs(y - keep[v]*max(x, 0)); difference > relu.MaximumError+2e-4 {
 				t.Fatalf("%s: value %d: ReLU(%g)·%g is %g", literal.Name, v, x, keep[v], y)
 			}
 		}
 		t.Logf("%s: error beside the polynomial: %g", literal.Name, worst)
+	}
+}
+
+func TestWrongLevelsAndMasksAreRefused(t *testing.T) {
+	p := testparty.New(t, parameters.InsecureTest)
+	evaluator := newEvaluator(t, p)
+	if _, err := evaluator.Mask(make([]float64, 3)); err == nil || !strings.Contains(err.Error(), "3 values") {
+		t.Errorf("a mask of 3 values: %v", err)
+	}
+	if _, err := evaluator.Slots(p.Encrypt(t, nil, 1, 1), &Times{}); err == nil || !strings.Contains(err.Error(), "level 1, not 0") {
+		t.Errorf("level 1: %v", err)
+	}
+	if err := evaluator.Rectify(nil, make(Mask, 1), &Times{}); err == nil {
+		t.Error("a mask for no ciphertext")
 	}
 }

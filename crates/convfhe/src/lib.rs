@@ -1,0 +1,95 @@
+//! From a float network to what the one-round program in `fhe/` evaluates.
+//!
+//! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
+//! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
+//! an average pool a kernel of its window's size, and a fully connected layer behind it is multiplied into it. Groups and dilation
+//! are written out with zeros. What has no such form is refused, with a reason.
+
+mod description;
+mod form;
+
+use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::network::Rearrange;
+
+pub use description::{Description, Floats, Layer, Term};
+use form::Form;
+
+/// Why a network cannot be evaluated in one round.
+#[derive(Debug, thiserror::Error)]
+#[error("node {node} ({name}) cannot be evaluated in one round: {refusal}")]
+pub struct Unsupported {
+    /// Which node of the graph.
+    pub node: usize,
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    #[source]
+    pub refusal: Refusal,
+}
+
+/// What is wrong with a node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Neither linear nor ReLU.
+    #[error("{0} is neither linear nor a ReLU, and no polynomial for it is built")]
+    Operation(&'static str),
+    /// Two linear layers without a ReLU between them.
+    #[error("it follows another linear layer without a ReLU between them, and is more than a matrix over channels")]
+    TwoInARow,
+    /// Different steps down and right.
+    #[error("its stride is {0:?}; rows and columns must have the same")]
+    Stride([usize; 2]),
+    /// An average that counts only real places.
+    #[error("its average does not count the padding")]
+    Pool,
+    /// A bias that differs by place.
+    #[error("its bias differs by place, not only by channel")]
+    BiasByElement,
+    /// Values moved about in an irregular way.
+    #[error("it moves values in a way that is no stride: {0:?}")]
+    Rearrange(Rearrange),
+    /// More weights than a description may have.
+    #[error("its kernel, written out, has too many weights")]
+    TooLarge,
+    /// The output is a ReLU, or not one number a channel.
+    #[error("the network's output must be one number a channel, without ReLU")]
+    Output,
+    /// Weights or inputs are missing.
+    #[error("it is malformed")]
+    Malformed,
+}
+
+/// Describes a graph whose inputs, behind [`Graph::affine`], are at most `input_bound` in absolute value.
+///
+/// # Errors
+/// [`Unsupported`]: the first node that has no place in a chain of sums of convolutions.
+pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsupported> {
+    let mut layers = Vec::new();
+    let mut forms: Vec<Form> = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let of = |i: usize| node.inputs.get(i).and_then(|&from| forms.get(from)).ok_or(Refusal::Malformed);
+        let form = (|| match &node.op {
+            Op::Input => Form::value(0, node.shape),
+            Op::Relu => {
+                let Form { terms, bias, .. } = of(0)?.clone();
+                layers.push(Layer { name: node.name.clone(), terms, bias: Floats(bias) });
+                Form::value(layers.len(), node.shape)
+            }
+            Op::Linear(linear) => of(0)?.convolved(linear, node),
+            Op::AveragePool { window, count_padding } => of(0)?.averaged(window, *count_padding, node),
+            Op::Add => Ok(of(0)?.clone().plus(of(1)?)),
+            Op::Rearrange(rearrange) => of(0)?.rearranged(rearrange, node.shape),
+            other => Err(Refusal::Operation(other.name())),
+        })();
+        let form = form.map_err(|refusal| Unsupported { node: index, name: node.name.clone(), refusal })?;
+        forms.push(form);
+    }
+    let (last, form) = graph.nodes.iter().zip(forms).next_back().expect("a graph has nodes");
+    let fail = |refusal| Unsupported { node: graph.nodes.len() - 1, name: last.name.clone(), refusal };
+    if last.op == Op::Relu || form.shape[1..] != [1, 1] {
+        return Err(fail(Refusal::Output));
+    }
+    let output = Layer { name: last.name.clone(), terms: form.terms, bias: Floats(form.bias) };
+    Ok(Description { name: graph.name.clone(), input: graph.input_shape(), input_bound, layers, output })
+}

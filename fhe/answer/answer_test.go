@@ -1,0 +1,93 @@
+package answer
+
+import (
+	"math"
+	"testing"
+
+	"jaguar/fhe/internal/testparty"
+	"jaguar/fhe/packing"
+	"jaguar/fhe/parameters"
+
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+)
+
+// The noise that packing, trace and the fresh encryption of zero leave must lie below the derived bound; coefficients that are no
+// logit hold nothing else.
+func TestNoiseOfPackingIsWithinTheBound(t *testing.T) {
+	p := testparty.New(t, parameters.InsecureTest)
+	packer, err := packing.New(p.Set.CKKS(), p.Server.Packing(), p.Set.InputLevel())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const outputs = 5
+	n := p.Set.CKKS().N()
+	cts := make([]*rlwe.Ciphertext, outputs)
+	for c := range cts {
+		cts[c] = p.EncryptAll(t, testparty.Random(int64(c), n), p.Set.InputLevel(), math.Exp2(40))
+	}
+	packed, merges, err := packer.Pack(cts, p.Set.CKKS().LogN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := packer.Trace(packed, p.Set.CKKS().LogN()-merges); err != nil {
+		t.Fatal(err)
+	}
+	noise := Derive(p.Set, p.Set.CKKS().XsHammingWeight(), outputs)
+	silent := noise
+	silent.LogRange = 1
+	if err := Flood(p.Server, packed, silent); err != nil {
+		t.Fatal(err)
+	}
+	packed.Scale = rlwe.NewScale(1)
+	distance := n >> merges
+	worst := 0.0
+	for i, x := range p.DecryptAll(t, packed) {
+		if i%distance != 0 || i/distance >= outputs {
+			worst = max(worst, math.Abs(x))
+		}
+	}
+	t.Logf("noise 2^%.1f, bound 2^%.1f, R = 2^%d, distance 2^%.1f", math.Log2(worst), noise.LogError, noise.LogRange, noise.LogDistance)
+	if math.Log2(worst) > noise.LogError {
+		t.Errorf("noise 2^%.1f is above the bound 2^%.1f", math.Log2(worst), noise.LogError)
+	}
+	if worst == 0 {
+		t.Error("no noise at all")
+	}
+}
+
+func TestFloodIsUniformOverItsRange(t *testing.T) {
+	p := testparty.New(t, parameters.InsecureTest)
+	noise := Derive(p.Set, p.Set.CKKS().XsHammingWeight(), 10)
+	ct := p.EncryptAll(t, nil, p.Set.InputLevel(), 1)
+	if err := Flood(p.Server, ct, noise); err != nil {
+		t.Fatal(err)
+	}
+	ct.Scale = rlwe.NewScale(math.Exp2(float64(noise.LogRange)))
+	var mean, square, most float64
+	all := p.DecryptAll(t, ct)
+	for _, x := range all {
+		mean += x / float64(len(all))
+		square += x * x / float64(len(all))
+		most = max(most, math.Abs(x))
+	}
+	// Of 1024 uniform numbers: mean 0 ± 0.018, mean square 1/3 ± 0.0093; ten deviations.
+	if most > 1+1e-9 || math.Abs(mean) > 0.18 || math.Abs(square-1.0/3) > 0.093 {
+		t.Errorf("largest %g, mean %g, mean square %g", most, mean, square)
+	}
+	low := p.EncryptAll(t, nil, 0, 1)
+	if err := Flood(p.Server, low, noise); err == nil {
+		t.Error("level 0 was taken")
+	}
+}
+
+func TestRoundingIsCoarserThanNoise(t *testing.T) {
+	for _, logit := range []float64{-3.1, 0, 0.004, 7.77} {
+		const bound = 8
+		if got := Round(logit, bound); math.Abs(got-logit) > bound*math.Exp2(-gridBits-1) {
+			t.Errorf("%g becomes %g", logit, got)
+		}
+	}
+	if noiseBits <= gridBits {
+		t.Error("noise reaches beyond a step of the grid")
+	}
+}
