@@ -7,17 +7,16 @@ package keys
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/tuneinsight/lattigo/v6/circuits/ckks/bootstrapping"
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
-	"github.com/tuneinsight/lattigo/v6/ring/ringqp"
 
 	"jaguar/fhe/packing"
 	"jaguar/fhe/parameters"
+	"jaguar/fhe/residues"
 )
 
 // packingLevelP is the last modulus of P that keys for packing use: two of them cover q0 and q1.
@@ -216,8 +215,8 @@ func Write(client *Client, to io.Writer) error {
 		}
 		for _, row := range key.Value {
 			for _, poly := range row {
-				if err := writePoly(w, poly[0]); err != nil {
-					return err
+				if err := residues.Write(w, poly[0]); err != nil {
+					return fmt.Errorf("keys: %w", err)
 				}
 			}
 		}
@@ -227,8 +226,8 @@ func Write(client *Client, to io.Writer) error {
 		return err
 	}
 	for _, poly := range public.Value {
-		if err := writePoly(w, poly); err != nil {
-			return err
+		if err := residues.Write(w, poly); err != nil {
+			return fmt.Errorf("keys: public key: %w", err)
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -258,7 +257,7 @@ func Read(set *parameters.Set, from io.Reader) (*Server, error) {
 		}
 		for _, row := range key.Value {
 			for _, poly := range row {
-				if err := readPoly(r, set, poly[0]); err != nil {
+				if err := residues.Read(r, set, poly[0]); err != nil {
 					return nil, fmt.Errorf("keys: key %d: %w", i, err)
 				}
 			}
@@ -269,7 +268,7 @@ func Read(set *parameters.Set, from io.Reader) (*Server, error) {
 	}
 	public := &rlwe.PublicKey{Value: rlwe.NewVectorQP(set.CKKS(), 2, set.InputLevel(), -1)}
 	for _, poly := range public.Value {
-		if err := readPoly(r, set, poly); err != nil {
+		if err := residues.Read(r, set, poly); err != nil {
 			return nil, fmt.Errorf("keys: public key: %w", err)
 		}
 	}
@@ -318,36 +317,4 @@ func (c *collector) server(public *rlwe.PublicKey) *Server {
 		packing: rlwe.NewMemEvaluationKeySet(nil, c.packings...),
 		public:  public,
 	}
-}
-
-// writePoly writes the residues, modulus by modulus, 8 bytes each, little-endian.
-func writePoly(w io.Writer, poly ringqp.Poly) error {
-	for _, residues := range append(slices.Clone(poly.Q.Coeffs), poly.P.Coeffs...) {
-		if err := binary.Write(w, binary.LittleEndian, residues); err != nil {
-			return fmt.Errorf("keys: %w", err)
-		}
-	}
-	return nil
-}
-
-// readPoly fills the polynomial, and fails at the first residue that is not reduced.
-func readPoly(r io.Reader, set *parameters.Set, poly ringqp.Poly) error {
-	params := set.CKKS()
-	read := func(residues [][]uint64, moduli []uint64) error {
-		for i := range residues {
-			if err := binary.Read(r, binary.LittleEndian, residues[i]); err != nil {
-				return err
-			}
-			for j, residue := range residues[i] {
-				if residue >= moduli[i] {
-					return fmt.Errorf("coefficient %d is %d modulo %d", j, residue, moduli[i])
-				}
-			}
-		}
-		return nil
-	}
-	if err := read(poly.Q.Coeffs, params.Q()); err != nil {
-		return err
-	}
-	return read(poly.P.Coeffs, params.P())
 }

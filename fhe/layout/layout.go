@@ -14,9 +14,12 @@ import "fmt"
 
 // Grid places a tensor [Channels, Height, Width] in a polynomial.
 type Grid struct {
-	Channels, Height, Width int
+	Channels int `json:"channels"`
+	Height   int `json:"height"`
+	Width    int `json:"width"`
 	// ColumnPitch and RowPitch are distances in values. ColumnPitch is a power of two and a divisor of RowPitch.
-	ColumnPitch, RowPitch int
+	ColumnPitch int `json:"column_pitch"`
+	RowPitch    int `json:"row_pitch"`
 }
 
 // New is the tightest grid of a tensor whose consumers need `padding` zeros on each side, with at least minPitch values a place.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/bits"
@@ -10,24 +11,69 @@ import (
 
 	"jaguar/fhe/answer"
 	"jaguar/fhe/keys"
+	"jaguar/fhe/layout"
+	"jaguar/fhe/parameters"
 )
 
+// Public is all that a client knows of a network: where its input's values stand, and how its logits are scaled.
+type Public struct {
+	// Set is the name of the parameter set.
+	Set string `json:"set"`
+	// Input is where the input stands.
+	Input layout.Grid `json:"input"`
+	// InputBound is the largest absolute value of an input.
+	InputBound float64 `json:"input_bound"`
+	// Outputs is how many logits there are, OutputBound the bound by which they are divided.
+	Outputs     int     `json:"outputs"`
+	OutputBound float64 `json:"output_bound"`
+}
+
+// Public is what a client of this plan is told.
+func (p *Plan) Public(set *parameters.Set) (*Public, error) {
+	if err := p.Calibrated(); err != nil {
+		return nil, err
+	}
+	return &Public{
+		Set: set.Name(), Input: p.Grids[0], InputBound: p.Network.InputBound,
+		Outputs: p.Outputs, OutputBound: p.Network.Output.Bound,
+	}, nil
+}
+
+// ParsePublic reads the JSON of [Public], for this set, and checks it.
+func ParsePublic(text []byte, set *parameters.Set) (*Public, error) {
+	p := new(Public)
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	grid := p.Input
+	switch {
+	case p.Set != set.Name():
+		return nil, fmt.Errorf("network: made for parameter set %q, not %q", p.Set, set.Name())
+	case min(grid.Channels, grid.Height, grid.Width) < 1 || max(grid.Channels, grid.Height, grid.Width) > maxChannels:
+		return nil, fmt.Errorf("network: input [%d, %d, %d]", grid.Channels, grid.Height, grid.Width)
+	case grid.ColumnPitch < grid.Channels || grid.ColumnPitch > set.Values() || grid.RowPitch < grid.ColumnPitch*grid.Width || grid.RowPitch > set.Values():
+		return nil, fmt.Errorf("network: pitches %d and %d for [%d, %d, %d]", grid.ColumnPitch, grid.RowPitch, grid.Channels, grid.Height, grid.Width)
+	case p.Outputs < 1 || p.Outputs > set.Values():
+		return nil, fmt.Errorf("network: %d outputs", p.Outputs)
+	case !(p.InputBound > 0) || !(p.OutputBound > 0) || math.IsInf(p.InputBound+p.OutputBound, 0):
+		return nil, fmt.Errorf("network: bounds %g and %g", p.InputBound, p.OutputBound)
+	}
+	return p, grid.Fits(0, set.Values())
+}
+
 // Encrypt encrypts an input [C, H, W]. It fails if a value exceeds the input's bound.
-func (p *Plan) Encrypt(client *keys.Client, input []float64) (*rlwe.Ciphertext, error) {
+func (p *Public) Encrypt(client *keys.Client, input []float64) (*rlwe.Ciphertext, error) {
 	set := client.Set()
-	if p.Values != set.Values() {
-		return nil, fmt.Errorf("network: planned for %d values a ciphertext, the parameters have %d", p.Values, set.Values())
+	if most := largest(input); !(most <= p.InputBound) {
+		return nil, fmt.Errorf("network: the input has the value %g, its bound is %g", most, p.InputBound)
 	}
-	if most := largest(input); !(most <= p.Network.InputBound) {
-		return nil, fmt.Errorf("network: the input has the value %g, its bound is %g", most, p.Network.InputBound)
-	}
-	values, err := p.Grids[0].Scatter(input, p.Values)
+	values, err := p.Input.Scatter(input, set.Values())
 	if err != nil {
 		return nil, err
 	}
 	spread := make([]float64, set.CKKS().N())
 	for v, x := range values {
-		spread[v*set.Gap()] = x / p.Network.InputBound
+		spread[v*set.Gap()] = x / p.InputBound
 	}
 	plaintext := ckks.NewPlaintext(set.CKKS(), set.InputLevel())
 	plaintext.IsBatched = false
@@ -43,7 +89,7 @@ func (p *Plan) Encrypt(client *keys.Client, input []float64) (*rlwe.Ciphertext, 
 }
 
 // Decrypt reads the logits, rounded by [answer.Round].
-func (p *Plan) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float64, error) {
+func (p *Public) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float64, error) {
 	set := client.Set()
 	if logits.Degree() != 1 || logits.Level() != set.InputLevel() {
 		return nil, fmt.Errorf("network: the answer has degree %d and level %d, not 1 and %d",
@@ -59,7 +105,7 @@ func (p *Plan) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float64,
 	distance := set.CKKS().N() >> bits.Len(uint(p.Outputs-1))
 	values := make([]float64, p.Outputs)
 	for o := range values {
-		values[o] = answer.Round(coefficients[o*distance]*p.Network.Output.Bound, p.Network.Output.Bound)
+		values[o] = answer.Round(coefficients[o*distance]*p.OutputBound, p.OutputBound)
 	}
 	return values, nil
 }

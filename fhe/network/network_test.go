@@ -154,7 +154,11 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ct, err := plan.Encrypt(client, samples[0])
+		public, err := plan.Public(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ct, err := public.Encrypt(client, samples[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +172,7 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := plan.Decrypt(client, logits)
+		got, err := public.Decrypt(client, logits)
 		if err != nil {
 			t.Fatal(err)
 		}
