@@ -37,6 +37,9 @@ const (
 	gridBits  = 8
 )
 
+// RelativeNoise is R beside the integer that stands for a logit as large as its bound.
+const RelativeNoise = 1.0 / (1 << noiseBits)
+
 // LogScale is log2 of the integer that stands for a logit as large as its bound.
 func LogScale(set *parameters.Set) int {
 	return int(math.Floor(logModulus(set))) - 1 - headroom

@@ -88,7 +88,7 @@ func (p *Public) Encrypt(client *keys.Client, input []float64) (*rlwe.Ciphertext
 	return ct, nil
 }
 
-// Decrypt reads the logits, rounded by [answer.Round].
+// Decrypt reads the logits, rounded by [answer.Round]. It fails if the answer was not made with this client's keys.
 func (p *Public) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float64, error) {
 	set := client.Set()
 	if logits.Degree() != 1 || logits.Level() != set.InputLevel() {
@@ -103,6 +103,12 @@ func (p *Public) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float6
 		return nil, fmt.Errorf("network: answer: %w", err)
 	}
 	distance := set.CKKS().N() >> bits.Len(uint(p.Outputs-1))
+	// Between the logits there is noise, and nothing else. Under another key there would be anything.
+	for i, c := range coefficients {
+		if (i%distance != 0 || i/distance >= p.Outputs) && math.Abs(c) > 2*answer.RelativeNoise {
+			return nil, fmt.Errorf("network: the answer is spoilt, or was made with the keys of another client")
+		}
+	}
 	values := make([]float64, p.Outputs)
 	for o := range values {
 		values[o] = answer.Round(coefficients[o*distance]*p.OutputBound, p.OutputBound)

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"math/rand"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"jaguar/fhe/answer"
+	"jaguar/fhe/frames"
+	"jaguar/fhe/network"
+	"jaguar/fhe/parameters"
+	"jaguar/fhe/residues"
+)
+
+// files are what the commands leave in a folder.
+type files struct {
+	secret, keys, network, public string
+	inputs                        [][]float64
+}
+
+const set = "insecure-n10"
+
+// must runs a command that talks to nobody.
+func must(t *testing.T, arguments ...string) {
+	t.Helper()
+	if err := run(arguments, strings.NewReader(""), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// prepare makes keys and a calibrated network of a convolution and a fully connected layer.
+func prepare(t *testing.T) files {
+	t.Helper()
+	folder := t.TempDir()
+	in := func(name string) string { return filepath.Join(folder, name) }
+	rng := rand.New(rand.NewSource(5))
+	weights := func(n int) network.Floats {
+		w := make(network.Floats, n)
+		for i := range w {
+			w[i] = rng.NormFloat64() / 4
+		}
+		return w
+	}
+	described := network.Network{
+		Name: "two layers", Input: [3]int{1, 4, 4}, InputBound: 1,
+		Layers: []network.Layer{{
+			Name:  "convolution",
+			Terms: []network.Term{{Out: 4, In: 1, Height: 3, Width: 3, Stride: 1, Padding: [4]int{1, 1, 1, 1}, Weights: weights(36)}},
+			Bias:  weights(4),
+		}},
+		Output: network.Layer{
+			Name:  "fully connected",
+			Terms: []network.Term{{From: 1, Out: 3, In: 4, Height: 4, Width: 4, Stride: 1, Weights: weights(192)}},
+			Bias:  weights(3),
+		},
+	}
+	inputs := make([][]float64, 4)
+	for i := range inputs {
+		for range 16 {
+			inputs[i] = append(inputs[i], float64(float32(2*rng.Float64()-1)))
+		}
+	}
+	for name, value := range map[string]any{"described.json": described, "samples.json": inputs} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(in(name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := files{in("secret"), in("keys"), in("network.json"), in("public.json"), inputs}
+	must(t, "keygen", "--set", set, "--secret", made.secret, "--keys", made.keys)
+	must(t, "calibrate", "--set", set, "--network", in("described.json"), "--samples", in("samples.json"), "--out", made.network)
+	must(t, "public", "--set", set, "--network", made.network, "--out", made.public)
+	return made
+}
+
+// ask sends a message to a command over a Unix socket, and returns its answer.
+func ask(t *testing.T, message []byte, progress func(done, of int), arguments ...string) ([]byte, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- run(append(arguments, "--socket", path), nil, nil) }()
+	connection, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := frames.New(connection, connection)
+	if err := peer.Send(message); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := peer.Receive(-1, 1<<24, progress)
+	connection.Close()
+	return reply, errors.Join(err, <-ended)
+}
+
+func tensor(values []float64) []byte {
+	var raw []byte
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(v)))
+	}
+	return raw
+}
+
+func TestFourCommandsGiveTheLogits(t *testing.T) {
+	f := prepare(t)
+	input, err := ask(t, tensor(f.inputs[1]), nil, "encrypt", "--set", set, "--secret", f.secret, "--public", f.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []int
+	encrypted, err := ask(t, input, func(done, of int) { told = append(told, done, of) },
+		"evaluate", "--set", set, "--keys", f.keys, "--network", f.network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 4 || told[0] != 1 || told[2] != 2 || told[3] != 2 {
+		t.Errorf("progress %v", told)
+	}
+	raw, err := ask(t, encrypted, nil, "decrypt", "--set", set, "--secret", f.secret, "--public", f.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := setOf(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := planOf(options{network: f.network}, checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := plan.Plain(f.inputs[1], network.Approximate, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := plan.Network.Output.Bound
+	for o := range want {
+		got := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*o:]))
+		if math.Abs(got-want[o]) > answer.MaximumError(bound)+bound*5e-4 {
+			t.Errorf("logit %d is %g, not %g", o, got, want[o])
+		}
+	}
+
+	// A client with another secret is told.
+	folder := t.TempDir()
+	other := filepath.Join(folder, "secret")
+	must(t, "keygen", "--set", set, "--secret", other, "--keys", filepath.Join(folder, "keys"))
+	if _, err := ask(t, encrypted, nil, "decrypt", "--set", set, "--secret", other, "--public", f.public); err == nil || !strings.Contains(err.Error(), "another client") {
+		t.Errorf("another secret: %v", err)
+	}
+}
+
+func TestWhatIsWrongIsTold(t *testing.T) {
+	f := prepare(t)
+	evaluation := []string{"evaluate", "--set", set, "--keys", f.keys, "--network", f.network}
+	client := []string{"--set", set, "--secret", f.secret, "--public", f.public}
+	long := bytes.Repeat([]byte{255}, residues.CiphertextBytes(newSet(t)))
+	for _, test := range []struct {
+		arguments []string
+		message   []byte
+		want      string
+	}{
+		{evaluation, long, "coefficient 0 is"},
+		{evaluation, long[1:], "not 32768"},
+		{append([]string{"encrypt"}, client...), tensor([]float64{1}), "4 bytes, not 64"},
+		{append([]string{"encrypt"}, client...), tensor(append([]float64{math.NaN()}, f.inputs[0][1:]...)), "its bound is 1"},
+		{append([]string{"decrypt"}, client...), make([]byte, len(long)), ""},
+	} {
+		_, err := ask(t, test.message, nil, test.arguments...)
+		if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, not %q", test.arguments[0], err, test.want)
+		}
+	}
+	for want, arguments := range map[string][]string{
+		"no command":         {"train"},
+		"--set is missing":   {"keygen"},
+		"no set is called":   {"keygen", "--set", "n99", "--secret", "a", "--keys", "b"},
+		"file exists":        {"keygen", "--set", set, "--secret", f.secret, "--keys", f.keys + "2"},
+		"what is \"more\"":   {"sets", "more"},
+		"has no bound":       {"public", "--set", set, "--network", filepath.Join(filepath.Dir(f.network), "described.json"), "--out", "x"},
+		"not keys":           {"evaluate", "--set", set, "--keys", f.network, "--network", f.network},
+		"no such file":       {"decrypt", "--set", set, "--secret", "nowhere", "--public", f.public},
+		"made for parameter": {"decrypt", "--set", "insecure-n10-dense", "--secret", f.secret, "--public", f.public},
+	} {
+		if err := run(arguments, strings.NewReader(""), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", arguments, err)
+		}
+	}
+	// A connection that ends within a message.
+	if err := run(evaluation, strings.NewReader("\x01\x05\x00\x00\x00he"), io.Discard); err == nil || !strings.Contains(err.Error(), "ended within") {
+		t.Errorf("a cut connection: %v", err)
+	}
+}
+
+func newSet(t *testing.T) *parameters.Set {
+	t.Helper()
+	made, err := setOf(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}

@@ -1,0 +1,99 @@
+package convolution_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
+
+	"jaguar/fhe/convolution"
+	"jaguar/fhe/internal/testparty"
+	"jaguar/fhe/layout"
+	"jaguar/fhe/parameters"
+)
+
+func kernel(size, stride, in, out int) convolution.Kernel {
+	return convolution.Kernel{
+		Out: out, In: in, Height: size, Width: size, Stride: stride,
+		Top: size / 2, Left: size / 2, Bottom: size / 2, Right: size / 2,
+		Weights: testparty.Random(11, out*in*size*size),
+	}
+}
+
+// Algorithm 1: the coefficients at the places of one output channel are the convolution, for every size of kernel and stride.
+func TestProductsHoldTheConvolution(t *testing.T) {
+	p := testparty.New(t, parameters.InsecureTest)
+	for _, test := range []struct{ size, stride int }{{1, 1}, {3, 1}, {3, 2}, {5, 1}, {7, 1}} {
+		k := kernel(test.size, test.stride, 2, 3)
+		in, err := layout.New(2, 6, 6, k.Padding(), 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := in.Fits(k.Padding(), p.Set.Values()); err != nil {
+			t.Fatal(err)
+		}
+		tensor := testparty.Random(12, 2*6*6)
+		values, err := in.Scatter(tensor, p.Set.Values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ct := p.Encrypt(t, values, p.Set.InputLevel(), p.Set.ValueScale())
+		height, width, err := k.OutputSize(6, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := in.Strided(3, height, width, test.stride)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for o := range 3 {
+			taps := k.Taps(in, o)
+			encoded, err := convolution.Encode(p.Set, taps, math.Exp2(30))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := ckks.NewCiphertext(p.Set.CKKS(), 1, p.Set.InputLevel())
+			sum.Scale = rlwe.NewScale(p.Set.ValueScale() * math.Exp2(30))
+			convolution.MulThenAdd(p.Set, ct, encoded, sum)
+			got := p.Decrypt(t, sum)
+			for i := range height {
+				for j := range width {
+					want := 0.0
+					for c := range 2 {
+						for a := range test.size {
+							for b := range test.size {
+								y, x := i*test.stride+a-k.Top, j*test.stride+b-k.Left
+								if y >= 0 && x >= 0 && y < 6 && x < 6 {
+									want += k.Weights[((o*2+c)*test.size+a)*test.size+b] * tensor[(c*6+y)*6+x]
+								}
+							}
+						}
+					}
+					if place := out.At(0, i, j); math.Abs(got[place]-want) > 1e-4 {
+						t.Fatalf("kernel %d stride %d: output (%d, %d, %d) is %g, not %g", test.size, test.stride, o, i, j, got[place], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestKernelsAreChecked(t *testing.T) {
+	for want, spoil := range map[string]func(k *convolution.Kernel){
+		"stride 0":  func(k *convolution.Kernel) { k.Stride = 0 },
+		"weights":   func(k *convolution.Kernel) { k.Weights = k.Weights[1:] },
+		"is NaN":    func(k *convolution.Kernel) { k.Weights[3] = math.NaN() },
+		"padding 3": func(k *convolution.Kernel) { k.Top = 3 },
+	} {
+		k := kernel(3, 1, 2, 3)
+		spoil(&k)
+		if err := k.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if _, err := convolution.Encode(testparty.New(t, parameters.InsecureTest).Set, []convolution.Tap{{Weight: 2}}, math.Exp2(62)); err == nil {
+		t.Error("a weight of 2^63 was encoded")
+	}
+}

@@ -1,0 +1,90 @@
+package layout
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestScatterAndGatherAreInverse(t *testing.T) {
+	grid, err := New(3, 4, 5, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grid.ColumnPitch != 4 || grid.RowPitch != 28 {
+		t.Fatalf("%+v", grid)
+	}
+	tensor := make([]float64, 60)
+	for i := range tensor {
+		tensor[i] = float64(i + 1)
+	}
+	values, err := grid.Scatter(tensor, 128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0.0
+	for v, keep := range grid.Mask(128) {
+		kept += keep
+		if (keep == 0) != (values[v] == 0) {
+			t.Fatalf("place %d has %g, its mask %g", v, values[v], keep)
+		}
+	}
+	if kept != 60 {
+		t.Fatalf("the mask keeps %g values", kept)
+	}
+	for i, got := range grid.Gather(values) {
+		if got != tensor[i] {
+			t.Fatalf("value %d is %g", i, got)
+		}
+	}
+}
+
+// A stride moves nothing: (s·i, s·j) of a channel is (i, j) of the strided grid.
+func TestStridedPlacesStay(t *testing.T) {
+	grid, err := New(4, 8, 8, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strided, err := grid.Strided(8, 4, 4, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		for j := range 4 {
+			if strided.At(3, i, j) != grid.At(3, 2*i, 2*j) {
+				t.Fatalf("(%d, %d) moved", i, j)
+			}
+		}
+	}
+}
+
+func TestWrapIsNegacyclic(t *testing.T) {
+	for _, test := range []struct {
+		index, place int
+		sign         float64
+	}{{5, 5, 1}, {8, 0, -1}, {15, 7, -1}, {16, 0, 1}, {-1, 7, -1}, {-9, 7, 1}} {
+		if place, sign := Wrap(test.index, 8); place != test.place || sign != test.sign {
+			t.Errorf("%d is at %d with sign %g", test.index, place, sign)
+		}
+	}
+}
+
+func TestWhatDoesNotFitIsRefused(t *testing.T) {
+	grid, err := New(4, 8, 8, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, err := range map[string]error{
+		"a ciphertext has 256": grid.Fits(1, 256),
+		"into a pitch of 9":    grid.Fits(2, 4096),
+		"8 values a place":     second(grid.Strided(16, 4, 4, 2)),
+		"no power of two":      second(grid.Strided(4, 3, 3, 3)),
+		"no grid":              second(New(0, 1, 1, 0, 1)),
+		"3 values for":         func() error { _, err := grid.Scatter(make([]float64, 3), 4096); return err }(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+func second(_ Grid, err error) error { return err }
