@@ -1,4 +1,5 @@
-# What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need.
+# What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
+# or newer; without it, `make test` leaves the tests of fhe/ out and says so.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,17 +7,20 @@ SHELL := bash
 
 CARGO ?= cargo
 PYTHON ?= python3
+GO ?= go
 VENV := .venv
 # Where `make models` puts the networks and pictures, and where the big tests look for them.
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test lint test-networks bench models torch-models try-torchvision toolchain
+.PHONY: help demo test lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision toolchain
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
 	@echo 'make lint           only the checks that run no Rust tests'
+	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
+	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
@@ -30,14 +34,15 @@ toolchain:
 demo: toolchain
 	CARGO=$(CARGO) bash demo/run.sh
 
-test: lint
+test: lint test-fhe
 	$(CARGO) test --workspace --locked
 
-lint: toolchain
+lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
+	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
@@ -52,6 +57,30 @@ lint: toolchain
 	else \
 	  echo 'skip: cargo-deny is not installed (cargo install cargo-deny --locked): licences of dependencies unchecked'; \
 	fi
+
+# The one-round protocol. Nothing else in the project needs Go.
+NO_GO := skip: Go is not installed (https://go.dev/dl, 1.25 or newer): the one-round protocol in fhe/ is
+
+fhe:
+	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
+	$(GO) -C fhe build -trimpath -o '$(abspath $(or $(CARGO_TARGET_DIR),target))/jaguar-fhe' ./cmd/jaguar-fhe
+
+lint-fhe:
+	@if command -v $(GO) >/dev/null; then \
+	  unformatted=$$(gofmt -l fhe); \
+	  if [ -n "$$unformatted" ]; then echo "gofmt would change: $$unformatted" >&2; exit 1; fi; \
+	  $(GO) -C fhe vet ./...; \
+	else \
+	  echo '$(NO_GO) not linted'; \
+	fi
+
+test-fhe:
+	@if command -v $(GO) >/dev/null; then $(GO) -C fhe test ./...; else echo '$(NO_GO) not tested'; fi
+
+# The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md).
+test-convfhe:
+	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
+	JAGUAR_CONVFHE_FULL=1 GOGC=20 $(GO) -C fhe test -count 1 -v -timeout 6h -run AtFullSize ./network
 
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }

@@ -30,6 +30,9 @@ type Kernel struct {
 	Weights []float64
 }
 
+// maxWeights bounds how many weights a kernel may have.
+const maxWeights = 1 << 26
+
 // Check fails if the weights do not have the stated shape, or a size is out of range.
 func (k Kernel) Check() error {
 	if k.Out < 1 || k.In < 1 || k.Height < 1 || k.Width < 1 || k.Stride < 1 || min(k.Top, k.Left, k.Bottom, k.Right) < 0 {
@@ -39,7 +42,14 @@ func (k Kernel) Check() error {
 	if max(k.Top, k.Bottom) >= k.Height || max(k.Left, k.Right) >= k.Width {
 		return fmt.Errorf("convolution: padding %d %d %d %d of a %d × %d kernel", k.Top, k.Left, k.Bottom, k.Right, k.Height, k.Width)
 	}
-	if want := k.Out * k.In * k.Height * k.Width; len(k.Weights) != want {
+	want := 1
+	for _, size := range []int{k.Out, k.In, k.Height, k.Width} {
+		if want > maxWeights/size {
+			return fmt.Errorf("convolution: more than %d weights for [%d, %d, %d, %d]", maxWeights, k.Out, k.In, k.Height, k.Width)
+		}
+		want *= size
+	}
+	if len(k.Weights) != want {
 		return fmt.Errorf("convolution: %d weights for [%d, %d, %d, %d]", len(k.Weights), k.Out, k.In, k.Height, k.Width)
 	}
 	for i, w := range k.Weights {

@@ -15,7 +15,6 @@ import (
 // Limits on what a description may say.
 const (
 	maxLayers   = 1000
-	maxWeights  = 1 << 26
 	maxChannels = 1 << 16
 	maxSide     = 1 << 12
 )
@@ -167,9 +166,6 @@ func (l *Layer) shape(before [][3]int) (shape [3]int, err error) {
 				return shape, fmt.Errorf("term %d: size %d", i, size)
 			}
 		}
-		if len(term.Weights) > maxWeights {
-			return shape, fmt.Errorf("term %d: %d weights, at most %d", i, len(term.Weights), maxWeights)
-		}
 		kernel := term.Kernel()
 		if err := kernel.Check(); err != nil {
 			return shape, fmt.Errorf("term %d: %w", i, err)
@@ -220,7 +216,9 @@ func NewPlan(n *Network, m int) (*Plan, error) {
 	for i, layer := range n.all() {
 		for _, term := range layer.Terms {
 			padding[term.From] = max(padding[term.From], term.Kernel().Padding())
-			spread[i+1] = spread[term.From] * term.Stride
+			if spread[i+1] = spread[term.From] * term.Stride; spread[i+1] > m {
+				return nil, fmt.Errorf("network: layer %d (%s): strides of %d in all", i, layer.Name, spread[i+1])
+			}
 		}
 	}
 	margin, pitch := 0, 1

@@ -226,6 +226,10 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 		"size":               func(n *Network) { n.Layers[0].Terms[0].Stride = 0 },
 		"input [2, 0, 6]":    func(n *Network) { n.Input[1] = 0 },
 		"a 5 × 5 kernel":     func(n *Network) { n.Input[1] = 1; n.Layers[0].Terms[0].Padding = [4]int{} },
+		"more than 67108864": func(n *Network) {
+			t := &n.Layers[0].Terms[0]
+			t.Out, t.In, t.Height, t.Width, t.Weights = 1<<16, 1<<16, 1<<16, 1<<16, nil
+		},
 		"padding 9 9 9 9 of": func(n *Network) { n.Layers[0].Terms[0].Padding = [4]int{9, 9, 9, 9} },
 	} {
 		n := small()
@@ -237,6 +241,14 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+	strided := small()
+	strided.Layers[0].Terms[0].Stride, strided.Layers[0].Terms[0].Padding = 1<<16, [4]int{2, 2, 2, 2}
+	strided.Layers, strided.Output = strided.Layers[:1], Layer{
+		Name: "fc", Bias: Floats{0}, Terms: []Term{{From: 1, Out: 1, In: 3, Height: 1, Width: 1, Stride: 1, Weights: Floats{1, 1, 1}}},
+	}
+	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
+		t.Errorf("a stride of 2^16: %v", err)
 	}
 	if _, err := NewPlan(small(), 128); err == nil || !strings.Contains(err.Error(), "a ciphertext has 128") {
 		t.Errorf("a ciphertext that is too small: %v", err)

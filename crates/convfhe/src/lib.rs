@@ -35,7 +35,9 @@ pub enum Refusal {
     #[error("{0} is neither linear nor a ReLU, and no polynomial for it is built")]
     Operation(&'static str),
     /// Two linear layers without a ReLU between them.
-    #[error("it follows another linear layer without a ReLU between them, and is more than a matrix over channels")]
+    #[error(
+        "it follows another linear layer without a ReLU between them, and is more than a matrix over channels"
+    )]
     TwoInARow,
     /// Different steps down and right.
     #[error("its stride is {0:?}; rows and columns must have the same")]

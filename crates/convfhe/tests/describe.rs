@@ -1,0 +1,208 @@
+//! A description computes what the graph computes.
+
+use jaguar_convfhe::{Description, Layer, describe};
+use jaguar_cpu::Cpu;
+use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::network::{self, Rearrange, Shape, Window};
+
+/// Numbers in [-1, 1) that look random, the same at every run.
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+struct Builder(Vec<Node>);
+
+impl Builder {
+    fn new(input: Shape) -> Self {
+        Self(vec![Node { name: "input".into(), op: Op::Input, inputs: Vec::new(), shape: input }])
+    }
+
+    fn push(&mut self, name: &str, op: Op, inputs: &[usize], shape: Shape) -> usize {
+        self.0.push(Node { name: name.into(), op, inputs: inputs.to_vec(), shape });
+        self.0.len() - 1
+    }
+
+    /// A convolution with random weights.
+    fn convolution(&mut self, from: usize, spec: network::Linear) -> usize {
+        let input = self.0[from].shape;
+        let [h, w] = spec.output_hw(input).unwrap();
+        let seed = self.0.len() as u64;
+        let weights = numbers(spec.weights_len(input[0]).unwrap(), seed);
+        let bias = Bias::PerChannel(numbers(spec.out_channels, seed + 100));
+        let shape = [spec.out_channels, h, w];
+        self.push("convolution", Op::Linear(Linear { spec, weights, bias }), &[from], shape)
+    }
+
+    fn relu(&mut self, from: usize) -> usize {
+        let shape = self.0[from].shape;
+        self.push("relu", Op::Relu, &[from], shape)
+    }
+
+    fn graph(self) -> Graph {
+        Graph {
+            name: "test".into(),
+            nodes: self.0,
+            affine: Vec::new(),
+            channels_last: false,
+            layout_dims: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+}
+
+fn same(out: usize, kernel: usize) -> network::Linear {
+    network::Linear::same(out, kernel, 0)
+}
+
+/// What ResNet-20 has: residual connections, an option-A shortcut, a pool and a fully connected layer behind it; and groups, dilation
+/// and a kernel of 5.
+fn residual() -> Graph {
+    let mut b = Builder::new([2, 8, 8]);
+    let first = b.convolution(0, network::Linear { dilation: [2; 2], pads: [2; 4], ..same(4, 3) });
+    let first = b.relu(first);
+    let grouped = b.convolution(first, network::Linear { groups: 2, ..same(4, 5) });
+    let sum = b.push("sum", Op::Add, &[grouped, first], [4, 8, 8]);
+    let second = b.relu(sum);
+    let strided = b.convolution(second, network::Linear { stride: [2; 2], ..same(8, 3) });
+    let slice = Rearrange::Slice { start: [0; 3], step: [1, 2, 2] };
+    let slice = b.push("slice", Op::Rearrange(slice), &[second], [4, 4, 4]);
+    let pad = Rearrange::Pad { before: [2, 0, 0], after: [2, 0, 0] };
+    let pad = b.push("pad", Op::Rearrange(pad), &[slice], [8, 4, 4]);
+    let sum = b.push("sum", Op::Add, &[strided, pad], [8, 4, 4]);
+    let third = b.relu(sum);
+    let window = Window { kernel: [4; 2], stride: [1; 2], pads: [0; 4] };
+    let pool = b.push("pool", Op::AveragePool { window, count_padding: true }, &[third], [8, 1, 1]);
+    let flat = b.push("flatten", Op::Rearrange(Rearrange::Reshape), &[pool], [8, 1, 1]);
+    b.convolution(flat, network::Linear { pads: [0; 4], ..same(3, 1) });
+    b.graph()
+}
+
+/// The description by the definition of its layers.
+fn run(description: &Description, input: &[f32]) -> Vec<f32> {
+    let mut values = vec![(description.input, input.to_vec())];
+    for layer in &description.layers {
+        let (shape, mut sum) = sums(layer, &values);
+        sum.iter_mut().for_each(|v| *v = v.max(0.0));
+        values.push((shape, sum));
+    }
+    sums(&description.output, &values).1
+}
+
+fn sums(layer: &Layer, values: &[(Shape, Vec<f32>)]) -> (Shape, Vec<f32>) {
+    let mut made: Option<(Shape, Vec<f32>)> = None;
+    for term in &layer.terms {
+        let ([channels, height, width], x) = &values[term.from];
+        assert_eq!(term.channels, *channels);
+        let [top, left, bottom, right] = term.padding;
+        let out_h = (height + top + bottom - term.height) / term.stride + 1;
+        let out_w = (width + left + right - term.width) / term.stride + 1;
+        let mut to = vec![0.0; term.out * out_h * out_w];
+        for (index, to) in to.iter_mut().enumerate() {
+            let (o, i, j) = (index / out_w / out_h, index / out_w % out_h, index % out_w);
+            for c in 0..*channels {
+                for a in 0..term.height {
+                    for b in 0..term.width {
+                        let (y, x_at) = (i * term.stride + a, j * term.stride + b);
+                        if y < top || x_at < left || y - top >= *height || x_at - left >= *width {
+                            continue;
+                        }
+                        let weight = term.weights.0[((o * channels + c) * term.height + a) * term.width + b];
+                        *to += weight * x[(c * height + y - top) * width + x_at - left];
+                    }
+                }
+            }
+        }
+        let shape = [term.out, out_h, out_w];
+        match &mut made {
+            None => made = Some((shape, to)),
+            Some((before, sum)) => {
+                assert_eq!(*before, shape);
+                sum.iter_mut().zip(to).for_each(|(a, b)| *a += b);
+            }
+        }
+    }
+    let (shape, mut sum) = made.unwrap();
+    let plane = shape[1] * shape[2];
+    for (c, bias) in layer.bias.0.iter().enumerate() {
+        sum[c * plane..][..plane].iter_mut().for_each(|v| *v += bias);
+    }
+    (shape, sum)
+}
+
+#[test]
+fn a_description_computes_what_the_graph_computes() {
+    let graph = residual();
+    let description = describe(&graph, 1.0).unwrap();
+    assert_eq!(description.layers.len(), 3);
+    // The residual connection, the shortcut, and nothing else, are second terms.
+    assert_eq!(description.layers.iter().map(|l| l.terms.len()).collect::<Vec<_>>(), [1, 2, 2]);
+    assert_eq!(description.output.terms[0].height, 4);
+    for seed in 1..4 {
+        let input = numbers(2 * 8 * 8, 1000 + seed);
+        let want = graph.forward(Cpu::detect(), &input).unwrap();
+        let got = run(&description, &input);
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} is not {want}");
+        }
+    }
+}
+
+#[test]
+fn the_json_is_what_the_go_program_reads() {
+    let mut b = Builder::new([1, 1, 1]);
+    b.convolution(0, same(1, 1));
+    let mut graph = b.graph();
+    if let Op::Linear(linear) = &mut graph.nodes[1].op {
+        linear.weights = vec![1.5];
+        linear.bias = Bias::PerChannel(vec![-2.0]);
+    }
+    let json = serde_json::to_string(&describe(&graph, 0.5).unwrap()).unwrap();
+    assert_eq!(
+        json,
+        r#"{"name":"test","input":[1,1,1],"input_bound":0.5,"layers":[],"output":{"name":"convolution","terms":[{"from":0,"out":1,"in":1,"height":1,"width":1,"stride":1,"padding":[0,0,0,0],"weights":"AADAPw=="}],"bias":"AAAAwA=="}}"#
+    );
+}
+
+#[test]
+fn what_has_no_form_is_refused_with_a_reason() {
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    let refused = |op: Op, shape: Shape| {
+        let mut b = Builder::new([2, 8, 8]);
+        b.push("odd one", op, &[0], shape);
+        describe(&b.graph(), 1.0).unwrap_err().to_string()
+    };
+    for (op, shape, reason) in [
+        (Op::MaxPool(window.clone()), [2, 4, 4], "neither linear nor a ReLU"),
+        (Op::Clip { ceiling: 6.0 }, [2, 8, 8], "neither linear nor a ReLU"),
+        (Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), [2, 8, 8], "no stride"),
+        (Op::Rearrange(Rearrange::Slice { start: [0, 1, 1], step: [1; 3] }), [2, 7, 7], "no stride"),
+        (
+            Op::AveragePool { window: Window { pads: [1; 4], ..window.clone() }, count_padding: false },
+            [2, 5, 5],
+            "does not count the padding",
+        ),
+        (
+            Op::AveragePool { window: Window { stride: [2, 1], ..window }, count_padding: true },
+            [2, 4, 7],
+            "must have the same",
+        ),
+        (Op::Relu, [2, 8, 8], "one number a channel"),
+    ] {
+        let message = refused(op, shape);
+        assert!(message.contains(reason) && message.contains("node 1 (odd one)"), "{message}");
+    }
+    let mut b = Builder::new([2, 8, 8]);
+    let first = b.convolution(0, same(2, 3));
+    b.convolution(first, same(2, 3));
+    let message = describe(&b.graph(), 1.0).unwrap_err().to_string();
+    assert!(message.contains("node 2") && message.contains("without a ReLU between"), "{message}");
+}
