@@ -215,17 +215,17 @@ func TestDescriptionSurvivesJSON(t *testing.T) {
 
 func TestBadDescriptionsAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(n *Network){
-		"takes value":        func(n *Network) { n.Layers[1].Terms[0].From = 2 },
-		"channels":           func(n *Network) { n.Layers[1].Terms[0].From = 0 },
-		"weights":            func(n *Network) { n.Layers[0].Terms[0].Weights = n.Layers[0].Terms[0].Weights[1:] },
-		"bias":               func(n *Network) { n.Layers[0].Bias = nil },
-		"no terms":           func(n *Network) { n.Output.Terms = nil },
-		"not one number":     func(n *Network) { n.Output.Terms[0].Padding = [4]int{1, 1, 1, 1} },
-		"bound":              func(n *Network) { n.InputBound = 0 },
-		"the terms before":   func(n *Network) { n.Layers[3].Terms[1].Stride = 1 },
-		"size":               func(n *Network) { n.Layers[0].Terms[0].Stride = 0 },
-		"input [2, 0, 6]":    func(n *Network) { n.Input[1] = 0 },
-		"a 5 × 5 kernel":     func(n *Network) { n.Input[1] = 1; n.Layers[0].Terms[0].Padding = [4]int{} },
+		"takes value":      func(n *Network) { n.Layers[1].Terms[0].From = 2 },
+		"channels":         func(n *Network) { n.Layers[1].Terms[0].From = 0 },
+		"weights":          func(n *Network) { n.Layers[0].Terms[0].Weights = n.Layers[0].Terms[0].Weights[1:] },
+		"bias":             func(n *Network) { n.Layers[0].Bias = nil },
+		"no terms":         func(n *Network) { n.Output.Terms = nil },
+		"not one number":   func(n *Network) { n.Output.Terms[0].Padding = [4]int{1, 1, 1, 1} },
+		"bound":            func(n *Network) { n.InputBound = 0 },
+		"the terms before": func(n *Network) { n.Layers[3].Terms[1].Stride = 1 },
+		"size":             func(n *Network) { n.Layers[0].Terms[0].Stride = 0 },
+		"input [2, 0, 6]":  func(n *Network) { n.Input[1] = 0 },
+		"a 5 × 5 kernel":   func(n *Network) { n.Input[1] = 1; n.Layers[0].Terms[0].Padding = [4]int{} },
 		"more than 67108864": func(n *Network) {
 			t := &n.Layers[0].Terms[0]
 			t.Out, t.In, t.Height, t.Width, t.Weights = 1<<16, 1<<16, 1<<16, 1<<16, nil

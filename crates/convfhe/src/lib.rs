@@ -1,4 +1,4 @@
-//! From a float network to what the one-round program in `fhe/` evaluates.
+//! From a float network to what the one-round program in `fhe/` evaluates, and that program as a child process.
 //!
 //! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
 //! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
@@ -7,12 +7,14 @@
 
 mod description;
 mod form;
+mod program;
 
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::network::Rearrange;
 
 pub use description::{Description, Floats, Layer, Term};
 use form::Form;
+pub use program::{Program, ProgramError};
 
 /// Why a network cannot be evaluated in one round.
 #[derive(Debug, thiserror::Error)]
