@@ -1,6 +1,7 @@
 package convolution_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -95,5 +96,31 @@ func TestKernelsAreChecked(t *testing.T) {
 	}
 	if _, err := convolution.Encode(testparty.New(t, parameters.InsecureTest).Set, []convolution.Tap{{Weight: 2}}, math.Exp2(62)); err == nil {
 		t.Error("a weight of 2^63 was encoded")
+	}
+}
+
+// The paper's claim: a kernel's size does not change the cost. One output channel of 64 inputs at full size, plaintext made anew.
+func BenchmarkKernels(b *testing.B) {
+	set, err := parameters.New(parameters.Default)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ct := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
+	sum := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
+	for _, size := range []int{3, 5, 7, 3, 5, 7} {
+		k := kernel(size, 1, 64, 1)
+		in, err := layout.New(64, 8, 8, k.Padding(), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("%dx%d", size, size), func(b *testing.B) {
+			for b.Loop() {
+				encoded, err := convolution.Encode(set, k.Taps(in, 0), math.Exp2(40))
+				if err != nil {
+					b.Fatal(err)
+				}
+				convolution.MulThenAdd(set, ct, encoded, sum)
+			}
+		})
 	}
 }
