@@ -84,7 +84,10 @@ impl Program {
     ) -> Result<Vec<u8>, ProgramError> {
         match send(&mut self.stream, message).and_then(|()| receive(&mut self.stream, most, progress)) {
             Err(ProgramError::Io(e))
-                if matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+                if matches!(
+                    e.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                ) =>
             {
                 Err(ProgramError::Ended(self.complaint()))
             }
@@ -160,9 +163,10 @@ fn receive(
             DATA => message.extend_from_slice(&payload),
             END => return Ok(message),
             PROGRESS => {
-                let [a, b, c, d, e, f, g, h] = payload.as_slice().try_into().map_err(|_| {
-                    ProgramError::Malformed(format!("progress of {length} bytes"))
-                })?;
+                let [a, b, c, d, e, f, g, h] = payload
+                    .as_slice()
+                    .try_into()
+                    .map_err(|_| ProgramError::Malformed(format!("progress of {length} bytes")))?;
                 progress(u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
             }
             _ => {
@@ -187,7 +191,8 @@ mod tests {
         let mut wire = frame(PROGRESS, &[3, 0, 0, 0, 20, 0, 0, 0]);
         send(&mut wire, &message).unwrap();
         let mut told = Vec::new();
-        let got = receive(&mut wire.as_slice(), message.len(), &mut |done, of| told.push((done, of))).unwrap();
+        let got =
+            receive(&mut wire.as_slice(), message.len(), &mut |done, of| told.push((done, of))).unwrap();
         assert!(got == message);
         assert_eq!(told, [(3, 20)]);
     }
