@@ -66,12 +66,18 @@ type Noise struct {
 
 // Derive bounds the noise for this set and so many outputs.
 //
-// A key switch of Lattigo with two moduli P above q0·q1 leaves at most (1 + h)/2 by rounding, h the secret's weight, and less than 1
-// by the key's own error. A merge of packing takes noise n to at most 4·n + that, a step of the trace to 2·n + that. A fresh
-// encryption of zero has at most N·6σ + 6σ·(1 + h), for a ternary v and errors cut off at 6σ.
+// A key switch has one digit of at most q0·q1/2, so the key's errors give at most N·(q0·q1/2)·6σ/P; dividing by P rounds both halves
+// by less than 1, which gives 1 + h, h the secret's weight. A merge of packing takes noise n to at most 4·n + that, a step of the
+// trace to 2·n + that. A fresh encryption of zero has at most N·6σ + 6σ·(1 + h), for a ternary v. Errors are cut off at 6σ.
 func Derive(set *parameters.Set, weight, outputs int) Noise {
+	const tail = 6 * 3.2
 	logN := set.CKKS().LogN()
-	switching := (1+float64(weight))/2 + 1
+	n, h := math.Exp2(float64(logN)), float64(weight)
+	logP := 0.0
+	for _, p := range set.CKKS().P()[:keys.PackingLevelP+1] {
+		logP += math.Log2(float64(p))
+	}
+	switching := 1 + h + n*tail*math.Exp2(logModulus(set)-1-logP)
 	merges := int(math.Ceil(math.Log2(float64(max(outputs, 1)))))
 	most := 0.0
 	for step := range logN {
@@ -81,9 +87,7 @@ func Derive(set *parameters.Set, weight, outputs int) Noise {
 			most = 2*most + switching
 		}
 	}
-	const tail = 6 * 3.2
-	n := math.Exp2(float64(logN))
-	most += n*tail + tail*(1+float64(weight))
+	most += n*tail + tail*(1+h)
 	noise := Noise{LogRange: LogScale(set) - noiseBits, LogError: math.Log2(most)}
 	noise.LogDistance = float64(logN) + noise.LogError - float64(noise.LogRange) - 1
 	return noise

@@ -80,6 +80,18 @@ func TestFloodIsUniformOverItsRange(t *testing.T) {
 	}
 }
 
+// What docs/protocols/convfhe.md states of the default set.
+func TestTheDefaultHidesItsNoise(t *testing.T) {
+	set, err := parameters.New(parameters.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := Derive(set, set.CKKS().XsHammingWeight(), 10)
+	if noise.LogRange != 92 || noise.LogError > 34 || noise.LogDistance > -43 {
+		t.Errorf("%+v", noise)
+	}
+}
+
 func TestRoundingIsCoarserThanNoise(t *testing.T) {
 	for _, logit := range []float64{-3.1, 0, 0.004, 7.77} {
 		const bound = 8

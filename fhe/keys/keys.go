@@ -19,8 +19,8 @@ import (
 	"jaguar/fhe/residues"
 )
 
-// packingLevelP is the last modulus of P that keys for packing use: two of them cover q0 and q1.
-const packingLevelP = 1
+// PackingLevelP is the last modulus of P that keys for packing use: two of them cover q0 and q1.
+const PackingLevelP = 1
 
 // Client is what stays with the client.
 type Client struct {
@@ -110,7 +110,7 @@ func specs(set *parameters.Set) []spec {
 		all = append(all, spec{kind: rotate, element: element, levelQ: levels[element], levelP: levelP})
 	}
 	for _, element := range packing.Elements(params.LogN()) {
-		all = append(all, spec{kind: pack, element: element, levelQ: set.InputLevel(), levelP: packingLevelP})
+		all = append(all, spec{kind: pack, element: element, levelQ: set.InputLevel(), levelP: PackingLevelP})
 	}
 	return all
 }
