@@ -365,7 +365,7 @@ impl ServerLayer {
             let of_tile = |tile: usize| {
                 plan.rows(|i, words| {
                     let index = tile * per_tile + i;
-                    self.words(index, &b[index], x, words);
+                    self.words(index, b[index], x, words);
                     words.iter_mut().for_each(|word| *word >>= low);
                 })
             };
