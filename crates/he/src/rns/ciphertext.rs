@@ -1,5 +1,6 @@
 //! Ciphertexts.
 
+use jaguar_ring::modular::slices::Sources;
 use jaguar_ring::prg::Prg;
 
 use super::keys::decompose;
@@ -94,8 +95,8 @@ impl Ciphertext<Values> {
 
     /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
     pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let places: Vec<u32> = (0..ring.n() as u32).collect();
-        key.switch(ring, &ring.to_coefficients(self.a.duplicate()), &self.b, &places)
+        let a = ring.to_coefficients(self.a.duplicate());
+        key.switch(ring, &a, &self.b, &Sources::identity(ring.n()))
     }
 
     /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.

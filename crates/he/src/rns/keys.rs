@@ -1,6 +1,6 @@
 //! Secrets and what is published of them.
 
-use jaguar_ring::modular::slices;
+use jaguar_ring::modular::slices::{self, Sources};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
@@ -266,7 +266,7 @@ impl SwitchingKey {
         ring: &Ring,
         digits: &[Poly<Values>],
         b: &Poly<Values>,
-        sources: &[u32],
+        sources: &Sources,
     ) -> Ciphertext<Values> {
         self.limb_by_limb(ring, b, |limb, b, out| {
             let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
@@ -280,7 +280,7 @@ impl SwitchingKey {
         ring: &Ring,
         a: &Poly<Coefficients>,
         b: &Poly<Values>,
-        sources: &[u32],
+        sources: &Sources,
     ) -> Ciphertext<Values> {
         let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
         self.limb_by_limb(ring, b, |limb, b, out| {
@@ -311,7 +311,7 @@ impl SwitchingKey {
         limb: usize,
         digits: &[&[u64]],
         b: &[u64],
-        sources: &[u32],
+        sources: &Sources,
         out: [&mut [u64]; 2],
     ) {
         assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");

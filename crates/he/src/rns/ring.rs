@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
 use jaguar_ring::Kernel;
-use jaguar_ring::modular::{Factor, Modulus, Ntt, slices};
+use jaguar_ring::modular::slices::{self, Sources};
+use jaguar_ring::modular::{Factor, Modulus, Ntt};
 use jaguar_ring::prg::Prg;
 use zeroize::Zeroizing;
 
@@ -363,7 +364,7 @@ impl Ring {
         assert!(element % 2 == 1 && element < 2 * n, "an odd element below {}, not {element}", 2 * n);
         let ntt = &self.ntts()[0];
         let sources = (0..n).map(|k| ntt.index(element * ntt.exponent(k) % (2 * n)) as u32).collect();
-        Automorphism { element, sources }
+        Automorphism { element, sources: Sources::new(sources) }
     }
 }
 
@@ -372,7 +373,7 @@ impl Ring {
 pub struct Automorphism {
     element: usize,
     /// Where each of the values comes from.
-    sources: Vec<u32>,
+    sources: Sources,
 }
 
 impl Automorphism {
@@ -382,7 +383,7 @@ impl Automorphism {
     }
 
     /// Where each of the values comes from.
-    pub(super) fn sources(&self) -> &[u32] {
+    pub(super) fn sources(&self) -> &Sources {
         &self.sources
     }
 
@@ -390,9 +391,9 @@ impl Automorphism {
     pub fn apply(&self, ring: &Ring, poly: &Poly<Values>) -> Poly<Values> {
         ring.check(poly);
         let mut out = ring.zero();
-        let limbs = out.residues.chunks_exact_mut(self.sources.len()).zip(ring.limbs_of(poly));
-        for (to, from) in limbs {
-            to.iter_mut().zip(&self.sources).for_each(|(to, &source)| *to = from[source as usize]);
+        let sources = self.sources.places();
+        for (to, from) in out.residues.chunks_exact_mut(sources.len()).zip(ring.limbs_of(poly)) {
+            to.iter_mut().zip(sources).for_each(|(to, &source)| *to = from[source as usize]);
         }
         out
     }

@@ -52,7 +52,7 @@
 //!
 //! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
 //!
-//! The transforms of these rings are plain Rust in words of 64 bits.
+//! The rings' arithmetic is in words of 64 bits, on vector kernels ([`jaguar_ring::modular::slices`]).
 
 mod blocks;
 mod client;

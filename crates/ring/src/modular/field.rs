@@ -1,5 +1,8 @@
 //! Products modulo p in vectors: by products of 32-bit halves, or with IFMA by products of 52 bits.
 
+// Other processors run the scalar twins only.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use super::Modulus;
 use crate::simd::Wide;
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::kernel::{Kernel, Set};
 use crate::prg::Prg;
-use slices::Digits;
+use slices::{Digits, Sources};
 
 /// All kernels of this processor but plain Rust; the widest also without IFMA.
 fn kernels() -> Vec<Kernel> {
@@ -169,13 +169,14 @@ proptest! {
             (0..n).map(|i| ((0..count).map(|j| product(i, j)).sum::<u128>() + u128::from(plus[i])) % p)
                 .map(|sum| sum as u64).collect()
         };
+        let checked = Sources::new(sources.clone());
         let moved: Vec<u64> = sources.iter().map(|&source| plus[source as usize]).collect();
         let expected = [exact(&a, &vec![0; n]), exact(&b, &moved)];
         for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
             let mut sums = [vec![7; n], vec![7; n]];
             let [to_a, to_b] = &mut sums;
             let keys = [&refs(&a)[..], &refs(&b)[..]];
-            slices::moved_products(kernel, &m, &sources, &refs(&digits), keys, &plus, [to_a, to_b]);
+            slices::moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, [to_a, to_b]);
             prop_assert!(sums == expected, "{kernel:?}, {n} {}", m.value());
         }
     }

@@ -3,6 +3,9 @@
 //! Residues below p in and out, unless a function says otherwise; on every kernel the same ones. All functions panic if slices that belong together have not
 //! one length, and if that is no multiple of [`BLOCK`].
 
+// Other processors run the scalar twins only.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use super::field::Field;
 use super::vector::narrow;
 use super::{Factor, Modulus};
@@ -226,27 +229,53 @@ fn take_words(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) {
 
 multiversion_wide!(
     fn run_take(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) = take,
-    scalar |m, cut, residues, out| take_words(m, cut, residues, out)
+    scalar take_words
 );
 
-/// Where each of the values of a polynomial comes from under an automorphism ([`Ntt::index`](super::Ntt::index)): within
-/// aligned blocks of [`BLOCK`] or more words, values come from one aligned block.
-///
-/// `sums[half] = Σ_j digits[j][sources]·keys[half][j]` for both halves of a key, and `plus[sources]` is added to the second:
-/// key switching of what an automorphism has moved. All but `sums` may be any polynomials of residues below p.
+/// Where each value of a polynomial comes from, under an automorphism ([`Ntt::index`](super::Ntt::index)): those of an aligned
+/// block of [`BLOCK`] values come from one aligned block.
+#[derive(Clone, Debug)]
+pub struct Sources(Vec<u32>);
+
+impl Sources {
+    /// By value, the place that it comes from.
+    ///
+    /// # Panics
+    /// If a block comes from several, or from none.
+    pub fn new(sources: Vec<u32>) -> Self {
+        let (len, block) = (sources.len(), |source: u32| source as usize / BLOCK);
+        let one =
+            |places: &[u32]| places.iter().all(|&at| (at as usize) < len && block(at) == block(places[0]));
+        assert!(len.is_multiple_of(BLOCK) && sources.chunks_exact(BLOCK).all(one), "blocks come from blocks");
+        Self(sources)
+    }
+
+    /// Every value stays where it is.
+    pub fn identity(len: usize) -> Self {
+        Self::new((0..len as u32).collect())
+    }
+
+    /// The places.
+    pub fn places(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+/// Key switching of what an automorphism has moved: `sums[half] = Σ_j digits[j][sources]·keys[half][j]` for both halves of a
+/// key, and `plus[sources]` is added to the second. All but `sums` may be any polynomials of residues below p.
 ///
 /// # Panics
-/// Also if there are not as many keys as digits, or `sources` does not keep to blocks.
+/// Also if there are not as many keys as digits.
 pub fn moved_products(
     kernel: Kernel,
     m: &Modulus,
-    sources: &[u32],
+    sources: &Sources,
     digits: &[&[u64]],
     keys: [&[&[u64]]; 2],
     plus: &[u64],
     sums: [&mut [u64]; 2],
 ) {
-    let [a, b] = sums;
+    let ([a, b], sources) = (sums, sources.places());
     check([sources.len(), plus.len(), a.len(), b.len()]);
     assert!(keys.iter().all(|keys| keys.len() == digits.len()), "a key for each digit");
     assert!(

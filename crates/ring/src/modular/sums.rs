@@ -4,6 +4,9 @@
 //! additions in words of 64 bits take the place of one in 128. With IFMA and primes of up to 52 bits products are made
 //! whole, with the number modulo p, and their halves of 52 bits added up.
 
+// Other processors run the scalar twins only.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use std::ops::Range;
 
 use super::Modulus;

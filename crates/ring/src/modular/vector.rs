@@ -1,5 +1,8 @@
 //! Kernels modulo one prime in vectors of 64-bit words, each with its scalar twin.
 
+// Other processors run the scalar twins only.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use super::field::{Constants, Factors, Field};
 use super::ntt::{self, Roots};
 use super::{Factor, Modulus, NARROW_BITS};
@@ -228,11 +231,11 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
 
 multiversion_wide!(
     fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
-    scalar |m, roots, data| ntt::forward(m, roots, data)
+    scalar ntt::forward
 );
 multiversion_wide!(
     fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
-    scalar |m, roots, scale, data| ntt::backward(m, roots, scale, data)
+    scalar ntt::backward
 );
 
 /// [`Ntt::forward`](super::Ntt::forward).

@@ -15,7 +15,9 @@ mod x86;
 mod x86_wide;
 
 pub(crate) use portable::Portable;
-pub(crate) use wide::{Fused, Wide, multiversion_wide};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use wide::Fused;
+pub(crate) use wide::{Wide, multiversion_wide};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, Avx512Ifma};
 
