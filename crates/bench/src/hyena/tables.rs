@@ -116,7 +116,7 @@ fn ablation(rows: &[Ablation]) -> Table {
         rows: rows.iter().map(row).collect(),
         notes: format!(
             "The server's rotations, products and sums on one thread, from some ciphertexts and diagonals of each layer. Channels: in one \
-             ciphertext. The paper's text says: {said}; d with one channel 2.1–3.3. In the paper's parameters the conventional form has two \
+             ciphertext. No c: no digits keep the noise of the largest weights low enough. The paper's text says: {said}; d with one channel 2.1–3.3. In the paper's parameters the conventional form has two \
              ciphertexts for one (the paper's plaintext decomposition)."
         ),
     }
