@@ -214,8 +214,7 @@ impl Layer {
             (Form::Conventional, Places::Channels(packing)) => packing,
             _ => return 0,
         };
-        let terms = |block| packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum::<usize>();
-        (0..packing.out_blocks()).map(terms).sum::<usize>() * packing.taps().len()
+        (0..packing.out_blocks()).map(|block| packing.terms(block)).sum::<usize>() * packing.taps().len()
     }
 
     /// Bytes of them.

@@ -39,6 +39,9 @@ pub(super) const MOST_DIGITS: u32 = 6;
 /// Bytes that a server may have for rotated inputs, where a packing takes less.
 const MEMORY: usize = 1 << 30;
 
+/// Rotation keys that a layer may take, where a packing takes fewer: each has megabytes.
+const MOST_KEYS: usize = 512;
+
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
@@ -452,7 +455,10 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
     let all = Fitted::all(n, wanted);
     let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
     let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
-    let candidates = Arc::new(held.map(candidate).collect::<Vec<_>>());
+    let mut candidates: Vec<Candidate> = held.map(candidate).collect();
+    let fewest = candidates.iter().map(|candidate| candidate.elements.len()).min().unwrap_or(0);
+    candidates.retain(|candidate| candidate.elements.len() <= fewest.max(MOST_KEYS));
+    let candidates = Arc::new(candidates);
     let mut found = found();
     if found.len() >= MOST_FOUND {
         found.clear();

@@ -17,8 +17,8 @@ use crate::ProfileError;
 /// Bits of the probes' primes.
 const LIMB_BITS: u32 = 52;
 
-/// Bits of a digit: two of a prime.
-const DIGIT_BITS: u32 = 26;
+/// Bits of a digit: all of a prime.
+const DIGIT_BITS: u32 = LIMB_BITS;
 
 /// Ciphertexts of a sum, and sums: few, so that most runs are over before anything else wants the core.
 const TERMS: usize = 4;
