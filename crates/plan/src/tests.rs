@@ -623,6 +623,542 @@ fn a_layer_in_slots_by_hand() {
     let geometry = layer.geometry();
     assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 1));
     assert_eq!((geometry.ciphertexts, geometry.responses), (64, 64));
+    // "ring N = 8192, q of 3 primes of 56 bits (154.4 bits of security), 2 of them in responses"
+    let text = plan.backends[0].describe();
+    let numbers: Vec<f64> =
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let (limbs, bits, kept) = (numbers[1], numbers[2], numbers[5]);
+    assert_eq!(layer.traffic().online.0 as f64, 64.0 * (32.0 + limbs * bits * 1024.0), "{text}");
+    assert_eq!(layer.traffic().online.1 as f64, 64.0 * 2.0 * kept * bits * 1024.0, "{text}");
+    let before = p.nodes[3].offline.seconds.unwrap();
+    close(before.client, a * 1e-8 + b * 2e-8);
+    close(before.server, a * 2e-8 + b * 1e-8);
+    let bytes = (cost.prepare_up + cost.up + cost.down) as f64;
+    let online = p.nodes[3].online.seconds.unwrap();
+    close(online.client, bytes * 1e-9);
+    close(online.server, bytes * 2e-9);
+}
+
+#[test]
+fn phases_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = standard(&network);
+    let at = |link, placement| predict(&plan, &Session::default(), Some(&site(&machine, link, placement)));
+    let p = at(FREE, Placement::Apart);
+    let sum = |f: &dyn Fn(&crate::predict::NodeCost) -> f64| p.nodes.iter().map(f).sum::<f64>();
+    let work = p.offline.work.unwrap();
+    close(work.client, sum(&|n| n.offline.seconds.unwrap().client));
+    close(work.server, sum(&|n| n.offline.seconds.unwrap().server));
+    // Side by side: the slower one. On one machine: at least all work over all threads.
+    close(p.offline.seconds.unwrap(), work.client.max(work.server));
+    let linear = |n: &crate::predict::NodeCost| {
+        if n.hint_bytes > 0 { n.offline.seconds.map(|s| 2.0 * (s.client + s.server)).unwrap() } else { 0.0 }
+    };
+    let other = |n: &crate::predict::NodeCost| {
+        if n.hint_bytes > 0 { 0.0 } else { n.offline.seconds.map(|s| s.client + s.server).unwrap() }
+    };
+    let cores = sum(&linear) + sum(&other);
+    let shared = at(FREE, Placement::Shared).offline.seconds.unwrap();
+    close(shared, work.client.max(work.server).max(cores / 2.0));
+    // Rounds come on top, transfers partly.
+    let slow = Link { bytes_per_second: 1e6, round_trip: 0.5 };
+    let far = at(slow, Placement::Apart);
+    let bytes = p.online.bytes_up.max(p.online.bytes_down) as f64;
+    let without = p.online.seconds.unwrap();
+    close(far.online.seconds.unwrap(), without.hypot(bytes / 1e6) + 0.5 * p.online.rounds as f64);
+    // Bytes do not depend on the place.
+    assert_eq!(far.online.bytes_up, predict(&plan, &Session::default(), None).online.bytes_up);
+}
+
+#[test]
+fn without_constants_there_are_bytes_and_no_seconds() {
+    let (network, mut machine) = (network(), round_figures());
+    machine.rings.retain(|r| r.ring_dim == 4096);
+    let p = predict(&standard(&network), &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    assert_eq!((p.offline.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
+    assert!(p.online.bytes_up > 0 && p.hint_bytes > 0);
+}
+
+/// Bytes decide where few pass, the cache where many do; and a few correlations do not pay for a long secret.
+#[test]
+fn instances_follow_the_link() {
+    let machine = round_figures();
+    let chosen_on = |machine: &Machine, bytes_per_second, count: u64| {
+        let link = Link { bytes_per_second, round_trip: 1e-3 };
+        let drawn = Drawn { bits: count, vectors: count };
+        let site = site(machine, link, Placement::Apart);
+        crate::planner::instances((drawn, Drawn { vectors: 0, ..drawn }), &site)
+    };
+    let chosen = |bytes_per_second, count| chosen_on(&machine, bytes_per_second, count);
+    let (least, small, most) = (Bin::B512, Bin::B1024, Bin::B4096);
+    assert_eq!(chosen(1e12, 1 << 28), Instances { bits: least, vectors: least });
+    // Where bytes take no time they have a price: 4 ns are worth 0.15 bytes, but not 0.08.
+    let mut close = machine.clone();
+    close.making = [[1e-8, 1.4e-8, 2.2e-8, 3.4e-8]; 2];
+    assert_eq!(chosen_on(&close, 1e12, 1 << 28), Instances { bits: small, vectors: small });
+    assert_eq!(chosen(1e5, 1 << 28), Instances { bits: most, vectors: most });
+    assert_eq!(chosen(1e5, 1000), Instances { bits: least, vectors: least });
+    // Where nothing is drawn, what is used when nobody has measured.
+    assert_eq!(chosen(1e12, 0).vectors, Instances::default().vectors);
+}
+
+/// Rounds decide where they are long, bytes where few pass: the digits of every layer.
+#[test]
+fn digits_follow_the_link() {
+    let network = network();
+    // Working costs nothing here.
+    let mut machine = round_figures();
+    machine.cots = Default::default();
+    machine.nonlinear = [[PerByte::default(); 3]; Kind::ALL.len()];
+    let far = Link { bytes_per_second: 1e15, round_trip: 0.1 };
+    let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
+    let digits = |link, node: usize| {
+        let site = site(&machine, link, Placement::Apart);
+        u32::from(choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().digits[node])
+    };
+    let fewest = |node: usize, of: &dyn Fn(&Plan) -> u64| {
+        let plan = |digit: u32| {
+            let digits = vec![digit as u8; network.nodes.len()];
+            Plan::new(&network, Choices { digits, ..Choices::standard(&network, BackendId::JAGUAR) }).unwrap()
+        };
+        let figures = DIGITS.map(|d| (of(&plan(d)), d));
+        let least = figures.iter().map(|f| f.0).min().unwrap();
+        // Of equals, the largest digit.
+        (node, figures.iter().rev().find(|f| f.0 == least).unwrap().1)
+    };
+    for node in [2, 3, 5] {
+        let (_, rounds) = fewest(node, &|p| p.steps[node].cost.client_rounds);
+        assert_eq!(digits(far, node), rounds, "node {node}, far");
+        let bytes = |p: &Plan| p.steps[node].cost.up.max(p.steps[node].cost.down);
+        let (_, bytes) = fewest(node, &bytes);
+        assert_eq!(digits(narrow, node), bytes, "node {node}, narrow");
+        assert!(bytes < rounds, "the two links ask for different digits");
+    }
+}
+
+#[test]
+fn a_packing_wins_by_a_margin_or_not_at_all() {
+    let network = network();
+    let packing = |ciphertext: f64, a_half: f64| {
+        let mut machine = round_figures();
+        for ring in &mut machine.rings {
+            ring.ciphertext = ciphertext;
+            ring.a_half.wide = a_half;
+        }
+        let site = site(&machine, FREE, Placement::Apart);
+        choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
+    };
+    // 16 maps of 196: eight to a ciphertext at the distance of a power of two, ten side by side; two ciphertexts either way.
+    assert_eq!(packing(1.0, 1e-11), Packing::PowerOfTwo);
+    let mut wider = network.clone();
+    wider.nodes[1].shape[0] = 40;
+    wider.nodes[2].shape[0] = 40;
+    wider.nodes[3].shape[0] = 40;
+    let Op::Linear(first) = &mut wider.nodes[1].op else { panic!("a convolution") };
+    first.out_channels = 40;
+    let of = |ciphertext: f64, a_half: f64| {
+        let mut machine = round_figures();
+        for ring in &mut machine.rings {
+            ring.ciphertext = ciphertext;
+            ring.a_half.wide = a_half;
+        }
+        let site = site(&machine, FREE, Placement::Apart);
+        choose(&wider, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
+    };
+    // Five and four: it pays where ciphertexts are dear, not where they are cheap, nor where the a half is much dearer.
+    assert_eq!(of(1.0, 1e-11), Packing::Tight);
+    assert_eq!(of(1e-9, 1e-11), Packing::PowerOfTwo);
+    assert_eq!(of(1.0, 1e3), Packing::PowerOfTwo);
+}
+
+#[test]
+fn what_hints_are_bound_to_stays() {
+    let (network, machine) = (network(), round_figures());
+    let here = site(&machine, FREE, Placement::Apart);
+    let first = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
+    let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
+    // The next calibration differs by a few per cent, up and down.
+    for factor in [0.97, 1.03] {
+        let mut other = machine.clone();
+        for ring in &mut other.rings {
+            if ring.ring_dim == 4096 || ring.modulus_bits == 53 {
+                ring.client_response.iter_mut().for_each(|p| p.1 *= factor);
+                ring.ciphertext *= factor;
+            }
+        }
+        let again =
+            choose(&network, &[BackendId::JAGUAR], &site(&other, FREE, Placement::Apart), None).unwrap();
+        assert_eq!(digest(&again), digest(&first));
+    }
+    // What was chosen before is kept even where it is not the best any more; digits follow the link all the same.
+    let packings = vec![Packing::Tight; network.nodes.len()];
+    let kept = Choices { ring_dim: 4096, packings, ..first.clone() };
+    let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
+    let again =
+        choose(&network, &[BackendId::JAGUAR], &site(&machine, narrow, Placement::Apart), Some(&kept))
+            .unwrap();
+    assert_eq!(digest(&again), digest(&kept));
+    assert_ne!(again.digits, first.digits);
+    // Unless they make no plan any more, or are another protocol's.
+    for broken in [
+        Choices { modulus_bits: 60, ..kept.clone() },
+        Choices { packings: vec![], ..kept.clone() },
+        Choices { backends: vec![BackendId::CHEETAH; network.nodes.len()], ..kept },
+    ] {
+        let again = choose(&network, &[BackendId::JAGUAR], &here, Some(&broken)).unwrap();
+        assert_eq!(again, first);
+    }
+}
+
+#[test]
+fn choices_for_another_network_are_refused() {
+    let network = network();
+    let good = Choices::standard(&network, BackendId::JAGUAR);
+    for bad in [
+        Choices { packings: vec![], ..good.clone() },
+        Choices { packings: vec![Packing::Tight; 100], ..good.clone() },
+        Choices { digits: vec![4; 6], ..good.clone() },
+    ] {
+        assert!(matches!(bad.check(&network), Err(PlanError::Choices(_))));
+    }
+    good.check(&network).unwrap();
+    // Packings are part of what a hint is bound to; digits are not.
+    let digest = |choices| Plan::new(&network, choices).unwrap().hint_digest();
+    let tight = Choices { packings: vec![Packing::Tight; network.nodes.len()], ..good.clone() };
+    let fine = Choices { digits: vec![2; network.nodes.len()], ..good.clone() };
+    assert_ne!(digest(tight), digest(good.clone()));
+    assert_eq!(digest(fine), digest(good));
+}
+
+#[test]
+fn an_explanation_names_what_was_not_taken() {
+    let (network, machine) = (network(), round_figures());
+    let here = site(&machine, FREE, Placement::Apart);
+    let choices = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
+    let plan = Plan::new(&network, choices).unwrap();
+    let why = explain(&network, &plan, Some(&here));
+    assert_eq!(why.rings.len(), RINGS.len());
+    assert_eq!(why.rings.iter().filter(|r| r.taken).count(), 1);
+    // Two limbs are too few for 16 bits: the noise is named.
+    let narrow = why.rings.iter().find(|r| r.what.contains("2^32")).unwrap();
+    assert!(narrow.refused.as_ref().unwrap().contains("ulp"), "{narrow:?}");
+    assert_eq!(why.activations.len(), 9);
+    let bytes = |bits: usize| why.activations[bits - 12].figures.unwrap().bytes;
+    assert!(why.activations[4].taken && bytes(12) < bytes(16) && bytes(16) < bytes(18));
+    // With guard bits the network's own width is that above them, and the line is the plan itself.
+    let guarded = network.guarded(8).unwrap();
+    let own = Plan::new(&guarded, plan.choices.clone()).unwrap();
+    let widths = explain(&guarded, &own, Some(&here)).activations;
+    assert_eq!(widths.iter().position(|a| a.taken), Some(4));
+    let total = predict(&own, &Session::default(), None);
+    let sent = |t: Total| t.bytes_up + t.bytes_down;
+    assert_eq!(widths[4].figures.unwrap().bytes, sent(total.offline) + sent(total.online));
+    let digits: Vec<&str> =
+        why.layers.iter().filter(|d| d.about == "digits").map(|d| d.name.as_str()).collect();
+    assert_eq!(digits, ["pool", "relu", "six"]);
+    for decision in &why.layers {
+        assert_eq!(decision.alternatives.iter().filter(|a| a.taken).count(), 1, "{}", decision.name);
+        assert!(!decision.reason.is_empty());
+    }
+    // Without constants nothing is compared, and it says so.
+    let dark = explain(&network, &plan, None);
+    assert!(dark.ring_reason.contains("nothing was measured"), "{}", dark.ring_reason);
+}
+
+/// Layers go to another backend where the whole query gains by that, and nowhere else.
+#[test]
+fn backends_are_weighed() {
+    let network = network();
+    let both = [BackendId::JAGUAR, BackendId::CHEETAH];
+    let of = |machine: &Machine, allowed: &[BackendId]| {
+        let here = site(machine, FREE, Placement::Apart);
+        let choices = choose(&network, allowed, &here, None).unwrap();
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        let why = explain(&network, &plan, Some(&here));
+        let weighed = why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap();
+        (choices, weighed, why)
+    };
+    let linear = |choices: &Choices| -> Vec<BackendId> {
+        let nodes = network.nodes.iter().zip(&choices.backends);
+        nodes.filter(|(node, _)| matches!(node.op, Op::Linear(_))).map(|(_, &b)| b).collect()
+    };
+
+    let mut slow = round_figures();
+    slow.rns.iter_mut().for_each(|r| (r.product, r.response, r.decryption) = (1.0, 1.0, 1.0));
+    let (choices, ..) = of(&slow, &both);
+    assert_eq!(choices, of(&slow, &[BackendId::JAGUAR]).0);
+    assert!(linear(&choices).iter().all(|&b| b == BackendId::JAGUAR));
+
+    let mut fast = round_figures();
+    for ring in &mut fast.rings {
+        ring.client_response.iter_mut().for_each(|p| p.1 = 1.0);
+    }
+    let (choices, weighed, why) = of(&fast, &both);
+    assert!(linear(&choices).iter().all(|&b| b == BackendId::CHEETAH), "{choices:?}");
+    let alone = of(&fast, &[BackendId::JAGUAR]).1;
+    assert!(weighed < alone * (1.0 - MARGIN), "{weighed} of {alone}");
+    // What each backend would cost is told for each linear layer, and the other one would cost more.
+    let backends: Vec<_> = why.layers.iter().filter(|d| d.about == "backend").collect();
+    assert_eq!(backends.len(), linear(&choices).len());
+    for decision in backends {
+        let weighed = |id: BackendId| {
+            let found = decision.alternatives.iter().find(|a| a.what == id.name());
+            found.unwrap().figures.unwrap().weighed.unwrap()
+        };
+        let secure = BackendId::all().filter(|id| id.backend().is_secure()).count();
+        assert_eq!(decision.alternatives.len(), secure);
+        assert!(weighed(BackendId::CHEETAH) < weighed(BackendId::JAGUAR), "{decision:?}");
+        assert!(
+            decision.reason.contains("of a query") || decision.reason.contains("to a query"),
+            "{}",
+            decision.reason
+        );
+    }
+
+    // A single layer, the only one with few positions, is slow by itself: it moves, whatever the others do, and the mixture
+    // costs no more than either backend everywhere.
+    let mut mixed = round_figures();
+    mixed.rings.iter_mut().for_each(|r| r.online.narrow = 1e-3);
+    let (choices, weighed, _) = of(&mixed, &both);
+    assert_eq!(choices.backends[6], BackendId::CHEETAH);
+    for id in both {
+        assert!(weighed <= of(&mixed, &[id]).1, "{id} everywhere");
+    }
+}
+
+#[test]
+fn a_layer_of_an_rns_ring_by_hand() {
+    let (network, machine) = (network(), round_figures());
+    let plan = Plan::new(&network, Choices::standard(&network, BackendId::CHEETAH)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    // 30 x 30 with the padding: a ciphertext holds one of the three maps, a response four of the 16 outputs.
+    let geometry = plan.steps[1].layer.as_ref().unwrap().geometry();
+    assert_eq!((geometry.ring_dim, geometry.ciphertexts, geometry.responses), (4096, 3, 4));
+    let before = p.nodes[1].offline.seconds.unwrap();
+    close(before.client, 3.0 * 1e-4 / 2.0);
+    close(before.server, 4.0 * 1e-5 / 2.0);
+    let online = p.nodes[1].online.seconds.unwrap();
+    close(online.client, (3.0 * 1e-5 + 4.0 * 1e-5) / 2.0);
+    close(online.server, (3.0 * 2e-5 + 12.0 * 1e-6 + 4.0 * 5e-5) / 2.0);
+    close(p.nodes[1].a_half_seconds.unwrap(), 12.0 * 1e-5 / 2.0);
+    close(p.nodes[1].hint_seconds.unwrap(), 0.0);
+}
+
+#[test]
+fn kinds_are_in_the_order_of_the_table() {
+    for (i, kind) in Kind::ALL.into_iter().enumerate() {
+        assert_eq!(kind as usize, i);
+    }
+}
+
+/// The client sends for all layers before it takes the first answer; each answer is taken once, in order.
+#[test]
+fn exchanges_are_streamed() {
+    let network = network();
+    let backend = BackendId::of("fregata").unwrap();
+    let plan = Plan::new(&network, Choices::standard(&network, backend)).unwrap();
+    let (send, collect) = (Exchange::Send, Exchange::Collect);
+    let streamed = [send(1), send(4), send(6), collect(1), collect(4), collect(6)];
+    assert_eq!(plan.exchanges(Schedule::Streamed), streamed);
+    let each = [send(1), collect(1), send(4), collect(4), send(6), collect(6)];
+    assert_eq!(plan.exchanges(Schedule::LayerByLayer), each);
+    assert_eq!(plan.exchange_rounds(), 1);
+    assert_eq!(standard(&network).exchanges(Schedule::Streamed), []);
+    assert_eq!(standard(&network).exchange_rounds(), 0);
+}
+
+/// Where the answer to an input alone counts, layers do more before it: over a slow link those that then send fewer bytes.
+#[test]
+fn what_is_to_be_short_decides() {
+    let (mut network, machine) = (network(), round_figures());
+    // A linear layer alone, whose input takes most of what passes.
+    network.nodes.truncate(2);
+    (network.nodes[1].op, network.nodes[1].shape) = (Op::Linear(Linear::same(1, 3, 12)), [1, 28, 28]);
+    let allowed = [BackendId::JAGUAR, BackendId::of("fregata-jaguar").unwrap()];
+    let slow = Link { bytes_per_second: 1e5, round_trip: 1e-3 };
+    let chosen = |aim| {
+        let site = Site { aim, ..site(&machine, slow, Placement::Apart) };
+        let plan = Plan::new(&network, choose(&network, &allowed, &site, None).unwrap()).unwrap();
+        predict(&plan, &Session::default(), Some(&site))
+    };
+    let (query, online) = (chosen(Aim::Query), chosen(Aim::Online));
+    assert!(online.online.bytes_up < query.online.bytes_up);
+    assert!(online.online.seconds.unwrap() < query.online.seconds.unwrap());
+    let all = |p: &crate::predict::Prediction| p.offline.seconds.unwrap() + p.online.seconds.unwrap();
+    assert!(all(&query) < all(&online));
+}
+
+/// A layer's time counts what it passes before the input, and all that its engine does.
+#[test]
+fn what_passes_before_the_input_counts() {
+    let (network, machine) = (network(), round_figures());
+    let weighed = |name: &str, link: Link| {
+        let backends = Choices::standard(&network, BackendId::of(name).unwrap());
+        let plan = Plan::new(&network, backends).unwrap();
+        let at = site(&machine, link, Placement::Apart);
+        let alternatives = explain(&network, &plan, Some(&at)).layers;
+        let decision = alternatives.iter().find(|d| d.node == 4 && d.about == "backend").unwrap();
+        decision.alternatives.iter().find(|a| a.taken).unwrap().figures.unwrap()
+    };
+    let (free, slow) = (weighed("fregata", FREE), weighed("fregata", Link { bytes_per_second: 1e6, ..FREE }));
+    let before = (slow.bytes - slow.online_bytes) as f64;
+    assert!(before > 0.0 && slow.seconds.unwrap() - slow.online_seconds.unwrap() > before / 2.0 / 1e6);
+    assert!(free.seconds.unwrap() > free.online_seconds.unwrap());
+    // (V: l bits a value.)
+    assert_eq!(slow.online_bytes, 16 * 196 * 28 / 8);
+}
+
+/// Comparisons that leak: refused unless accepted, in shares that their factors fit in, and part of the digest.
+#[test]
+fn comparisons_that_leak_are_planned_where_they_are_accepted() {
+    let network = network();
+    let sealed = standard(&network);
+    let choices = sealed.choices.clone().leaking_signs(&network).unwrap();
+    let Comparison::PmaxLeaky { factor_bits } = choices.comparison else { panic!("sealed") };
+    for refused in [Plan::new, Plan::allowing_insecure_backends] {
+        assert!(matches!(refused(&network, choices.clone()), Err(PlanError::SignLeakage)));
+    }
+    let plan = Plan::accepting_sign_leakage(&network, choices.clone()).unwrap();
+    assert_ne!(plan.digest(), sealed.digest());
+    let fewer =
+        Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits - 1 }, ..choices.clone() };
+    assert_ne!(Plan::accepting_sign_leakage(&network, fewer).unwrap().digest(), plan.digest());
+    for (step, other) in plan.steps.iter().zip(&sealed.steps) {
+        assert_eq!(step.computed.modulus.bits(), other.computed.modulus.bits() + factor_bits);
+        assert_eq!(step.nonlinear.is_some(), other.nonlinear.is_some());
+        if let Some(layer) = &step.nonlinear {
+            assert_eq!((layer.kind(), layer.digit()), (Kind::PmaxLeaky, None));
+            assert!(step.cost.up + step.cost.down < other.cost.up + other.cost.down);
+            assert!(step.cost.client_rounds < other.cost.client_rounds);
+        }
+    }
+    // The client sends corrections while it prepares: it promises nothing.
+    assert_eq!((plan.promise(), sealed.promise()), (0, sealed.nonlinear_cost().bits_from_client));
+    // The largest factors that fit: one bit more has no plan, if there may be more at all.
+    if factor_bits < 8 {
+        let more =
+            Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits + 1 }, ..choices.clone() };
+        assert!(Plan::accepting_sign_leakage(&network, more).is_err());
+    }
+    // What it tells is told; explanations go on from what was accepted.
+    assert!(choices.comparison.warning().is_some_and(|text| text.contains(&(1 << factor_bits).to_string())));
+    assert_eq!(sealed.choices.comparison.warning(), None);
+    let explained = explain(&network, &plan, None);
+    assert!(explained.rings.iter().any(|ring| ring.taken && ring.refused.is_none()));
+    assert!(explained.layers.iter().all(|decision| decision.about != "digits"));
+}
+
+/// A value that is wider than the others is refused as in the sealed form: it would wrap with its factor.
+#[test]
+fn factors_leave_room_for_the_widest_value() {
+    let mut network = network();
+    // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    network.nodes[2].op = Op::SumPool { window, count_real_places: None };
+    let choices = Choices::standard(&network, BackendId::JAGUAR);
+    assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
+    let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
+    let refused = Plan::accepting_sign_leakage(&network, choices);
+    assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
+}
+
+/// Large maps, small maps with many channels, and a fully connected layer.
+fn three_maps() -> Network {
+    let conv = |out, k| Op::Linear(Linear::same(out, k, 12));
+    let pool = |k: usize| {
+        let window = Window { kernel: [k; 2], stride: [k; 2], pads: [0; 4] };
+        Op::MaxPool { window, ignored: 0 }
+    };
+    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 6, 12) });
+    let nodes = [
+        ("input", Op::Input, [3, 60, 60]),
+        ("large", conv(64, 3), [64, 60, 60]),
+        ("rectified", Op::Relu { ignored: 0 }, [64, 60, 60]),
+        ("narrow", conv(64, 1), [64, 60, 60]),
+        ("pool", pool(2), [64, 30, 30]),
+        ("small", conv(64, 3), [64, 30, 30]),
+        ("relu", Op::Relu { ignored: 0 }, [64, 30, 30]),
+        ("corner", pool(5), [64, 6, 6]),
+        ("last", fully, [10, 1, 1]),
+    ];
+    let nodes = nodes.into_iter().enumerate().map(|(i, (name, op, shape))| Node {
+        name: name.into(),
+        op,
+        inputs: if i == 0 { vec![] } else { vec![i - 1] },
+        shape,
+    });
+    Network { nodes: nodes.collect(), ..network() }
+}
+
+fn hyena(names: &[&str]) -> Vec<BackendId> {
+    names.iter().map(|name| BackendId::of(name).unwrap()).collect()
+}
+
+/// Among Hyena's forms every layer has the one that costs least: large maps numbers, small maps and fully connected layers
+/// plaintexts. They share one ring, and cost less than any form everywhere. With no memory for plaintexts, more layers have
+/// numbers.
+#[test]
+fn hyenas_forms_are_mixed_in_one_ring() {
+    let (network, machine) = (three_maps(), round_figures());
+    network.validate().unwrap();
+    let here = site(&machine, FREE, Placement::Apart);
+    let weighed = |choices: &Choices| {
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        assert_eq!(plan.backends.len(), 1, "one ring and one set of keys");
+        let why = explain(&network, &plan, Some(&here));
+        why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap()
+    };
+    let numbers = |choices: &Choices| {
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        plan.layers().filter(|layer| layer.backend() != "hyena-conventional").count()
+    };
+    let all = hyena(&["hyena", "hyena-padded", "hyena-conventional"]);
+    let chosen = choose(&network, &all, &here, None).unwrap();
+    let plan = Plan::new(&network, chosen.clone()).unwrap();
+    let of = |node: usize| plan.steps[node].layer.as_ref().unwrap().backend();
+    assert_ne!(of(3), "hyena-conventional", "{:?}", chosen.backends);
+    assert_eq!((of(5), of(8)), ("hyena-conventional", "hyena-conventional"), "{:?}", chosen.backends);
+    for &one in &all {
+        let alone = choose(&network, &[one], &here, None).unwrap();
+        assert!(weighed(&chosen) <= weighed(&alone), "{one} everywhere");
+    }
+    // Whatever comes first.
+    let reversed: Vec<BackendId> = all.iter().rev().copied().collect();
+    let again = choose(&network, &reversed, &here, None).unwrap();
+    assert!(weighed(&again) < weighed(&chosen) * (1.0 + MARGIN));
+
+    let short = choose_within(&network, &all, &here, None, 0).unwrap();
+    assert!(numbers(&short) > numbers(&chosen), "{:?}", short.backends);
+    let forced = Choices { weight_memory: 0, ..chosen };
+    assert!(weighed(&short) <= weighed(&forced));
+}
+
+/// What is kept of a client's keys counts as a hint does.
+#[test]
+fn keys_count_once_a_client() {
+    let (network, machine) = (three_maps(), round_figures());
+    let slow = Link { bytes_per_second: 1e6, round_trip: 0.0 };
+    let [id] = hyena(&["hyena"])[..] else { panic!("one") };
+    let plan = Plan::new(&network, Choices::standard(&network, id)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, slow, Placement::Apart)));
+    let keys = plan.client_keys();
+    assert!(keys.sent > 1 << 20 && keys.kept > keys.sent as u64);
+    assert_eq!(p.key_bytes, keys.sent as u64);
+    close(p.key_seconds.unwrap(), keys.sent as f64 / 1e6);
+}
+
+/// A layer's work is the counts of its steps times what they take.
+#[test]
+fn a_layer_in_slots_by_hand() {
+    let (network, machine) = (three_maps(), round_figures());
+    let [id] = hyena(&["hyena-padded"])[..] else { panic!("one") };
+    let plan = Plan::new(&network, Choices::standard(&network, id)).unwrap();
+    let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+    // 1 x 1, so nothing is rotated before the products. 60 x 60 places take a row, and the other one stays empty.
+    let layer = plan.steps[3].layer.as_ref().unwrap();
+    let geometry = layer.geometry();
+    assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 1));
+    assert_eq!((geometry.ciphertexts, geometry.responses), (64, 64));
     let half = layer.traffic().online.1 / 64 / 2;
     // Three primes of 56 bits or so, of which two are in responses.
     let (limbs, kept) = (3.0, 2.0);

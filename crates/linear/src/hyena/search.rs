@@ -359,6 +359,7 @@ pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) ->
     let transform = butterfly * n * n.log2() / 2.0;
     SlotCosts {
         ring_dim,
+        limb_bits: 0,
         transform,
         product: product * n,
         scalar: LAZY * n,
