@@ -52,7 +52,7 @@
 //!
 //! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
 //!
-//! The transforms of these rings are plain Rust in words of 64 bits.
+//! Vector kernels are fastest for primes of up to 50 bits ([`jaguar_ring::modular::NARROW_BITS`]).
 
 mod blocks;
 mod client;
