@@ -437,7 +437,7 @@ struct Candidate {
 /// All ways to run a layer in slots of rings of length `n` with the memory that there is, by number of channels in a
 /// ciphertext, ascending. A planner asks for the same ones in hundreds of plans, so they are found once.
 fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
-    static FOUND: OnceLock<Mutex<HashMap<Vec<u64>, Arc<Vec<Candidate>>>>> = OnceLock::new();
+    static FOUND: OnceLock<Mutex<Known>> = OnceLock::new();
     let found = || FOUND.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let key = wanted.figures(n);
     if let Some(known) = found().get(&key) {
@@ -467,6 +467,9 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
     found.insert(key, Arc::clone(&candidates));
     candidates
 }
+
+/// Candidates by the figures of their layer.
+type Known = HashMap<Vec<u64>, Arc<Vec<Candidate>>>;
 
 /// Layers of which candidates are remembered.
 const MOST_FOUND: usize = 1 << 10;

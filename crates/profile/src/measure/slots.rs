@@ -44,9 +44,9 @@ fn least<T>(mut f: impl FnMut() -> T) -> f64 {
 pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProfileError> {
     let limb_bits = most.min(LIMB_BITS);
     // As many primes as have an estimate of 128 bits.
-    let sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
+    let mut sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
     let params =
-        sets.last().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
+        sets.next_back().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
     let plain = PlainPrime::new(ring_dim, PRODUCT_BITS).expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
     let modulus = PlainModulus::new(&ring, plain.p).map_err(PlanError::from)?;
