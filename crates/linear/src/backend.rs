@@ -470,8 +470,9 @@ pub trait Constants {
     /// Those of an RNS ring with N and so many primes of 30 bits.
     fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts>;
 
-    /// Those of rings with N and any primes of up to 60 bits.
-    fn slots(&self, ring_dim: usize) -> Option<&SlotCosts>;
+    /// Those of rings of SIMD slots with N and primes of `limb_bits` bits: measured for the same N and the narrowest primes
+    /// that are at least as wide (kernels know two widths).
+    fn slots(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotCosts>;
 }
 
 /// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
@@ -545,6 +546,8 @@ pub struct RnsCosts {
 pub struct SlotCosts {
     /// N.
     pub ring_dim: usize,
+    /// The primes' bits, at most.
+    pub limb_bits: u32,
     /// Transformed, forwards or back.
     pub transform: f64,
     /// Times others, added up.
@@ -574,7 +577,7 @@ pub struct SlotCosts {
 impl SlotCosts {
     /// All figures.
     pub fn seconds(&self) -> [f64; 12] {
-        let Self { ring_dim: _, transform, product, scalar, sum, small, switch, .. } = *self;
+        let Self { transform, product, scalar, sum, small, switch, .. } = *self;
         let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = *self;
         [
             transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,

@@ -77,7 +77,7 @@ pub struct Machine {
     pub rings: Vec<RingCosts>,
     /// By RNS ring.
     pub rns: Vec<RnsCosts>,
-    /// By N, rings of SIMD slots.
+    /// By N and the bits of primes, rings of SIMD slots.
     pub slots: Vec<SlotCosts>,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
@@ -98,8 +98,9 @@ impl Constants for Machine {
         self.rns.iter().find(|r| (r.ring_dim, r.limbs) == (ring_dim, limbs))
     }
 
-    fn slots(&self, ring_dim: usize) -> Option<&SlotCosts> {
-        self.slots.iter().find(|r| r.ring_dim == ring_dim)
+    fn slots(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotCosts> {
+        let fits = |r: &&SlotCosts| r.ring_dim == ring_dim && r.limb_bits >= limb_bits;
+        self.slots.iter().filter(fits).min_by_key(|r| r.limb_bits)
     }
 }
 
@@ -191,8 +192,9 @@ pub(crate) mod tests {
             response: 5e-5,
             decryption: 1e-5,
         };
-        let slots = |ring_dim: usize| SlotCosts {
+        let slots = |(ring_dim, limb_bits): (usize, u32)| SlotCosts {
             ring_dim,
+            limb_bits,
             transform: 1e-4,
             product: 2e-5,
             scalar: 5e-6,
@@ -238,7 +240,9 @@ pub(crate) mod tests {
         assert!(machine.ring(2048, 54).is_none() && machine.ring(1024, 32).is_none());
         assert_eq!(machine.rns(4096, 3).unwrap().limbs, 3);
         assert!(machine.rns(4096, 4).is_none() && machine.rns(2048, 2).is_none());
-        assert!(machine.slots(8192).is_some() && machine.slots(2048).is_none());
+        assert_eq!(machine.slots(8192, 41).unwrap().limb_bits, 50);
+        assert_eq!(machine.slots(8192, 51).unwrap().limb_bits, 60);
+        assert!(machine.slots(8192, 61).is_none() && machine.slots(2048, 50).is_none());
         let mut other = machine;
         other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
         assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);

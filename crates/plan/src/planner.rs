@@ -60,8 +60,8 @@ pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 4
 /// (N, primes of 30 bits): the RNS rings that backends use.
 pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
 
-/// N of the rings of SIMD slots that backends use.
-pub const SLOT_RINGS: [usize; 2] = [4096, 8192];
+/// (N, bits of primes): the rings of SIMD slots that backends use. Vector kernels know two widths of primes.
+pub const SLOT_RINGS: [(usize, u32); 4] = [(4096, 50), (4096, 60), (8192, 50), (8192, 60)];
 
 /// One choice and its predicted figures, all else being as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -595,5 +595,5 @@ fn reason(alternatives: &[Alternative], sticky: bool) -> String {
 pub fn covers(machine: &Machine) -> bool {
     RINGS.iter().all(|&(n, k)| machine.ring(n as usize, k).is_some())
         && RNS_RINGS.iter().all(|&(n, limbs)| machine.rns(n, limbs).is_some())
-        && SLOT_RINGS.iter().all(|&n| machine.slots(n).is_some())
+        && SLOT_RINGS.iter().all(|&(n, bits)| machine.slots(n, bits).is_some())
 }

@@ -623,10 +623,13 @@ fn a_layer_in_slots_by_hand() {
     let geometry = layer.geometry();
     assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 1));
     assert_eq!((geometry.ciphertexts, geometry.responses), (64, 64));
-    let half = layer.traffic().online.1 / 64 / 2;
-    // Three primes of 56 bits or so, of which two are in responses.
-    let (limbs, kept) = (3.0, 2.0);
-    assert!(half / 8192 * 8 < 3 * 60 && layer.traffic().online.0 / 64 > half, "{:?}", layer.traffic());
+    // "ring N = 8192, q of 3 primes of 56 bits (154.4 bits of security), 2 of them in responses"
+    let text = plan.backends[0].describe();
+    let numbers: Vec<f64> =
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let (limbs, bits, kept) = (numbers[1], numbers[2], numbers[5]);
+    assert_eq!(layer.traffic().online.0 as f64, 64.0 * (32.0 + limbs * bits * 1024.0), "{text}");
+    assert_eq!(layer.traffic().online.1 as f64, 64.0 * 2.0 * kept * bits * 1024.0, "{text}");
     let before = p.nodes[3].offline.seconds.unwrap();
     close(before.client, 64.0 * limbs * 2e-4 / 2.0);
     let dropped = limbs * (limbs - 1.0) - kept * (kept - 1.0);

@@ -276,8 +276,9 @@ mod tests {
             product: 1e-6,
             ..RnsCosts::default()
         });
-        let slots = planner::SLOT_RINGS.iter().map(|&ring_dim| SlotCosts {
+        let slots = planner::SLOT_RINGS.iter().map(|&(ring_dim, limb_bits)| SlotCosts {
             ring_dim,
+            limb_bits,
             transform: 1e-4,
             ..SlotCosts::default()
         });

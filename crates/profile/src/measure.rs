@@ -68,8 +68,10 @@ pub fn measure(cpu: Cpu) -> Result<Machine, ProfileError> {
     }
     let rns =
         RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(cpu, ring))).collect::<Result<_, _>>()?;
-    let slots =
-        SLOT_RINGS.iter().map(|&n| single.install(|| slots::costs(cpu, n))).collect::<Result<_, _>>()?;
+    let slots = SLOT_RINGS
+        .iter()
+        .map(|&ring| single.install(|| slots::costs(cpu, ring)))
+        .collect::<Result<_, _>>()?;
     let speedup = if threads > 1 { speedup(cpu, threads, &single)? } else { 1.0 };
     let (cots, nonlinear) = nonlinear()?;
     let making = making()?;

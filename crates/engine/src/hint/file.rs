@@ -82,7 +82,7 @@ impl FileStore {
     fn identity(&mut self, head: &[u8]) -> Result<Option<Identity>, EngineError> {
         let mut header = Zeroizing::new(Vec::with_capacity(HEADER as usize));
         self.file.seek(SeekFrom::Start(0)).map_err(|e| self.error("reading", e))?;
-        (&mut self.file).take(HEADER).read_to_end(&mut *header).map_err(|e| self.error("reading", e))?;
+        (&mut self.file).take(HEADER).read_to_end(&mut header).map_err(|e| self.error("reading", e))?;
         let own = header.len() as u64 == HEADER && header.starts_with(head);
         let part = |at: usize| header[at..at + 32].try_into().expect("32 bytes");
         Ok(own.then(|| Identity { nonce: part(head.len()), key_seed: Zeroizing::new(part(head.len() + 32)) }))

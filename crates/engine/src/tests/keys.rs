@@ -1,6 +1,7 @@
 //! Keys that a server keeps under a client's name: sent once, found again, and within a bound.
 
-use jaguar_plan::{BackendId, Choices};
+use jaguar_graph::network::Op;
+use jaguar_plan::{BackendId, Choices, Plan};
 
 use super::cheetah::deferred;
 use super::{Scratch, input, session};
@@ -9,6 +10,7 @@ use crate::hint::Place;
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::{KeepLimits, Service};
+use crate::verify::verify;
 
 fn service() -> Service {
     let bundle = deferred();
@@ -100,4 +102,25 @@ fn the_seed_stays_in_a_private_file() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "nobody else reads the seed");
     }
+}
+
+/// Layers of all three forms in one session share a ring and keys, and each stays within its bound; some plaintexts are kept
+/// and some are made in the query.
+#[test]
+fn forms_are_mixed_in_a_session() {
+    let bundle = deferred();
+    let network = &bundle.model.network;
+    let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(|name| BackendId::of(name).unwrap());
+    let mut choices = Choices { weight_memory: 24 << 20, ..Choices::standard(network, forms[0]) };
+    let linear = network.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Linear(_)));
+    linear.enumerate().for_each(|(i, (node, _))| choices.backends[node] = forms[i % 3]);
+    let plan = Plan::new(network, choices.clone()).unwrap();
+    assert_eq!(plan.backends.len(), 1);
+    let mut names: Vec<&str> = plan.layers().map(|layer| layer.backend()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names, ["hyena", "hyena-conventional", "hyena-padded"]);
+    let folder = Scratch::new("keys-mixed");
+    let checks = verify(bundle, choices, Reveal::Logits, &[input(4, 3 * 12 * 12)], &folder.0).unwrap();
+    assert!(checks.iter().flat_map(|check| &check.layers).all(|layer| layer.wrong == 0));
 }

@@ -24,71 +24,78 @@ const PINNED: [(&str, [&str; 2]); 10] = [
     (
         "jaguar",
         [
-            "e0abdcba731870237b0688000d47707e27c2c246ffc71aff9ebf105f261e6591",
-            "cc5482bca1d850463b9eb6e52d2bd8b09ffa6b1a95c798440f267ed2d09c8c77",
+            "c1d287fa456dfe9e63853e9fb2b14b51fda6df33b2221aab48734b9aeac7e8fb",
+            "ed2fa7b649ebc397cb9a0a62c470cf53c2c32340c6a0cd364410f397160c9db4",
         ],
     ),
     (
         "cheetah",
         [
-            "eee17ca5af1e53b0ef031a5d0c9820d4b433fe35e295d79f2a3491a4a8d72065",
-            "ff1262edb829dc33c35806cfd784fab5864896b28c16dfaf61ccd52495c95113",
+            "344b580ad0aea230bbef3c3c7ee6adbd6d02e5afcc648bcc7a5db53e570b1055",
+            "587bacc7a79716b3e0c36263b3348776e3125c88ab9b6f591efa32d5e6196684",
         ],
     ),
     (
         "fregata",
         [
-            "1612dab2351bdf7e281c9aa951783139209cdc85dc8960db4a782814e51a9621",
-            "db3a00f7bb498fc22d08fd2b787eef3a50dc696af916f6d41ecf7dfca7b5e54d",
+            "e137ed10c9d63ac649dea7d0d274ea03f13c6939b68d466447da2bc9d2b7624a",
+            "6aaaa15749b1761a4924dcf2a905426b9f5b8674fb0c5707f6f2207ac757853f",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "37b0340b81547285cadccfa3fc472d5c694ac7b55b66510899e981c5d379ac8f",
-            "3e8427f0466c1d3ad3303bb184103e910d0a66b6f3f7bb751c264c545c07722a",
+            "bcd1f494c14f2590921fed616881c28034cf7f80db3b656ba49e18437338ac15",
+            "456867c9ee7b92497283f2aee448d5af5058c37f7ccab22efbb6fbcd116cf751",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "db6bea18823061b8036c20c81ca1317c3d4c7716d99426f90e63aec311704b48",
-            "a36c5cf29a685935440e72f510f1ba8229847cd65648df121e7844ac4a87449b",
+            "0fad63116c3cca1462559d24c640b4dac56d1bc39da79738968de831536c0245",
+            "604206bc40c60102c13c481aa804f230f42cba2f64d93423d3f0cffa9f431e7a",
         ],
     ),
     (
         "hyena",
         [
-            "a678ef812be7cc94fb334d496232d47e0fc03b4b908bcc194102fa3f60d53863",
-            "393688879009ab5db84321f78eec5814e07d4404cb2a227f11c3eb884b46b5f1",
+            "5d72e4df9e75245b880b5ffc9bc682193df25e8070f4d8bf690efa54cbffc165",
+            "edc681afc080873cce59338e3ebb7ebf911a88d17cd51834bfccc51eb45d2a15",
         ],
     ),
     (
         "hyena-padded",
         [
-            "1fc6965135fbc7b38e836bcb131c569da7994687084149c625da673e32f7388f",
-            "b8abdb158e03d600c1b519f413ab76770998748bcc5174e04c235af007d15c13",
+            "6e050669849c3cdb556d9e10717007534b2d977a929a79ee6d08c3d6af8ee304",
+            "46e6389047aec42108aa60bd89bd9b794ff49327f5b803d4161af3aa7defcf8c",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "24374c005468a286cf172efab166d74fbe1192da2f789764aeb94ca0f4873046",
-            "daa3acddfd9ffbd8bef04b2f4a5077088175b78ac4c155c8438c2726949db1d4",
+            "48c1176733ba5880dbf0eb9dbe7483a35cb4bb2b9ab157cbf4a4133d27e57eab",
+            "22bb3ceae97936ba1dbdbc54e222b465ddb3c6117e95cf501c588f70d55a8ab8",
+        ],
+    ),
+    (
+        "cirencode",
+        [
+            "8418b580920035114b93e4d2ce4f36434c1f1b4dc6db7c0acdeb92358b75061b",
+            "608dc5e42dbb566703f2efd78034680e2aaf6a7bcded36a5997b7573b17065ff",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "523064e6287a86d9d7d55e1d14eda60b2a3a8ad535c32a7cf95f787c86838570",
-            "74d04e4b6ee04495827b49a6dc60d01893cc71f5ada95bb3be83586b405a7309",
+            "9d2e5e7d31d61c2ce72e599c17d505a4b2b72988fb6de2e5439cec34e2035948",
+            "c54702b444bfb3950046479b6456cf5bcf11bb1ebd133449c3d3d0468a1cb31d",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "6daff59b03deddd5aad7b30ee3e24b6f6635f7a1d0f4d7bbee23579ace53817c",
-            "f78b34ede6df147d6ca36fb5863a62857bb666a4590b17adb9a5bafb41bd32d2",
+            "601c8f6e4a9d700dc52c6e06073a3486813ca45d281279952bc5880f8b0f9359",
+            "828f9f6be03bf02c4b715db044d7969cea0a8ef2f77705f595a43c7be43278d5",
         ],
     ),
 ];

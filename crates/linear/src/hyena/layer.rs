@@ -286,7 +286,7 @@ impl backend::Layer for Layer {
     }
 
     fn work(&self, machine: &dyn Constants) -> Option<Work> {
-        let costs = machine.slots(self.packing().slots())?;
+        let costs = machine.slots(self.packing().slots(), self.ring.limb_bits())?;
         let held = (self.plaintexts(), self.held);
         Some(self.fitted.work(self.ring.sizes(), self.ahead, held, costs))
     }

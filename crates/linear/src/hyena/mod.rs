@@ -52,7 +52,8 @@
 //!
 //! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
 //!
-//! The rings' arithmetic is in words of 64 bits, on vector kernels ([`jaguar_ring::modular::slices`]).
+//! The rings' arithmetic is in words of 64 bits, on vector kernels ([`jaguar_ring::modular::slices`]). They are fastest for
+//! primes of up to 50 bits ([`jaguar_ring::modular::NARROW_BITS`]).
 
 mod blocks;
 mod client;
@@ -214,8 +215,7 @@ impl Layer {
             (Form::Conventional, Places::Channels(packing)) => packing,
             _ => return 0,
         };
-        let terms = |block| packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum::<usize>();
-        (0..packing.out_blocks()).map(terms).sum::<usize>() * packing.taps().len()
+        (0..packing.out_blocks()).map(|block| packing.terms(block)).sum::<usize>() * packing.taps().len()
     }
 
     /// Bytes of them.

@@ -248,6 +248,20 @@ impl Packing {
         all.filter(|(_, inputs)| !inputs.is_empty()).collect()
     }
 
+    /// How many pairs of a diagonal and an input block output block `output` reads.
+    pub fn terms(&self, output: usize) -> usize {
+        if self.spec.groups > 1 || self.outputs == Outputs::One {
+            return self.diagonals(output).iter().map(|(_, inputs)| inputs.len()).sum();
+        }
+        // Of a full input block every part is read, by all diagonals.
+        let (full, rest) = (self.in_shape[0] / self.channels, self.in_shape[0] % self.channels);
+        let mut read = vec![false; self.channels];
+        for q in (0..self.channels).filter(|&q| self.out_channel(output, q).is_some()) {
+            (0..rest).for_each(|s| read[self.between(q, s)] = true);
+        }
+        full * self.channels + read.into_iter().filter(|&read| read).count()
+    }
+
     /// The diagonals by which any output block reads anything, ascending.
     pub fn all_diagonals(&self) -> Vec<usize> {
         // Without groups the first block has as many channels as any other.

@@ -39,6 +39,9 @@ pub(super) const MOST_DIGITS: u32 = 6;
 /// Bytes that a server may have for rotated inputs, where a packing takes less.
 const MEMORY: usize = 1 << 30;
 
+/// Rotation keys that a layer may take, where a packing takes fewer: each has megabytes.
+const MOST_KEYS: usize = 512;
+
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
 
@@ -356,6 +359,7 @@ pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) ->
     let transform = butterfly * n * n.log2() / 2.0;
     SlotCosts {
         ring_dim,
+        limb_bits: 0,
         transform,
         product: product * n,
         scalar: LAZY * n,
@@ -433,7 +437,7 @@ struct Candidate {
 /// All ways to run a layer in slots of rings of length `n` with the memory that there is, by number of channels in a
 /// ciphertext, ascending. A planner asks for the same ones in hundreds of plans, so they are found once.
 fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
-    static FOUND: OnceLock<Mutex<HashMap<Vec<u64>, Arc<Vec<Candidate>>>>> = OnceLock::new();
+    static FOUND: OnceLock<Mutex<Known>> = OnceLock::new();
     let found = || FOUND.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let key = wanted.figures(n);
     if let Some(known) = found().get(&key) {
@@ -452,7 +456,10 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
     let all = Fitted::all(n, wanted);
     let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
     let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
-    let candidates = Arc::new(held.map(candidate).collect::<Vec<_>>());
+    let mut candidates: Vec<Candidate> = held.map(candidate).collect();
+    let fewest = candidates.iter().map(|candidate| candidate.elements.len()).min().unwrap_or(0);
+    candidates.retain(|candidate| candidate.elements.len() <= fewest.max(MOST_KEYS));
+    let candidates = Arc::new(candidates);
     let mut found = found();
     if found.len() >= MOST_FOUND {
         found.clear();
@@ -460,6 +467,9 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
     found.insert(key, Arc::clone(&candidates));
     candidates
 }
+
+/// Candidates by the figures of their layer.
+type Known = HashMap<Vec<u64>, Arc<Vec<Candidate>>>;
 
 /// Layers of which candidates are remembered.
 const MOST_FOUND: usize = 1 << 10;

@@ -14,11 +14,8 @@ use jaguar_wire::pack;
 use super::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
 use crate::ProfileError;
 
-/// Bits of the probes' primes.
-const LIMB_BITS: u32 = 52;
-
-/// Bits of a digit: two of a prime.
-const DIGIT_BITS: u32 = 26;
+/// Bits of the probes' primes at most: so that as many as in sessions have an estimate.
+const LIMB_BITS: u32 = 53;
 
 /// Ciphertexts of a sum, and sums: few, so that most runs are over before anything else wants the core.
 const TERMS: usize = 4;
@@ -43,12 +40,13 @@ fn least<T>(mut f: impl FnMut() -> T) -> f64 {
     best
 }
 
-/// The constants of rings with this N, on the current thread.
-pub(super) fn costs(cpu: Cpu, ring_dim: usize) -> Result<SlotCosts, ProfileError> {
+/// The constants of rings with this N and primes of up to `most` bits, on the current thread.
+pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProfileError> {
+    let limb_bits = most.min(LIMB_BITS);
     // As many primes as have an estimate of 128 bits.
-    let sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, LIMB_BITS, limbs).ok());
+    let mut sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
     let params =
-        sets.last().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
+        sets.next_back().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
     let plain = PlainPrime::new(ring_dim, PRODUCT_BITS).expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
     let modulus = PlainModulus::new(&ring, plain.p).map_err(PlanError::from)?;
@@ -77,9 +75,9 @@ pub(super) fn costs(cpu: Cpu, ring_dim: usize) -> Result<SlotCosts, ProfileError
     let encryption = least(|| secret.encrypt(&ring, &zero, prg));
     let covering = least(|| public.encrypt(&ring, &zero, prg));
     let uniform = least(|| ring.uniform::<jaguar_he::rns::Values>(prg));
-    let packed = pack::pack(values.residues(), LIMB_BITS);
-    let packing = least(|| pack::pack(values.residues(), LIMB_BITS));
-    let unpacking = least(|| pack::unpack(&packed, ring.words(), LIMB_BITS));
+    let packed = pack::pack(values.residues(), limb_bits);
+    let packing = least(|| pack::pack(values.residues(), limb_bits));
+    let unpacking = least(|| pack::unpack(&packed, ring.words(), limb_bits));
 
     let terms: Vec<Ciphertext<_>> =
         (0..TERMS).map(|_| secret.encrypt(&ring, &zero, prg).expand(&ring)).collect();
@@ -97,12 +95,13 @@ pub(super) fn costs(cpu: Cpu, ring_dim: usize) -> Result<SlotCosts, ProfileError
     let product = least(|| terms.iter().for_each(|term| total.multiply_add(&ring, term, &values)));
     let product = product / TERMS as f64 / 2.0 / limbs;
 
-    let key = GaloisKey::new(&secret, rotation(ring_dim, 1), DIGIT_BITS, prg);
-    let hoisted = Hoisted::new(&ring, &terms[0], DIGIT_BITS);
+    let key = GaloisKey::new(&secret, rotation(ring_dim, 1), limb_bits, prg);
+    let hoisted = Hoisted::new(&ring, &terms[0], limb_bits);
     let digits = key.switching_key().digits(&ring) as f64;
     let switch = least(|| hoisted.apply(&ring, &key)) / digits / limbs;
     Ok(SlotCosts {
         ring_dim,
+        limb_bits: most,
         transform,
         product,
         scalar,
