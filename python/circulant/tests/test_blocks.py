@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from circulant.blocks import SIZES, Kind, StructureError, compress, expand, fit, multiply
-from circulant.layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d
 from torch import nn
 from torch.nn import functional as F
+
+from circulant.blocks import SIZES, Kind, StructureError, compress, expand, fit, multiply
+from circulant.layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d
 
 KINDS = list(Kind)
 
@@ -59,9 +60,9 @@ def test_the_fit_is_the_least_weighted_distance(block: int, kind: Kind) -> None:
     """Against a least-squares solver that knows nothing of diagonals."""
     dense, importance = torch.randn(block, 2 * block, 3).double(), torch.rand(block, 2 * block, 3).double()
     fitted = fit(dense, block, kind, importance)
-    basis = torch.stack([
-        expand(one.view(fitted.shape), kind).flatten() for one in torch.eye(fitted.numel()).double()
-    ], 1)  # fmt: skip
+    basis = torch.stack(
+        [expand(one.view(fitted.shape), kind).flatten() for one in torch.eye(fitted.numel()).double()], 1
+    )
     root = importance.flatten().sqrt()
     solved = torch.linalg.lstsq(basis * root[:, None], dense.flatten() * root).solution
     assert torch.allclose(fitted.flatten(), solved)

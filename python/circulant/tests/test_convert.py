@@ -4,14 +4,15 @@ import copy
 
 import pytest
 import torch
+from torch import nn
+
 from circulant.blocks import Kind, StructureError, compress
 from circulant.convert import convert, each_block_layer, sites, uniform
+from circulant.data import Split
 from circulant.fuse import FoldError, FusedMobileNetV2, FusedPair, check_blocks, fold, plain
 from circulant.layers import BlockConv2d, GroupedBatchNorm2d
 from circulant.networks import ConvBN, build
 from circulant.sensitivity import fisher, omega, squared_distance, table
-from circulant.data import Split
-from torch import nn
 
 KINDS = list(Kind)
 

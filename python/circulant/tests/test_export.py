@@ -7,11 +7,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
+
 from circulant.blocks import Kind, StructureError
 from circulant.convert import convert, uniform
 from circulant.export import KEY, ExportError, check, export
 from circulant.networks import build
-from onnx import numpy_helper
 
 
 def converted(name: str, kind: Kind = Kind.SKEW) -> torch.nn.Module:
@@ -57,9 +58,14 @@ def test_a_weight_that_lost_its_blocks_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["{", "[]", '{"blocks.2.first.conv.weight": 4}', '{"blocks.2.first.conv.weight": {"b": 4, "kind": "square"}}',
-     '{"nothing.weight": {"b": 4, "kind": "skew"}}'],
-)  # fmt: skip
+    [
+        "{",
+        "[]",
+        '{"blocks.2.first.conv.weight": 4}',
+        '{"blocks.2.first.conv.weight": {"b": 4, "kind": "square"}}',
+        '{"nothing.weight": {"b": 4, "kind": "skew"}}',
+    ],
+)
 def test_metadata_that_are_wrong_are_refused(value: str, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     export(converted("resnet18"), path)

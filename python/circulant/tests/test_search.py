@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from circulant.search import Costs, SearchError, read_costs, search
 
 SIZES = (1, 2, 4, 8, 16)

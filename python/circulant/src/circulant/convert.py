@@ -63,7 +63,9 @@ def _rows(values: Tensor, weight: Tensor) -> Tensor:
 
 def sites(network: nn.Module) -> Iterator[Site]:
     """The dense layers of `network` that may get blocks, in the order of its modules: not those in groups."""
-    behind = {f"{name}.conv".lstrip("."): module.bn for name, module in network.named_modules() if isinstance(module, ConvBN)}
+    behind = {
+        f"{name}.conv".lstrip("."): module.bn for name, module in network.named_modules() if isinstance(module, ConvBN)
+    }
     for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1 and module.dilation == (1, 1):
             norm = behind.get(name)

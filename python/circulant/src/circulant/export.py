@@ -39,9 +39,15 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            inference.eval(), (torch.zeros(shape),), buffer, opset_version=opset, dynamo=False, do_constant_folding=True,
-            input_names=["input"], output_names=["logits"],
-        )  # fmt: skip
+            inference.eval(),
+            (torch.zeros(shape),),
+            buffer,
+            opset_version=opset,
+            dynamo=False,
+            do_constant_folding=True,
+            input_names=["input"],
+            output_names=["logits"],
+        )
     model = onnx.load_from_string(buffer.getvalue())
     found = _name_nodes(model, inference)
     missing = blocks.keys() - found
@@ -118,7 +124,7 @@ def check(path: Path) -> dict[str, tuple[int, Kind]]:
                 raise ExportError(f"{path}: the weight of {node.name} is no constant")
             weight = _as_rows(node, numpy_helper.to_array(tensors[node.input[1]]))
             try:
-                compress(torch.from_numpy(weight), block, kind)
+                compress(torch.from_numpy(weight.copy()), block, kind)
             except StructureError as error:
                 raise StructureError(f"{path}: {name}: {error}") from None
     return blocks
@@ -129,7 +135,7 @@ def _as_rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     transposed = node.op_type == "MatMul" or (
         node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
     )
-    return np.ascontiguousarray(weight.T if transposed else weight)
+    return weight.T if transposed else weight
 
 
 def write_samples(data: Split, folder: Path, names: tuple[str, ...]) -> int:

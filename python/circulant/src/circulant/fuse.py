@@ -82,7 +82,12 @@ def plain(network: nn.Module) -> tuple[nn.Module, dict[str, tuple[int, Kind]]]:
             dense: nn.Linear | nn.Conv2d = nn.Linear(module.in_features, module.out_features, has_bias)
         else:
             dense = nn.Conv2d(
-                module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding, bias=has_bias
+                module.in_channels,
+                module.out_channels,
+                module.kernel_size,
+                module.stride,
+                module.padding,
+                bias=has_bias,
             )
         with torch.no_grad():
             dense.weight.copy_(module.dense_weight())
@@ -97,7 +102,8 @@ def plain(network: nn.Module) -> tuple[nn.Module, dict[str, tuple[int, Kind]]]:
 class FusedPair(nn.Module):
     """`expand(x + project(d))` as one 1x1 convolution over the channels of x and d.
 
-    With P, p the projection's weight and bias, E, e the expansion's: E (x + P d + p) + e = [E | E P] [x; d] + (E p + e).
+    With P, p the projection's weight and bias, E, e the expansion's: E (x + P d + p) + e =
+    [E | E P] [x; d] + (E p + e).
     The block's own output x + P d + p is what a skip connection further on takes; then rows [I | P] stand behind.
     `skip`: x is added (the block is a residual one). Nothing is decrypted or shared anew between the two layers.
     """

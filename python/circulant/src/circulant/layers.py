@@ -92,8 +92,9 @@ class _GroupNormalise(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: FunctionCtx, x: Tensor, gamma: Tensor, beta: Tensor, block: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        variance, mean = torch.var_mean(x.float(), (0, 2, 3), correction=0)
-        variance = by_group(variance, block)
+        # torch's own batch norm only for its statistics: var_mean takes three times as long on maps.
+        _, mean, inverse = torch.native_batch_norm(x, torch.ones_like(beta), beta, None, None, True, 0.0, eps)
+        variance = by_group(inverse**-2 - eps, block)
         inverse = (variance + eps).rsqrt()
         scale = (gamma * inverse).repeat_interleave(block)
         y = torch.addcmul(_maps(beta - mean * scale, x), x, _maps(scale, x))

@@ -77,9 +77,7 @@ class InvertedResidual(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
         hidden = inputs * expansion
-        self.expand: nn.Module = (
-            ConvBN(inputs, hidden, 1, activation="relu6") if expansion > 1 else nn.Identity()
-        )
+        self.expand: nn.Module = ConvBN(inputs, hidden, 1, activation="relu6") if expansion > 1 else nn.Identity()
         self.depthwise: nn.Module = ConvBN(hidden, hidden, 3, stride, groups=hidden, activation="relu6")
         self.project: nn.Module = ConvBN(hidden, outputs, 1, activation="none")
         self.residual = stride == 1 and inputs == outputs

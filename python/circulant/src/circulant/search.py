@@ -103,7 +103,9 @@ def read_costs(path: Path) -> Costs:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, SearchError):
                 raise
-            raise SearchError(f"{path}: a layer of block_sizes is not as docs/circulant.md has it ({error!r})") from None
+            raise SearchError(
+                f"{path}: a layer of block_sizes is not as docs/circulant.md has it ({error!r})"
+            ) from None
     return Costs(figures, effective)
 
 

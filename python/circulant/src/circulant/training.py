@@ -191,15 +191,20 @@ def train(
         torch.set_rng_state(kept["random"])
         state = kept["state"]
     if teacher is not None:
-        teacher = teacher.eval().requires_grad_(False)
+        teacher = teacher.eval()
 
     def keep() -> None:
         state["seconds"] += time.process_time() - since[0]
         since[0] = time.process_time()
         save_network(
-            checkpoint, architecture, network, run=run, state=state,
-            optimiser=optimiser.state_dict(), random=torch.get_rng_state(),
-        )  # fmt: skip
+            checkpoint,
+            architecture,
+            network,
+            run=run,
+            state=state,
+            optimiser=optimiser.state_dict(),
+            random=torch.get_rng_state(),
+        )
 
     since = [time.process_time()]
     done = 0
@@ -270,9 +275,12 @@ def _loss(network: nn.Module, teacher: nn.Module | None, images: Tensor, labels:
 
 def _curves(architecture: Architecture, run: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "architecture": _plain(architecture), **run, "steps": state["step"],
-        "cpu_seconds": round(state["seconds"], 1), "epochs": list(state["epochs"]),
-    }  # fmt: skip
+        "architecture": _plain(architecture),
+        **run,
+        "steps": state["step"],
+        "cpu_seconds": round(state["seconds"], 1),
+        "epochs": list(state["epochs"]),
+    }
 
 
 def with_sizes(architecture: Architecture, sizes: Mapping[str, int], kind: Kind) -> Architecture:
