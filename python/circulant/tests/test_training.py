@@ -252,8 +252,8 @@ def test_the_command_line_from_data_to_a_front(
     assert len(list((tmp_path / "samples").glob("*/*.npy"))) == 20
     assert np.load(next((tmp_path / "samples").glob("*/*.npy"))).shape == (1, 32, 32)
     run(
-        f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 --rise-samples 10 "
-        "--costs {t}/plan.json --blocks 4 --seeds 0 1 --results {t}/results.json"
+        f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
+        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --seeds 0 1 --results {t}/results.json"
     )
     results = json.loads((tmp_path / "results.json").read_text())
     names = [row["name"] for row in results["summary"]]

@@ -301,7 +301,7 @@ def _export(args: argparse.Namespace) -> None:
     if args.fuse:
         if not isinstance(network, MobileNetV2):
             raise UsageError("--fuse is for MobileNetV2")
-        fused = FusedMobileNetV2(fold(network))
+        fused = FusedMobileNetV2(fold(network))  # type: ignore[arg-type]
         print(f"{fused.fused} of {len(fused.joints)} pairs of linear layers are one layer now")
         network = fused
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ def read_idx(path: Path) -> np.ndarray:
             content = file.read(size + 1)
     except FileNotFoundError:
         raise DataError(
-            f"{path} is missing: apt-get install dataset-fashion-mnist, or give its folder with --data or CIRCULANT_DATA"
+            f"{path} is missing: apt-get install dataset-fashion-mnist, or give a folder with --data or CIRCULANT_DATA"
         ) from None
     except (OSError, EOFError, struct.error) as error:
         raise DataError(f"{path}: not a gzipped idx file ({error})") from None

@@ -41,7 +41,7 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
         torch.onnx.export(
             inference.eval(),
             (torch.zeros(shape),),
-            buffer,
+            buffer,  # type: ignore[arg-type]
             opset_version=opset,
             dynamo=False,
             do_constant_folding=True,

@@ -49,14 +49,15 @@ def _scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 def _folded(conv: nn.Module, norm: nn.Module) -> nn.Module:
     scale, shift = _scale_and_shift(norm)
+    bias: Tensor | None
+    folded: BlockConv2d | nn.Conv2d
     if isinstance(conv, BlockConv2d):
         groups = scale.view(-1, conv.block)
         if not torch.equal(groups, groups[:, :1].expand_as(groups)):
             raise FoldError(f"the norm's scale differs within blocks of {conv.block}: it needs a GroupedBatchNorm2d")
-        folded: nn.Module = BlockConv2d(
+        folded = BlockConv2d(
             conv.in_channels, conv.out_channels, conv.kernel_size, conv.block, conv.kind, conv.stride, conv.padding
         )
-        assert isinstance(folded, BlockConv2d) and folded.bias is not None
         folded.compressed.copy_(conv.compressed * groups[:, 0].view(-1, 1, 1, 1, 1))
         bias = conv.bias
     elif isinstance(conv, nn.Conv2d):
@@ -66,7 +67,8 @@ def _folded(conv: nn.Module, norm: nn.Module) -> nn.Module:
         bias = conv.bias
     else:
         raise FoldError(f"cannot fold into a {type(conv).__name__}")
-    folded.bias.copy_(shift if bias is None else shift + bias * scale)  # type: ignore[operator]
+    assert folded.bias is not None
+    folded.bias.copy_(shift if bias is None else shift + bias * scale)
     return folded
 
 

@@ -89,7 +89,7 @@ class _GroupNormalise(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: FunctionCtx, x: Tensor, gamma: Tensor, beta: Tensor, block: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         # torch's own batch norm only for its statistics: var_mean takes three times as long on maps.
@@ -104,7 +104,7 @@ class _GroupNormalise(torch.autograd.Function):
         return y, mean, variance
 
     @staticmethod
-    def backward(ctx: FunctionCtx, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, gamma, mean, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
         block: int = ctx.block  # type: ignore[attr-defined]
         count = x.numel() // x.shape[1]
@@ -162,7 +162,8 @@ class GroupedBatchNorm2d(nn.Module):
             count = x.numel() // x.shape[1]
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * (count / max(count - 1, 1)), self.momentum)
-        return y
+        result: Tensor = y
+        return result
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, block={self.block}, eps={self.eps}, momentum={self.momentum}"
