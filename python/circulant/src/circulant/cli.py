@@ -13,14 +13,14 @@ import torch
 
 from . import sensitivity as sensitivities
 from .blocks import SIZES, Kind
-from .compare import compare, rank_correlation, rises
+from .compare import Comparison, compare, correlations, rises
 from .convert import convert, uniform
 from .data import CLASSES, Split, fashion_mnist, folder
 from .export import export, write_samples
 from .front import plot, points_of
 from .fuse import FusedMobileNetV2, fold
 from .networks import NETWORKS, MobileNetV2
-from .search import MEASURES, Costs, costs_of, read_costs, search
+from .search import MEASURES, costs_of, read_costs, search
 from .training import Architecture, Options, evaluate, load_network, train, with_sizes
 
 
@@ -223,15 +223,9 @@ def _sensitivity(args: argparse.Namespace) -> None:
     if args.rise is not None:
         rows = rises(network, importance, data.first(args.rise), kind)
         result["rises"] = rows
-        result["rank_correlation"] = {
-            "omega": rank_correlation(rows, "omega", "rise"),
-            "squared_distance": rank_correlation(rows, "squared_distance", "rise_frobenius"),
-        }
-        print(
-            "rank correlation with the rise in loss: Omega {omega:.3f}, squared distance {squared_distance:.3f}".format(
-                **result["rank_correlation"]
-            )
-        )
+        result["rank_correlation"] = found = correlations(rows)
+        both = f"Omega {found['omega']:.3f}, squared distance {found['squared_distance']:.3f}"
+        print(f"rank correlation with the rise in loss: {both}")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     torch.save(importance, args.out.with_suffix(".pt"))
     args.out.write_text(json.dumps(result, indent=1) + "\n")
@@ -334,31 +328,28 @@ def _compare(args: argparse.Namespace) -> None:
         bf16=args.bf16,
         checkpoint_steps=args.checkpoint_steps,
     )
-    costs: Costs = read_costs(args.costs)
-    results = compare(
-        args.out,
-        Architecture(args.network, args.width),
-        data,
-        test,
-        dense,
-        tuning,
-        args.tuning_samples,
-        costs,
-        args.measure,
-        args.blocks,
-        args.seeds,
-        args.fisher_samples,
-        args.rise_samples,
-        args.test_samples or len(test),
-        progress=not args.quiet,
+    comparison = Comparison(
+        architecture=Architecture(args.network, args.width),
+        costs=read_costs(args.costs),
+        measure=args.measure,
+        blocks=args.blocks,
+        dense=dense,
+        tuning=tuning,
+        tuning_samples=args.tuning_samples,
+        fisher_samples=args.fisher_samples,
+        rise_samples=args.rise_samples,
+        watch=args.test_samples or len(test),
     )
     args.results.parent.mkdir(parents=True, exist_ok=True)
-    args.results.write_text(json.dumps(results, indent=1) + "\n")
+
+    def keep(results: dict[str, Any]) -> None:
+        args.results.write_text(json.dumps(results, indent=1) + "\n")
+
+    results = compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet)
     for row in results["summary"]:
-        print(
-            f"{row['name']:18} {row['accuracy_mean']:6.2f} ± {row['accuracy_std']:.2f} %   lost "
-            f"{row['loss_mean']:5.2f} ± {row['loss_std']:.2f}   {args.measure} {row['costs'][args.measure]:.6g}"
-        )
+        accuracy = f"{row['accuracy_mean']:6.2f} ± {row['accuracy_std']:.2f} %"
+        lost = f"{row['loss_mean']:5.2f} ± {row['loss_std']:.2f}"
+        print(f"{row['name']:18} {accuracy}   lost {lost}   {args.measure} {row['costs'][args.measure]:.6g}")
     for row in results["correlation"]:
         print(
             f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega), "

@@ -11,8 +11,8 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,115 +75,120 @@ def sizes_for(
     return runs
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch."""
+
+    architecture: Architecture
+    costs: Costs
+    measure: str
+    blocks: Sequence[int]
+    dense: Options
+    tuning: Options
+    tuning_samples: int | None = None
+    fisher_samples: int = 2048
+    rise_samples: int = 1000
+    watch: int = 2000
+    kind: Kind = Kind.SKEW
+
+    def described(self, data: Split, test: Split) -> dict[str, Any]:
+        """The head of the results."""
+        return {
+            "machine": {
+                "processor": platform.machine(),
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+                "torch": torch.__version__,
+            },
+            "architecture": {
+                "network": self.architecture.network,
+                "width": self.architecture.width,
+                "kind": str(self.kind),
+            },
+            "data": {
+                "train": len(data),
+                "tuning": self.tuning_samples or len(data),
+                "test": len(test),
+                "fisher": self.fisher_samples,
+                "rise": self.rise_samples,
+            },
+            "dense_options": asdict(self.dense),
+            "tuning_options": asdict(self.tuning),
+            "measure": self.measure,
+        }
+
+
 def compare(
     folder: Path,
-    architecture: Architecture,
+    comparison: Comparison,
     data: Split,
     test: Split,
-    dense: Options,
-    tuning: Options,
-    tuning_samples: int | None,
-    costs: Costs,
-    measure: str,
-    blocks: Sequence[int],
     seeds: Sequence[int],
-    fisher_samples: int,
-    rise_samples: int,
-    watch: int = 2000,
-    kind: Kind = Kind.SKEW,
+    keep: Callable[[dict[str, Any]], None],
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Does what is not done yet and returns the results. `watch` test pictures are looked at after each epoch."""
-    results: dict[str, Any] = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "cores": os.cpu_count(),
-        },
-        "architecture": {"network": architecture.network, "width": architecture.width, "kind": str(kind)},
-        "data": {
-            "train": len(data),
-            "tuning": tuning_samples or len(data),
-            "test": len(test),
-            "fisher": fisher_samples,
-            "rise": rise_samples,
-        },
-        "dense_options": asdict(dense),
-        "tuning_options": asdict(tuning),
-        "measure": measure,
-        "runs": [],
-        "correlation": [],
-    }
+    """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
+    c = comparison
+    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    watched = test.first(c.watch)
+
+    def add(**run: Any) -> None:
+        results["runs"].append(run)
+        results["summary"] = _summary(results["runs"])
+        keep(results)
+
     for seed in seeds:
         inside = folder / f"seed{seed}"
         torch.manual_seed(seed)
-        network = architecture.build()
-        curves = train(
-            inside / "dense", architecture, network, data, test.first(watch), replace(dense, seed=seed), None, progress
-        )
+        options = replace(c.dense, seed=seed)
+        curves = train(inside / "dense", c.architecture, c.architecture.build(), data, watched, options, None, progress)
         _, teacher = load_network(inside / "dense" / "final.pt")
-        sizes = {name: 1 for name in costs.figures}
-        _add(results, seed, "dense", "dense", sizes, costs, teacher, test, curves)
-        importance = _importance(inside / "fisher.pt", teacher, data.first(fisher_samples))
-        omega = sensitivity.table(teacher, importance, kind)
-        rows = _rises(inside / "rises.json", teacher, importance, data.first(rise_samples), kind)
-        results["correlation"].append(
-            {
-                "seed": seed,
-                "pairs": len(rows),
-                "omega": rank_correlation(rows, "omega", "rise"),
-                "squared_distance": rank_correlation(rows, "squared_distance", "rise_frobenius"),
-                "loss_aware_is_better": sum(row["rise"] < row["rise_frobenius"] for row in rows),
-            }
-        )
-        for name, chosen in sizes_for(teacher, omega, costs, blocks, measure).items():
-            changed = convert(teacher, chosen, kind, importance)
-            before = evaluate(changed, test.first(watch)).accuracy
-            curves = train(
-                inside / name.replace(" ", "-").replace(",", ""),
-                with_sizes(architecture, chosen, kind),
-                changed,
-                data.first(tuning_samples),
-                test.first(watch),
-                replace(tuning, seed=seed),
-                teacher,
-                progress,
-            )
-            _add(results, seed, name, name.split()[0].strip(","), chosen, costs, changed, test, curves, before)
-    results["summary"] = _summary(results["runs"])
+        everywhere = {name: 1 for name in c.costs.figures}
+        add(seed=seed, name="dense", **_run(inside / "dense", teacher, everywhere, c.costs, test, curves))
+        importance = _importance(inside / "fisher.pt", teacher, data.first(c.fisher_samples))
+        omega = sensitivity.table(teacher, importance, c.kind)
+        rows = _rises(inside / "rises.json", teacher, importance, data.first(c.rise_samples), c.kind)
+        results["correlation"].append({"seed": seed, **correlations(rows)})
+        for name, sizes in sizes_for(teacher, omega, c.costs, c.blocks, c.measure).items():
+            run = inside / name.replace(" ", "-").replace(",", "")
+            changed = convert(teacher, sizes, c.kind, importance)
+            before = evaluate(changed, watched).accuracy
+            architecture, options = with_sizes(c.architecture, sizes, c.kind), replace(c.tuning, seed=seed)
+            samples = data.first(c.tuning_samples)
+            curves = train(run, architecture, changed, samples, watched, options, teacher, progress)
+            row = _run(run, changed, sizes, c.costs, test, curves)
+            add(seed=seed, name=name, accuracy_before_tuning=before, **row)
     return results
 
 
-def _add(
-    results: dict[str, Any],
-    seed: int,
-    name: str,
-    group: str,
-    sizes: dict[str, int],
-    costs: Costs,
-    network: nn.Module,
-    test: Split,
-    curves: dict[str, Any],
-    before: float | None = None,
-) -> None:
-    """Measures a network that is trained and appends it. `before`: its accuracy when just converted."""
-    network.eval()
-    parameters = sum(p.numel() for p in network.parameters())
-    results["runs"].append(
-        {
-            "seed": seed,
-            "name": name,
-            "group": group,
-            "accuracy": evaluate(network, test).accuracy,
-            "accuracy_before_tuning": before,
-            "parameters": parameters,
-            "sizes": sizes,
-            "costs": costs_of(costs, sizes),
-            "cpu_seconds": curves["cpu_seconds"],
-            "epochs": curves["epochs"],
-        }
-    )
+def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of both measures with the rise in loss, over all pairs of layer and size, and over those of each size."""
+    # A rank correlation of fewer than three pairs says nothing.
+    sizes = sorted(b for b in {row["b"] for row in rows} if sum(row["b"] == b for row in rows) > 2)
+    return {
+        "pairs": len(rows),
+        "omega": rank_correlation(rows, "omega", "rise"),
+        "squared_distance": rank_correlation(rows, "squared_distance", "rise_frobenius"),
+        "omega_by_size": {b: rank_correlation([r for r in rows if r["b"] == b], "omega", "rise") for b in sizes},
+        "loss_aware_is_better": sum(row["rise"] < row["rise_frobenius"] for row in rows),
+    }
+
+
+def _run(
+    folder: Path, network: nn.Module, sizes: dict[str, int], costs: Costs, test: Split, curves: dict[str, Any]
+) -> dict[str, Any]:
+    """A trained network's row. Its accuracy is measured once and kept beside its weights."""
+    measured = folder / "accuracy.json"
+    if not measured.exists():
+        measured.write_text(json.dumps(evaluate(network, test).accuracy))
+    return {
+        "accuracy": json.loads(measured.read_text()),
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "sizes": sizes,
+        "costs": costs_of(costs, sizes),
+        "cpu_seconds": curves["cpu_seconds"],
+        "epochs": curves["epochs"],
+    }
 
 
 def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.Tensor]:
@@ -209,17 +214,16 @@ def _summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(run["name"] for run in runs):
         own = [run for run in runs if run["name"] == name]
         accuracies = [100 * run["accuracy"] for run in own]
-        losses = [100 * (control[run["seed"]] - run["accuracy"]) for run in own]
-        costs = {m: statistics.mean(run["costs"][m] for run in own) for m in own[0]["costs"]}
+        losses = [100 * (control[run["seed"]] - run["accuracy"]) for run in own if run["seed"] in control]
         rows.append(
             {
                 "name": name,
-                "group": own[0]["group"],
+                "group": name.split()[0].strip(","),
                 "seeds": len(own),
-                "costs": costs,
+                "costs": {m: statistics.mean(run["costs"][m] for run in own) for m in own[0]["costs"]},
                 "accuracy_mean": statistics.mean(accuracies),
                 "accuracy_std": _deviation(accuracies),
-                "loss_mean": statistics.mean(losses),
+                "loss_mean": statistics.mean(losses) if losses else None,
                 "loss_std": _deviation(losses),
                 "losses": losses,
             }
@@ -228,4 +232,5 @@ def _summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _deviation(values: Sequence[float]) -> float:
+    """The sample's standard deviation; 0 for a single value, which has none."""
     return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -101,7 +101,7 @@ def evaluate(network: nn.Module, data: Split, batch: int = 250) -> Measured:
     network.eval()
     loss, right = 0.0, 0
     for images, labels in data.batches(batch):
-        logits = network(images)
+        logits = network(images.contiguous(memory_format=torch.channels_last))
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
         right += int((logits.argmax(1) == labels).sum())
     network.train(was)
