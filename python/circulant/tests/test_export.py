@@ -11,7 +11,8 @@ from onnx import numpy_helper
 
 from circulant.blocks import Kind, StructureError
 from circulant.convert import convert, uniform
-from circulant.export import KEY, ExportError, check, export
+from circulant.data import Split
+from circulant.export import KEY, ExportError, check, export, export_products
 from circulant.networks import build
 
 
@@ -81,3 +82,20 @@ def test_a_dense_network_has_no_blocks(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     assert export(build("resnet18", 0.125), path) == {}
     assert check(path) == {}
+
+
+def test_a_transformers_products_are_networks_of_their_own(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    network = converted("vit")
+    data = Split(torch.randn(2, 1, 32, 32), torch.zeros(2, dtype=torch.int64))
+    sizes = export_products(network, tmp_path, data)
+    assert len(sizes) == 4 * 9 and set(sizes.values()) == {4}
+    outputs = {}
+    network.layers[3].up.register_forward_hook(lambda _, __, y: outputs.update(up=y))
+    network(data.images)
+    session = runtime.InferenceSession(tmp_path / "3.up.onnx", providers=["CPUExecutionProvider"])
+    for number in range(2):
+        values = np.load(tmp_path / "3.up" / f"{number:05}.npy")
+        (found,) = session.run(None, {"input": values[None]})
+        expected = outputs["up"][number].T.reshape(found.shape[1:]).detach().numpy()
+        assert np.allclose(found[0], expected, atol=1e-4)

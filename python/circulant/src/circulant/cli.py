@@ -16,10 +16,10 @@ from .blocks import SIZES, Kind
 from .compare import Comparison, compare, correlations, rises
 from .convert import convert, uniform
 from .data import CLASSES, Split, fashion_mnist, folder
-from .export import export, write_samples
+from .export import export, export_products, write_samples
 from .front import plot, points_of
 from .fuse import FusedMobileNetV2, fold
-from .networks import NETWORKS, MobileNetV2
+from .networks import NETWORKS, MobileNetV2, ViT
 from .search import MEASURES, costs_of, read_costs, search
 from .training import Architecture, Options, evaluate, load_network, train, with_sizes
 
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--model", type=Path, required=True, help="final.pt, dense or with blocks")
     one.add_argument("--out", type=Path, required=True, help="the .onnx file")
     one.add_argument("--fuse", action="store_true", help="MobileNetV2: projection and next expansion as one layer")
+    one.add_argument("--products", type=Path, help="vit: also each product of its layers as a network, with 4 inputs")
     one.add_argument("--samples", type=Path, help="also write test pictures as .npy, in folders by class")
     one.add_argument("--count", type=_count, default=100, help="how many (default 100)")
     _data(one)
@@ -298,9 +299,13 @@ def _export(args: argparse.Namespace) -> None:
         fused = FusedMobileNetV2(fold(network))  # type: ignore[arg-type]
         print(f"{fused.fused} of {len(fused.joints)} pairs of linear layers are one layer now")
         network = fused
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     blocks = export(network, args.out)
     print(f"{args.out}: {len(blocks)} layers with blocks, checked bit for bit")
+    if args.products is not None:
+        if not isinstance(network, ViT):
+            raise UsageError("--products is for vit")
+        products = export_products(network, args.products, fashion_mnist(folder(args.data), "t10k").first(4))
+        print(f"{args.products}: {len(products)} products")
     if args.samples is not None:
         count = write_samples(fashion_mnist(folder(args.data), "t10k").first(args.count), args.samples, CLASSES)
         print(f"{args.samples}: {count} pictures in folders by class")

@@ -7,7 +7,7 @@ together with its batch norm: what must have the structure is the product of the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -113,11 +113,6 @@ def convert(
     return network
 
 
-def empty(network: nn.Module, sizes: Mapping[str, int], kind: Kind) -> nn.Module:
-    """As `convert`, for weights that will be loaded: the same modules with whatever values come out."""
-    return convert(network, sizes, kind)
-
-
 @torch.no_grad()
 def _convert_one(
     network: nn.Module, site: Site, block: int, kind: Kind, importance: Tensor | None, average_norm: bool
@@ -183,10 +178,3 @@ def each_block_layer(network: nn.Module) -> Iterator[tuple[str, BlockConv2d | Bl
     for name, module in network.named_modules():
         if isinstance(module, BlockConv2d | BlockLinear):
             yield name, module
-
-
-def with_layer(network: nn.Module, name: str, change: Callable[[nn.Module], nn.Module]) -> nn.Module:
-    """A copy of `network` in which one layer is replaced."""
-    network = copy.deepcopy(network)
-    network.set_submodule(name, change(network.get_submodule(name)))
-    return network

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from torch import nn
 from .blocks import Kind, StructureError, compress
 from .data import Split
 from .fuse import fold, plain
+from .layers import BlockConv2d, BlockLinear
+from .networks import ViT
 
 KEY = "jaguar.blocks"
 LINEAR = ("Conv", "Gemm", "MatMul")
@@ -56,9 +60,61 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
     value = {f"{name}.weight": {"b": b, "kind": str(kind)} for name, (b, kind) in blocks.items()}
     onnx.helper.set_model_props(model, {KEY: json.dumps(value)})
     onnx.checker.check_model(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, path)
     check(path)
     return {name: b for name, (b, _) in blocks.items()}
+
+
+def export_products(network: ViT, folder: Path, data: Split) -> dict[str, int]:
+    """Each product of a transformer's layers as a network of its own, for private runs layer by layer.
+
+    `folder/NAME.onnx` is a 1x1 convolution over a map of tokens, `[C, 16, 16]` for 256; `folder/NAME/NUMBER.npy`
+    are its inputs for the pictures of `data`. Returns the block size by name.
+    """
+    layers = {
+        name: module for name, module in network.layers.named_modules() if isinstance(module, BlockLinear | nn.Linear)
+    }
+    inputs: dict[str, torch.Tensor] = {}
+
+    def listener(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
+        def listen(_: nn.Module, taken: tuple[torch.Tensor, ...]) -> None:
+            inputs[name] = taken[0]
+
+        return listen
+
+    handles = [module.register_forward_pre_hook(listener(name)) for name, module in layers.items()]
+    with torch.no_grad():
+        network.eval()(data.images)
+    for handle in handles:
+        handle.remove()
+    sizes = {}
+    for name, module in layers.items():
+        tokens = inputs[name].transpose(1, 2)
+        side = math.isqrt(tokens.shape[2])
+        if side * side != tokens.shape[2]:
+            raise ExportError(f"layer {name}: {tokens.shape[2]} tokens are no square map")
+        maps = tokens.reshape(len(data), -1, side, side).contiguous()
+        sizes[name] = export(nn.Sequential(_product(module)), folder / f"{name}.onnx", (1, *maps.shape[1:])).get("0", 1)
+        (folder / name).mkdir(exist_ok=True)
+        for number, values in enumerate(maps):
+            np.save(folder / name / f"{number:05}.npy", values.numpy())
+    return sizes
+
+
+@torch.no_grad()
+def _product(layer: BlockLinear | nn.Linear) -> nn.Module:
+    """The same layer as a 1x1 convolution."""
+    conv: BlockConv2d | nn.Conv2d
+    if isinstance(layer, BlockLinear):
+        conv = BlockConv2d(layer.in_features, layer.out_features, 1, layer.block, layer.kind)
+        conv.compressed.copy_(layer.compressed[..., None, None])
+    else:
+        conv = nn.Conv2d(layer.in_features, layer.out_features, 1)
+        conv.weight.copy_(layer.weight[..., None, None])
+    if conv.bias is not None:
+        conv.bias.zero_() if layer.bias is None else conv.bias.copy_(layer.bias)
+    return conv
 
 
 def _name_nodes(model: onnx.ModelProto, network: nn.Module) -> set[str]:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from .blocks import Kind
-from .convert import empty
+from .convert import convert
 from .data import Split
 from .networks import build
 
@@ -44,7 +44,7 @@ class Architecture:
 
     def build(self) -> nn.Module:
         network = build(self.network, self.width, self.inputs, self.classes)
-        return network if self.sizes is None else empty(network, self.sizes, self.kind)
+        return network if self.sizes is None else convert(network, self.sizes, self.kind)
 
 
 @dataclass(frozen=True)
