@@ -1,18 +1,16 @@
 """Conversion, folding and the fusion of linear layers: what must not change the network's function does not."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
-from circulant.blocks import Kind, StructureError, compress
+from circulant.blocks import Kind, StructureError, compress, expand, fit
 from circulant.convert import convert, each_block_layer, sites, uniform
 from circulant.data import Split
 from circulant.fuse import FoldError, FusedMobileNetV2, FusedPair, check_blocks, fold, plain
 from circulant.layers import BlockConv2d, GroupedBatchNorm2d
 from circulant.networks import ConvBN, build
-from circulant.sensitivity import fisher, omega, squared_distance, table
+from circulant.sensitivity import diagonal_table, distance_table, fisher, full_table, omega, squared_distance
 
 KINDS = list(Kind)
 
@@ -150,16 +148,50 @@ def test_a_fused_mobilenet_is_the_same_network() -> None:
 
 
 def test_fisher_is_the_mean_of_squared_gradients_of_the_fused_weight() -> None:
-    """Against autograd through an explicit fused weight, one sample at a time."""
+    """Against gradients of the weight before folding, over the norm's scale, one sample at a time."""
     network = nn.Sequential(lively(ConvBN(1, 8, 3)), nn.Flatten(), nn.Linear(8 * 16, 3)).eval()
     data = Split(torch.randn(6, 1, 4, 4), torch.randint(0, 3, (6,)))
     found = fisher(network, data)
-    folded = fold(network)
-    expected = torch.zeros_like(folded[0].conv.weight)
+    weight = network[0].conv.weight
+    scale = next(sites(network)).row_scale().view(-1, 1, 1, 1)
+    expected = torch.zeros_like(weight)
     for image, label in zip(data.images, data.labels, strict=True):
-        loss = nn.functional.cross_entropy(folded(image[None]), label[None])
-        expected += torch.autograd.grad(loss, folded[0].conv.weight)[0] ** 2 / 6
-    assert torch.allclose(found["0.conv"], expected, rtol=1e-3, atol=1e-9)
+        loss = nn.functional.cross_entropy(network(image[None]), label[None])
+        expected += (torch.autograd.grad(loss, weight)[0] / scale) ** 2 / 6
+    assert torch.allclose(found["0.conv"], expected.detach(), rtol=1e-3, atol=1e-9)
+
+
+def test_full_omega_is_the_curvature_along_the_move() -> None:
+    """For a network without hidden layers the Gauss-Newton matrix is the Hessian: against second differences of the
+    loss under the network's own labels, that is of the divergence from its own prediction."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8)).double()
+    data = Split(torch.randn(400, 1, 4, 4).double(), torch.zeros(400, dtype=torch.int64))
+    repeated = Split(data.images.repeat(25, 1, 1, 1), data.labels.repeat(25))
+    found = full_table(network, None, repeated, Kind.SKEW, batch=10)["1"]
+    before = network(data.images).log_softmax(1).detach()
+    weight = network[1].weight.detach().clone()
+    for b in (2, 4, 8):
+        move = expand(fit(weight, b, Kind.SKEW), Kind.SKEW) - weight
+        step = 1e-3
+        with torch.no_grad():
+            network[1].weight.copy_(weight + step * move)
+            after = network(data.images).log_softmax(1)
+            network[1].weight.copy_(weight)
+        divergence = nn.functional.kl_div(after, before, reduction="batchmean", log_target=True)
+        assert found[b] == pytest.approx(float(2 * divergence / step**2), rel=0.15)
+    assert found[1] == 0
+
+
+def test_only_the_full_form_sees_gradients_that_go_together() -> None:
+    """Inputs of one sign: a move of all weights of a row together costs far more than the diagonal says."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8))
+    data = Split(1 + 0.1 * torch.randn(300, 1, 4, 4), torch.zeros(300, dtype=torch.int64))
+    with torch.no_grad():
+        network[1].weight.copy_(torch.arange(8.0)[:, None].expand(8, 16) / 8)
+    importance = fisher(network, data, labels="model")
+    full = full_table(network, importance, data, Kind.CIRCULANT)["1"][8]
+    diagonal = diagonal_table(network, importance, Kind.CIRCULANT)["1"][8]
+    assert full > 5 * diagonal
 
 
 def test_omega_is_least_after_the_loss_aware_fit() -> None:
@@ -172,13 +204,11 @@ def test_omega_is_least_after_the_loss_aware_fit() -> None:
         assert squared_distance(weight, 4, kind) > 0
 
 
-def test_the_loss_aware_fit_hurts_a_network_less() -> None:
-    """The converted network's output moves less, in the metric that F stands for."""
+def test_tables_have_every_layer_and_size() -> None:
     network = lively(build("resnet18", 0.125))
-    data = Split(torch.randn(16, 1, 32, 32), torch.randint(0, 10, (16,)))
-    importance = fisher(copy.deepcopy(network), data, batch=4)
-    for baseline in (False, True):
-        rows = table(network, importance, Kind.SKEW, baseline)
-        assert rows.keys() == importance.keys()
-        assert all(sizes[1] == 0 for sizes in rows.values())
-        assert all(v > 0 for sizes in rows.values() for b, v in sizes.items() if b > 1)
+    data = Split(torch.randn(8, 1, 32, 32), torch.randint(0, 10, (8,)))
+    importance = fisher(network, data, batch=4)
+    full = full_table(network, importance, data, Kind.SKEW, batch=4)
+    for rows in (full, diagonal_table(network, importance, Kind.SKEW), distance_table(network, Kind.SKEW)):
+        assert {name: tuple(sizes) for name, sizes in rows.items()} == {s.name: s.sizes for s in sites(network)}
+        assert all((v == 0) == (b == 1) for sizes in rows.values() for b, v in sizes.items())

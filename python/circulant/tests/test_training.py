@@ -197,8 +197,9 @@ def test_distillation_is_least_at_the_teachers_prediction() -> None:
 def test_omega_ranks_layers_as_the_true_rise_in_loss_does(splits: tuple[Split, Split], trained: Path) -> None:
     _, network = load_network(trained)
     data = splits[0].first(100)
-    importance = sensitivity.fisher(network, data, labels="model")
-    rows = rises(network, importance, data, Kind.SKEW)
+    importance = sensitivity.fisher(network, data)
+    omega = sensitivity.full_table(network, importance, data, Kind.SKEW)
+    rows = rises(network, importance, omega, data, Kind.SKEW)
     assert len(rows) > 50
     found = rank_correlation(rows, "omega", "rise")
     assert found > 0.5

@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, required=True, help="a .json; F goes beside it, as .pt")
     one.add_argument("--samples", type=_count, default=2048, help="training pictures (default 2048)")
     one.add_argument("--batch", type=_count, default=1, help="gradients of so many at a time are squared (default 1)")
-    one.add_argument("--labels", choices=("true", "model"), default="true", help="whose (default true)")
+    one.add_argument(
+        "--form", choices=("full", "diagonal"), default="full", help="of Omega; diagonal is the paper's (default full)"
+    )
     one.add_argument("--rise", type=_count, metavar="N", help="measure the true rise in loss over N pictures too")
     _kind(one)
     _data(one)
@@ -211,22 +213,29 @@ def _sensitivity(args: argparse.Namespace) -> None:
     architecture, network = _dense(args.model)
     kind = Kind(args.kind)
     data = fashion_mnist(folder(args.data), "train")
-    importance = sensitivities.fisher(network, data.first(args.samples), args.batch, args.labels)
+    samples = data.first(args.samples)
+    importance = sensitivities.fisher(network, samples, args.batch)
+    forms = {
+        "full": sensitivities.full_table(network, importance, samples, kind, args.batch),
+        "diagonal": sensitivities.diagonal_table(network, importance, kind),
+    }
     result: dict[str, Any] = {
         "network": architecture.network,
         "width": architecture.width,
         "kind": args.kind,
         "samples": args.samples,
-        "labels": args.labels,
-        "omega": sensitivities.table(network, importance, kind),
-        "squared_distance": sensitivities.table(network, importance, kind, baseline=True),
+        "form": args.form,
+        "omega": forms[args.form],
+        "squared_distance": sensitivities.distance_table(network, kind),
     }
     if args.rise is not None:
-        rows = rises(network, importance, data.first(args.rise), kind)
+        rows = rises(network, importance, forms["full"], data.first(args.rise), kind)
         result["rises"] = rows
         result["rank_correlation"] = found = correlations(rows)
-        both = f"Omega {found['omega']:.3f}, squared distance {found['squared_distance']:.3f}"
-        print(f"rank correlation with the rise in loss: {both}")
+        print(
+            f"rank correlation with the rise in loss: Omega full {found['omega']:.3f}, diagonal "
+            f"{found['omega_diagonal']:.3f}; squared distance {found['squared_distance']:.3f}"
+        )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     torch.save(importance, args.out.with_suffix(".pt"))
     args.out.write_text(json.dumps(result, indent=1) + "\n")
@@ -357,6 +366,6 @@ def _compare(args: argparse.Namespace) -> None:
         print(f"{row['name']:18} {accuracy}   lost {lost}   {args.measure} {row['costs'][args.measure]:.6g}")
     for row in results["correlation"]:
         print(
-            f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega), "
-            f"{row['squared_distance']:.3f} (squared distance), {row['pairs']} pairs"
+            f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega full), "
+            f"{row['omega_diagonal']:.3f} (diagonal), {row['squared_distance']:.3f} (squared distance)"
         )

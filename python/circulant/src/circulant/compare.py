@@ -25,21 +25,25 @@ from .blocks import Kind
 from .convert import convert, uniform
 from .data import Split
 from .search import Costs, costs_of, search
+from .sensitivity import Table
 from .training import Architecture, Options, evaluate, load_network, train, with_sizes
+
+# Gradients of so many samples at a time are squared.
+FISHER_BATCH = 4
 
 
 def rises(
-    network: nn.Module, importance: dict[str, torch.Tensor], data: Split, kind: Kind = Kind.SKEW
+    network: nn.Module, importance: dict[str, torch.Tensor], omega: Table, data: Split, kind: Kind = Kind.SKEW
 ) -> list[dict[str, Any]]:
-    """For each layer and size above 1: Omega, the squared distance, and the true rise in loss over `data`.
+    """For each layer and size above 1: `omega`, what it might be instead, and the true rise in loss over `data`.
 
     Each time one layer alone is converted, its loss-aware fit and Frobenius' one by one; nothing is trained.
     """
     dense = evaluate(network, data).loss
-    aware = sensitivity.table(network, importance, kind)
-    distance = sensitivity.table(network, importance, kind, baseline=True)
+    diagonal = sensitivity.diagonal_table(network, importance, kind)
+    distance = sensitivity.distance_table(network, kind)
     rows = []
-    for name, sizes in aware.items():
+    for name, sizes in omega.items():
         for b in sizes:
             if b == 1:
                 continue
@@ -50,6 +54,7 @@ def rises(
                     "layer": name,
                     "b": b,
                     "omega": sizes[b],
+                    "omega_diagonal": diagonal[name][b],
                     "squared_distance": distance[name][b],
                     "rise": own - dense,
                     "rise_frobenius": plain - dense,
@@ -64,7 +69,7 @@ def rank_correlation(rows: Sequence[dict[str, Any]], of: str, against: str) -> f
 
 
 def sizes_for(
-    network: nn.Module, omega: dict[str, dict[int, float]], costs: Costs, blocks: Sequence[int], measure: str
+    network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measure: str
 ) -> dict[str, dict[str, int]]:
     """By run: all layers of size b as far as they run as such, and searched ones of at most the same cost."""
     runs: dict[str, dict[str, int]] = {"dense, fine-tuned": {name: 1 for name in omega}}
@@ -146,8 +151,8 @@ def compare(
         everywhere = {name: 1 for name in c.costs.figures}
         add(seed=seed, name="dense", **_run(inside / "dense", teacher, everywhere, c.costs, test, curves))
         importance = _importance(inside / "fisher.pt", teacher, data.first(c.fisher_samples))
-        omega = sensitivity.table(teacher, importance, c.kind)
-        rows = _rises(inside / "rises.json", teacher, importance, data.first(c.rise_samples), c.kind)
+        omega = sensitivity.full_table(teacher, importance, data.first(c.fisher_samples), c.kind, FISHER_BATCH)
+        rows = _rises(inside / "rises.json", teacher, importance, omega, data.first(c.rise_samples), c.kind)
         results["correlation"].append({"seed": seed, **correlations(rows)})
         for name, sizes in sizes_for(teacher, omega, c.costs, c.blocks, c.measure).items():
             run = inside / name.replace(" ", "-").replace(",", "")
@@ -162,12 +167,13 @@ def compare(
 
 
 def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of both measures with the rise in loss, over all pairs of layer and size, and over those of each size."""
+    """Of all measures with the rise in loss, over all pairs of layer and size, and over those of each size."""
     # A rank correlation of fewer than three pairs says nothing.
     sizes = sorted(b for b in {row["b"] for row in rows} if sum(row["b"] == b for row in rows) > 2)
     return {
         "pairs": len(rows),
         "omega": rank_correlation(rows, "omega", "rise"),
+        "omega_diagonal": rank_correlation(rows, "omega_diagonal", "rise"),
         "squared_distance": rank_correlation(rows, "squared_distance", "rise_frobenius"),
         "omega_by_size": {b: rank_correlation([r for r in rows if r["b"] == b], "omega", "rise") for b in sizes},
         "loss_aware_is_better": sum(row["rise"] < row["rise_frobenius"] for row in rows),
@@ -193,16 +199,16 @@ def _run(
 
 def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.Tensor]:
     if not path.exists():
-        torch.save(sensitivity.fisher(network, data, batch=4), path)
+        torch.save(sensitivity.fisher(network, data, FISHER_BATCH), path)
     kept: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
     return kept
 
 
 def _rises(
-    path: Path, network: nn.Module, importance: dict[str, torch.Tensor], data: Split, kind: Kind
+    path: Path, network: nn.Module, importance: dict[str, torch.Tensor], omega: Table, data: Split, kind: Kind
 ) -> list[dict[str, Any]]:
     if not path.exists():
-        path.write_text(json.dumps(rises(network, importance, data, kind)))
+        path.write_text(json.dumps(rises(network, importance, omega, data, kind)))
     rows: list[dict[str, Any]] = json.loads(path.read_text())
     return rows
 
