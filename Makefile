@@ -140,7 +140,7 @@ test-circulant: $(VENV)/circulant/ready
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/mypy
 	$(VENV)/circulant/bin/python -m pytest --quiet python/circulant
 
-# The recorded comparison; RESULTS.md there says what it takes. Runs continue where they were stopped.
+# The recorded comparison (python/circulant/README.md). Runs continue where they were stopped.
 TRAIN_ARGS ?= --network resnet18 --width 0.25 --samples 20000 --epochs 6 --bf16 --test-samples 2000 \
   --tuning-samples 10000 --tuning-epochs 2 --fisher-samples 1024 --rise-samples 100 --blocks 8 --seeds 0 1 2 \
   --costs $(CIRCULANT)/results/resnet18-0.25.plan.json --measure hint --out $(CURDIR)/target/circulant/resnet18-0.25 \
