@@ -361,11 +361,15 @@ def _compare(args: argparse.Namespace) -> None:
 
     results = compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet)
     for row in results["summary"]:
-        accuracy = f"{row['accuracy_mean']:6.2f} ± {row['accuracy_std']:.2f} %"
-        lost = f"{row['loss_mean']:5.2f} ± {row['loss_std']:.2f}"
+        accuracy = f"{row['accuracy_mean']:6.2f} % {_spread(row['accuracy_std'])}"
+        lost = f"{row['loss_mean']:5.2f} {_spread(row['loss_std'])}"
         print(f"{row['name']:18} {accuracy}   lost {lost}   {args.measure} {row['costs'][args.measure]:.6g}")
     for row in results["correlation"]:
         print(
             f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega full), "
             f"{row['omega_diagonal']:.3f} (diagonal), {row['squared_distance']:.3f} (squared distance)"
         )
+
+
+def _spread(deviation: float | None) -> str:
+    return "(one seed)" if deviation is None else f"± {deviation:.2f}"

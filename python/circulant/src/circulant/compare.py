@@ -237,6 +237,6 @@ def _summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _deviation(values: Sequence[float]) -> float:
-    """The sample's standard deviation; 0 for a single value, which has none."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def _deviation(values: Sequence[float]) -> float | None:
+    """The sample's standard deviation; a single value has none."""
+    return statistics.stdev(values) if len(values) > 1 else None

@@ -36,7 +36,9 @@ def points_of(results: Any, measure: str) -> list[Point]:
             if measure not in row["costs"]:
                 raise ValueError(f"{row['name']} has no cost {measure!r}, only {', '.join(row['costs'])}")
             points.append(
-                Point(row["name"], row["group"], row["costs"][measure], row["accuracy_mean"], row["accuracy_std"])
+                Point(
+                    row["name"], row["group"], row["costs"][measure], row["accuracy_mean"], row["accuracy_std"] or 0.0
+                )
             )
         return points
     except (KeyError, TypeError) as error:
