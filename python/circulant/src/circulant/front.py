@@ -68,6 +68,8 @@ def plot(points: Sequence[Point], path: Path, label: str, title: str) -> None:
     axes.set_ylabel("accuracy (%)")
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
+    # Room for the names beside the points.
+    axes.margins(0.2)
     axes.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
