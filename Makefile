@@ -13,7 +13,8 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision toolchain
+.PHONY: help demo test lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision toolchain \
+  test-circulant-if-torch test-circulant train-circulant
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
@@ -25,6 +26,8 @@ help:
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
+	@echo 'make test-circulant  check and test python/circulant (downloads torch: some 7 GB; make test skips it without torch)'
+	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into python/circulant/results/'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
 toolchain:
@@ -34,7 +37,7 @@ toolchain:
 demo: toolchain
 	CARGO=$(CARGO) bash demo/run.sh
 
-test: lint test-fhe
+test: lint test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
 
 lint: toolchain lint-fhe
@@ -114,3 +117,34 @@ try-torchvision: toolchain
 	@test -d '$(JAGUAR_MODELS)/torchvision' || { echo 'no networks of torchvision: make torch-models' >&2; exit 1; }
 	$(CARGO) build --release --locked --package jaguar-cli
 	$(VENV)/torch/bin/python tools/try_networks.py
+
+# python/circulant: in the environment that `make test-circulant` makes, or in one of yours (CIRCULANT_PYTHON=...).
+CIRCULANT := $(CURDIR)/python/circulant
+CIRCULANT_PYTHON ?= $(or $(wildcard $(VENV)/circulant/bin/python),$(PYTHON))
+
+$(VENV)/circulant/ready: python/circulant/requirements.txt
+	$(PYTHON) -m venv $(VENV)/circulant
+	$(VENV)/circulant/bin/pip install --quiet --requirement $<
+	touch $@
+
+test-circulant-if-torch:
+	@if $(CIRCULANT_PYTHON) -c 'import matplotlib, onnx, pytest, scipy, torch, tqdm' 2>/dev/null; then \
+	  $(CIRCULANT_PYTHON) -m pytest --quiet python/circulant; \
+	else \
+	  echo 'skip: $(CIRCULANT_PYTHON) lacks torch, onnx, scipy, matplotlib, tqdm or pytest:' \
+	    'python/circulant untested (make test-circulant installs them, some 7 GB)'; \
+	fi
+
+test-circulant: $(VENV)/circulant/ready
+	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/ruff check . && $(CURDIR)/$(VENV)/circulant/bin/ruff format --check .
+	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/mypy
+	$(VENV)/circulant/bin/python -m pytest --quiet python/circulant
+
+# The recorded comparison (python/circulant/README.md). Runs continue where they were stopped.
+TRAIN_ARGS ?= --network resnet18 --width 0.25 --samples 20000 --epochs 6 --bf16 --test-samples 2000 \
+  --tuning-samples 10000 --tuning-epochs 2 --fisher-samples 1024 --rise-samples 100 --blocks 8 --seeds 0 1 2 \
+  --costs $(CIRCULANT)/results/resnet18-0.25.plan.json --measure hint --out $(CURDIR)/target/circulant/resnet18-0.25 \
+  --results $(CIRCULANT)/results/resnet18-0.25.json
+
+train-circulant:
+	PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare $(TRAIN_ARGS)

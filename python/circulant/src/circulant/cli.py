@@ -1,0 +1,375 @@
+"""The command line: `python -m circulant train|sensitivity|search|finetune|export|front|compare`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import sensitivity as sensitivities
+from .blocks import SIZES, Kind
+from .compare import Comparison, compare, correlations, rises
+from .convert import convert, uniform
+from .data import CLASSES, Split, fashion_mnist, folder
+from .export import export, export_products, write_samples
+from .front import plot, points_of
+from .fuse import FusedMobileNetV2, fold
+from .networks import NETWORKS, MobileNetV2, ViT
+from .search import MEASURES, costs_of, read_costs, search
+from .training import Architecture, Options, evaluate, load_network, train, with_sizes
+
+
+class UsageError(ValueError):
+    """Options that do not go together, or a file that is not what it should be."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0; 1 with one line on stderr where something is wrong; 2 for a wrong command line."""
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(args.threads)
+    try:
+        args.run(args)
+    except (ValueError, OSError) as error:
+        print(f"circulant {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"circulant {args.command}: stopped; the same command continues", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="circulant", description="Block-circulant networks for private inference.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        added.add_argument("--threads", type=_count, default=1, help="of the processor (default 1)")
+        return added
+
+    one = command("train", _train, "Train a dense network on Fashion-MNIST.")
+    _network(one)
+    _training(one, epochs=30, rate=0.1)
+
+    one = command("sensitivity", _sensitivity, "Omega of each layer for each block size, and F for the fit.")
+    one.add_argument("--model", type=Path, required=True, help="final.pt of a dense network")
+    one.add_argument("--out", type=Path, required=True, help="a .json; F goes beside it, as .pt")
+    one.add_argument("--samples", type=_count, default=2048, help="training pictures (default 2048)")
+    one.add_argument("--batch", type=_count, default=1, help="gradients of so many at a time are squared (default 1)")
+    one.add_argument(
+        "--form", choices=("full", "diagonal"), default="full", help="of Omega; diagonal is the paper's (default full)"
+    )
+    one.add_argument("--rise", type=_count, metavar="N", help="measure the true rise in loss over N pictures too")
+    _kind(one)
+    _data(one)
+
+    one = command("search", _search, "Choose a block size for each layer under a bound.")
+    one.add_argument("--sensitivity", type=Path, required=True, help="what `sensitivity` wrote")
+    one.add_argument("--costs", type=Path, required=True, help="what `jaguar plan MODEL --json --block-sizes` wrote")
+    one.add_argument(
+        "--limit",
+        type=_limit,
+        action="append",
+        default=[],
+        metavar="MEASURE=NUMBER",
+        help=f"at most that; may be repeated. Measures: {', '.join(MEASURES)}",
+    )
+    one.add_argument("--as-uniform", type=int, choices=SIZES, help="at most what size B everywhere costs")
+    one.add_argument("--model", type=Path, help="the dense network, for --as-uniform")
+    one.add_argument("--measure", choices=list(MEASURES), default="weighed", help="for --as-uniform (default weighed)")
+    one.add_argument("--out", type=Path, required=True, help="a .json with the sizes")
+
+    one = command("finetune", _finetune, "Give a dense network blocks and fine-tune it, with the dense one as teacher.")
+    one.add_argument("--model", type=Path, required=True, help="final.pt of a dense network")
+    which = one.add_mutually_exclusive_group(required=True)
+    which.add_argument("--sizes", type=Path, help="what `search` wrote")
+    which.add_argument("--uniform", type=int, choices=SIZES, help="this size wherever it fits, the last layer dense")
+    one.add_argument("--sensitivity", type=Path, help="what `sensitivity` wrote: the loss-aware fit (else Frobenius')")
+    one.add_argument("--average-norm", action="store_true", help="average batch norms as the paper, do not fold them")
+    _kind(one)
+    _training(one, epochs=20, rate=0.05)
+
+    one = command("export", _export, "Write a network as ONNX, with its blocks as metadata.")
+    one.add_argument("--model", type=Path, required=True, help="final.pt, dense or with blocks")
+    one.add_argument("--out", type=Path, required=True, help="the .onnx file")
+    one.add_argument("--fuse", action="store_true", help="MobileNetV2: projection and next expansion as one layer")
+    one.add_argument("--products", type=Path, help="vit: also each product of its layers as a network, with 4 inputs")
+    one.add_argument("--samples", type=Path, help="also write test pictures as .npy, in folders by class")
+    one.add_argument("--count", type=_count, default=100, help="how many (default 100)")
+    _data(one)
+
+    one = command("front", _front, "Draw accuracy against cost, with the Pareto front.")
+    one.add_argument("--results", type=Path, required=True, help="what `compare` wrote")
+    one.add_argument("--measure", choices=list(MEASURES), default="weighed", help="of the cost (default weighed)")
+    one.add_argument("--out", type=Path, required=True, help="a .svg, .pdf or .png")
+
+    one = command("compare", _compare, "Dense, uniform and searched sizes over several seeds; continues where it was.")
+    _network(one)
+    _training(one, epochs=30, rate=0.1)
+    one.add_argument("--tuning-epochs", type=_count, default=20)
+    one.add_argument("--tuning-rate", type=float, default=0.05)
+    one.add_argument("--tuning-samples", type=_count, help="training pictures for fine-tuning (default as --samples)")
+    one.add_argument("--fisher-samples", type=_count, default=2048)
+    one.add_argument("--rise-samples", type=_count, default=1000, help="for the true rise in loss (default 1000)")
+    one.add_argument("--costs", type=Path, required=True, help="what `jaguar plan MODEL --json --block-sizes` wrote")
+    one.add_argument("--measure", choices=list(MEASURES), default="weighed", help="what is held equal")
+    one.add_argument("--blocks", type=int, nargs="+", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
+    one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    one.add_argument("--results", type=Path, required=True, help="a .json")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("expected a number from 1")
+    return value
+
+
+def _limit(text: str) -> tuple[str, float]:
+    measure, _, number = text.partition("=")
+    if measure not in MEASURES:
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(MEASURES)} before the =")
+    return measure, float(number)
+
+
+def _network(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--network", choices=sorted(NETWORKS), required=True)
+    parser.add_argument("--width", type=float, default=1.0, help="factor on all numbers of channels (default 1)")
+
+
+def _kind(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", choices=[str(kind) for kind in Kind], default="skew", help="of blocks (default skew)")
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", help="folder of the idx files (default: CIRCULANT_DATA, else Debian's)")
+
+
+def _training(parser: argparse.ArgumentParser, epochs: int, rate: float) -> None:
+    _data(parser)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run; the same command continues it")
+    parser.add_argument("--samples", type=_count, help="training pictures (default all)")
+    parser.add_argument("--test-samples", type=_count, help="test pictures after each epoch (default all)")
+    parser.add_argument("--epochs", type=_count, default=epochs)
+    parser.add_argument("--batch", type=_count, default=64)
+    parser.add_argument("--rate", type=float, default=rate)
+    parser.add_argument("--optimiser", choices=("sgd", "adamw"), default="sgd", help="adamw for a ViT, at rate 0.001")
+    parser.add_argument("--distil", type=float, default=0.5, help="weight of the teacher (fine-tuning only)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bf16", action="store_true", help="train in bfloat16")
+    parser.add_argument("--checkpoint-steps", type=_count, default=100)
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        epochs=args.epochs,
+        batch=args.batch,
+        rate=args.rate,
+        optimiser=args.optimiser,
+        distil=args.distil,
+        seed=args.seed,
+        bf16=args.bf16,
+        checkpoint_steps=args.checkpoint_steps,
+    )
+
+
+def _splits(args: argparse.Namespace) -> tuple[Split, Split]:
+    where = folder(args.data)
+    return fashion_mnist(where, "train").first(args.samples), fashion_mnist(where, "t10k")
+
+
+def _train(args: argparse.Namespace) -> None:
+    data, test = _splits(args)
+    architecture = Architecture(args.network, args.width)
+    torch.manual_seed(args.seed)
+    watched = test.first(args.test_samples)
+    curves = train(args.out, architecture, architecture.build(), data, watched, _options(args), None, not args.quiet)
+    _report(args.out, curves)
+
+
+def _report(out: Path, curves: dict[str, Any]) -> None:
+    last = curves["epochs"][-1]
+    print(
+        f"{out / 'final.pt'}: accuracy {100 * last['test_accuracy']:.2f} %, {curves['cpu_seconds']:.0f} s of processor"
+    )
+
+
+def _dense(path: Path) -> tuple[Architecture, torch.nn.Module]:
+    architecture, network = load_network(path)
+    if architecture.sizes is not None:
+        raise UsageError(f"{path} has blocks already: take the dense network")
+    return architecture, network
+
+
+def _sensitivity(args: argparse.Namespace) -> None:
+    architecture, network = _dense(args.model)
+    kind = Kind(args.kind)
+    data = fashion_mnist(folder(args.data), "train")
+    samples = data.first(args.samples)
+    importance = sensitivities.fisher(network, samples, args.batch)
+    forms = {
+        "full": sensitivities.full_table(network, importance, samples, kind, args.batch),
+        "diagonal": sensitivities.diagonal_table(network, importance, kind),
+    }
+    result: dict[str, Any] = {
+        "network": architecture.network,
+        "width": architecture.width,
+        "kind": args.kind,
+        "samples": args.samples,
+        "form": args.form,
+        "omega": forms[args.form],
+        "squared_distance": sensitivities.distance_table(network, kind),
+    }
+    if args.rise is not None:
+        rows = rises(network, importance, forms["full"], data.first(args.rise), kind)
+        result["rises"] = rows
+        result["rank_correlation"] = found = correlations(rows)
+        print(
+            f"rank correlation with the rise in loss: Omega full {found['omega']:.3f}, diagonal "
+            f"{found['omega_diagonal']:.3f}; squared distance {found['squared_distance']:.3f}"
+        )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(importance, args.out.with_suffix(".pt"))
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{args.out}: {len(importance)} layers")
+
+
+def _read(path: Path, *members: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict) or any(not isinstance(value.get(member), dict) for member in members):
+        raise UsageError(f"{path}: expected an object with {' and '.join(members)}")
+    return value
+
+
+def _omega(path: Path) -> dict[str, dict[int, float]]:
+    value = _read(path, "omega")["omega"]
+    try:
+        return {name: {int(b): float(v) for b, v in sizes.items()} for name, sizes in value.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: omega is not a table of layers by size ({error})") from None
+
+
+def _search(args: argparse.Namespace) -> None:
+    omega, costs = _omega(args.sensitivity), read_costs(args.costs)
+    limits = dict(args.limit)
+    if args.as_uniform is not None:
+        if args.model is None:
+            raise UsageError("--as-uniform needs --model")
+        sizes = costs.as_they_run(uniform(_dense(args.model)[1], args.as_uniform))
+        limits[args.measure] = costs.of(args.measure, sizes)
+    chosen = search(omega, costs, limits)
+    result = {"sizes": chosen.sizes, "omega": chosen.omega, "limits": limits, "costs": chosen.costs}
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    dense = costs_of(costs, {})
+    for measure, cost in chosen.costs.items():
+        print(f"{measure:15} {cost:14.6g}   dense {dense[measure]:14.6g}   limit {limits.get(measure, float('inf')):g}")
+    print("sizes: " + ", ".join(f"{name} {b}" for name, b in chosen.sizes.items()))
+
+
+def _finetune(args: argparse.Namespace) -> None:
+    architecture, teacher = _dense(args.model)
+    kind = Kind(args.kind)
+    sizes = _sizes(args.sizes) if args.sizes is not None else uniform(teacher, args.uniform)
+    importance = None
+    if args.sensitivity is not None:
+        importance = torch.load(args.sensitivity.with_suffix(".pt"), weights_only=True)
+    network = convert(teacher, sizes, kind, importance, args.average_norm)
+    data, test = _splits(args)
+    watched = test.first(args.test_samples)
+    if not (args.out / "checkpoint.pt").exists():
+        print(f"just converted: accuracy {100 * evaluate(network, watched).accuracy:.2f} %")
+    changed = with_sizes(architecture, sizes, kind)
+    _report(args.out, train(args.out, changed, network, data, watched, _options(args), teacher, not args.quiet))
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    value = _read(path, "sizes")["sizes"]
+    if any(b not in SIZES for b in value.values()):
+        raise UsageError(f"{path}: block sizes must be of {SIZES}")
+    return {str(name): int(b) for name, b in value.items()}
+
+
+def _export(args: argparse.Namespace) -> None:
+    _, network = load_network(args.model)
+    if args.fuse:
+        if not isinstance(network, MobileNetV2):
+            raise UsageError("--fuse is for MobileNetV2")
+        fused = FusedMobileNetV2(fold(network))  # type: ignore[arg-type]
+        print(f"{fused.fused} of {len(fused.joints)} pairs of linear layers are one layer now")
+        network = fused
+    blocks = export(network, args.out)
+    print(f"{args.out}: {len(blocks)} layers with blocks, checked bit for bit")
+    if args.products is not None:
+        if not isinstance(network, ViT):
+            raise UsageError("--products is for vit")
+        products = export_products(network, args.products, fashion_mnist(folder(args.data), "t10k").first(4))
+        print(f"{args.products}: {len(products)} products")
+    if args.samples is not None:
+        count = write_samples(fashion_mnist(folder(args.data), "t10k").first(args.count), args.samples, CLASSES)
+        print(f"{args.samples}: {count} pictures in folders by class")
+
+
+def _front(args: argparse.Namespace) -> None:
+    results = _read(args.results, "architecture")
+    points = points_of(results, args.measure)
+    unit = "bytes" if args.measure in ("bytes", "online-bytes", "hint") else "seconds"
+    network = results["architecture"]
+    title = f"{network['network']}, width {network['width']}, Fashion-MNIST"
+    plot(points, args.out, f"linear layers: {args.measure} ({unit})", title)
+    print(f"{args.out}: {len(points)} networks")
+
+
+def _compare(args: argparse.Namespace) -> None:
+    data, test = _splits(args)
+    dense = _options(args)
+    tuning = Options(
+        epochs=args.tuning_epochs,
+        batch=args.batch,
+        rate=args.tuning_rate,
+        optimiser=args.optimiser,
+        distil=args.distil,
+        bf16=args.bf16,
+        checkpoint_steps=args.checkpoint_steps,
+    )
+    comparison = Comparison(
+        architecture=Architecture(args.network, args.width),
+        costs=read_costs(args.costs),
+        measure=args.measure,
+        blocks=args.blocks,
+        dense=dense,
+        tuning=tuning,
+        tuning_samples=args.tuning_samples,
+        fisher_samples=args.fisher_samples,
+        rise_samples=args.rise_samples,
+        watch=args.test_samples or len(test),
+    )
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(results: dict[str, Any]) -> None:
+        args.results.write_text(json.dumps(results, indent=1) + "\n")
+
+    results = compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet)
+    for row in results["summary"]:
+        accuracy = f"{row['accuracy_mean']:6.2f} % {_spread(row['accuracy_std'])}"
+        lost = f"{row['loss_mean']:5.2f} {_spread(row['loss_std'])}"
+        print(f"{row['name']:18} {accuracy}   lost {lost}   {args.measure} {row['costs'][args.measure]:.6g}")
+    for row in results["correlation"]:
+        print(
+            f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega full), "
+            f"{row['omega_diagonal']:.3f} (diagonal), {row['squared_distance']:.3f} (squared distance)"
+        )
+
+
+def _spread(deviation: float | None) -> str:
+    return "(one seed)" if deviation is None else f"± {deviation:.2f}"

@@ -1,0 +1,242 @@
+"""The recorded comparison: dense, uniform sizes, and searched sizes that cost no more, over several seeds.
+
+For each seed: a dense network; from it every other one by conversion and the same fine-tuning with distillation, the
+dense one too ("dense, fine-tuned"), so that nothing is owed to the additional epochs alone. All accuracies are of all
+test pictures and of the last epoch; no epoch is picked by them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+
+from . import sensitivity
+from .blocks import Kind
+from .convert import convert, uniform
+from .data import Split
+from .search import Costs, costs_of, search
+from .sensitivity import Table
+from .training import Architecture, Options, evaluate, load_network, train, with_sizes
+
+# Gradients of so many samples at a time are squared.
+FISHER_BATCH = 4
+
+
+def rises(
+    network: nn.Module, importance: dict[str, torch.Tensor], omega: Table, data: Split, kind: Kind = Kind.SKEW
+) -> list[dict[str, Any]]:
+    """For each layer and size above 1: `omega`, what it might be instead, and the true rise in loss over `data`.
+
+    Each time one layer alone is converted, its loss-aware fit and Frobenius' one by one; nothing is trained.
+    """
+    dense = evaluate(network, data).loss
+    diagonal = sensitivity.diagonal_table(network, importance, kind)
+    distance = sensitivity.distance_table(network, kind)
+    rows = []
+    for name, sizes in omega.items():
+        for b in sizes:
+            if b == 1:
+                continue
+            own = evaluate(convert(network, {name: b}, kind, importance), data).loss
+            plain = evaluate(convert(network, {name: b}, kind), data).loss
+            rows.append(
+                {
+                    "layer": name,
+                    "b": b,
+                    "omega": sizes[b],
+                    "omega_diagonal": diagonal[name][b],
+                    "squared_distance": distance[name][b],
+                    "rise": own - dense,
+                    "rise_frobenius": plain - dense,
+                }
+            )
+    return rows
+
+
+def rank_correlation(rows: Sequence[dict[str, Any]], of: str, against: str) -> float:
+    """Spearman's, between two columns of `rises`."""
+    return float(spearmanr([row[of] for row in rows], [row[against] for row in rows]).statistic)
+
+
+def sizes_for(
+    network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measure: str
+) -> dict[str, dict[str, int]]:
+    """By run: all layers of size b as far as they run as such, and searched ones of at most the same cost."""
+    runs: dict[str, dict[str, int]] = {"dense, fine-tuned": {name: 1 for name in omega}}
+    for b in blocks:
+        runs[f"uniform {b}"] = costs.as_they_run(uniform(network, b))
+        limit = costs.of(measure, runs[f"uniform {b}"])
+        runs[f"searched as {b}"] = search(omega, costs, {measure: limit}).sizes
+    return runs
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch."""
+
+    architecture: Architecture
+    costs: Costs
+    measure: str
+    blocks: Sequence[int]
+    dense: Options
+    tuning: Options
+    tuning_samples: int | None = None
+    fisher_samples: int = 2048
+    rise_samples: int = 1000
+    watch: int = 2000
+    kind: Kind = Kind.SKEW
+
+    def described(self, data: Split, test: Split) -> dict[str, Any]:
+        """The head of the results."""
+        return {
+            "machine": {
+                "processor": platform.machine(),
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+                "torch": torch.__version__,
+            },
+            "architecture": {
+                "network": self.architecture.network,
+                "width": self.architecture.width,
+                "kind": str(self.kind),
+            },
+            "data": {
+                "train": len(data),
+                "tuning": self.tuning_samples or len(data),
+                "test": len(test),
+                "fisher": self.fisher_samples,
+                "rise": self.rise_samples,
+            },
+            "dense_options": asdict(self.dense),
+            "tuning_options": asdict(self.tuning),
+            "measure": self.measure,
+        }
+
+
+def compare(
+    folder: Path,
+    comparison: Comparison,
+    data: Split,
+    test: Split,
+    seeds: Sequence[int],
+    keep: Callable[[dict[str, Any]], None],
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
+    c = comparison
+    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    watched = test.first(c.watch)
+
+    def add(**run: Any) -> None:
+        results["runs"].append(run)
+        results["summary"] = _summary(results["runs"])
+        keep(results)
+
+    for seed in seeds:
+        inside = folder / f"seed{seed}"
+        torch.manual_seed(seed)
+        options = replace(c.dense, seed=seed)
+        curves = train(inside / "dense", c.architecture, c.architecture.build(), data, watched, options, None, progress)
+        _, teacher = load_network(inside / "dense" / "final.pt")
+        everywhere = {name: 1 for name in c.costs.figures}
+        add(seed=seed, name="dense", **_run(inside / "dense", teacher, everywhere, c.costs, test, curves))
+        importance = _importance(inside / "fisher.pt", teacher, data.first(c.fisher_samples))
+        omega = sensitivity.full_table(teacher, importance, data.first(c.fisher_samples), c.kind, FISHER_BATCH)
+        rows = _rises(inside / "rises.json", teacher, importance, omega, data.first(c.rise_samples), c.kind)
+        results["correlation"].append({"seed": seed, **correlations(rows)})
+        for name, sizes in sizes_for(teacher, omega, c.costs, c.blocks, c.measure).items():
+            run = inside / name.replace(" ", "-").replace(",", "")
+            changed = convert(teacher, sizes, c.kind, importance)
+            before = evaluate(changed, watched).accuracy
+            architecture, options = with_sizes(c.architecture, sizes, c.kind), replace(c.tuning, seed=seed)
+            samples = data.first(c.tuning_samples)
+            curves = train(run, architecture, changed, samples, watched, options, teacher, progress)
+            row = _run(run, changed, sizes, c.costs, test, curves)
+            add(seed=seed, name=name, accuracy_before_tuning=before, **row)
+    return results
+
+
+def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of all measures with the rise in loss, over all pairs of layer and size, and over those of each size."""
+    # A rank correlation of fewer than three pairs says nothing.
+    sizes = sorted(b for b in {row["b"] for row in rows} if sum(row["b"] == b for row in rows) > 2)
+    return {
+        "pairs": len(rows),
+        "omega": rank_correlation(rows, "omega", "rise"),
+        "omega_diagonal": rank_correlation(rows, "omega_diagonal", "rise"),
+        "squared_distance": rank_correlation(rows, "squared_distance", "rise_frobenius"),
+        "omega_by_size": {b: rank_correlation([r for r in rows if r["b"] == b], "omega", "rise") for b in sizes},
+        "loss_aware_is_better": sum(row["rise"] < row["rise_frobenius"] for row in rows),
+    }
+
+
+def _run(
+    folder: Path, network: nn.Module, sizes: dict[str, int], costs: Costs, test: Split, curves: dict[str, Any]
+) -> dict[str, Any]:
+    """A trained network's row. Its accuracy is measured once and kept beside its weights."""
+    measured = folder / "accuracy.json"
+    if not measured.exists():
+        measured.write_text(json.dumps(evaluate(network, test).accuracy))
+    return {
+        "accuracy": json.loads(measured.read_text()),
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "sizes": sizes,
+        "costs": costs_of(costs, sizes),
+        "cpu_seconds": curves["cpu_seconds"],
+        "epochs": curves["epochs"],
+    }
+
+
+def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.Tensor]:
+    if not path.exists():
+        torch.save(sensitivity.fisher(network, data, FISHER_BATCH), path)
+    kept: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
+    return kept
+
+
+def _rises(
+    path: Path, network: nn.Module, importance: dict[str, torch.Tensor], omega: Table, data: Split, kind: Kind
+) -> list[dict[str, Any]]:
+    if not path.exists():
+        path.write_text(json.dumps(rises(network, importance, omega, data, kind)))
+    rows: list[dict[str, Any]] = json.loads(path.read_text())
+    return rows
+
+
+def _summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means and standard deviations over seeds, in percent; losses are against "dense, fine-tuned", seed by seed."""
+    control = {run["seed"]: run["accuracy"] for run in runs if run["name"] == "dense, fine-tuned"}
+    rows = []
+    for name in dict.fromkeys(run["name"] for run in runs):
+        own = [run for run in runs if run["name"] == name]
+        accuracies = [100 * run["accuracy"] for run in own]
+        losses = [100 * (control[run["seed"]] - run["accuracy"]) for run in own if run["seed"] in control]
+        rows.append(
+            {
+                "name": name,
+                "group": name.split()[0].strip(","),
+                "seeds": len(own),
+                "costs": {m: statistics.mean(run["costs"][m] for run in own) for m in own[0]["costs"]},
+                "accuracy_mean": statistics.mean(accuracies),
+                "accuracy_std": _deviation(accuracies),
+                "loss_mean": statistics.mean(losses) if losses else None,
+                "loss_std": _deviation(losses),
+                "losses": losses,
+            }
+        )
+    return rows
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """The sample's standard deviation; a single value has none."""
+    return statistics.stdev(values) if len(values) > 1 else None

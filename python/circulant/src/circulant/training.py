@@ -1,0 +1,288 @@
+"""Training and fine-tuning with distillation. A run that was killed continues to the same result.
+
+A run's folder holds `checkpoint.pt` (weights, optimiser, random state, place in the run), `curves.json` (losses and
+accuracies by epoch) and, once it is done, `final.pt`. What a step does depends on the options and on the checkpoint
+only: the order of the samples and their augmentation come from the seed, the epoch and the step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from .blocks import Kind
+from .convert import convert
+from .data import Split
+from .networks import build
+
+
+class RunError(ValueError):
+    """A checkpoint is missing, broken, or of another run."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """All that is needed to build a network before its weights are loaded."""
+
+    network: str
+    width: float = 1.0
+    sizes: Mapping[str, int] | None = None
+    kind: Kind = Kind.SKEW
+    inputs: int = 1
+    classes: int = 10
+
+    def build(self) -> nn.Module:
+        network = build(self.network, self.width, self.inputs, self.classes)
+        return network if self.sizes is None else convert(network, self.sizes, self.kind)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train. The rate rises over `warmup` of the steps and falls to zero along a cosine.
+
+    `distil` is the weight of the teacher's part of the loss, the rest is cross entropy; `temperature` softens both
+    sides of it. `bf16`: convolutions and products in bfloat16 while training; accuracies are always measured in float.
+    `checkpoint_steps`: a checkpoint every so many steps besides that at the end of each epoch.
+    """
+
+    epochs: int = 1
+    batch: int = 64
+    rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    warmup: float = 0.1
+    optimiser: str = "sgd"
+    distil: float = 0.5
+    temperature: float = 2.0
+    augment: bool = True
+    bf16: bool = False
+    seed: int = 0
+    checkpoint_steps: int = 100
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("sgd", "adamw"):
+            raise ValueError(f"optimiser {self.optimiser!r}: expected sgd or adamw")
+        if self.epochs < 1 or self.batch < 1 or self.checkpoint_steps < 1 or self.rate <= 0:
+            raise ValueError("epochs, batch, checkpoint steps and rate must be above zero")
+        if not 0 <= self.distil <= 1 or self.temperature <= 0 or not 0 <= self.warmup < 1:
+            raise ValueError("expected a weight of distillation in 0..1, temperature above 0, warm-up in 0..1")
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of one step of `steps`."""
+        warm = self.warmup * steps
+        if step < warm:
+            return self.rate * (step + 1) / (warm + 1)
+        return self.rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+@dataclass
+class Measured:
+    """Mean cross entropy and share of right answers over a split."""
+
+    loss: float
+    accuracy: float
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, data: Split, batch: int = 250) -> Measured:
+    """In evaluation mode and in float; the network's mode is put back."""
+    was = network.training
+    network.eval()
+    loss, right = 0.0, 0
+    for images, labels in data.batches(batch):
+        logits = network(images.contiguous(memory_format=torch.channels_last))
+        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+        right += int((logits.argmax(1) == labels).sum())
+    network.train(was)
+    return Measured(loss / len(data), right / len(data))
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Kullback-Leibler divergence from the teacher's softened prediction, times the square of the temperature."""
+    goal, found = (teacher / temperature).log_softmax(1), (logits / temperature).log_softmax(1)
+    return F.kl_div(found, goal, reduction="batchmean", log_target=True) * temperature**2
+
+
+def _write(path: Path, save: Callable[[Path], Any]) -> None:
+    """Beside it first, then renamed: a killed run leaves the old file or the new one."""
+    beside = path.with_name(path.name + ".part")
+    save(beside)
+    os.replace(beside, path)
+
+
+def save_network(path: Path, architecture: Architecture, network: nn.Module, **more: Any) -> None:
+    """Weights with what builds their network, for `load_network`."""
+    kept = {"architecture": _plain(architecture), "weights": network.state_dict(), **more}
+    _write(path, lambda beside: torch.save(kept, beside))
+
+
+def _plain(architecture: Architecture) -> dict[str, Any]:
+    fields = asdict(architecture)
+    return {**fields, "kind": str(architecture.kind), "sizes": architecture.sizes and dict(architecture.sizes)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing") from None
+    except Exception as error:  # torch raises many kinds for broken files
+        raise RunError(f"{path}: not a checkpoint ({type(error).__name__}: {error})") from None
+    if not isinstance(kept, dict) or not {"architecture", "weights"} <= kept.keys():
+        raise RunError(f"{path}: not a checkpoint of this package")
+    return kept
+
+
+def load_network(path: Path) -> tuple[Architecture, nn.Module]:
+    """What `save_network` wrote, in evaluation mode. Raises RunError."""
+    kept = _read(path)
+    architecture = Architecture(**{**kept["architecture"], "kind": Kind(kept["architecture"]["kind"])})
+    network = architecture.build()
+    try:
+        network.load_state_dict(kept["weights"])
+    except RuntimeError as error:
+        raise RunError(f"{path}: {error}") from None
+    return architecture, network.eval()
+
+
+def train(
+    folder: Path,
+    architecture: Architecture,
+    network: nn.Module,
+    data: Split,
+    test: Split,
+    options: Options,
+    teacher: nn.Module | None = None,
+    progress: bool = True,
+    stop_after: int | None = None,
+) -> dict[str, Any]:
+    """Trains `network` in place and returns the curves; continues from `folder` if a checkpoint is there.
+
+    With `teacher` (dense, never changed) the loss is distilled. `stop_after` ends the run, as a kill would, after that
+    many steps of this call. Raises RunError if the checkpoint is of a run with other options.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    steps_an_epoch = len(data) // options.batch
+    if steps_an_epoch == 0:
+        raise RunError(f"{len(data)} samples do not fill one batch of {options.batch}")
+    steps = steps_an_epoch * options.epochs
+    torch.manual_seed(options.seed)
+    optimiser = _optimiser(network, options)
+    run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None}
+    state: dict[str, Any] = {"step": 0, "epochs": [], "sums": [0.0, 0], "seconds": 0.0}
+    checkpoint = folder / "checkpoint.pt"
+    if checkpoint.exists():
+        kept = _read(checkpoint)
+        if kept["run"] != run or kept["architecture"] != _plain(architecture):
+            raise RunError(f"{folder} holds a run with other options: take another folder, or remove it")
+        network.load_state_dict(kept["weights"])
+        optimiser.load_state_dict(kept["optimiser"])
+        torch.set_rng_state(kept["random"])
+        state = kept["state"]
+    if teacher is not None:
+        teacher = teacher.eval()
+
+    def keep() -> None:
+        state["seconds"] += time.process_time() - since[0]
+        since[0] = time.process_time()
+        save_network(
+            checkpoint,
+            architecture,
+            network,
+            run=run,
+            state=state,
+            optimiser=optimiser.state_dict(),
+            random=torch.get_rng_state(),
+        )
+
+    since = [time.process_time()]
+    done = 0
+    bar = tqdm(total=steps, initial=state["step"], desc=folder.name, unit="step", disable=not progress, mininterval=2)
+    with bar:
+        for epoch in range(state["step"] // steps_an_epoch, options.epochs):
+            network.train()
+            first = state["step"] - epoch * steps_an_epoch
+            for step, (images, labels) in enumerate(data.shuffled(options.batch, options.seed, epoch, options.augment)):
+                if step < first:
+                    continue
+                for group in optimiser.param_groups:
+                    group["lr"] = options.rate_at(state["step"], steps)
+                loss = _loss(network, teacher, images, labels, options)
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                state["sums"][0] += float(loss.detach())
+                state["sums"][1] += 1
+                state["step"] += 1
+                done += 1
+                bar.update()
+                if not math.isfinite(state["sums"][0]):
+                    raise RunError(f"the loss is no number any more at step {state['step']}: lower the rate")
+                if state["step"] % options.checkpoint_steps == 0 and step + 1 < steps_an_epoch:
+                    keep()
+                if done == stop_after:
+                    return _curves(architecture, run, state)
+            measured = evaluate(network, test)
+            mean = state["sums"][0] / state["sums"][1]
+            state["epochs"].append(
+                {"epoch": epoch + 1, "train_loss": mean, "test_loss": measured.loss, "test_accuracy": measured.accuracy}
+            )
+            state["sums"] = [0.0, 0]
+            bar.set_postfix(loss=f"{mean:.3f}", accuracy=f"{100 * measured.accuracy:.2f} %")
+            keep()
+            curves = _curves(architecture, run, state)
+            _write(folder / "curves.json", lambda beside: beside.write_text(json.dumps(curves, indent=1) + "\n"))  # noqa: B023
+    network.eval()
+    save_network(folder / "final.pt", architecture, network)
+    return _curves(architecture, run, state)
+
+
+def _optimiser(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+    # Norms and biases are not decayed.
+    decayed = [p for p in network.parameters() if p.dim() > 1]
+    rest = [p for p in network.parameters() if p.dim() <= 1]
+    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    if options.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=options.rate)
+    return torch.optim.SGD(groups, lr=options.rate, momentum=options.momentum, nesterov=True)
+
+
+def _loss(network: nn.Module, teacher: nn.Module | None, images: Tensor, labels: Tensor, options: Options) -> Tensor:
+    # Channels last is the faster order on CPUs; convolutions keep it.
+    images = images.contiguous(memory_format=torch.channels_last)
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+        logits = network(images).float()
+        goal = None
+        if teacher is not None and options.distil > 0:
+            with torch.no_grad():
+                goal = teacher(images).float()
+    loss = F.cross_entropy(logits, labels)
+    if goal is None:
+        return loss
+    return (1 - options.distil) * loss + options.distil * distillation(logits, goal, options.temperature)
+
+
+def _curves(architecture: Architecture, run: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "architecture": _plain(architecture),
+        **run,
+        "steps": state["step"],
+        "cpu_seconds": round(state["seconds"], 1),
+        "epochs": list(state["epochs"]),
+    }
+
+
+def with_sizes(architecture: Architecture, sizes: Mapping[str, int], kind: Kind) -> Architecture:
+    """The same network with blocks."""
+    return replace(architecture, sizes=dict(sizes), kind=kind)

@@ -1,0 +1,284 @@
+"""Data, training that survives a kill, the sensitivity against the truth, and the command line."""
+
+import gzip
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from circulant import sensitivity
+from circulant.blocks import Kind
+from circulant.cli import main
+from circulant.compare import rank_correlation, rises
+from circulant.convert import convert, uniform
+from circulant.data import DataError, Split, fashion_mnist, read_idx
+from circulant.front import Point, pareto
+from circulant.training import Architecture, Options, RunError, distillation, evaluate, load_network, train
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+
+def stripes(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures 28x28 of ten classes: waves of five directions and two lengths, with random phase and much noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 10, count)
+    y, x = np.mgrid[:28, :28]
+    angle = (labels % 5 * np.pi / 5)[:, None, None]
+    length = np.where(labels < 5, 5.0, 9.0)[:, None, None]
+    phase = rng.uniform(0, 2 * np.pi, count)[:, None, None]
+    waves = np.sin((np.cos(angle) * x + np.sin(angle) * y) * 2 * np.pi / length + phase)
+    return (128 + 50 * waves + 45 * rng.standard_normal(waves.shape)).clip(0, 255).astype(np.uint8), labels
+
+
+def write_idx(path: Path, values: np.ndarray) -> None:
+    head = struct.pack(">xxBB", 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes(), 1))
+
+
+@pytest.fixture(scope="session")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for part, count in (("train", 800), ("t10k", 200)):
+        images, labels = stripes(count, count)
+        write_idx(folder / f"{part}-images-idx3-ubyte.gz", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", labels)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def splits(data_folder: Path) -> tuple[Split, Split]:
+    return fashion_mnist(data_folder, "train"), fashion_mnist(data_folder, "t10k")
+
+
+SMALL = Architecture("resnet18", 0.125)
+OPTIONS = Options(epochs=3, batch=50, rate=0.05, augment=False, checkpoint_steps=3)
+
+
+@pytest.fixture(scope="session")
+def trained(splits: tuple[Split, Split], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense network that has learnt the stripes."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("dense")
+    train(folder, SMALL, SMALL.build(), *splits, replace(OPTIONS, epochs=4), progress=False)
+    return folder / "final.pt"
+
+
+def test_pictures_are_padded_and_normalised(splits: tuple[Split, Split], data_folder: Path) -> None:
+    raw = read_idx(data_folder / "t10k-images-idx3-ubyte.gz")
+    image = splits[1].images[7, 0] * 0.3530 + 0.2860
+    assert image.shape == (32, 32)
+    assert torch.allclose(image[2:30, 2:30] * 255, torch.from_numpy(raw[7].astype(np.float32)), atol=1e-3)
+    assert image[:2].abs().max() < 1e-6 and image[:, 30:].abs().max() < 1e-6
+
+
+def test_batches_depend_on_seed_epoch_and_step_only(splits: tuple[Split, Split]) -> None:
+    data = splits[1]
+    twice = [list(data.shuffled(32, 5, 2, True)) for _ in range(2)]
+    assert len(twice[0]) == 6
+    for (a, la), (b, lb) in zip(*twice, strict=True):
+        assert torch.equal(a, b) and torch.equal(la, lb)
+    other = next(data.shuffled(32, 5, 3, True))
+    assert not torch.equal(other[0], twice[0][0][0])
+    plain = next(data.shuffled(32, 5, 2, False))
+    # Shifts within the padding and mirrors move pixels and lose none.
+    assert torch.equal(plain[1], twice[0][0][1])
+    assert torch.allclose(plain[0].flatten(1).sort(1).values, twice[0][0][0].flatten(1).sort(1).values)
+
+
+def test_files_that_are_wrong_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="apt-get install dataset-fashion-mnist"):
+        fashion_mnist(tmp_path, "train")
+    path = tmp_path / "x.gz"
+    path.write_bytes(b"no gzip")
+    with pytest.raises(DataError, match="not a gzipped idx file"):
+        read_idx(path)
+    for content in (
+        struct.pack(">xxBB", 13, 1) + struct.pack(">I", 1) + b"1234",
+        struct.pack(">xxBB", 8, 1) + struct.pack(">I", 5) + b"1234",
+        struct.pack(">xxBB", 8, 1) + struct.pack(">I", 3) + b"1234",
+        struct.pack(">xxBB", 8, 3) + struct.pack(">3I", 2**31, 2**31, 2**31),
+    ):
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(DataError):
+            read_idx(path)
+
+
+def block_run(trained: Path) -> tuple[Architecture, torch.nn.Module, torch.nn.Module]:
+    architecture, teacher = load_network(trained)
+    sizes = uniform(teacher, 4)
+    return replace(architecture, sizes=sizes), convert(teacher, sizes), teacher
+
+
+def test_a_run_that_was_stopped_continues_to_the_same_result(
+    splits: tuple[Split, Split], trained: Path, tmp_path: Path
+) -> None:
+    data, test = splits[0].first(400), splits[1]
+    options = replace(OPTIONS, epochs=2)
+    architecture, network, teacher = block_run(trained)
+    expected = train(tmp_path / "whole", architecture, network, data, test, options, teacher, False)
+    assert expected["steps"] == 16 and len(expected["epochs"]) == 2
+    # After 4 and then 5 more steps, neither of which is a checkpoint's: steps are done again.
+    for stop in (4, 5, None):
+        architecture, again, teacher = block_run(trained)
+        found = train(tmp_path / "parts", architecture, again, data, test, options, teacher, False, stop)
+    for key, value in network.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+    assert found["epochs"] == expected["epochs"] and found["steps"] == expected["steps"]
+    kept = json.loads((tmp_path / "parts" / "curves.json").read_text())
+    assert kept["epochs"] == expected["epochs"]
+    _, loaded = load_network(tmp_path / "parts" / "final.pt")
+    assert torch.equal(loaded(test.images[:4]), network(test.images[:4]))
+
+
+def test_a_run_with_other_options_is_refused(splits: tuple[Split, Split], trained: Path, tmp_path: Path) -> None:
+    architecture, network, teacher = block_run(trained)
+    data, test = splits[0].first(100), splits[1].first(50)
+    train(tmp_path, architecture, network, data, test, replace(OPTIONS, epochs=1), teacher, False)
+    with pytest.raises(RunError, match="other options"):
+        train(tmp_path, architecture, network, data, test, replace(OPTIONS, epochs=2), teacher, False)
+    with pytest.raises(RunError, match="is missing"):
+        load_network(tmp_path / "none.pt")
+    (tmp_path / "broken.pt").write_bytes(b"no checkpoint")
+    with pytest.raises(RunError, match="not a checkpoint"):
+        load_network(tmp_path / "broken.pt")
+
+
+def test_a_killed_process_continues_to_the_same_result(data_folder: Path, trained: Path, tmp_path: Path) -> None:
+    def command(out: Path) -> list[str]:
+        text = f"finetune --model {trained} --uniform 8 --out {out} --data {data_folder} --samples 300 --epochs 3"
+        options = f"--batch 30 --test-samples 50 --checkpoint-steps 2 --rate 0.05 --quiet {text}".split()
+        return [sys.executable, "-m", "circulant", "finetune", *[o for o in options if o != "finetune"]]
+
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    running = subprocess.Popen(command(tmp_path / "killed"), env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "killed" / "checkpoint.pt").exists():
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    for out in (tmp_path / "killed", tmp_path / "whole"):
+        subprocess.run(command(out), env=environment, check=True, stdout=subprocess.DEVNULL)
+    killed, whole = (load_network(tmp_path / name / "final.pt")[1].state_dict() for name in ("killed", "whole"))
+    assert all(torch.equal(killed[key], whole[key]) for key in whole)
+
+
+def test_fine_tuning_regains_what_conversion_lost(splits: tuple[Split, Split], trained: Path, tmp_path: Path) -> None:
+    _, teacher = load_network(trained)
+    dense = evaluate(teacher, splits[1]).accuracy
+    assert dense > 0.8
+    sizes = uniform(teacher, 2)
+    network = convert(teacher, sizes)
+    before = evaluate(network, splits[1]).accuracy
+    train(tmp_path, replace(SMALL, sizes=sizes), network, *splits, OPTIONS, teacher, False)
+    after = evaluate(network, splits[1]).accuracy
+    assert before < dense - 0.2 and after > before + 0.2
+
+
+def test_distillation_is_least_at_the_teachers_prediction() -> None:
+    teacher = torch.randn(4, 10)
+    at = teacher.clone().requires_grad_()
+    loss = distillation(at + 3.0, teacher, 2.0)
+    loss.backward()
+    assert abs(float(loss.detach())) < 1e-6 and at.grad.abs().max() < 1e-6
+    assert distillation(torch.randn(4, 10), teacher, 2.0) > 0.01
+
+
+def test_omega_ranks_layers_as_the_true_rise_in_loss_does(splits: tuple[Split, Split], trained: Path) -> None:
+    _, network = load_network(trained)
+    data = splits[0].first(100)
+    importance = sensitivity.fisher(network, data)
+    omega = sensitivity.full_table(network, importance, data, Kind.SKEW)
+    rows = rises(network, importance, omega, data, Kind.SKEW)
+    assert len(rows) > 50
+    found = rank_correlation(rows, "omega", "rise")
+    assert found > 0.5
+    assert found > rank_correlation(rows, "squared_distance", "rise_frobenius")
+
+
+def test_the_front_has_what_nothing_beats() -> None:
+    points = [Point("a", "g", 1, 80), Point("b", "g", 2, 79), Point("c", "g", 3, 85), Point("d", "g", 3, 84)]
+    assert [point.label for point in pareto(points)] == ["a", "c"]
+
+
+def fake_plan(trained: Path, path: Path) -> None:
+    """Costs as a plan has them, made up: in proportion to 1/b, blocks beyond 8 run as 8."""
+    _, network = load_network(trained)
+    layers = []
+    for name, b in uniform(network, 16).items():
+        sizes = [s for s in (1, 2, 4, 8, 16) if s <= max(b, 2 if name == "head" else 1)]
+        costs = [
+            {
+                "b": s,
+                "kind": "skew",
+                "effective": min(s, 8),
+                "figures": {"weighed": 1 / min(s, 8), "hint_bytes": 64 // s},
+            }
+            for s in sizes
+        ]
+        layers.append({"name": name, "costs": costs})
+    path.write_text(json.dumps({"block_sizes": layers}))
+
+
+def test_the_command_line_from_data_to_a_front(
+    data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    def run(text: str) -> None:
+        assert main(text.format(t=tmp_path, d=data_folder).split()) == 0, capsys.readouterr().err
+
+    short = "--data {d} --samples 200 --test-samples 50 --epochs 1 --batch 50 --quiet"
+    run(f"train --network resnet18 --width 0.125 --out {{t}}/dense {short}")
+    dense = tmp_path / "dense" / "final.pt"
+    run("sensitivity --model {t}/dense/final.pt --out {t}/s.json --samples 40 --batch 4 --rise 10 --data {d}")
+    fake_plan(dense, tmp_path / "plan.json")
+    run(
+        "search --sensitivity {t}/s.json --costs {t}/plan.json --out {t}/b.json "
+        "--model {t}/dense/final.pt --as-uniform 4"
+    )
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert found["costs"]["weighed"] <= found["limits"]["weighed"]
+    assert set(found["sizes"].values()) > {1}
+    run("finetune --model {t}/dense/final.pt --sizes {t}/b.json --sensitivity {t}/s.json --out {t}/tuned " + short)
+    run("export --model {t}/tuned/final.pt --out {t}/net.onnx --samples {t}/samples --count 20 --data {d}")
+    assert len(list((tmp_path / "samples").glob("*/*.npy"))) == 20
+    assert np.load(next((tmp_path / "samples").glob("*/*.npy"))).shape == (1, 32, 32)
+    run(
+        f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
+        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --seeds 0 --results {t}/results.json"
+    )
+    results = json.loads((tmp_path / "results.json").read_text())
+    names = [row["name"] for row in results["summary"]]
+    assert names == ["dense", "dense, fine-tuned", "uniform 4", "searched as 4"]
+    cost = {row["name"]: row["costs"]["weighed"] for row in results["summary"]}
+    assert cost["searched as 4"] <= cost["uniform 4"] < cost["dense"]
+    run("front --results {t}/results.json --out {t}/front.svg")
+    assert (tmp_path / "front.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sensitivity --model {t}/none.pt --out {t}/s.json", "none.pt is missing"),
+        ("train --network resnet18 --out {t}/run --data {t}", "apt-get install dataset-fashion-mnist"),
+        ("export --model {m} --out {t}/x.onnx --fuse", "--fuse is for MobileNetV2"),
+        ("finetune --model {m} --sizes {t}/none.json --out {t}/run", "none.json"),
+        ("search --sensitivity {t}/none.json --costs {t}/c.json --out {t}/b.json --limit hint=3", "none.json"),
+        ("front --results {t}/none.json --out {t}/f.svg", "none.json"),
+    ],
+)
+def test_errors_are_one_line(
+    text: str, message: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(text.format(t=tmp_path, m=trained).split()) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and error.startswith("circulant ")
