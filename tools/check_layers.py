@@ -39,8 +39,10 @@ ARROWS: dict[str, set[str]] = {
     "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
     "serve": {"wire", "engine"},
+    "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
+    "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine"},
     "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 

@@ -16,13 +16,13 @@ use jaguar_linear::product::{self, Hardware};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
-use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
+use jaguar_terminal::{in_one_line, size};
 use jaguar_wire::tcp::Listener;
 
 use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
-use crate::notes::{in_one_line, tell};
+use crate::notes::tell;
 use crate::protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Result<()> {
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
-    match server.run(log)? {}
+    Ok(server.run(log)?)
 }
 
 /// A line for what happened.
