@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "terminal": set(),
     "serve": {"wire", "engine"},
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
-    "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine"},
+    "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
     "cli": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }

@@ -1,4 +1,5 @@
-//! Plans and costs as tables of text: for the command and for the Python package.
+//! Plans, costs and what happens to a server as text: for the command and for the Python package.
 
 pub mod cost;
+pub mod event;
 pub mod plan;

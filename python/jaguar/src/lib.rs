@@ -1,7 +1,29 @@
-//! The native part of the Python package `jaguar`.
+//! The native part of the Python package `jaguar`: thin, and without opinions. What users see is in `python/jaguar`.
+
+mod answer;
+mod choice;
+mod client;
+mod compile;
+mod failure;
+mod input;
+mod model;
+mod server;
+mod task;
+
 use pyo3::prelude::*;
 
 #[pymodule]
-fn _native(_m: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+mod _native {
+    #[pymodule_export]
+    use super::answer::Answer;
+    #[pymodule_export]
+    use super::client::Client;
+    #[pymodule_export]
+    use super::compile::compile_onnx;
+    #[pymodule_export]
+    use super::input::Input;
+    #[pymodule_export]
+    use super::model::Model;
+    #[pymodule_export]
+    use super::server::Server;
 }
