@@ -23,7 +23,7 @@ use crate::task::{Task, run};
 /// How to compile: a dictionary's items.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Settings {
+pub struct Settings {
     name: Option<String>,
     labels: Vec<String>,
     /// None: exactly to the network's size; else pixels of the shorter side.
@@ -34,7 +34,7 @@ struct Settings {
     std: Vec<f32>,
     /// `auto`, `fewest`, or a number.
     activation_bits: String,
-    guard_bits: u32,
+    guard_bits: Option<u32>,
     weight_bits: u32,
     reduced_signs: bool,
     /// In percent.
@@ -95,7 +95,9 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
         None => Resize::Exact,
         Some(pixels) if (1..=MAX_SIDE as u32).contains(&pixels) => Resize::Shorter(pixels),
         Some(_) => {
-            return Err(Failure::option(format!("resize: \"exact\" or a number of pixels (1 to {MAX_SIDE})")));
+            return Err(Failure::option(format!(
+                "resize: \"exact\" or a number of pixels (1 to {MAX_SIDE})"
+            )));
         }
     };
     let preprocessing = Preprocessing {
@@ -105,7 +107,7 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
         mean: settings.mean,
         std: settings.std,
     };
-    let mut options = Options {
+    let options = Options {
         widths: match settings.activation_bits.as_str() {
             "auto" => Widths::AUTO,
             "fewest" => Widths::FEWEST,
@@ -113,7 +115,7 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
                 Failure::option(format!("activation_bits={bits:?}: \"auto\", \"fewest\" or a number of bits"))
             })?),
         },
-        guard_bits: settings.guard_bits,
+        guard_bits: settings.guard_bits.unwrap_or(Options::default().guard_bits),
         weight_bits: settings.weight_bits,
         headroom: settings.headroom,
         image: preprocessing.spec(shape[0])?,

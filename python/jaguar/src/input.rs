@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use jaguar_samples::{Source, open};
+use jaguar_samples::{Source, folder, open};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
@@ -92,4 +92,12 @@ impl Input {
         }
         Ok(Self(Given::There(Source::Tensor { shape, values })))
     }
+}
+
+/// The inputs among paths, and in folders among them: files as they are, folders by their content, in the order of their names; and
+/// in words what was skipped.
+#[pyfunction]
+pub fn collect(paths: Vec<PathBuf>) -> PyResult<(Vec<PathBuf>, Vec<String>)> {
+    let found = folder::collect(&paths).map_err(Failure::from)?;
+    Ok((found.files, found.skipped.iter().map(ToString::to_string).collect()))
 }

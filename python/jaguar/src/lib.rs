@@ -21,9 +21,14 @@ mod _native {
     #[pymodule_export]
     use super::compile::compile_onnx;
     #[pymodule_export]
-    use super::input::Input;
+    use super::input::{Input, collect};
     #[pymodule_export]
     use super::model::Model;
     #[pymodule_export]
     use super::server::Server;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        pyo3::types::PyModuleMethods::add(module, "__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

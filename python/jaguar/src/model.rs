@@ -34,7 +34,7 @@ pub struct Model {
 /// How to tell accuracy: a dictionary's items.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Evaluation {
+pub struct Evaluation {
     /// How many to run privately.
     private: usize,
     /// The k of top-k; empty: 1 and 5.

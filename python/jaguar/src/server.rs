@@ -30,7 +30,7 @@ const EVENTS: usize = 1024;
 /// How to serve: a dictionary's items.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Settings {
+pub struct Settings {
     listen: String,
     /// `logits` or `label`.
     reveal: String,
