@@ -2,7 +2,7 @@
 //! and looks for Ctrl-C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -150,6 +150,8 @@ impl Progress for Heard<'_> {
     }
 }
 
+static POOL: Once = Once::new();
+
 /// Where the work leaves its result.
 type Slot<T> = (Mutex<Option<Result<T, Failure>>>, Condvar);
 
@@ -176,6 +178,11 @@ pub fn run<T: Send + 'static>(
     listener: Option<&Py<PyAny>>,
     work: impl FnOnce(&Arc<Task>) -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
+    // The pool's threads stay; under a name of their own, nobody takes them for a call that was left behind.
+    POOL.call_once(|| {
+        // If somebody else has started them, they are there.
+        let _ = rayon::ThreadPoolBuilder::new().thread_name(|_| "jaguar-pool".into()).build_global();
+    });
     let slot: Arc<Slot<T>> = Arc::new((Mutex::new(None), Condvar::new()));
     let (there, own) = (Arc::clone(&slot), Arc::clone(task));
     let started = Builder::new().name("jaguar".into()).spawn(move || {

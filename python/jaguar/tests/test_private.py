@@ -91,10 +91,9 @@ def test_a_cancelled_task_leaves_a_client_that_works(model: jaguar.Model, server
 
 def test_the_label_alone(model: jaguar.Model) -> None:
     x = images(1, seed=12)
-    with jaguar.Server(model, reveal="label", measure="off") as server:
-        with jaguar.Client(server.address, cache=False) as client:
-            assert client.reveals == "label"
-            found = client.predict(x[0])
+    with jaguar.Server(model, reveal="label", measure="off") as server, jaguar.Client(server.address, cache=False) as client:
+        assert client.reveals == "label"
+        found = client.predict(x[0])
     assert (found.logits, found.probabilities, found.integers, found.top()) == (None, None, None, [])
     assert found.label == model.simulate(x)[0].label
 
@@ -136,10 +135,12 @@ def test_who_is_not_there(model: jaguar.Model) -> None:
 
 
 def test_a_full_server_says_so(model: jaguar.Model) -> None:
-    with jaguar.Server(model, max_clients=1, measure="off") as server:
-        with jaguar.Client(server.address, cache=False):
-            with pytest.raises(jaguar.PeerAbortedError, match="busy"):
-                jaguar.Client(server.address, cache=False)
+    with (
+        jaguar.Server(model, max_clients=1, measure="off") as server,
+        jaguar.Client(server.address, cache=False),
+        pytest.raises(jaguar.PeerAbortedError, match="busy"),
+    ):
+        jaguar.Client(server.address, cache=False)
 
 
 def test_a_server_ends(model: jaguar.Model, caplog: pytest.LogCaptureFixture) -> None:

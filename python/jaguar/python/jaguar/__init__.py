@@ -1,8 +1,8 @@
 """Private CNN inference: the image stays with the client, the weights with the server.
 
-    model = jaguar.compile(module, calibration=images, preprocessing=jaguar.Preprocessing.imagenet())
-    with jaguar.Server(model) as server, jaguar.Client(server.address) as client:
-        print(client.predict("cat.jpg").top(3))
+model = jaguar.compile(module, calibration=images, preprocessing=jaguar.Preprocessing.imagenet())
+with jaguar.Server(model) as server, jaguar.Client(server.address) as client:
+    print(client.predict("cat.jpg").top(3))
 """
 
 from jaguar._native import __version__

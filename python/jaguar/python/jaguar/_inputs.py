@@ -21,6 +21,7 @@ a tensor that is preprocessed already, an array `[C, H, W]` of floats, of NumPy 
 Images = Any
 """Inputs: a list of them; an array of them (a dimension more in front); a folder of files."""
 
+
 def _is_path(value: object) -> bool:
     return isinstance(value, (str, os.PathLike))
 

@@ -173,9 +173,7 @@ class Plan:
         return None if seconds is None else float(seconds)
 
 
-def planning(
-    link: PathLike | None, prefer: str, backends: Sequence[str] | None, measure: str, cache: PathLike | None
-) -> dict[str, Any]:
+def planning(link: PathLike | None, prefer: str, backends: Sequence[str] | None, measure: str, cache: PathLike | None) -> dict[str, Any]:
     """Options that are the same wherever something is planned, as the native part takes them."""
     return {
         "link": None if link is None else os.fspath(link),
@@ -340,7 +338,7 @@ def _labels(labels: Sequence[str] | PathLike | None) -> list[str]:
     return list(labels)
 
 
-def compile(  # noqa: A001
+def compile(
     model: Any,
     calibration: Images,
     *,
