@@ -63,7 +63,7 @@ test-python: toolchain $(PYTHON_TARGET)/ready
 	cd python/jaguar && $(PYTHON_TESTS)/python -m pytest -q
 	@if test -x $(VENV)/torch/bin/python; then \
 	  $(PYTHON_TESTS)/pip install --quiet --no-deps --upgrade --target $(PYTHON_TARGET)/site $(PYTHON_TARGET)/wheels/*.whl pytest pluggy iniconfig packaging; \
-	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(CURDIR)/$(VENV)/torch/bin/python -m pytest -q tests/test_torch.py; \
+	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(CURDIR)/$(VENV)/torch/bin/python -m pytest -q -o filterwarnings= tests/test_torch.py; \
 	else \
 	  echo 'skip: torch is not installed (make torch-models): modules of torch and the example in python/jaguar/examples untested'; \
 	fi

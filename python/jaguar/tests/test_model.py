@@ -107,7 +107,7 @@ def test_accuracy_of_arrays(model: jaguar.Model) -> None:
     assert found.integer.top[1] == 19 / 20
     low, high = found.integer.interval[1]
     # Wilson's interval of 19 of 20, by the formula in textbooks.
-    assert (low, high) == (pytest.approx(0.7639, abs=1e-4), pytest.approx(0.9911, abs=1e-4))
+    assert [low, high] == pytest.approx([0.7639, 0.9911], abs=1e-4)
     assert found.float is not None and found.float.inputs == 20, "the float network is known where it was compiled"
     assert found.private is not None and found.integer_on_those is not None
     assert found.private.inputs == found.integer_on_those.inputs == 2
@@ -162,7 +162,7 @@ def test_wrong_options(model: jaguar.Model) -> None:
         ({"backends": ["magic"]}, "backends="),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
-            model.plan(**{"measure": "off", **planning})  # type: ignore[arg-type]
+            model.plan(**{"measure": "off"} | planning)  # type: ignore[operator]
 
 
 def test_wrong_images(model: jaguar.Model) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from conftest import images
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
+import torch
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def small() -> "torch.nn.Module":
+def small() -> torch.nn.Module:
     torch.manual_seed(3)
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, padding=1),
@@ -48,8 +49,8 @@ def test_a_module_compiles(exporter: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_no_exporter_takes() -> None:
-    class Broken(torch.nn.Module):
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    class Broken(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise ValueError("not today")
 
     with pytest.raises(jaguar.ExportError, match="the legacy exporter: not today"):
