@@ -106,6 +106,16 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Ends the connections, if there are any.
+    fn leave(&self) {
+        let session = lock(&self.session).take();
+        if let Some(session) = session {
+            session.close();
+        }
+    }
+}
+
 impl Session {
     /// Ends the connections: in order if that is quick.
     fn close(self) {
@@ -265,7 +275,7 @@ impl Client {
     fn begin_many(&self, py: Python<'_>, total: u64) {
         py.detach(|| {
             *lock(&self.inner.batch) = Some(total);
-            lock(&self.inner.session).take().map(Session::close);
+            self.inner.leave();
         });
     }
 
@@ -273,7 +283,7 @@ impl Client {
     fn end_many(&self, py: Python<'_>) {
         py.detach(|| {
             *lock(&self.inner.batch) = None;
-            lock(&self.inner.session).take().map(Session::close);
+            self.inner.leave();
         });
     }
 
@@ -286,7 +296,7 @@ impl Client {
 
     /// Ends the connection. The next query connects anew.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| lock(&self.inner.session).take().map(Session::close));
+        py.detach(|| self.inner.leave());
     }
 }
 

@@ -158,6 +158,7 @@ fn show(task: &Task, event: &Event<'_>) {
             let which = format!("{} to {}", widths.start(), widths.end());
             task.at("trying activation bits", 0, 0, &which);
         }
+        Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(bits, _) => task.at("trying activation bits", 0, 0, &bits.to_string()),
         Event::Warning(warning) => task.warning(with_options(warning)),
         Event::Signs(Stage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
