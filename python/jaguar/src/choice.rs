@@ -6,7 +6,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::{Aim, Site};
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::{BackendId, Choices, WEIGHT_MEMORY};
 use jaguar_profile::{Between, Note, When, kept};
 use pyo3::prelude::*;
 
@@ -80,7 +80,10 @@ impl Planning {
         };
         let site = between.site(&machine, aim);
         let choose = if serves { kept::choose_to_serve } else { kept::choose };
-        use_it(choose(network, bundle.id(), &allowed, &site, cache, &mut tell(task))?, Some(&site))
+        use_it(
+            choose(network, bundle.id(), &allowed, &site, WEIGHT_MEMORY, cache, &mut tell(task))?,
+            Some(&site),
+        )
     }
 
     fn machine(&self, cache: Option<&Path>, task: &Task) -> Result<Option<Machine>, Failure> {

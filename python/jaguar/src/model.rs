@@ -127,7 +127,7 @@ impl Model {
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
                 let plan = Plan::new(&bundle.model.network, choices)?;
-                let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain)?;
+                let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain, false)?;
                 Ok((planned.to_string().trim_end().to_owned(), serde_json::to_string(&planned)?))
             })
         })

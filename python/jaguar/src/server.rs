@@ -128,6 +128,7 @@ impl Server {
                 queries: settings.keep_queries.unwrap_or(default.queries),
                 bytes: settings.keep_memory.unwrap_or(default.bytes),
                 idle: settings.keep_idle.map_or(default.idle, Duration::from_secs),
+                ..default
             });
             let default = server::Limits::default();
             let hints_per_hour = settings.hints_per_hour.unwrap_or(default.hints_per_hour);
