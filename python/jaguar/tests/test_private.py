@@ -40,6 +40,14 @@ def test_a_prediction(model: jaguar.Model, server: jaguar.Server, client: jaguar
         assert "conv1" in names and sum(row["online_bytes_up"] for row in cost.rows()) > 0
 
 
+def test_a_cost_is_a_table_of_pandas(client: jaguar.Client) -> None:
+    pytest.importorskip("pandas")
+    cost = client.predict(images(1)[0]).cost
+    assert cost is not None
+    table = cost.to_dataframe()
+    assert len(table) == len(cost.rows()) and "online_bytes_up" in table.columns
+
+
 def test_many(model: jaguar.Model, client: jaguar.Client) -> None:
     x = images(4, seed=8)
     exact = model.simulate(x)

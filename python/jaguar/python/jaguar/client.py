@@ -153,9 +153,10 @@ class Client:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            self._open().interrupt()
-            # It ends within a second; what it raises then is of no interest.
-            await asyncio.wait([future])
+            # It ends within a second, begun or not; what it raises then is of no interest.
+            while not future.done():
+                self.interrupt()
+                await asyncio.wait([future], timeout=0.05)
             if not future.cancelled():
                 future.exception()
             raise
