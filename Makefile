@@ -50,7 +50,7 @@ $(PYTHON_TARGET)/ready: python/jaguar/requirements.txt
 	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/tools
 	$(PYTHON_TOOLS)/pip install --quiet --requirement python/jaguar/requirements.txt
 	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/tests
-	$(PYTHON_TESTS)/pip install --quiet numpy pytest
+	$(PYTHON_TESTS)/pip install --quiet $$(grep -E '^(numpy|pytest)==' python/jaguar/requirements.txt)
 	touch $@
 
 test-python: toolchain $(PYTHON_TARGET)/ready
