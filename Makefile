@@ -1,5 +1,6 @@
 # What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
 # or newer; without it, `make test` leaves the tests of fhe/ out and says so.
+# `make test` fetches what builds and checks the Python package from PyPI, once (python/jaguar/requirements.txt).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,12 +14,14 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision toolchain \
-  test-circulant-if-torch test-circulant train-circulant
+.PHONY: help demo test test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision \
+  toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
+	@echo 'make wheel          the Python package as one wheel and a source distribution, in target/python/dist'
+	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
@@ -39,6 +42,38 @@ demo: toolchain
 
 test: lint test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
+	$(MAKE) test-python
+
+# The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
+PYTHON_TARGET := $(CURDIR)/target/python
+PYTHON_TOOLS := $(PYTHON_TARGET)/tools/bin
+PYTHON_TESTS := $(PYTHON_TARGET)/tests/bin
+SHARED_FEATURES := jaguar-linear/clap,jaguar-profile/clap
+
+$(PYTHON_TARGET)/ready: python/jaguar/requirements.txt
+	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/tools
+	$(PYTHON_TOOLS)/pip install --quiet --requirement python/jaguar/requirements.txt
+	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/tests
+	$(PYTHON_TESTS)/pip install --quiet $$(grep -E '^(numpy|pytest)==' python/jaguar/requirements.txt)
+	touch $@
+
+test-python: toolchain $(PYTHON_TARGET)/ready
+	rm -rf $(PYTHON_TARGET)/wheels
+	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --quiet --manifest-path python/jaguar/Cargo.toml --locked --profile dev \
+	  --features $(SHARED_FEATURES) --interpreter $(PYTHON_TESTS)/python --out $(PYTHON_TARGET)/wheels
+	$(PYTHON_TESTS)/pip install --quiet --no-deps --force-reinstall $(PYTHON_TARGET)/wheels/*.whl
+	cd python/jaguar && $(PYTHON_TOOLS)/ruff check --quiet . && $(PYTHON_TOOLS)/ruff format --quiet --check .
+	cd python/jaguar && $(PYTHON_TOOLS)/mypy --python-executable $(PYTHON_TESTS)/python
+	cd python/jaguar && $(PYTHON_TESTS)/python -m pytest -q
+	@if test -x $(VENV)/torch/bin/python; then \
+	  $(PYTHON_TESTS)/pip install --quiet --no-deps --upgrade --target $(PYTHON_TARGET)/site $(PYTHON_TARGET)/wheels/*.whl pytest pluggy iniconfig packaging; \
+	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(CURDIR)/$(VENV)/torch/bin/python -m pytest -q -o filterwarnings= tests/test_torch.py; \
+	else \
+	  echo 'skip: torch is not installed (make torch-models): modules of torch and the example in python/jaguar/examples untested'; \
+	fi
+
+wheel: toolchain $(PYTHON_TARGET)/ready
+	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --sdist --out $(PYTHON_TARGET)/dist
 
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check

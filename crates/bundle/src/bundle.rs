@@ -16,6 +16,7 @@ const MAGIC: &[u8; 8] = b"JAGUAR\0\x06";
 const MAX_BYTES: u64 = 4 << 30;
 
 /// A model as the server keeps it.
+#[derive(Clone)]
 pub struct Bundle {
     /// The network and its weights.
     pub model: Model,

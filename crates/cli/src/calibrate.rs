@@ -8,12 +8,13 @@ use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
 use jaguar_profile::{Imitated, When, kept, link};
+use jaguar_tables::plan::words;
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
-use crate::notes::{tell, words};
+use crate::notes::tell;
 
 #[derive(clap::Args)]
 pub struct Args {

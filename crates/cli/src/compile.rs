@@ -250,7 +250,9 @@ impl Shown<'_> {
             Event::Checking(0, of) => {
                 self.steps.begin(format!("checking {of} samples against the float model"))
             }
-            Event::Calibrating(done, of) | Event::Checking(done, of) => self.steps.done(*done, *of),
+            Event::Calibrating(done, of) | Event::Checking(done, of) | Event::TryingSamples(done, of) => {
+                self.steps.done(*done, *of);
+            }
             Event::Quantising => self.steps.begin("quantising"),
             Event::Trying(widths) => {
                 self.steps.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));

@@ -3,7 +3,6 @@
 mod accuracy;
 mod calibrate;
 mod compile;
-mod costs;
 mod fetch;
 mod guard;
 mod leakage;
@@ -68,7 +67,7 @@ fn main() -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", notes::in_one_line(error.as_ref()));
+            eprintln!("error: {}", jaguar_terminal::in_one_line(error.as_ref()));
             std::process::ExitCode::FAILURE
         }
     }

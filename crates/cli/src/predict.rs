@@ -19,14 +19,14 @@ use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
+use jaguar_tables::cost;
 use jaguar_terminal::table::{bytes, count};
-use jaguar_terminal::{say, size};
+use jaguar_terminal::{in_one_line, say, size};
 use jaguar_wire::tcp::{Options, Tcp};
 use serde::Serialize;
 
-use crate::costs;
 use crate::leakage::{self, AcceptSignLeakage};
-use crate::notes::{collect, in_one_line};
+use crate::notes::collect;
 use crate::progress::Bars;
 use crate::trace::Trace;
 
@@ -412,7 +412,7 @@ fn show(
     for (rank, c) in top.iter().enumerate() {
         say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    say!("  ({})", costs::line(report));
+    say!("  ({})", cost::line(report));
     let server = report.server_keeps;
     if ready.queries + server.queries > 0 {
         say!(
@@ -424,7 +424,7 @@ fn show(
         );
     }
     if args.costs {
-        say!("\n{}", costs::tables(report, &predicted));
+        say!("\n{}", cost::tables(report, &predicted));
         say!(
             "peak memory: client {}, server {}",
             bytes(report.client_peak_kib * 1024),

@@ -10,19 +10,20 @@ use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::server::{self, KeepLimits, Notice, Service};
-use jaguar_engine::{Stock, peak_kib, prepared_bytes};
+use jaguar_engine::prepared_bytes;
+use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_linear::product::{self, Hardware};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::{Event, Limits, Server};
+use jaguar_tables::event;
 use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::tcp::Listener;
 
 use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
-use crate::notes::{in_one_line, tell};
+use crate::notes::tell;
 use crate::protocol;
 
 /// Prints a line; the server goes on when nobody reads it.
@@ -160,47 +161,16 @@ pub fn run(args: &Args) -> Result<()> {
             "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
         );
     }
-    match server.run(log)? {}
+    Ok(server.run(log)?)
 }
 
-/// A line for what happened.
+/// Prints what happened.
 fn log(event: Event<'_>) {
-    match event {
-        Event::ModelPrepared(time) => log!("prepared the model in {:.2} s", time.as_secs_f64()),
-        Event::Connected(peer) => log!("{peer}: connected"),
-        Event::Query(peer, Notice::Answered(served)) => log!(
-            "{peer}: answered a {}query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
-            if served.kept.is_some() { "kept " } else { "" },
-            served.offline.as_secs_f64(),
-            served.online.as_secs_f64(),
-            bytes(served.traffic.received),
-            bytes(served.traffic.sent),
-            served.traffic.rounds,
-            bytes(peak_kib() * 1024),
-            kept(&served.client, &served.all),
-        ),
-        Event::Query(peer, Notice::Kept { offline, traffic, client, all, .. }) => log!(
-            "{peer}: prepared a query ahead: {:.2} s, {} in, {} out{}",
-            offline.as_secs_f64(),
-            bytes(traffic.received),
-            bytes(traffic.sent),
-            kept(client, all),
-        ),
-        Event::Query(peer, Notice::NoRoom(why)) => log!("{peer}: prepared no query ahead: {why}"),
-        Event::Left(peer) => log!("{peer}: left"),
-        Event::Ended(peer, why) => log!("{peer}: {}", in_one_line(why)),
-        Event::NotAccepted(why) => eprintln!("accepting a connection: {why}"),
-        Event::NoThread(why) => eprintln!("starting a thread: {why}"),
-        _ => {}
+    match event::line(&event) {
+        Some(line) if event::is_fault(&event) => eprintln!("{line}"),
+        Some(line) => log!("{line}"),
+        None => {}
     }
-}
-
-/// What is kept, if anything is.
-fn kept(client: &Stock, all: &Stock) -> String {
-    if all.queries == 0 {
-        return String::new();
-    }
-    format!("; keeps {} for this client, {} in all ({})", client.queries, all.queries, bytes(all.bytes))
 }
 
 /// What to do how. What hints are bound to stays as it was chosen when this model was first served.

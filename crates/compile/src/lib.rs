@@ -20,7 +20,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
-use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, narrowest};
+use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, Trial, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
 use jaguar_plan::{BackendId, Choices, Plan, PlanError};
@@ -166,6 +166,8 @@ pub enum Event<'a> {
     Quantising,
     /// The narrowest of these widths is looked for.
     Trying(&'a RangeInclusive<u32>),
+    /// So many of so many samples went through an imitated private run at the width at hand.
+    TryingSamples(usize, usize),
     /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at
     /// all.
     Tried(u32, Option<&'a Agreement>),
@@ -329,11 +331,15 @@ pub fn compile(
             tell(Event::Quantising);
             let options = with_bits(*bits);
             let (model, report) = calibrated.quantise(&options)?;
-            (model, report, calibrated.held_out(&options)?)
+            let mut heard = |done, of| tell(Event::TryingSamples(done, of));
+            (model, report, calibrated.held_out_heard(&options, &mut heard)?)
         }
         Widths::Among(widths) => {
             tell(Event::Trying(widths));
-            let mut tried = |bits, found: Option<&Agreement>| tell(Event::Tried(bits, found));
+            let mut tried = |trial: Trial<'_>| match trial {
+                Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
+                Trial::Width(bits, found) => tell(Event::Tried(bits, found)),
+            };
             let options_of = with_bits(*widths.start());
             let chosen = narrowest(&calibrated, &options_of, widths.clone(), options.bound, &mut tried)?;
             (chosen.model, chosen.report, chosen.held_out)

@@ -52,6 +52,7 @@ mod server_times;
 #[cfg(feature = "server")]
 mod shelf;
 mod stock;
+pub mod stop;
 #[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
 #[cfg(feature = "client")]

@@ -34,6 +34,7 @@ use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
 use crate::shelf::{Own, Shelf, Shelves};
 use crate::stock::{NoRoom, Stock, prepared_bytes};
+use crate::stop::Stop;
 
 pub use crate::budget::Limits;
 pub use crate::shelf::KeepLimits;
@@ -236,13 +237,23 @@ impl Service {
 
     /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
     pub fn prepare_model(&self, progress: &mut dyn Progress) {
+        self.prepare_model_unless(&Stop::default(), progress);
+    }
+
+    /// As [`prepare_model`](Self::prepare_model), until that is asked to stop: then the rest is left for who needs it. Tells whether
+    /// all is prepared.
+    pub fn prepare_model_unless(&self, stop: &Stop, progress: &mut dyn Progress) -> bool {
         let total = self.plan.steps.len();
         for node in 0..total {
+            if stop.is_asked() {
+                return false;
+            }
             progress.step(Stage::Model, node, total, &self.network().nodes[node].name);
             if let Some(model) = self.model_of(node) {
                 model.prepare(node);
             }
         }
+        true
     }
 
     /// Whose layer a node is.

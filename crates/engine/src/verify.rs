@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::client::{Limits, Prediction, Reveal, connect};
 use crate::error::EngineError;
 use crate::hint::Place;
-use crate::progress::NoProgress;
+use crate::progress::{NoProgress, Progress};
 use crate::server::Service;
 use jaguar_bundle::Bundle;
 
@@ -70,6 +70,21 @@ pub fn verify(
     inputs: &[Vec<i64>],
     hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
+    verify_heard(bundle, choices, reveal, inputs, hint, &mut NoProgress)
+}
+
+/// As [`verify`]; `progress` hears how far the client is.
+///
+/// # Errors
+/// As there.
+pub fn verify_heard(
+    bundle: Bundle,
+    choices: Choices,
+    reveal: Reveal,
+    inputs: &[Vec<i64>],
+    hint: impl Into<Place>,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Check>, EngineError> {
     let allowed = Allowed { insecure_backends: true, sign_leakage: true };
     let service = Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed)?;
     let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
@@ -85,10 +100,10 @@ pub fn verify(
             let mut ready = connect(client_end, &limits)?.prepare_client(hint)?;
             let mut checks = Vec::new();
             for input in inputs {
-                let prepared = ready.prepare_query(&mut NoProgress)?;
+                let prepared = ready.prepare_query(&mut *progress)?;
                 let mut client_shares = Shares::new();
                 let (prediction, _, next) =
-                    prepared.run_observed(input, &mut NoProgress, &mut |node, share| {
+                    prepared.run_observed(input, &mut *progress, &mut |node, share| {
                         client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;

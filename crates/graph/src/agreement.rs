@@ -101,7 +101,22 @@ pub fn private_agreement(
     images: &[Vec<f32>],
     seed: u64,
 ) -> Result<Agreement, ReferenceError> {
-    compare(cpu, graph, model, images, Some(seed), &mut |_| ())
+    private_agreement_heard(cpu, graph, model, images, seed, &mut |_| ())
+}
+
+/// As [`private_agreement`]; `heard` is told how many images are done, after each.
+///
+/// # Errors
+/// As [`agreement`].
+pub fn private_agreement_heard(
+    cpu: Cpu,
+    graph: &Graph,
+    model: &Model,
+    images: &[Vec<f32>],
+    seed: u64,
+    heard: &mut dyn FnMut(usize),
+) -> Result<Agreement, ReferenceError> {
+    compare(cpu, graph, model, images, Some(seed), heard)
 }
 
 fn compare(

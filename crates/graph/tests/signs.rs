@@ -3,7 +3,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{agreement, logit_error, private_agreement};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
-use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, calibrate, narrowest};
+use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, Trial, calibrate, narrowest};
 use jaguar_graph::reference::{self, Draws};
 use jaguar_graph::signs::{Options, SignsError, Stage, apply, choose};
 use proptest::prelude::*;
@@ -220,8 +220,10 @@ fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
     let find = |bound: f64| {
         let mut tried = Vec::new();
-        let mut note = |bits: u32, found: Option<&jaguar_graph::agreement::Agreement>| {
-            tried.push((bits, found.map(|f| f.worst_relative_error)));
+        let mut note = |trial: Trial<'_>| {
+            if let Trial::Width(bits, found) = trial {
+                tried.push((bits, found.map(|f| f.worst_relative_error)));
+            }
         };
         let options = Quantise::default();
         let chosen = narrowest(&samples, &options, 10..=16, bound, &mut note).expect("quantises");
@@ -236,6 +238,6 @@ fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     // Where none does, the one that comes nearest, and it says so.
     let (chosen, tried) = find(1e-9);
     assert!(!chosen.kept && chosen.model.network.activation_bits == 16 && tried.len() == 7);
-    let none = narrowest(&samples, &Quantise::default(), 30..=31, 0.1, &mut |_, _| ());
+    let none = narrowest(&samples, &Quantise::default(), 30..=31, 0.1, &mut |_| ());
     assert!(matches!(none, Err(QuantiseError::Option { .. })));
 }

@@ -9,7 +9,7 @@
 //! | [`Limits::ungreeted`] | connections that have not greeted yet: dropped without a word |
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use jaguar_engine::EngineError;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
+use jaguar_engine::stop::{Stop, Stoppable};
 use jaguar_wire::tcp::{Incoming, Listener, Options, Tcp};
 use jaguar_wire::{Channel, WireError};
 
@@ -77,18 +78,55 @@ pub struct Server {
     service: Arc<Service>,
     listener: Listener,
     limits: Limits,
-    channel: Arc<dyn Fn(Tcp) -> Channel + Send + Sync>,
+    channel: Arc<Make>,
+    stop: Stop,
+}
+
+/// Makes channels of connections.
+type Make = dyn Fn(Stoppable<Tcp>) -> Channel + Send + Sync;
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Stop,
+    address: SocketAddr,
+}
+
+impl Stopper {
+    /// Ends the server: it takes no more connections, and those that it has end at their next message.
+    /// [`Server::run`] returns when they have.
+    pub fn stop(&self) {
+        self.stop.now();
+        // Whoever waits for connections gets one.
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+    }
 }
 
 impl Server {
     /// Serves `service` to who connects to `listener`.
     pub fn new(service: Service, listener: Listener, limits: Limits) -> Self {
-        Self { service: Arc::new(service), listener, limits, channel: Arc::new(Channel::new) }
+        Self {
+            service: Arc::new(service),
+            listener,
+            limits,
+            channel: Arc::new(Channel::new),
+            stop: Stop::default(),
+        }
     }
 
     /// Makes channels of connections in another way: with a link imitated, say.
     #[must_use]
-    pub fn with_channel(mut self, channel: impl Fn(Tcp) -> Channel + Send + Sync + 'static) -> Self {
+    pub fn with_channel(
+        mut self,
+        channel: impl Fn(Stoppable<Tcp>) -> Channel + Send + Sync + 'static,
+    ) -> Self {
         self.channel = Arc::new(channel);
         self
     }
@@ -106,26 +144,36 @@ impl Server {
         self.listener.address()
     }
 
-    /// Serves until the process ends, and prepares the model meanwhile. `hear` is called from every client's thread.
+    /// What ends it.
+    ///
+    /// # Errors
+    /// When the system does not tell the server's address.
+    pub fn stopper(&self) -> Result<Stopper, WireError> {
+        Ok(Stopper { stop: self.stop.clone(), address: self.address()? })
+    }
+
+    /// Serves until a [`Stopper`] ends it, and prepares the model meanwhile. `hear` is called from every client's thread.
     ///
     /// # Errors
     /// When no thread can be started for the model. Later failures are a client's own, and told as events.
-    pub fn run(
-        self,
-        hear: impl Fn(Event<'_>) + Send + Sync + 'static,
-    ) -> io::Result<std::convert::Infallible> {
+    pub fn run(self, hear: impl Fn(Event<'_>) + Send + Sync + 'static) -> io::Result<()> {
         let hear: Arc<Hear> = Arc::new(hear);
         // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer
         // at hand.
-        let (service, told) = (self.service.clone(), hear.clone());
-        Builder::new().name("model".into()).spawn(move || {
+        let (service, told, stop) = (self.service.clone(), hear.clone(), self.stop.clone());
+        let preparing = Builder::new().name("model".into()).spawn(move || {
             let start = Instant::now();
-            service.prepare_model(&mut NoProgress);
-            told(Event::ModelPrepared(start.elapsed()));
+            if service.prepare_model_unless(&stop, &mut NoProgress) {
+                told(Event::ModelPrepared(start.elapsed()));
+            }
         })?;
         let (clients, ungreeted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         loop {
-            let incoming = match self.listener.accept() {
+            let accepted = self.listener.accept();
+            if self.stop.is_asked() {
+                break;
+            }
+            let incoming = match accepted {
                 Ok(incoming) => incoming,
                 Err(e) => {
                     hear(Event::NotAccepted(&e));
@@ -138,6 +186,7 @@ impl Server {
             let one = Connection {
                 service: self.service.clone(),
                 channel: self.channel.clone(),
+                stop: self.stop.clone(),
                 clients: clients.clone(),
                 limit: self.limits.clients,
                 hear: hear.clone(),
@@ -147,11 +196,20 @@ impl Server {
                 hear(Event::NoThread(&e));
             }
         }
+        // What the model's thread panicked with was reported.
+        let _ = preparing.join();
+        while clients.load(Ordering::SeqCst) > 0 {
+            thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
 /// How long a server waits when the system refuses connections.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a server that ends looks whether its clients have gone.
+const LOOK: Duration = Duration::from_millis(10);
 
 type Hear = dyn Fn(Event<'_>) + Send + Sync;
 
@@ -176,7 +234,8 @@ impl Drop for Place {
 /// What one connection's thread needs.
 struct Connection {
     service: Arc<Service>,
-    channel: Arc<dyn Fn(Tcp) -> Channel + Send + Sync>,
+    channel: Arc<Make>,
+    stop: Stop,
     clients: Arc<AtomicUsize>,
     limit: usize,
     hear: Arc<Hear>,
@@ -193,7 +252,7 @@ impl Connection {
 
     fn converse(&self, incoming: Incoming, ungreeted: Place) -> Result<(), ServeError> {
         let peer = incoming.peer();
-        let mut channel = (self.channel)(incoming.greet(Options::default())?);
+        let mut channel = (self.channel)(self.stop.over(incoming.greet(Options::default())?));
         drop(ungreeted);
         // Only who has greeted counts: one that says nothing must not keep a client out.
         let Some(_place) = Place::take(&self.clients, self.limit) else {

@@ -3,6 +3,7 @@
 
 pub mod table;
 
+use std::error::Error;
 use std::io::Write;
 
 /// The most threads that may be asked for.
@@ -72,6 +73,22 @@ pub fn print(line: std::fmt::Arguments<'_>) {
     if writeln!(std::io::stdout().lock(), "{line}").is_err() {
         std::process::exit(0);
     }
+}
+
+/// The error and its causes. Most errors here tell their cause themselves: what was said is not said again.
+pub fn in_one_line(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if text.is_empty() {
+            text = said;
+        } else if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

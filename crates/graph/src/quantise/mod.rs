@@ -19,7 +19,7 @@ use std::fmt;
 use jaguar_cpu::Cpu;
 use thiserror::Error;
 
-pub use width::{Chosen, Samples, narrowest};
+pub use width::{Chosen, Samples, Trial, narrowest};
 
 use crate::float::{self, Graph};
 use crate::import::real_places_multiple;

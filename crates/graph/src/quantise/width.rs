@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use jaguar_cpu::Cpu;
 
 use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
-use crate::agreement::{Agreement, private_agreement};
+use crate::agreement::{Agreement, private_agreement_heard};
 use crate::float::Graph;
 use crate::network::Model;
 
@@ -78,10 +78,26 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`super::calibrate`].
     pub fn held_out(&self, options: &Options) -> Result<Agreement, QuantiseError> {
+        self.held_out_heard(options, &mut |_, _| ())
+    }
+
+    /// As [`held_out`](Self::held_out); `heard` is told how many samples are done, and of how many, after each.
+    ///
+    /// # Errors
+    /// As [`super::calibrate`].
+    pub fn held_out_heard(
+        &self,
+        options: &Options,
+        heard: &mut dyn FnMut(usize, usize),
+    ) -> Result<Agreement, QuantiseError> {
         let mut found: Option<Agreement> = None;
+        let all = self.parts.iter().map(|(_, others)| others.len()).sum();
+        let mut before = 0;
         for (ranges, others) in &self.parts {
             let (model, _) = quantise(self.graph, ranges, options)?;
-            let one = private_agreement(self.cpu, self.graph, &model, others, SEED);
+            let mut done = |done| heard(before + done, all);
+            let one = private_agreement_heard(self.cpu, self.graph, &model, others, SEED, &mut done);
+            before += others.len();
             let one = one.expect("`measure` has run on these images");
             found = Some(found.map_or(one.clone(), |found| found.and(&one)));
         }
@@ -114,8 +130,17 @@ pub struct Chosen {
     pub kept: bool,
 }
 
+/// How far the search for a width is.
+#[derive(Clone, Copy, Debug)]
+pub enum Trial<'a> {
+    /// So many of so many samples went through the network at the width at hand.
+    Samples(usize, usize),
+    /// How this width did, if there are scales for it.
+    Width(u32, Option<&'a Agreement>),
+}
+
 /// Quantises with the fewest activation bits among `widths` that keep `bound`; other options are as given. `tried`
-/// hears of every width, and how it did if there are scales for it.
+/// hears how far the trials are.
 ///
 /// # Errors
 /// As [`super::calibrate`], of the widest width where no other has scales; a clip, for example, may need more bits
@@ -125,14 +150,15 @@ pub fn narrowest(
     options: &Options,
     widths: RangeInclusive<u32>,
     bound: f64,
-    tried: &mut dyn FnMut(u32, Option<&Agreement>),
+    tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Chosen, QuantiseError> {
     let (mut best, mut error): (Option<(u32, Agreement)>, _) = (None, None);
     let mut kept = false;
     for bits in widths {
-        match samples.held_out(&Options { activation_bits: bits, ..options.clone() }) {
+        let options = Options { activation_bits: bits, ..options.clone() };
+        match samples.held_out_heard(&options, &mut |done, of| tried(Trial::Samples(done, of))) {
             Ok(found) => {
-                tried(bits, Some(&found));
+                tried(Trial::Width(bits, Some(&found)));
                 kept = found.overflows == 0 && found.worst_relative_error <= bound;
                 let rank = |a: &Agreement| (a.overflows, a.worst_relative_error);
                 if kept || best.as_ref().is_none_or(|(_, best)| rank(&found) < rank(best)) {
@@ -143,7 +169,7 @@ pub fn narrowest(
                 }
             }
             Err(e) => {
-                tried(bits, None);
+                tried(Trial::Width(bits, None));
                 error = Some(e);
             }
         }

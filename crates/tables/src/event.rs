@@ -1,0 +1,52 @@
+//! What happens to a server, in lines.
+
+use jaguar_engine::server::Notice;
+use jaguar_engine::{Stock, peak_kib};
+use jaguar_serve::Event;
+use jaguar_terminal::in_one_line;
+use jaguar_terminal::table::bytes;
+
+/// A line for what happened, if it is worth one.
+pub fn line(event: &Event<'_>) -> Option<String> {
+    Some(match event {
+        Event::ModelPrepared(time) => format!("prepared the model in {:.2} s", time.as_secs_f64()),
+        Event::Connected(peer) => format!("{peer}: connected"),
+        Event::Query(peer, Notice::Answered(served)) => format!(
+            "{peer}: answered a {}query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
+            if served.kept.is_some() { "kept " } else { "" },
+            served.offline.as_secs_f64(),
+            served.online.as_secs_f64(),
+            bytes(served.traffic.received),
+            bytes(served.traffic.sent),
+            served.traffic.rounds,
+            bytes(peak_kib() * 1024),
+            kept(&served.client, &served.all),
+        ),
+        Event::Query(peer, Notice::Kept { offline, traffic, client, all, .. }) => format!(
+            "{peer}: prepared a query ahead: {:.2} s, {} in, {} out{}",
+            offline.as_secs_f64(),
+            bytes(traffic.received),
+            bytes(traffic.sent),
+            kept(client, all),
+        ),
+        Event::Query(peer, Notice::NoRoom(why)) => format!("{peer}: prepared no query ahead: {why}"),
+        Event::Left(peer) => format!("{peer}: left"),
+        Event::Ended(peer, why) => format!("{peer}: {}", in_one_line(*why)),
+        Event::NotAccepted(why) => format!("accepting a connection: {why}"),
+        Event::NoThread(why) => format!("starting a thread: {why}"),
+        _ => return None,
+    })
+}
+
+/// Whether it is the server's own trouble.
+pub fn is_fault(event: &Event<'_>) -> bool {
+    matches!(event, Event::NotAccepted(_) | Event::NoThread(_))
+}
+
+/// What is kept, if anything is.
+fn kept(client: &Stock, all: &Stock) -> String {
+    if all.queries == 0 {
+        return String::new();
+    }
+    format!("; keeps {} for this client, {} in all ({})", client.queries, all.queries, bytes(all.bytes))
+}

@@ -1,0 +1,5 @@
+//! Plans, costs and what happens to a server as text: for the command and for the Python package.
+
+pub mod cost;
+pub mod event;
+pub mod plan;

@@ -1,0 +1,189 @@
+"""A client: it holds images, and gets predictions from a server that may not see them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from jaguar import _inputs, _native
+from jaguar._inputs import Image, Images
+from jaguar._progress import Listener, Progress
+from jaguar.errors import JaguarError
+from jaguar.model import PathLike
+from jaguar.results import Cost, Prediction, prediction
+
+T = TypeVar("T")
+
+
+def _default_cache() -> Path | None:
+    """Where a user's caches belong: `$XDG_CACHE_HOME/jaguar`, or `~/.cache/jaguar`."""
+    named, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
+    if os.path.isabs(named):
+        return Path(named) / "jaguar"
+    return Path(home) / ".cache" / "jaguar" if os.path.isabs(home) else None
+
+
+class Client:
+    """Stays connected to a server, and asks it about images.
+
+        with jaguar.Client("server.example:7447") as client:
+            print(client.predict("cat.jpg").top(3))
+
+    One call at a time uses the connection; others wait. A connection that breaks raises `ConnectionFailedError`; the next call connects
+    anew.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        cache: PathLike | bool = True,
+        keep: int = 0,
+        keep_memory: int | None = None,
+        progress: Progress = None,
+    ) -> None:
+        """`server`: address and port. `cache`: where the hint is kept between runs (True: the user's cache folder; False: in memory).
+        `keep`: how many prepared queries to have ready, so that an image waits for the online part only: both parties hold them in
+        memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection."""
+        self._progress = progress
+        self._native: _native.Client | None = None
+        folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
+        with Listener(progress, "connect") as listener:
+            self._native = _native.Client(server, folder, keep, keep_memory, listener)
+        self._keep = keep
+        self.server = server
+        self._labels = tuple(self._native.labels)
+
+    def _open(self) -> _native.Client:
+        if self._native is None:
+            raise JaguarError("this client is closed")
+        return self._native
+
+    @property
+    def model(self) -> str:
+        """The model's public name: it commits to the weights."""
+        return self._open().model
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self._open().name
+
+    @property
+    def protocol(self) -> str:
+        """What runs the linear layers."""
+        return self._open().protocol
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes; empty if the model has none."""
+        return self._labels
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of the network's input."""
+        channels, height, width = self._open().input_shape
+        return channels, height, width
+
+    @property
+    def reveals(self) -> str:
+        """What the server reveals: "logits" or "label"."""
+        return self._open().reveals
+
+    @property
+    def ready(self) -> int:
+        """How many prepared queries are there now."""
+        return self._open().ready
+
+    def predict(self, image: Image, *, progress: Progress = None) -> Prediction:
+        """Asks about one image. The server learns nothing of it, and the client nothing but the result."""
+        return self._predict(_inputs.one(image), self._progress if progress is None else progress, "predict")
+
+    def _predict(self, given: _native.Input, progress: Progress, title: str) -> Prediction:
+        with Listener(progress, title) as listener:
+            answer, document, line, tables = self._open().predict(given, listener)
+        return prediction(answer, self._labels, Cost(document, line, tables))
+
+    def iterate(self, images: Images, *, progress: Progress = None) -> Iterator[Prediction]:
+        """As `predict_many`, one after the other as they come."""
+        return self._iterate(_inputs.many(images), self._progress if progress is None else progress)
+
+    def _iterate(self, given: list[_native.Input], progress: Progress) -> Iterator[Prediction]:
+        native = self._open()
+        # With no query kept, the next is prepared while one is answered, for these images only.
+        batch = self._keep == 0 and len(given) > 1
+        if batch:
+            native.begin_many(len(given))
+        try:
+            for number, one in enumerate(given, 1):
+                yield self._predict(one, progress, f"image {number}/{len(given)}")
+        finally:
+            if batch:
+                native.end_many()
+
+    def predict_many(self, images: Images, *, progress: Progress = None) -> list[Prediction]:
+        """Asks about images: a list, an array with one dimension more, or a folder. The next query is prepared while one is
+        answered."""
+        return list(self.iterate(images, progress=progress))
+
+    async def predict_async(self, image: Image) -> Prediction:
+        """As `predict`. If the task is cancelled, the query ends, and the next one connects anew."""
+        return await self._in_thread(functools.partial(self._predict, _inputs.one(image), False, ""))
+
+    async def predict_many_async(self, images: Images) -> list[Prediction]:
+        """As `predict_many`."""
+        return [found async for found in self.iterate_async(images)]
+
+    async def iterate_async(self, images: Images) -> AsyncIterator[Prediction]:
+        """As `iterate`."""
+        found = self._iterate(_inputs.many(images), False)
+        try:
+            while (each := await self._in_thread(functools.partial(next, found, None))) is not None:
+                yield each
+        finally:
+            await self._in_thread(found.close)  # type: ignore[attr-defined]
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(None, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # It ends within a second, begun or not; what it raises then is of no interest.
+            while not future.done():
+                self.interrupt()
+                await asyncio.wait([future], timeout=0.05)
+            if not future.cancelled():
+                future.exception()
+            raise
+
+    def interrupt(self) -> None:
+        """Ends a call of another thread, which raises `InterruptedCallError`."""
+        if self._native is not None:
+            self._native.interrupt()
+
+    def close(self) -> None:
+        """Ends the connection, and drops what was prepared."""
+        native, self._native = self._native, None
+        if native is not None:
+            native.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def __repr__(self) -> str:
+        state = f"{self.name} at {self.server}" if self._native is not None else "closed"
+        return f"<jaguar.Client: {state}>"

@@ -1,0 +1,94 @@
+//! Options as text: backends, what is to be short, links, when to measure.
+
+use std::path::Path;
+
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
+use jaguar_plan::machine::Machine;
+use jaguar_plan::predict::{Aim, Site};
+use jaguar_plan::{BackendId, Choices, WEIGHT_MEMORY};
+use jaguar_profile::{Between, Note, When, kept};
+use pyo3::prelude::*;
+
+use crate::failure::Failure;
+use crate::task::Task;
+
+/// How to plan: a dictionary's items.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Planning {
+    /// Names of the backends that may run linear layers; none: every one that protects both parties.
+    pub backends: Option<Vec<String>>,
+    /// `query` or `online`.
+    pub prefer: String,
+    /// `auto`, `anew` or `off`.
+    pub measure: String,
+    /// `loopback`, `lan`, `wan`, or a file; none: as the server's address suggests.
+    pub link: Option<String>,
+    /// Where figures and choices are kept; none: the user's cache folder.
+    pub cache: Option<std::path::PathBuf>,
+}
+
+/// One of several values by its name.
+fn one_of<T: Copy>(option: &str, text: &str, values: &[(&str, T)]) -> Result<T, Failure> {
+    values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<String> = values.iter().map(|(name, _)| format!("{name:?}")).collect();
+        Failure::option(format!("{option}={text:?}: {} are possible", names.join(", ")))
+    })
+}
+
+/// The backends of these names.
+///
+/// # Errors
+/// When there is none of a name that protects both parties.
+pub fn backends(names: Option<&[String]>) -> Result<Vec<BackendId>, Failure> {
+    let secure: Vec<BackendId> = BackendId::all().filter(|id| id.backend().is_secure()).collect();
+    let Some(names) = names else { return Ok(secure) };
+    let values: Vec<(&str, BackendId)> = secure.iter().map(|id| (id.name(), *id)).collect();
+    names.iter().map(|name| one_of("backends", name, &values)).collect()
+}
+
+/// Tells a note of the profile.
+fn tell(task: &Task) -> impl FnMut(Note) + '_ {
+    |note| task.note(note.to_string())
+}
+
+impl Planning {
+    /// What is to be done how, and, if this machine is measured, on what and over which link: handed to `use_it`. `serves`: what is
+    /// chosen is kept for the next time.
+    ///
+    /// # Errors
+    /// When an option cannot be, or the network cannot be planned.
+    pub fn choose<T>(
+        &self,
+        bundle: &Bundle,
+        default: &Between,
+        serves: bool,
+        task: &Task,
+        use_it: impl FnOnce(Choices, Option<&Site<'_>>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let allowed = backends(self.backends.as_deref())?;
+        let aim = one_of("prefer", &self.prefer, &[("query", Aim::Query), ("online", Aim::Online)])?;
+        let between = match &self.link {
+            None => default.clone(),
+            Some(text) => text.parse().map_err(|e| Failure::from(e).of(format!("link={text:?}")))?,
+        };
+        let cache = kept::cache(self.cache.as_deref());
+        let (network, cache) = (&bundle.model.network, cache.as_deref());
+        let Some(machine) = self.machine(cache, task)? else {
+            return use_it(Choices::among(network, &allowed)?, None);
+        };
+        let site = between.site(&machine, aim);
+        let choose = if serves { kept::choose_to_serve } else { kept::choose };
+        use_it(
+            choose(network, bundle.id(), &allowed, &site, WEIGHT_MEMORY, cache, &mut tell(task))?,
+            Some(&site),
+        )
+    }
+
+    fn machine(&self, cache: Option<&Path>, task: &Task) -> Result<Option<Machine>, Failure> {
+        let values = [("auto", When::Auto), ("anew", When::Anew), ("off", When::Off)];
+        let when = one_of("measure", &self.measure, &values)?;
+        Ok(kept::machine(Cpu::detect(), when, cache, &mut tell(task))?)
+    }
+}

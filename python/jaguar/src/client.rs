@@ -1,0 +1,309 @@
+//! A client that stays connected.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use jaguar_cpu::Cpu;
+use jaguar_engine::client::{Connected, Limits, Reveal, connect};
+use jaguar_engine::hint::Place;
+use jaguar_engine::keep::{self, Keeper};
+use jaguar_engine::report::{Predicted, caveat};
+use jaguar_engine::stop::Stop;
+use jaguar_engine::{EngineError, bundle::ModelId};
+use jaguar_graph::network::Network;
+use jaguar_plan::predict::Aim;
+use jaguar_profile::{Between, kept};
+use jaguar_tables::cost;
+use jaguar_wire::Channel;
+use jaguar_wire::tcp::{Options, Tcp};
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::task::{Heard, Task, run};
+
+/// How long another process that fetches the same hint is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to end in order.
+const FAREWELL: Duration = Duration::from_millis(400);
+
+/// A connection to a server, with what serves more than one query.
+#[pyclass(frozen, module = "jaguar._native")]
+pub struct Client {
+    inner: Arc<Inner>,
+    task: Mutex<Option<Arc<Task>>>,
+}
+
+struct Inner {
+    server: String,
+    cache: Option<PathBuf>,
+    keep: u32,
+    memory: Option<u64>,
+    about: About,
+    session: Mutex<Option<Session>>,
+    /// How many queries are to be asked in a row, if that is known.
+    batch: Mutex<Option<u64>>,
+}
+
+/// What the server told of its model.
+struct About {
+    network: Network,
+    model: ModelId,
+    reveal: Reveal,
+    protocol: String,
+    leaks: Option<String>,
+}
+
+/// Connections that are there.
+struct Session {
+    keeper: Keeper,
+    stop: Stop,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn dial(server: &str, stop: &Stop) -> Result<Connected, EngineError> {
+    let tcp = Tcp::connect(server, Options::default())?;
+    connect(Channel::new(stop.over(tcp)), &Limits::default())
+}
+
+impl Inner {
+    fn open(&self, connected: Option<Connected>, stop: &Stop, task: &Task) -> Result<Session, Failure> {
+        let place = match &self.cache {
+            None => Place::Memory,
+            Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
+        };
+        let batch = *lock(&self.batch);
+        let keep = if batch.is_some() { self.keep.max(1) } else { self.keep };
+        let mut options = keep::Options::new(keep, place);
+        options.memory = self.memory.unwrap_or(options.memory);
+        options.total = batch;
+        options.overlap = batch.is_some();
+        let (server, own) = (self.server.clone(), stop.clone());
+        let again = Arc::new(move || dial(&server, &own));
+        let connected = match connected {
+            Some(connected) => connected,
+            None => dial(&self.server, stop)?,
+        };
+        if connected.model() != self.about.model {
+            return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
+        }
+        let mut heard = Heard { task, unwinds: false };
+        let mut keeper = Keeper::over(connected, again, options, &mut heard)?;
+        if let Some(reason) = keeper.no_runner() {
+            task.note(format!(
+                "no second connection ({reason}); an input waits for a query that is being prepared"
+            ));
+        }
+        Ok(Session { keeper, stop: stop.clone() })
+    }
+}
+
+impl Inner {
+    /// Ends the connections, if there are any.
+    fn leave(&self) {
+        let session = lock(&self.session).take();
+        if let Some(session) = session {
+            session.close();
+        }
+    }
+}
+
+impl Session {
+    /// Ends the connections: in order if that is quick.
+    fn close(self) {
+        let Self { keeper, stop } = self;
+        let closing = thread::spawn(move || keeper.close());
+        for _ in 0..FAREWELL.as_millis() / 10 {
+            if closing.is_finished() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        stop.now();
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Connects. `cache`: where the hint is kept between runs; none: in memory.
+    #[new]
+    #[pyo3(signature = (server, cache, keep, memory, listener = None))]
+    fn new(
+        py: Python<'_>,
+        server: String,
+        cache: Option<PathBuf>,
+        keep: u32,
+        memory: Option<u64>,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let task = Arc::<Task>::default();
+        let inner = run(py, &task, listener.as_ref(), move |task| {
+            let stop = Stop::default();
+            task.stops(&stop);
+            task.at("connecting", 0, 0, &server);
+            let connected = dial(&server, &stop)?;
+            let (network, plan) = (connected.network().clone(), connected.plan());
+            if let Some(caveat) = caveat(&network) {
+                task.note(caveat);
+            }
+            let about = About {
+                protocol: plan.choices.names(&network),
+                leaks: plan.choices.comparison.warning(),
+                model: connected.model(),
+                reveal: connected.reveal(),
+                network,
+            };
+            let session = Mutex::new(None);
+            let inner = Inner { server, cache, keep, memory, about, session, batch: Mutex::new(None) };
+            let opened = inner.open(Some(connected), &stop, task)?;
+            *lock(&inner.session) = Some(opened);
+            Ok(inner)
+        })?;
+        Ok(Self { inner: Arc::new(inner), task: Mutex::new(None) })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.inner.about.network.name
+    }
+
+    #[getter]
+    fn model(&self) -> String {
+        self.inner.about.model.to_string()
+    }
+
+    #[getter]
+    fn protocol(&self) -> &str {
+        &self.inner.about.protocol
+    }
+
+    #[getter]
+    fn leaks(&self) -> Option<&str> {
+        self.inner.about.leaks.as_deref()
+    }
+
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.inner.about.network.output.labels.clone()
+    }
+
+    /// `[C, H, W]`.
+    #[getter]
+    fn input_shape(&self) -> [usize; 3] {
+        self.inner.about.network.nodes[0].shape
+    }
+
+    /// Whether the server reveals logits, or the label alone.
+    #[getter]
+    fn reveals(&self) -> &'static str {
+        match self.inner.about.reveal {
+            Reveal::Label => "label",
+            Reveal::Logits => "logits",
+        }
+    }
+
+    /// How many prepared queries are ready.
+    #[getter]
+    fn ready(&self) -> usize {
+        lock(&self.inner.session).as_ref().map_or(0, |session| session.keeper.ready())
+    }
+
+    /// Asks about one input: the answer, and its cost as JSON and as text.
+    #[pyo3(signature = (input, listener = None))]
+    fn predict(
+        &self,
+        py: Python<'_>,
+        input: &Bound<'_, Input>,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<(Answer, String, String, String)> {
+        let (inner, given) = (Arc::clone(&self.inner), input.get().0.clone());
+        let task = Arc::<Task>::default();
+        *lock(&self.task) = Some(Arc::clone(&task));
+        let (prediction, json, line, tables) = run(py, &task, listener.as_ref(), move |task| {
+            let network = &inner.about.network;
+            let input = given.source()?.input(network).map_err(|e| Failure::from(e).of(given.name(0)))?;
+            if let Some(warning) = input.warning {
+                task.warning(format!("{}: {warning}", given.name(0)));
+            }
+            let mut held = lock(&inner.session);
+            let mut session = match held.take() {
+                Some(session) => {
+                    task.stops(&session.stop);
+                    session
+                }
+                None => {
+                    let stop = Stop::default();
+                    task.stops(&stop);
+                    inner.open(None, &stop, task)?
+                }
+            };
+            let answer = session.keeper.predict(&input.integers, &mut Heard { task, unwinds: false });
+            let (prediction, report) = match answer {
+                Ok(answer) => answer,
+                Err(e) => {
+                    // Connections that were ended on purpose are of no more use.
+                    if !task.is_stopped() {
+                        *held = Some(session);
+                    }
+                    return Err(e.into());
+                }
+            };
+            let cache = kept::cache(inner.cache.as_deref());
+            let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
+            let between = Between::to(cache.as_deref(), &inner.server, None);
+            let site = machine.as_ref().zip(between.as_ref()).map(|(m, between)| between.site(m, Aim::Query));
+            let predicted = Predicted::new(session.keeper.plan(), &report, site.as_ref());
+            let json = json!({ "cost": report, "predicted": predicted }).to_string();
+            let (line, tables) = (cost::line(&report), cost::tables(&report, &predicted));
+            if !task.is_stopped() {
+                *held = Some(session);
+            }
+            Ok((prediction, json, line, tables))
+        })?;
+        Ok((Answer::new(py, &self.inner.about.network, &prediction), json, line, tables))
+    }
+
+    /// From here on `total` queries are asked in a row: the next is prepared while one is answered.
+    fn begin_many(&self, py: Python<'_>, total: u64) {
+        py.detach(|| {
+            *lock(&self.inner.batch) = Some(total);
+            self.inner.leave();
+        });
+    }
+
+    /// They were.
+    fn end_many(&self, py: Python<'_>) {
+        py.detach(|| {
+            *lock(&self.inner.batch) = None;
+            self.inner.leave();
+        });
+    }
+
+    /// Ends a call of another thread.
+    fn interrupt(&self) {
+        if let Some(task) = &*lock(&self.task) {
+            task.stop();
+        }
+    }
+
+    /// Ends the connection. The next query connects anew.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.leave());
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(session) = lock(&self.inner.session).take() {
+            session.stop.now();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From an ONNX network and samples to a compiled model.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jaguar_compile::{Event, Options, Preprocessing, Warning, Widths, compile};
+use jaguar_cpu::Cpu;
+use jaguar_graph::agreement::Agreement;
+use jaguar_graph::float::Graph;
+use jaguar_graph::image_input::MAX_SIDE;
+use jaguar_graph::import::{self, import_bytes, import_file};
+use jaguar_graph::network::Resize;
+use jaguar_graph::signs::Stage;
+use jaguar_samples::Axes;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::input::{Given, Input, given};
+use crate::model::Model;
+use crate::task::{Task, run};
+
+/// How to compile: a dictionary's items.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Settings {
+    name: Option<String>,
+    labels: Vec<String>,
+    /// None: exactly to the network's size; else pixels of the shorter side.
+    resize: Option<u32>,
+    bgr: bool,
+    pixel_scale: f32,
+    mean: Vec<f32>,
+    std: Vec<f32>,
+    /// `auto`, `fewest`, or a number.
+    activation_bits: String,
+    guard_bits: Option<u32>,
+    weight_bits: u32,
+    reduced_signs: bool,
+    /// In percent.
+    accuracy_bound: f64,
+    headroom: f64,
+    input_shape: Option<Vec<usize>>,
+    outputs: Vec<String>,
+}
+
+/// Where an ONNX network is.
+#[derive(FromPyObject)]
+pub enum Onnx {
+    /// In memory.
+    #[pyo3(transparent)]
+    Bytes(Vec<u8>),
+    /// In a file.
+    #[pyo3(transparent)]
+    File(PathBuf),
+}
+
+impl Onnx {
+    /// The float network.
+    ///
+    /// # Errors
+    /// When it cannot be read, or holds what cannot be run privately.
+    pub fn import(&self, input_shape: Option<Vec<usize>>, outputs: Vec<String>) -> Result<Graph, Failure> {
+        let options = import::Options { input_shape, outputs, cpu: Cpu::detect() };
+        match self {
+            Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
+            Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),
+        }
+    }
+}
+
+/// Compiles the network in `onnx` by what it does on `samples`. Returns the model, and as JSON how it agrees with the float network.
+#[pyfunction]
+#[pyo3(name = "compile", signature = (onnx, samples, settings, listener = None))]
+pub fn compile_onnx(
+    py: Python<'_>,
+    onnx: Onnx,
+    samples: Vec<Bound<'_, Input>>,
+    settings: Settings,
+    listener: Option<Py<PyAny>>,
+) -> PyResult<(Model, String)> {
+    let samples = given(&samples);
+    run(py, &Arc::default(), listener.as_ref(), move |task| make(task, &onnx, &samples, settings))
+}
+
+fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result<(Model, String), Failure> {
+    // Everything that can be wrong with the request comes before the work.
+    task.at("reading the network", 0, 0, "");
+    let mut graph = onnx.import(settings.input_shape, settings.outputs)?;
+    if let Some(name) = settings.name {
+        graph.name = name;
+    }
+    let shape = graph.input_shape();
+    let resize = match settings.resize {
+        None => Resize::Exact,
+        Some(pixels) if (1..=MAX_SIDE as u32).contains(&pixels) => Resize::Shorter(pixels),
+        Some(_) => {
+            return Err(Failure::option(format!(
+                "resize: \"exact\" or a number of pixels (1 to {MAX_SIDE})"
+            )));
+        }
+    };
+    let preprocessing = Preprocessing {
+        resize,
+        bgr: settings.bgr,
+        pixel_scale: settings.pixel_scale,
+        mean: settings.mean,
+        std: settings.std,
+    };
+    let options = Options {
+        widths: match settings.activation_bits.as_str() {
+            "auto" => Widths::AUTO,
+            "fewest" => Widths::FEWEST,
+            bits => Widths::Bits(bits.parse().map_err(|_| {
+                Failure::option(format!("activation_bits={bits:?}: \"auto\", \"fewest\" or a number of bits"))
+            })?),
+        },
+        guard_bits: settings.guard_bits.unwrap_or(Options::default().guard_bits),
+        weight_bits: settings.weight_bits,
+        headroom: settings.headroom,
+        image: preprocessing.spec(shape[0])?,
+        labels: settings.labels,
+        bound: settings.accuracy_bound / 100.0,
+        reduced_signs: settings.reduced_signs,
+        raw_pixels: given.iter().any(Given::is_picture) && preprocessing.is_identity(),
+        cpu: Cpu::detect(),
+    };
+    options.check(&graph)?;
+    let mut tensors = Vec::with_capacity(given.len());
+    for (i, one) in given.iter().enumerate() {
+        task.at("reading samples", i, given.len(), &one.name(i));
+        let tensor = one.source()?.tensor(&options.image, shape, Axes::of_graph(&graph));
+        tensors.push(tensor.map_err(|e| Failure::from(e).of(one.name(i)))?);
+    }
+    if tensors.len() < 10 {
+        task.note(format!(
+            "{} calibration inputs are few; ten or more make the ranges reliable",
+            tensors.len()
+        ));
+    }
+    let compiled = compile(&graph, &tensors, &options, &mut |event| show(task, &event))?;
+    let about = json!({
+        "agreement": agreement(&compiled.agreement),
+        "held_out": agreement(&compiled.held_out),
+        "warnings": compiled.warnings.iter().map(with_options).collect::<Vec<_>>(),
+        "hint_bytes": compiled.plan.hint_bytes(),
+    });
+    let model = Model::new(compiled.bundle, Some(graph));
+    Ok((model, about.to_string()))
+}
+
+fn show(task: &Task, event: &Event<'_>) {
+    match event {
+        Event::Calibrating(done, of) => task.at("calibrating", *done, *of, ""),
+        Event::Checking(done, of) => task.at("checking against the float network", *done, *of, ""),
+        Event::Quantising => task.at("quantising", 0, 0, ""),
+        Event::Trying(widths) => {
+            let which = format!("{} to {}", widths.start(), widths.end());
+            task.at("trying activation bits", 0, 0, &which);
+        }
+        Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
+        Event::Tried(bits, _) => task.at("trying activation bits", 0, 0, &bits.to_string()),
+        Event::Warning(warning) => task.warning(with_options(warning)),
+        Event::Signs(Stage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
+        Event::Signs(Stage::Check(number, done, of)) => {
+            task.at("checking choices", *done, *of, &number.to_string());
+        }
+        _ => {}
+    }
+}
+
+/// A warning with what would help.
+fn with_options(warning: &Warning) -> String {
+    match warning {
+        Warning::RawPixels { .. } => format!(
+            "{warning}. preprocessing=jaguar.Preprocessing(pixel_scale=1/255, mean=..., std=...) scales them (torchvision's networks: \
+             jaguar.Preprocessing.imagenet())"
+        ),
+        other => other.to_string(),
+    }
+}
+
+fn agreement(found: &Agreement) -> Value {
+    json!({
+        "images": found.images,
+        "same_class": found.same_class,
+        "mean_error": found.mean_error,
+        "max_error": found.max_error,
+        "largest_logit": found.largest_logit,
+        "worst_relative_error": found.worst_relative_error,
+    })
+}

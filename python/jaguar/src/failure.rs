@@ -1,0 +1,159 @@
+//! Errors of the libraries as exceptions of `jaguar.errors`, by kind, with the texts that the command prints.
+
+use std::error::Error;
+
+use jaguar_accuracy::AccuracyError;
+use jaguar_accuracy::labelled::LabelError;
+use jaguar_compile::{CompileError, PreprocessingError};
+use jaguar_engine::EngineError;
+use jaguar_engine::bundle::BundleError;
+use jaguar_graph::import::ImportError;
+use jaguar_graph::reference::ReferenceError;
+use jaguar_plan::PlanError;
+use jaguar_profile::ProfileError;
+use jaguar_profile::link::NoLink;
+use jaguar_samples::folder::FolderError;
+use jaguar_samples::{FitError, OpenError};
+use jaguar_terminal::in_one_line;
+use jaguar_wire::WireError;
+use pyo3::prelude::*;
+
+/// An error as Python gets it: a class of `jaguar.errors`, and its text.
+#[derive(Debug)]
+pub struct Failure {
+    kind: &'static str,
+    text: String,
+}
+
+impl Failure {
+    /// Of the class that is called `kind`.
+    pub fn new(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// An option that cannot be.
+    pub fn option(text: impl Into<String>) -> Self {
+        Self::new("OptionError", text)
+    }
+
+    /// An input that cannot be used.
+    pub fn input(text: impl Into<String>) -> Self {
+        Self::new("InputError", text)
+    }
+
+    /// The same, told of `what`.
+    #[must_use]
+    pub fn of(self, what: impl std::fmt::Display) -> Self {
+        Self { text: format!("{what}: {}", self.text), ..self }
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(Failure { kind, text }: Failure) -> Self {
+        Python::attach(|py| {
+            let class = py.import("jaguar.errors").and_then(|errors| errors.getattr(kind));
+            match class.and_then(|class| class.call1((text,))) {
+                Ok(exception) => Self::from_value(exception),
+                Err(error) => error,
+            }
+        })
+    }
+}
+
+fn kind_of_wire(error: &WireError) -> &'static str {
+    match error {
+        WireError::PeerAborted(_) => "PeerAbortedError",
+        WireError::PeerMisbehaved { .. } => "PeerError",
+        _ => "ConnectionFailedError",
+    }
+}
+
+fn kind_of_session(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::InLayer { source, .. } => kind_of_session(source),
+        EngineError::Wire(error) => kind_of_wire(error),
+        EngineError::Version { .. }
+        | EngineError::NoCommonProtocol { .. }
+        | EngineError::PeerMisbehaved(_)
+        | EngineError::Ot(_)
+        | EngineError::Mpc(_) => "PeerError",
+        EngineError::Busy | EngineError::HintsSpent { .. } => "ServerBusyError",
+        EngineError::Plan(_) => "PlanError",
+        EngineError::Bundle(_) => "ModelError",
+        EngineError::Input(_) => "InputError",
+        EngineError::Idle { .. } => "ConnectionFailedError",
+        _ => "JaguarError",
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::new(kind_of_session(&error), in_one_line(&error))
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        Self::new(kind_of_wire(&error), in_one_line(&error))
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        let kind = match error {
+            ImportError::Unsupported(_) | ImportError::Opset { .. } | ImportError::TooLarge(_) => {
+                "UnsupportedModelError"
+            }
+            _ => "ModelError",
+        };
+        Self::new(kind, in_one_line(&error))
+    }
+}
+
+impl From<CompileError> for Failure {
+    fn from(error: CompileError) -> Self {
+        let kind = match error {
+            CompileError::Labels { .. } | CompileError::Bound | CompileError::GuardBits(_) => "OptionError",
+            CompileError::Reference(_) => "InputError",
+            _ => "CompileError",
+        };
+        Self::new(kind, in_one_line(&error))
+    }
+}
+
+impl From<AccuracyError> for Failure {
+    fn from(error: AccuracyError) -> Self {
+        let kind = match error {
+            AccuracyError::Top { .. } => "OptionError",
+            AccuracyError::NoClasses | AccuracyError::OtherNetwork { .. } => "ModelError",
+            _ => "InputError",
+        };
+        Self::new(kind, in_one_line(&error))
+    }
+}
+
+/// Errors that are all of one kind.
+macro_rules! kinds {
+    ($($error:ty => $kind:literal),* $(,)?) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                let error: &(dyn Error + 'static) = &error;
+                Self::new($kind, in_one_line(error))
+            }
+        }
+    )*};
+}
+
+kinds! {
+    BundleError => "ModelError",
+    FitError => "InputError",
+    FolderError => "InputError",
+    LabelError => "InputError",
+    OpenError => "InputError",
+    ReferenceError => "InputError",
+    NoLink => "OptionError",
+    PreprocessingError => "OptionError",
+    PlanError => "PlanError",
+    ProfileError => "JaguarError",
+    serde_json::Error => "JaguarError",
+}

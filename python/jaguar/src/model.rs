@@ -1,0 +1,283 @@
+//! A compiled model: what it costs, what it answers, how often it is right.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jaguar_accuracy::labelled::labelled;
+use jaguar_accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::Prediction;
+use jaguar_graph::float::Graph;
+use jaguar_graph::reference;
+use jaguar_plan::{Allowed, Choices, Plan};
+use jaguar_profile::Between;
+use jaguar_tables::plan::Planned;
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::answer::Answer;
+use crate::choice::{Planning, backends};
+use crate::compile::Onnx;
+use crate::failure::Failure;
+use crate::input::{Given, Input, given};
+use crate::task::{Heard, Task, run};
+
+/// A compiled model, with its weights: it stays with the server.
+#[pyclass(frozen, module = "jaguar._native")]
+pub struct Model {
+    pub bundle: Arc<Bundle>,
+    /// The float network, if it was compiled here.
+    float: Option<Arc<Graph>>,
+}
+
+/// How to tell accuracy: a dictionary's items.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Evaluation {
+    /// How many to run privately.
+    private: usize,
+    /// The k of top-k; empty: 1 and 5.
+    top: Vec<usize>,
+    /// How many to take at most, evenly spread.
+    limit: Option<usize>,
+    /// The float network; none: the one that the model was compiled from here.
+    float: Option<Onnx>,
+    backends: Option<Vec<String>>,
+}
+
+impl Model {
+    pub fn new(bundle: Bundle, float: Option<Graph>) -> Self {
+        Self { bundle: Arc::new(bundle), float: float.map(Arc::new) }
+    }
+}
+
+#[pymethods]
+impl Model {
+    /// Reads a compiled model.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let read = move |_: &Arc<Task>| Ok(Self::new(Bundle::read(&path)?, None));
+        run(py, &Arc::default(), None, read)
+    }
+
+    /// Writes it. Only a compiled model is overwritten.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let bundle = Arc::clone(&self.bundle);
+        run(py, &Arc::default(), None, move |_| {
+            let there = std::fs::metadata(&path).is_ok_and(|found| !found.is_file() || found.len() > 0);
+            if there && !Bundle::recognises(&path).unwrap_or(false) {
+                let text =
+                    "this file is there and is no compiled model; give another name, or remove it first";
+                return Err(Failure::option(text).of(path.display()));
+            }
+            Ok(bundle.write(&path)?)
+        })
+    }
+
+    /// The same model with another number of guard bits.
+    fn guarded(&self, bits: u32) -> PyResult<Self> {
+        let bundle = Bundle::clone(&self.bundle).guarded(bits).map_err(Failure::from)?;
+        Ok(Self { bundle: Arc::new(bundle), float: self.float.clone() })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.bundle.model.network.name
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.bundle.id().to_string()
+    }
+
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.bundle.model.network.output.labels.clone()
+    }
+
+    /// `[C, H, W]`.
+    #[getter]
+    fn input_shape(&self) -> [usize; 3] {
+        self.bundle.model.network.nodes[0].shape
+    }
+
+    #[getter]
+    fn outputs(&self) -> usize {
+        self.bundle.model.network.nodes.last().map_or(0, |n| n.shape.iter().product())
+    }
+
+    /// Bits of activations (guard bits besides), guard bits, bits of weights.
+    #[getter]
+    fn bits(&self) -> (u32, u32, u32) {
+        let network = &self.bundle.model.network;
+        (network.activation_bits - network.guard_bits, network.guard_bits, network.weight_bits)
+    }
+
+    /// What is done in each layer and what it will cost: as text, and as JSON.
+    #[pyo3(signature = (planning, explain, listener = None))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        planning: Planning,
+        explain: bool,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<(String, String)> {
+        let bundle = Arc::clone(&self.bundle);
+        run(py, &Arc::default(), listener.as_ref(), move |task| {
+            planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
+                let plan = Plan::new(&bundle.model.network, choices)?;
+                let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain, false)?;
+                Ok((planned.to_string().trim_end().to_owned(), serde_json::to_string(&planned)?))
+            })
+        })
+    }
+
+    /// The integer network's answers, exactly.
+    #[pyo3(signature = (inputs, listener = None))]
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, Input>>,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<Answer>> {
+        let (bundle, inputs) = (Arc::clone(&self.bundle), given(&inputs));
+        let logits = run(py, &Arc::default(), listener.as_ref(), move |task| {
+            let all = inputs.len();
+            inputs.iter().enumerate().map(|(i, one)| simulate(task, &bundle, one, (i, all))).collect()
+        });
+        let network = &self.bundle.model.network;
+        let answers = |all: Vec<Prediction>| all.iter().map(|one| Answer::new(py, network, one)).collect();
+        logits.map(answers)
+    }
+
+    /// How often the right class comes out: of a folder or a list ...
+    #[pyo3(signature = (path, settings, listener = None))]
+    fn evaluate_files(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        settings: Evaluation,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let (bundle, float) = (Arc::clone(&self.bundle), self.float.clone());
+        run(py, &Arc::default(), listener.as_ref(), move |task| {
+            let found = labelled(&path, &bundle.model.network.output.labels, classes(&bundle.model)?)?;
+            found.skipped.iter().for_each(|skipped| task.note(skipped.to_string()));
+            let pictures = found.pictures.into_iter().map(|one| (Given::File(one.path), one.class)).collect();
+            evaluate(task, &bundle, float, pictures, settings, found.by)
+        })
+    }
+
+    /// ... or of inputs and their classes.
+    #[pyo3(signature = (inputs, labels, settings, listener = None))]
+    fn evaluate(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, Input>>,
+        labels: Vec<usize>,
+        settings: Evaluation,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let (bundle, float) = (Arc::clone(&self.bundle), self.float.clone());
+        let inputs = given(&inputs);
+        run(py, &Arc::default(), listener.as_ref(), move |task| {
+            if inputs.len() != labels.len() {
+                let text =
+                    format!("{} inputs and {} labels: there must be one each", inputs.len(), labels.len());
+                return Err(Failure::input(text));
+            }
+            let classes = classes(&bundle.model)?;
+            if let Some(label) = labels.iter().find(|label| **label >= classes) {
+                let text = format!("class {label} is none of the model's: they are 0 to {}", classes - 1);
+                return Err(Failure::input(text));
+            }
+            let pictures = inputs.into_iter().zip(labels).collect();
+            evaluate(task, &bundle, float, pictures, settings, "numbers")
+        })
+    }
+}
+
+fn simulate(
+    task: &Task,
+    bundle: &Bundle,
+    one: &Given,
+    (i, all): (usize, usize),
+) -> Result<Prediction, Failure> {
+    let name = one.name(i);
+    task.at("simulating", i, all, &name);
+    let input = one.source()?.input(&bundle.model.network).map_err(|e| Failure::from(e).of(&name))?;
+    if let Some(warning) = input.warning {
+        task.warning(format!("{name}: {warning}"));
+    }
+    let mut run = reference::run(Cpu::detect(), &bundle.model, &input.integers)?;
+    if run.total_overflows() > 0 {
+        task.warning(format!(
+            "{name}: {} values leave their range; a private run goes wrong",
+            run.total_overflows()
+        ));
+    }
+    Ok(Prediction::Logits(run.values.pop().unwrap_or_default()))
+}
+
+fn evaluate(
+    task: &Task,
+    bundle: &Bundle,
+    float: Option<Arc<Graph>>,
+    mut pictures: Vec<(Given, usize)>,
+    settings: Evaluation,
+    labels_by: &str,
+) -> Result<String, Failure> {
+    let model = &bundle.model;
+    let classes = classes(model)?;
+    let tops = tops(&settings.top, classes)?;
+    let allowed = backends(settings.backends.as_deref())?;
+    let float = match settings.float {
+        None => float,
+        Some(onnx) => {
+            task.at("reading the float network", 0, 0, "");
+            Some(Arc::new(onnx.import(None, Vec::new())?))
+        }
+    };
+    if let Some(graph) = &float {
+        same_network(graph, model)?;
+    }
+    if let Some(limit) = settings.limit {
+        pictures = spread(pictures, limit);
+    }
+    if pictures.is_empty() {
+        return Err(Failure::input("no inputs"));
+    }
+    let mut runs = Vec::with_capacity(pictures.len());
+    for (i, (one, class)) in pictures.iter().enumerate() {
+        let name = one.name(i);
+        task.at("running both networks", i, pictures.len(), &name);
+        let run = measure(model, float.as_deref(), &one.source()?, *class);
+        let run = run.map_err(|e| Failure::from(e).of(&name))?;
+        if let Some(warning) = &run.warning {
+            task.warning(format!("{name}: {warning}"));
+        }
+        runs.push(run);
+    }
+    let sample: Vec<&Run> = spread(runs.iter().collect(), settings.private);
+    let privately = if sample.is_empty() {
+        None
+    } else {
+        let choices = Choices::among(&model.network, &allowed)?;
+        // (Nobody else has anything of this run: it may be unwound.)
+        Some(private(bundle.clone(), choices, &sample, &mut Heard { task, unwinds: true })?)
+    };
+    let integer: Vec<Place> = runs.iter().map(|run| run.integer).collect();
+    let floats: Option<Vec<Place>> = runs.iter().map(|run| run.float).collect();
+    let on_those: Vec<Place> = sample.iter().map(|run| run.integer).collect();
+    let answer = json!({
+        "model": format!("{} ({})", model.network.name, bundle.id()),
+        "labels_by": labels_by,
+        "classes": classes,
+        "float": floats.map(|places| Score::new(&places, &integer, &tops)),
+        "integer": Score::new(&integer, &integer, &tops),
+        "integer_on_those": privately.as_ref().map(|_| Score::new(&on_those, &on_those, &tops)),
+        "private": privately.map(|places| Score::new(&places, &on_those, &tops)),
+    });
+    Ok(answer.to_string())
+}

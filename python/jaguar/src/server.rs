@@ -1,0 +1,207 @@
+//! A server in threads of its own.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::Reveal;
+use jaguar_engine::server::{self, KeepLimits, Service};
+use jaguar_linear::product::{Choice, Hardware};
+use jaguar_profile::{Between, Imitated};
+use jaguar_serve::{Limits, Stopper};
+use jaguar_tables::event;
+use jaguar_wire::tcp::Listener;
+use pyo3::prelude::*;
+
+use crate::choice::Planning;
+use crate::failure::Failure;
+use crate::model::Model;
+use crate::task::run;
+
+/// Events that nobody has asked for yet; older ones are dropped beyond these.
+const EVENTS: usize = 1024;
+
+/// How to serve: a dictionary's items.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Settings {
+    listen: String,
+    /// `logits` or `label`.
+    reveal: String,
+    max_clients: usize,
+    hints_per_hour: Option<NonZeroU32>,
+    keep_queries: Option<u32>,
+    keep_memory: Option<u64>,
+    keep_idle: Option<u64>,
+}
+
+/// What happened, until somebody asks.
+#[derive(Default)]
+struct Events {
+    lines: Mutex<(VecDeque<(bool, String)>, bool)>,
+    changed: Condvar,
+}
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<(bool, String)>, bool)> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, fault: bool, line: String) {
+        let mut held = self.lock();
+        if held.0.len() == EVENTS {
+            held.0.pop_front();
+        }
+        held.0.push_back((fault, line));
+        drop(held);
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.lock().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A model that is being served.
+#[pyclass(frozen, module = "jaguar._native")]
+pub struct Server {
+    address: SocketAddr,
+    protocol: String,
+    stopper: Stopper,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    events: Arc<Events>,
+}
+
+#[pymethods]
+impl Server {
+    /// Begins to serve.
+    #[new]
+    #[pyo3(signature = (model, settings, planning, listener = None))]
+    fn new(
+        py: Python<'_>,
+        model: &Bound<'_, Model>,
+        settings: Settings,
+        planning: Planning,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let bundle = Arc::clone(&model.get().bundle);
+        run(py, &Arc::default(), listener.as_ref(), move |task| {
+            let reveal = match settings.reveal.as_str() {
+                "logits" => Reveal::Logits,
+                "label" => Reveal::Label,
+                other => {
+                    return Err(Failure::option(format!(
+                        "reveal={other:?}: \"logits\", \"label\" are possible"
+                    )));
+                }
+            };
+            if settings.max_clients == 0 {
+                return Err(Failure::option("max_clients: at least 1"));
+            }
+            let port = Listener::bind(settings.listen.as_str())?;
+            let alone = port.address()?.ip().is_loopback();
+            let lan = Between::Measured(Imitated::Lan.figures());
+            let default = if alone { Between::Loopback } else { lan };
+            if !alone {
+                task.warning(
+                    "the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front",
+                );
+            }
+            let choices = planning.choose(&bundle, &default, true, task, |choices, _| Ok(choices))?;
+            let events = Arc::<Events>::default();
+            let told = Arc::clone(&events);
+            let failed = move |why: &jaguar_linear::product::GpuError| {
+                told.add(true, format!("{why}; the processor computes this product"));
+            };
+            let hardware = Hardware::open(Choice::Auto, Cpu::detect(), failed);
+            let hardware = hardware.unwrap_or_else(|_| Cpu::detect().into());
+            let service = Service::on(hardware, Bundle::clone(&bundle), choices, reveal)?;
+            let default = KeepLimits::default();
+            let service = service.with_keep_limits(KeepLimits {
+                queries: settings.keep_queries.unwrap_or(default.queries),
+                bytes: settings.keep_memory.unwrap_or(default.bytes),
+                idle: settings.keep_idle.map_or(default.idle, Duration::from_secs),
+                ..default
+            });
+            let default = server::Limits::default();
+            let hints_per_hour = settings.hints_per_hour.unwrap_or(default.hints_per_hour);
+            let hints_at_once = default.hints_at_once.min(hints_per_hour);
+            let service = service.with_limits(server::Limits { hints_at_once, hints_per_hour });
+            let protocol = service.plan().choices.names(service.network());
+            let limits = Limits { clients: settings.max_clients, ..Limits::default() };
+            let server = jaguar_serve::Server::new(service, port, limits);
+            let (address, stopper) = (server.address()?, server.stopper()?);
+            let (heard, ended) = (Arc::clone(&events), Arc::clone(&events));
+            let thread = Builder::new().name("server".into()).spawn(move || {
+                let result = server.run(move |event| {
+                    if let Some(line) = event::line(&event) {
+                        heard.add(event::is_fault(&event), line);
+                    }
+                });
+                ended.end();
+                result
+            });
+            let thread =
+                thread.map_err(|e| Failure::new("JaguarError", format!("starting a thread: {e}")))?;
+            Ok(Self { address, protocol, stopper, thread: Mutex::new(Some(thread)), events })
+        })
+    }
+
+    /// Host and port.
+    #[getter]
+    fn address(&self) -> (String, u16) {
+        (self.address.ip().to_string(), self.address.port())
+    }
+
+    #[getter]
+    fn protocol(&self) -> &str {
+        &self.protocol
+    }
+
+    /// The next thing that happened (whether it is the server's own trouble, and a line), waited for a while; none if nothing did. The
+    /// flag says whether more may come.
+    fn next_event(&self, py: Python<'_>, seconds: f64) -> (Option<(bool, String)>, bool) {
+        py.detach(|| {
+            let mut held = self.events.lock();
+            if held.0.is_empty() && !held.1 {
+                let time = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+                let waited = self.events.changed.wait_timeout(held, time);
+                held = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let next = held.0.pop_front();
+            let more = next.is_some() || !held.1;
+            (next, more)
+        })
+    }
+
+    /// Ends the server and waits until it has: clients are told.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let thread = py.detach(|| {
+            self.stopper.stop();
+            self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+        });
+        let Some(thread) = thread else { return Ok(()) };
+        while !thread.is_finished() {
+            py.check_signals()?;
+            py.detach(|| std::thread::sleep(Duration::from_millis(10)));
+        }
+        match py.detach(|| thread.join()) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) => Err(Failure::new("JaguarError", e.to_string()).into()),
+            Err(_) => Err(Failure::new("JaguarError", "the server's thread panicked").into()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+    }
+}

@@ -1,0 +1,185 @@
+"""Compiling, planning, simulating, telling accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jaguar
+import numpy as np
+import pytest
+from conftest import TINY, UNSUPPORTED, images
+
+
+def test_a_path_and_bytes_make_the_same_network(model: jaguar.Model) -> None:
+    other = jaguar.compile(TINY.read_bytes(), images(12), name="other")
+    assert (other.name, other.labels) == ("other", ())
+    assert (model.name, model.input_shape, model.outputs) == ("tiny", (3, 16, 16), 4)
+    assert model.activation_bits == other.activation_bits
+    assert model.id != other.id, "every compiled model has a secret of its own"
+    x = images(3, seed=1)
+    for a, b in zip(model.simulate(x), other.simulate(x), strict=True):
+        assert a.integers is not None and b.integers is not None
+        np.testing.assert_array_equal(a.integers, b.integers)
+
+
+def test_agreement_is_told(model: jaguar.Model) -> None:
+    assert model.agreement is not None and model.held_out is not None
+    assert model.agreement.images == 12
+    assert model.agreement.worst_relative_error < 0.01, "the bound that widths are chosen by"
+    assert "same class" in str(model.agreement)
+
+
+def test_a_saved_model_is_the_same(model: jaguar.Model, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.jaguar"
+    model.save(path)
+    model.save(path)
+    loaded = jaguar.Model.load(str(path))
+    assert (loaded.id, loaded.labels, loaded.agreement) == (model.id, model.labels, None)
+    x = images(2, seed=2)
+    assert [p.label for p in loaded.simulate(x)] == [p.label for p in model.simulate(x)]
+    assert path.stat().st_mode & 0o777 == 0o600, "it holds a secret"
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.jaguar"], "nothing is left beside it"
+
+
+def test_only_a_model_is_overwritten(model: jaguar.Model, tmp_path: Path) -> None:
+    path = tmp_path / "precious.txt"
+    path.write_text("precious")
+    with pytest.raises(jaguar.OptionError, match="is no compiled model"):
+        model.save(path)
+    assert path.read_text() == "precious"
+    with pytest.raises(jaguar.ModelError, match="not a compiled model"):
+        jaguar.Model.load(path)
+
+
+def test_probabilities_are_a_softmax(model: jaguar.Model) -> None:
+    [found] = model.simulate(images(1, seed=3))
+    assert found.logits is not None and found.probabilities is not None
+    assert found.logits.shape == found.probabilities.shape == (4,)
+    powers = np.exp(found.logits - found.logits.max())
+    np.testing.assert_allclose(found.probabilities, powers / powers.sum(), rtol=1e-12)
+    assert found.label == int(np.argmax(found.logits))
+    assert found.name == model.labels[found.label]
+    top = found.top(2)
+    assert top[0] == (found.name, found.probabilities.max())
+    assert len(top) == 2 and top[0][1] >= top[1][1]
+
+
+def test_pictures_are_preprocessed(tmp_path: Path) -> None:
+    """Pixels, and the tensor that a hand makes of them as the model says, give the same."""
+    how = jaguar.Preprocessing(pixel_scale=1 / 255, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
+    pixels = np.random.default_rng(4).integers(0, 256, size=(12, 16, 16, 3), dtype=np.uint8)
+    model = jaguar.compile(TINY, pixels, preprocessing=how)
+    by_hand = (pixels / 255 - np.array(how.mean)) / np.array(how.std)
+    tensors = by_hand.transpose(0, 3, 1, 2).astype(np.float32)
+    for a, b in zip(model.simulate(pixels), model.simulate(tensors), strict=True):
+        assert a.logits is not None and b.logits is not None
+        np.testing.assert_allclose(a.logits, b.logits, atol=0.02)
+    (tmp_path / "pictures").mkdir()
+    for number, picture in enumerate(pixels[:3]):
+        header = b"P6 16 16 255\n"
+        (tmp_path / "pictures" / f"{number}.ppm").write_bytes(header + picture.tobytes())
+    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    with pytest.warns(jaguar.JaguarWarning, match=r"1 file is skipped"):
+        from_files = model.simulate(tmp_path / "pictures")
+    assert [p.integers.tolist() for p in from_files if p.integers is not None] == [
+        p.integers.tolist() for p in model.simulate(pixels[:3]) if p.integers is not None
+    ]
+
+
+def test_a_plan_prints_and_adds_up(model: jaguar.Model) -> None:
+    plan = model.plan(measure="off")
+    assert plan.bytes_up > 0 and plan.bytes_down > 0 and plan.rounds > 0 and plan.hint_bytes > 0
+    assert plan.online_seconds is None, "nothing was measured"
+    text = str(plan)
+    assert text.startswith("tiny (model ") and "conv1" in text and "query: online" in text
+    assert "seconds: not measured" in text
+    assert "<jaguar.Plan of tiny" in repr(plan)
+    why = model.plan(measure="off", explain=True)
+    assert len(str(why)) > len(text) and "explanation" in why.data
+
+
+def test_accuracy_of_arrays(model: jaguar.Model) -> None:
+    x = images(20, seed=5)
+    labels = [p.label for p in model.simulate(x)]
+    labels[0] = (labels[0] + 1) % 4
+    found = model.evaluate(x, labels, private=2)
+    assert found.integer.inputs == 20
+    assert found.integer.top[1] == 19 / 20
+    low, high = found.integer.interval[1]
+    # Wilson's interval of 19 of 20, by the formula in textbooks.
+    assert [low, high] == pytest.approx([0.7639, 0.9911], abs=1e-4)
+    assert found.float is not None and found.float.inputs == 20, "the float network is known where it was compiled"
+    assert found.private is not None and found.integer_on_those is not None
+    assert found.private.inputs == found.integer_on_those.inputs == 2
+    assert "private" in str(found) and "with 95 % confidence" in str(found)
+
+
+def test_accuracy_of_a_folder(model: jaguar.Model, tmp_path: Path) -> None:
+    x = images(6, seed=6)
+    for number, (tensor, answer) in enumerate(zip(x, model.simulate(x), strict=True)):
+        folder = tmp_path / str(answer.label)
+        folder.mkdir(exist_ok=True)
+        np.save(folder / f"{number}.npy", tensor)
+    found = model.evaluate(tmp_path, limit=5)
+    assert (found.integer.inputs, found.integer.top[1], found.private) == (5, 1.0, None)
+    assert found.labels_by == "folder number"
+    model.save(tmp_path / "tiny.jaguar")
+    loaded = jaguar.Model.load(tmp_path / "tiny.jaguar")
+    assert loaded.evaluate(tmp_path).float is None
+    assert loaded.evaluate(tmp_path, float_model=TINY).float is not None
+
+
+def test_wrong_networks() -> None:
+    x = images(10)
+    with pytest.raises(jaguar.UnsupportedModelError) as caught:
+        jaguar.compile(UNSUPPORTED, x)
+    assert "squash (Tanh" in str(caught.value) and "(Erf" in str(caught.value), "all are named at once"
+    with pytest.raises(jaguar.ModelError, match=r"absent\.onnx"):
+        jaguar.compile("absent.onnx", x)
+    with pytest.raises(jaguar.ModelError):
+        jaguar.compile(b"no network", x)
+    with pytest.raises(jaguar.InputError, match=r"a dict: a torch\.nn\.Module"):
+        jaguar.compile({}, x)
+
+
+def test_wrong_options(model: jaguar.Model) -> None:
+    x = images(10)
+    for options, part in [
+        ({"labels": ["a", "b"]}, "2 label names for 4 classes"),
+        ({"accuracy_bound": 0.0}, "more than 0"),
+        ({"activation_bits": "many"}, "a number of bits"),
+        ({"guard_bits": 1}, "guard bits"),
+        ({"signs": "no"}, "reduced"),
+        ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
+        ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
+    ]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            jaguar.compile(TINY, x, **options)  # type: ignore[arg-type]
+    for planning, part in [
+        ({"link": "string and cans"}, "neither loopback, lan or wan nor a file"),
+        ({"prefer": "nothing"}, '"query", "online"'),
+        ({"measure": "never"}, '"auto"'),
+        ({"backends": ["magic"]}, "backends="),
+    ]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            model.plan(**{"measure": "off"} | planning)  # type: ignore[operator]
+
+
+def test_wrong_images(model: jaguar.Model) -> None:
+    for bad, part in [
+        (images(1)[:, :2], r"the tensor's shape is \[2, 16, 16\]"),
+        (np.full((3, 16, 16), np.nan, np.float32), "finite numbers are needed"),
+        (np.zeros((3, 16, 16), np.int32), "an array of int32"),
+        (np.zeros((4, 16, 16), np.uint8), r"a picture of shape \[4, 16, 16\]"),
+        ("absent.png", "absent.png"),
+    ]:
+        with pytest.raises(jaguar.InputError, match=part):
+            model.simulate(bad)
+    with pytest.raises(jaguar.InputError, match="3 inputs and 2 labels"):
+        model.evaluate(images(3), [0, 1])
+    with pytest.raises(jaguar.InputError, match="class 4 is none"):
+        model.evaluate(images(1), [4])
+    with pytest.raises(jaguar.InputError, match="labels are missing"):
+        model.evaluate(images(1))
+    with pytest.warns(jaguar.JaguarWarning, match="input 0"):
+        model.simulate(1000 * images(1))

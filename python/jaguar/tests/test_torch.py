@@ -1,0 +1,73 @@
+"""Modules of torch, and the example. They run where torch is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jaguar
+import numpy as np
+import pytest
+from conftest import images
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+import torch
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def small() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Dropout(0.5),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 8 * 8, 5),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("exporter", ["auto", "legacy", "dynamo"])
+def test_a_module_compiles(exporter: str) -> None:
+    module = small().train()
+    x = torch.from_numpy(images(12))
+    model = jaguar.compile(module, x, exporter=exporter)
+    assert module.training and module[4].training, "left as it was"
+    assert (model.name, model.input_shape, model.outputs) == ("Sequential", (3, 16, 16), 5)
+    with torch.no_grad():
+        expected = module.eval()(x[:3]).numpy()
+    for found, want in zip(model.simulate(x[:3]), expected, strict=True):
+        assert found.logits is not None
+        np.testing.assert_allclose(found.logits, want, atol=0.02 * np.ptp(want))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_no_exporter_takes() -> None:
+    class Broken(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("not today")
+
+    with pytest.raises(jaguar.ExportError, match="the legacy exporter: not today"):
+        jaguar.compile(Broken(), images(10))
+    with pytest.raises(jaguar.OptionError, match="input_shape is missing"):
+        jaguar.compile(small(), np.zeros((10, 16, 16, 3), np.uint8))
+    with pytest.raises(jaguar.OptionError, match='"legacy" and "dynamo"'):
+        jaguar.compile(small(), images(10), exporter="pencil")
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, str(EXAMPLES / "resnet18.py"), "--size", "32", "--measure", "off"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    clear, private = last.removeprefix("in the clear: ").split("; privately: ")
+    assert clear == private
+    assert "offline (before the input)" in done.stdout
