@@ -25,6 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "ring": {"cpu"},
     "gpu": set(),
     "wire": set(),
+    "net": {"wire"},
     "graph": {"cpu", "semantics"},
     "samples": {"graph"},
     "he": {"cpu", "ring"},
@@ -38,9 +39,9 @@ ARROWS: dict[str, set[str]] = {
     "convfhe": {"graph"},
     "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
-    "serve": {"wire", "engine"},
+    "serve": {"wire", "net", "engine"},
     "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
 }
 
 
