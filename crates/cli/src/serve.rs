@@ -137,7 +137,7 @@ struct Bounds {
     #[arg(long, value_name = "CLIENTS", value_parser = jaguar_terminal::at_least_one)]
     max_clients_per_address: Option<usize>,
     /// Sessions that one address may begin in an hour, in the long run.
-    #[arg(long, value_name = "SESSIONS", default_value_t = NonZeroU32::new(Limits::default().sessions_per_address_and_hour).expect("more than none"))]
+    #[arg(long, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
     max_sessions_per_address_and_hour: NonZeroU32,
     /// Bytes that a session may move, both ways together, such as 20G (default: any number).
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -155,7 +155,7 @@ impl Bounds {
         Limits {
             clients: self.max_clients,
             clients_per_address: self.max_clients_per_address.unwrap_or(self.max_clients),
-            sessions_per_address_and_hour: self.max_sessions_per_address_and_hour.get(),
+            sessions_per_address_and_hour: self.max_sessions_per_address_and_hour,
             session_bytes: self.max_session_bytes.unwrap_or(u64::MAX),
             idle: Duration::from_secs(self.max_idle),
             stalled: Duration::from_secs(self.max_stalled),

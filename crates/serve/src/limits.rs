@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ pub struct Limits {
     pub clients_per_address: usize,
     /// Sessions that one address may begin in an hour, in the long run; after a quiet time, so many at once. (Of IPv6, an
     /// address is the first half of one: the rest is a customer's own.)
-    pub sessions_per_address_and_hour: u32,
+    pub sessions_per_address_and_hour: NonZeroU32,
     /// Bytes of a session, both ways together.
     pub session_bytes: u64,
     /// How long a client may ask for nothing.
@@ -35,7 +36,7 @@ impl Default for Limits {
             clients: 8,
             ungreeted: 64,
             clients_per_address: 8,
-            sessions_per_address_and_hour: 3600,
+            sessions_per_address_and_hour: const { NonZeroU32::new(3600).expect("more than none") },
             session_bytes: u64::MAX,
             idle: Duration::from_secs(3600),
             stalled: Duration::from_secs(300),
@@ -139,6 +140,8 @@ impl Refusal {
     }
 }
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 /// Addresses that are remembered at most. Beyond it, those are forgotten that have been quiet for longest.
 const REMEMBERED: usize = 1 << 14;
 
@@ -160,9 +163,8 @@ struct State {
 /// What is known of an address.
 struct Visits {
     taken: usize,
-    /// Sessions that it may still begin, as of `counted`.
-    left: f64,
-    counted: Instant,
+    /// When its sessions would have begun, had they come evenly: an hour's worth of them may come ahead of that.
+    due: Instant,
 }
 
 /// A client's place, free again when dropped.
@@ -220,6 +222,7 @@ impl Places {
     /// Gives a client from `ip` (none: over a Unix socket) a place at the time `now`, or says when it may come back.
     pub(crate) fn take(self: &Arc<Self>, ip: Option<IpAddr>, now: Instant) -> Result<Place, Refusal> {
         let Limits { clients, clients_per_address, sessions_per_address_and_hour: an_hour, .. } = self.limits;
+        let an_hour = an_hour.get();
         let mut state = self.lock();
         if state.taken >= clients {
             return Err(Refusal::Busy { limit: clients, again: SOON });
@@ -229,19 +232,17 @@ impl Places {
             if state.addresses.len() >= REMEMBERED && !state.addresses.contains_key(&address) {
                 state.forget_one();
             }
-            let full = f64::from(an_hour);
-            let visits =
-                state.addresses.entry(address).or_insert(Visits { taken: 0, left: full, counted: now });
+            let visits = state.addresses.entry(address).or_insert(Visits { taken: 0, due: now });
             if visits.taken >= clients_per_address {
                 return Err(Refusal::AddressBusy { limit: clients_per_address, again: SOON });
             }
-            let hours = now.saturating_duration_since(visits.counted).as_secs_f64() / 3600.0;
-            (visits.left, visits.counted) = ((visits.left + hours * full).min(full), now);
-            if visits.left < 1.0 {
-                let again = ((1.0 - visits.left) / full * 3600.0).ceil() as u64;
-                return Err(Refusal::TooOften { an_hour, again: again.max(1) });
+            let (due, each) = (visits.due.max(now), HOUR / an_hour);
+            let too_early = due.saturating_duration_since(now).saturating_sub(HOUR - each);
+            if !too_early.is_zero() {
+                let again = too_early.as_secs() + u64::from(too_early.subsec_nanos() > 0);
+                return Err(Refusal::TooOften { an_hour, again });
             }
-            visits.left -= 1.0;
+            visits.due = due + each;
             visits.taken += 1;
         }
         state.taken += 1;
@@ -254,7 +255,7 @@ impl State {
     /// there now.
     fn forget_one(&mut self) {
         let quiet = self.addresses.iter().filter(|(_, visits)| visits.taken == 0);
-        let oldest = quiet.min_by_key(|(_, visits)| visits.counted).map(|(address, _)| *address);
+        let oldest = quiet.min_by_key(|(_, visits)| visits.due).map(|(address, _)| *address);
         oldest.map(|address| self.addresses.remove(&address));
     }
 }
@@ -313,7 +314,8 @@ mod tests {
 
     #[test]
     fn sessions_of_an_address_are_limited_in_time() {
-        let limits = Limits { sessions_per_address_and_hour: 2, ..Limits::default() };
+        let limits =
+            Limits { sessions_per_address_and_hour: NonZeroU32::new(2).expect("two"), ..Limits::default() };
         let (places, start) = (Arc::new(Places::new(limits)), Instant::now());
         let take =
             |text: &str, seconds| places.take(ip(text), start + Duration::from_secs(seconds)).map(drop);
