@@ -162,6 +162,9 @@ enum Stranger {
     Other,
 }
 
+/// A binding, if there is one, and a token.
+type SecondPart = (Option<[u8; 32]>, Zeroizing<Vec<u8>>);
+
 /// A side that waits for the other's greeting.
 struct Waiting<'a> {
     stream: &'a dyn ByteStream,
@@ -227,7 +230,7 @@ impl Waiting<'_> {
     }
 
     /// Reads the binding and the token.
-    fn read_second_part(&self) -> Result<(Option<[u8; 32]>, Zeroizing<Vec<u8>>), WireError> {
+    fn read_second_part(&self) -> Result<SecondPart, WireError> {
         let mut head = [0; 34];
         self.read_exact(&mut head)?;
         let [bound, binding @ .., len] = head;
