@@ -25,6 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "ring": {"cpu"},
     "gpu": set(),
     "wire": set(),
+    "net": {"wire"},
     "graph": {"cpu", "semantics"},
     "samples": {"graph"},
     "he": {"cpu", "ring"},
@@ -38,13 +39,13 @@ ARROWS: dict[str, set[str]] = {
     "convfhe": {"graph"},
     "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "terminal": set(),
-    "serve": {"wire", "engine"},
+    "serve": {"wire", "net", "engine"},
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
     # The native part of the Python package, in `python/jaguar`.
-    "python": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "cpu", "wire", "graph", "linear", "plan", "profile", "engine"},
+    "python": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net", "graph", "linear", "plan", "profile", "engine"},
 }
 
 # Crates that are not in the folder of their name.

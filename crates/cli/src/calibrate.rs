@@ -11,10 +11,11 @@ use jaguar_profile::{Imitated, When, kept, link};
 use jaguar_tables::plan::words;
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
-use jaguar_wire::tcp::{Options, Tcp};
+use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::notes::tell;
+use crate::reach::Trust;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -27,6 +28,8 @@ pub struct Args {
     /// Measure the link to this server too, and keep it for what is said to it later.
     #[arg(long, value_name = "HOST:PORT")]
     link_to: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
     /// Imitate a slower link to it (the server must too).
     #[arg(long, value_enum, requires = "link_to")]
     link: Option<Imitated>,
@@ -55,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => None,
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
-            let channel = link::channel(Tcp::connect(server.as_str(), Options::default())?, args.link);
+            let channel = link::channel(args.trust.dialer(server)?.connect(Options::default())?, args.link);
             let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
             let (link, ready) = ready.measure_link()?;
             ready.leave()?;

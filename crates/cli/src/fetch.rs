@@ -11,12 +11,12 @@ use jaguar_terminal::table::bytes;
 use crate::leakage::AcceptSignLeakage;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
+use crate::reach::Reach;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's address and port.
-    #[arg(long, default_value = "127.0.0.1:7447")]
-    server: String,
+    #[command(flatten)]
+    reach: Reach,
     /// Where the hint is kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let limits = args.leakage.limits();
-    let dial = Dial { server: args.server.clone(), link: args.link, timeline: false, limits };
+    let dial = Dial { dialer: args.reach.dialer()?, link: args.link, timeline: false, limits };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

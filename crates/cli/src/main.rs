@@ -6,13 +6,16 @@ mod compile;
 mod fetch;
 mod guard;
 mod leakage;
+mod log;
 mod notes;
 mod params;
 mod plan;
 mod predict;
 mod progress;
 mod protocol;
+mod reach;
 mod serve;
+mod token;
 mod trace;
 mod verify;
 
@@ -39,6 +42,8 @@ enum Command {
     Calibrate(calibrate::Args),
     /// Serve a compiled model.
     Serve(serve::Args),
+    /// Give a client a token, and add its hash to the file of those that a server knows.
+    Token(token::Args),
     /// Run both parties here and compare every layer with the plaintext reference.
     Verify(verify::Args),
     /// Count how often the right class comes out, on labelled pictures.
@@ -58,6 +63,7 @@ fn main() -> std::process::ExitCode {
         Command::Params(args) => params::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),

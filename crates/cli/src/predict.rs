@@ -17,24 +17,25 @@ use jaguar_engine::progress::Progress;
 use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
+use jaguar_net::Dialer;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
 use jaguar_tables::cost;
 use jaguar_terminal::table::{bytes, count};
 use jaguar_terminal::{in_one_line, say, size};
-use jaguar_wire::tcp::{Options, Tcp};
+use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::collect;
 use crate::progress::Bars;
+use crate::reach::Reach;
 use crate::trace::Trace;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's address and port.
-    #[arg(long, default_value = "127.0.0.1:7447")]
-    server: String,
+    #[command(flatten)]
+    reach: Reach,
     /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
     /// the model's layout), or folders of them.
     #[arg(required_unless_present = "stdin")]
@@ -136,7 +137,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
     };
     let dial = Dial {
-        server: args.server.clone(),
+        dialer: args.reach.dialer()?,
         link: args.link,
         timeline: args.trace.is_some(),
         limits: args.leakage.limits(),
@@ -160,7 +161,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !args.json {
         say!(
             "model {model} at {}, protocol {}",
-            args.server,
+            args.reach.server,
             connected.plan().choices.names(connected.network())
         );
         if let Some(caveat) = caveat(connected.network()) {
@@ -168,7 +169,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
-    let between = Between::to(cache.as_deref(), &args.server, args.link);
+    let between = Between::to(cache.as_deref(), &args.reach.server, args.link);
     let site = machine
         .as_ref()
         .zip(between.as_ref())
@@ -344,7 +345,7 @@ pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
 
 /// How to reach the server.
 pub struct Dial {
-    pub server: String,
+    pub dialer: Dialer,
     pub link: Option<Imitated>,
     pub timeline: bool,
     pub limits: Limits,
@@ -352,8 +353,7 @@ pub struct Dial {
 
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
-        let tcp = Tcp::connect(self.server.as_str(), Options::default())?;
-        connect(link::channel(tcp, self.link), &self.limits)
+        connect(link::channel(self.dialer.connect(Options::default())?, self.link), &self.limits)
     }
 
     pub fn ready(

@@ -1,45 +1,45 @@
 //! `jaguar serve`
 
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::prepared_bytes;
-use jaguar_engine::server::{self, KeepLimits, Service};
+use jaguar_engine::server::{self, KeepLimits, Notice, Service};
 use jaguar_linear::product::{self, Hardware};
+use jaguar_net::{Listener, TokenFile, tls};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
-use jaguar_serve::{Event, Limits, Server};
+use jaguar_serve::metrics::Metrics;
+use jaguar_serve::{Control, Event, Limits, ServeError, Server};
 use jaguar_tables::event;
 use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
-use jaguar_wire::tcp::Listener;
+use jaguar_wire::Traffic;
+use tracing::{error, info, warn};
 
 use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
+use crate::log::{self, TARGET};
 use crate::notes::tell;
 use crate::protocol;
-
-/// Prints a line; the server goes on when nobody reads it.
-macro_rules! log {
-    ($($text:tt)*) => {{
-        let _ = writeln!(std::io::stdout().lock(), $($text)*);
-    }};
-}
+use crate::reach::Tls;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// The compiled model.
     model: PathBuf,
-    /// Address and port to listen on.
+    /// Address and port to listen on, or `unix:` and the path of a socket.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
+    #[command(flatten)]
+    admission: Admission,
     #[command(flatten)]
     guard_bits: GuardBits,
     /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
@@ -73,9 +73,17 @@ pub struct Args {
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
-    /// Clients served at once; more are turned away.
-    #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
-    max_clients: usize,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// Address and port to answer Prometheus (`/metrics`) and probes (`/live`, `/ready`) at, in the clear: one that clients do not reach.
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
+    /// How lines of the log look.
+    #[arg(long, value_enum, default_value_t)]
+    log: log::Format,
+    /// Seconds that clients have to get through with what they asked for when this server is told to end (SIGTERM, SIGINT).
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    grace: u64,
     /// Hints an hour that clients may have, in the long run: whole ones, for new clients and old. After a quiet time some more
     /// come at once. Who is beyond it is told when to come back.
     #[arg(long, default_value_t = server::Limits::default().hints_per_hour)]
@@ -98,6 +106,65 @@ pub struct Args {
     memory: protocol::WeightMemory,
 }
 
+/// Who is let in, and how.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Connection")]
+struct Admission {
+    /// When to speak TLS.
+    #[arg(long, value_enum, default_value_t)]
+    tls: Tls,
+    /// The certificate (PEM) to show, with what leads to its authority behind it (default: one that is made on first use and kept).
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Let those in who show a certificate that an authority in this file (PEM) signed, and nobody else.
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Let those in who show a token of this file, and nobody else. `jaguar token` adds to it.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+}
+
+/// What clients may take. Who is beyond it is told when to come back.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct Bounds {
+    /// Clients served at once; more are turned away.
+    #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
+    max_clients: usize,
+    /// Of these, clients from one address (default: all).
+    #[arg(long, value_name = "CLIENTS", value_parser = jaguar_terminal::at_least_one)]
+    max_clients_per_address: Option<usize>,
+    /// Sessions that one address may begin in an hour, in the long run.
+    #[arg(long, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
+    max_sessions_per_address_and_hour: NonZeroU32,
+    /// Bytes that a session may move, both ways together, such as 20G (default: any number).
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_session_bytes: Option<u64>,
+    /// Seconds that a client may ask for nothing.
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    max_idle: u64,
+    /// Seconds without data from a client in the middle of what it asked for.
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().stalled.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    max_stalled: u64,
+}
+
+impl Bounds {
+    fn limits(&self) -> Limits {
+        Limits {
+            clients: self.max_clients,
+            clients_per_address: self.max_clients_per_address.unwrap_or(self.max_clients),
+            sessions_per_address_and_hour: self.max_sessions_per_address_and_hour,
+            session_bytes: self.max_session_bytes.unwrap_or(u64::MAX),
+            idle: Duration::from_secs(self.max_idle),
+            stalled: Duration::from_secs(self.max_stalled),
+            ..Limits::default()
+        }
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Shown {
     /// All logits.
@@ -116,10 +183,13 @@ pub fn run(args: &Args) -> Result<()> {
         Shown::Logits => Reveal::Logits,
         Shown::Label => Reveal::Label,
     };
-    let listener = Listener::bind(args.listen.as_str())?;
-    let choices = choose(args, &bundle, listener.address()?.ip().is_loopback())?;
+    let address = args.listen.parse().with_context(|| format!("listening on {}", args.listen))?;
+    let listener = Listener::bind(&address)?;
+    let (bound, cache) = (listener.bound()?, kept::cache(args.cache.as_deref()));
+    let listener = args.admission.around(listener, cache)?;
+    let tokens = args.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
+    let choices = choose(args, &bundle, bound.is_local())?;
     let choices = args.leakage.apply(choices, &bundle.model.network)?;
-    let limits = Limits { clients: args.max_clients, ..Limits::default() };
     let imitated = args.link;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
@@ -137,39 +207,163 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let service =
         service.with_limits(server::Limits { hints_at_once, hints_per_hour }).with_keep_limits(keep);
-    let server = Server::new(service, listener, limits).with_channel(move |tcp| link::channel(tcp, imitated));
-    let (service, address) = (server.service(), server.address()?);
-    let (name, protocol) = (&service.network().name, service.plan().choices.names(service.network()));
-    log!("{name} (model {}), protocol {protocol}, listening on {address}", service.model());
+    let server = Server::new(service, listener, args.bounds.limits())?
+        .with_channel(move |connection| link::channel(connection, imitated));
+    let server = match tokens {
+        Some(tokens) => server.with_tokens(tokens),
+        None => server,
+    };
+    log::start(args.log);
+    let metrics = Arc::new(Metrics::new(server.control()));
+    if let Some(address) = &args.metrics {
+        let address = metrics.clone().answer_at(address)?;
+        info!(target: TARGET, event = "metrics", %address, "metrics, and whether it lives and is ready, at http://{address}/");
+    }
+    end_on_signals(server.control(), Duration::from_secs(args.grace))?;
+    announce(&server, &args.admission, keep);
+    let drained = server.run(move |event| {
+        metrics.hear(&event);
+        log_event(event);
+    })?;
+    let cut = drained.cut;
+    info!(target: TARGET, event = "ended", cut, "ended; {cut} clients were cut off");
+    Ok(())
+}
+
+impl Admission {
+    /// What clients come to: `listener`, and TLS around it where it is wanted.
+    fn around(&self, listener: Listener, cache: Option<PathBuf>) -> Result<Listener> {
+        let named = self.tls_cert.is_some() || self.client_ca.is_some();
+        ensure!(
+            !(self.tls == Tls::Off && named),
+            "--tls off leaves nothing for which --tls-cert or --client-ca would be needed"
+        );
+        let bound = listener.bound()?;
+        if !self.tls.is_on(named, bound.is_local()) {
+            ensure!(
+                self.tokens.is_none() || bound.is_local(),
+                "--tokens needs TLS beyond this machine: a token would be read on its way"
+            );
+            return Ok(listener);
+        }
+        let clients = self.client_ca.as_deref();
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => tls::Server::from_files(certificate, key, clients)?,
+            _ => {
+                let cache = cache.context(
+                    "no folder is known to keep a certificate in: name one with --cache, or give --tls-cert and --tls-key",
+                )?;
+                tls::Server::made(&cache.join("tls"), clients)?
+            }
+        };
+        Ok(listener.with_tls(tls))
+    }
+
+    /// Whether anything tells clients apart.
+    fn is_open(&self) -> bool {
+        self.tokens.is_none() && self.client_ca.is_none()
+    }
+}
+
+/// Ends the server in an orderly way at the first signal to end, and at once at the second.
+#[cfg(unix)]
+fn end_on_signals(control: Control, grace: Duration) -> Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut signals = signals.forever();
+        if signals.next().is_some() {
+            control.drain(grace);
+        }
+        if signals.next().is_some() {
+            control.drain(Duration::ZERO);
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn end_on_signals(_: Control, _: Duration) -> Result<()> {
+    Ok(())
+}
+
+/// What a person should know at the start.
+fn announce(server: &Server, admission: &Admission, keep: KeepLimits) {
+    let (service, address) = (server.service(), server.bound());
+    let (name, model) = (&service.network().name, service.model());
+    let protocol = service.plan().choices.names(service.network());
     let [_, each] = prepared_bytes(service.network(), service.plan());
     if keep.queries > 0 {
-        log!(
-            "keeps up to {} prepared queries a client, {} each, {} for all clients",
-            keep.queries,
-            bytes(each),
-            bytes(keep.bytes)
+        let (queries, for_all) = (keep.queries, keep.bytes);
+        info!(
+            target: TARGET, event = "keeps", queries, bytes_each = each, bytes_for_all = for_all,
+            "keeps up to {queries} prepared queries a client, {} each, {} for all clients", bytes(each), bytes(for_all),
         );
     }
     if keep.queries > 0 && each > keep.bytes {
         eprintln!("warning: none fits --keep-memory: clients prepare when they have an input");
     }
     if service.has_online_products() {
-        log!("online products: {}", service.device());
+        let device = service.device();
+        info!(target: TARGET, event = "device", device, "online products: {device}");
     }
-    if !address.ip().is_loopback() {
-        eprintln!(
-            "warning: the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front"
-        );
+    match server.listener().tls() {
+        Some(tls) => {
+            let fingerprint = tls.fingerprint();
+            info!(target: TARGET, event = "tls", %fingerprint, "TLS 1.3; clients know this server by --pin {fingerprint}");
+        }
+        None if !address.is_local() => eprintln!(
+            "warning: --tls off: whoever is on the way can read and change what is said; put a tunnel (TLS, SSH, WireGuard) in front"
+        ),
+        None => {}
     }
-    Ok(server.run(log)?)
+    if admission.is_open() && !address.is_local() {
+        eprintln!("warning: whoever reaches this port is served; --tokens or --client-ca says who is");
+    }
+    info!(
+        target: TARGET, event = "listening", network = name, %model, protocol, %address,
+        "{name} (model {model}), protocol {protocol}, listening on {address}",
+    );
 }
 
-/// Prints what happened.
-fn log(event: Event<'_>) {
-    match event::line(&event) {
-        Some(line) if event::is_fault(&event) => eprintln!("{line}"),
-        Some(line) => log!("{line}"),
-        None => {}
+/// A line for what happened, with its figures as fields.
+fn log_event(event: Event<'_>) {
+    let Some(line) = event::line(&event) else { return };
+    match event {
+        Event::ModelPrepared(time) => {
+            let seconds = time.as_secs_f64();
+            info!(target: TARGET, event = "prepared", seconds, "{line}");
+        }
+        Event::Connected(peer, None) => info!(target: TARGET, event = "connected", %peer, "{line}"),
+        Event::Connected(peer, Some(client)) => {
+            info!(target: TARGET, event = "connected", %peer, client, "{line}");
+        }
+        Event::Query(peer, Notice::Answered(served)) => {
+            let (offline, online) = (served.offline.as_secs_f64(), served.online.as_secs_f64());
+            let Traffic { received, sent, rounds, .. } = served.traffic;
+            info!(
+                target: TARGET, event = "answered", %peer, kept = served.kept.is_some(), offline_seconds = offline,
+                online_seconds = online, received, sent, rounds, "{line}",
+            );
+        }
+        Event::Query(peer, Notice::Kept { offline, traffic, .. }) => {
+            let (seconds, Traffic { received, sent, .. }) = (offline.as_secs_f64(), traffic);
+            info!(target: TARGET, event = "kept", %peer, offline_seconds = seconds, received, sent, "{line}");
+        }
+        Event::Query(peer, Notice::NoRoom(_)) => info!(target: TARGET, event = "not-kept", %peer, "{line}"),
+        Event::Left(peer) => info!(target: TARGET, event = "left", %peer, "{line}"),
+        Event::Ended(peer, ServeError::Refused(why)) => {
+            info!(target: TARGET, event = "refused", %peer, reason = why.kind(), "{line}");
+        }
+        Event::Ended(peer, _) => warn!(target: TARGET, event = "failed", %peer, "{line}"),
+        Event::NoTokens(_) => error!(target: TARGET, event = "no-tokens", "{line}"),
+        Event::NotAccepted(_) => error!(target: TARGET, event = "not-accepted", "{line}"),
+        Event::NoThread(_) => error!(target: TARGET, event = "no-thread", "{line}"),
+        Event::Draining(clients, grace) => {
+            let seconds = grace.as_secs_f64();
+            info!(target: TARGET, event = "draining", clients, seconds, "{line}");
+        }
+        _ => {}
     }
 }
 

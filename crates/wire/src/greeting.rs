@@ -1,19 +1,32 @@
 //! The greeting: who connects says that it is a Jaguar, and of which wire version; who accepts answers alike.
 //!
-//! The connecting side sends 16 bytes of text with the wire version, the accepting side answers with its own. Whoever
-//! is no Jaguar (a browser, a TLS client, a port scanner) is recognised by its first bytes, or within a given time when
-//! it sends none, and is told so in its own terms if it speaks HTTP.
+//! | from | bytes | content |
+//! |---|---|---|
+//! | C | 16 | `JAGUAR/`, the wire version in four digits, an empty line |
+//! | C | 33 | 1 and the connection's binding for the connecting side, or zeros |
+//! | C | 1 + n | the length of a token, and the token (n = 0: none) |
+//! | S | 16, 33, 1 | the same of its side, without a token |
+//!
+//! The *binding* ties the session to the TLS connection that carries it ([`ByteStream::binding`]): each side derives both
+//! sides' values from its own end, so they agree only if there is one connection. Who decrypts in the middle and passes on
+//! what it reads is found. (Who is taken for the peer, and rewrites the greeting, is not: that is what certificates are for.)
+//!
+//! Whoever is no Jaguar (a browser, a TLS client, a port scanner) is recognised by its first bytes, or within a given time
+//! when it sends none, and is told so in its own terms if it speaks HTTP.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use zeroize::Zeroizing;
+
 use crate::WireError;
 use crate::error::{io_error, is_closed};
-use crate::stream::{ByteStream, Handle, is_timeout};
+use crate::frame::{self, Kind};
+use crate::stream::{ByteStream, Handle, Side, is_timeout};
 
 /// Both sides must run the same framing and the same meaning of the bytes in it.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 
 /// What a greeting begins with, whatever the version.
 const MAGIC: &[u8; 7] = b"JAGUAR/";
@@ -22,28 +35,109 @@ const MAGIC: &[u8; 7] = b"JAGUAR/";
 /// request's head answers at once instead of waiting for more.
 const GREETING_LEN: usize = 16;
 
-/// Greets as the side that connected to `name`, and waits for the answer.
-pub(crate) fn greet_first(stream: &dyn ByteStream, name: &str, patience: Duration) -> Result<(), WireError> {
-    let sent = Handle(stream).write_all(&greeting(WIRE_VERSION));
-    sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
-    read_greeting(stream, name, patience).map_err(|(error, _)| error)
+/// Bytes of a token, at most.
+pub const MAX_TOKEN: usize = 255;
+
+/// What the connecting side says of itself.
+#[derive(Clone, Copy, Default)]
+pub struct Introduction<'a> {
+    /// What shows who connects, of at most [`MAX_TOKEN`] bytes. Empty: nothing.
+    pub token: &'a [u8],
+    /// TLS may end before the peer, at a proxy that is trusted with all that is said. The session is not bound then.
+    pub unbound: bool,
 }
 
-/// Waits for the greeting of `name`, which connected, and answers. Strangers are told what they have come to.
-pub(crate) fn greet_back(stream: &dyn ByteStream, name: &str, patience: Duration) -> Result<(), WireError> {
-    let greeted = read_greeting(stream, name, patience);
-    let reply: &[u8] = match &greeted {
-        Err((_, Stranger::Http)) => HTTP_REFUSAL,
-        Err((_, Stranger::Gone)) => &[],
-        // Any other stranger gets our greeting, which is text and names the version.
-        _ => &greeting(WIRE_VERSION),
-    };
-    let sent = Handle(stream).write_all(reply);
-    if let Err((error, _)) = greeted {
-        refuse(stream);
+/// What follows the first line.
+///
+/// # Panics
+/// When the token is too long.
+fn second_part(binding: Option<[u8; 32]>, token: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(34 + token.len()));
+    bytes.push(binding.is_some().into());
+    bytes.extend_from_slice(&binding.unwrap_or_default());
+    bytes.push(u8::try_from(token.len()).expect("tokens are short"));
+    bytes.extend_from_slice(token);
+    bytes
+}
+
+/// Greets as the side that connected to `name`, and waits for the answer.
+pub(crate) fn greet_first(
+    stream: &dyn ByteStream,
+    name: &str,
+    introduction: &Introduction<'_>,
+    patience: Duration,
+) -> Result<(), WireError> {
+    let Introduction { token, unbound } = introduction;
+    let ours = stream.binding(Side::Connecting).filter(|_| !unbound);
+    let words = Zeroizing::new([&greeting(WIRE_VERSION)[..], &second_part(ours, token)].concat());
+    let sent = Handle(stream).write_all(&words);
+    sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
+    let waiting = Waiting { stream, name, patience, deadline: Instant::now() + patience };
+    waiting.read_greeting().map_err(|(error, _)| error)?;
+    let (theirs, _) = waiting.read_second_part()?;
+    let expected = stream.binding(Side::Accepting).filter(|_| !unbound);
+    match (expected, theirs) {
+        (None, _) => Ok(()),
+        (Some(expected), Some(theirs)) if expected == theirs => Ok(()),
+        (_, None) => Err(not_bound(name, "TLS ends before it, at something that can read all")),
+        (_, Some(_)) => Err(not_bound(name, ANEW)),
+    }
+}
+
+/// Waits for the greeting of `name`, which connected, and answers. Strangers are told what they have come to. Returns the
+/// peer's token.
+pub(crate) fn greet_back(
+    stream: &dyn ByteStream,
+    name: &str,
+    patience: Duration,
+) -> Result<Zeroizing<Vec<u8>>, WireError> {
+    let waiting = Waiting { stream, name, patience, deadline: Instant::now() + patience };
+    if let Err((error, stranger)) = waiting.read_greeting() {
+        let line = greeting(WIRE_VERSION);
+        let _ = Handle(stream).write_all(match stranger {
+            Stranger::Http => HTTP_REFUSAL,
+            Stranger::Gone => &[],
+            // Any other stranger gets our greeting, which is text and names the version.
+            Stranger::Other => &line,
+        });
+        see_out(stream);
         return Err(error);
     }
-    sent.map_err(|e| io_error(format!("greeting {name}"), e))
+    let read = waiting.read_second_part();
+    let answer = [&greeting(WIRE_VERSION)[..], &second_part(stream.binding(Side::Accepting), &[])].concat();
+    let sent = Handle(stream).write_all(&answer);
+    let checked = read.and_then(|(theirs, token)| match (stream.binding(Side::Connecting), theirs) {
+        (None, _) => Ok(token),
+        (Some(expected), Some(theirs)) if expected == theirs => Ok(token),
+        (_, None) => Err(not_bound(name, "the client does not say that TLS ends with it")),
+        (_, Some(_)) => Err(not_bound(name, ANEW)),
+    });
+    if checked.is_err() {
+        see_out(stream);
+    }
+    let token = checked?;
+    sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
+    Ok(token)
+}
+
+const ANEW: &str = "something between decrypts, and encrypts anew";
+
+fn not_bound(peer: &str, found: &'static str) -> WireError {
+    WireError::NotBound { peer: peer.to_owned(), found }
+}
+
+/// Tells a peer that has come to the wrong door, where `first` are its first bytes: a Jaguar hears `reason`, others what
+/// this is. Ends the connection.
+pub fn turn_away(stream: &dyn ByteStream, first: &[u8], reason: &str) {
+    let reason = frame::bounded(reason).as_bytes();
+    let mut answer = greeting(WIRE_VERSION).to_vec();
+    if first.starts_with(MAGIC) {
+        answer.extend_from_slice(&second_part(None, &[]));
+        answer.extend_from_slice(&frame::head(Kind::Abort, reason.len()));
+        answer.extend_from_slice(reason);
+    }
+    let _ = Handle(stream).write_all(if speaks_http(first) { HTTP_REFUSAL } else { &answer });
+    see_out(stream);
 }
 
 /// What a browser or a health check is told.
@@ -68,44 +162,89 @@ enum Stranger {
     Other,
 }
 
-fn read_greeting(
-    stream: &dyn ByteStream,
-    name: &str,
+/// A binding, if there is one, and a token.
+type SecondPart = (Option<[u8; 32]>, Zeroizing<Vec<u8>>);
+
+/// A side that waits for the other's greeting.
+struct Waiting<'a> {
+    stream: &'a dyn ByteStream,
+    name: &'a str,
     patience: Duration,
-) -> Result<(), (WireError, Stranger)> {
-    let waiting_for = || format!("waiting for the greeting of {name}");
-    let deadline = Instant::now() + patience;
-    let mut bytes = [0; GREETING_LEN];
-    let mut have = 0;
-    // Stops at the first byte that cannot belong to a greeting: a stranger need not send sixteen.
-    while have < GREETING_LEN && MAGIC.starts_with(&bytes[..have.min(MAGIC.len())]) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(match have {
-                0 => (WireError::Silent { silence: patience, waiting_for: waiting_for() }, Stranger::Other),
-                _ => (stranger(name, &bytes[..have], "and then nothing"), Stranger::Other),
-            });
-        }
-        let io_failure = |e| (io_error(waiting_for(), e), Stranger::Gone);
-        stream.set_read_timeout(left).map_err(io_failure)?;
-        match stream.read(&mut bytes[have..]) {
-            Ok(0) if have == 0 => {
-                return Err((WireError::Closed { waiting_for: waiting_for() }, Stranger::Gone));
+    deadline: Instant,
+}
+
+impl Waiting<'_> {
+    fn what(&self) -> String {
+        format!("waiting for the greeting of {}", self.name)
+    }
+
+    /// Reads something into `buf`. `have` is what came before it.
+    fn read(&self, buf: &mut [u8], have: &[u8]) -> Result<usize, (WireError, Stranger)> {
+        let Self { stream, name, patience, deadline } = *self;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(match have {
+                    [] => {
+                        (WireError::Silent { silence: patience, waiting_for: self.what() }, Stranger::Other)
+                    }
+                    have => (stranger(name, have, "and then nothing"), Stranger::Other),
+                });
             }
-            Ok(0) => return Err((stranger(name, &bytes[..have], "and the end"), Stranger::Gone)),
-            Ok(n) => have += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
-            Err(e) => {
-                return Err((lost(e, waiting_for()), Stranger::Gone));
+            stream.set_read_timeout(left).map_err(|e| (io_error(self.what(), e), Stranger::Gone))?;
+            match stream.read(buf) {
+                Ok(0) if have.is_empty() => {
+                    return Err((WireError::Closed { waiting_for: self.what() }, Stranger::Gone));
+                }
+                Ok(0) => return Err((stranger(name, have, "and the end"), Stranger::Gone)),
+                Ok(n) => return Ok(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
+                Err(e) => return Err((lost(e, self.what()), Stranger::Gone)),
             }
         }
     }
-    let got = &bytes[..have];
-    if *got == greeting(WIRE_VERSION) {
-        return Ok(());
+
+    /// Reads the first line.
+    fn read_greeting(&self) -> Result<(), (WireError, Stranger)> {
+        let mut bytes = [0; GREETING_LEN];
+        let mut have = 0;
+        // Stops at the first byte that cannot belong to a greeting: a stranger need not send sixteen.
+        while have < GREETING_LEN && MAGIC.starts_with(&bytes[..have.min(MAGIC.len())]) {
+            let (before, rest) = bytes.split_at_mut(have);
+            have += self.read(rest, before)?;
+        }
+        let got = &bytes[..have];
+        if *got == greeting(WIRE_VERSION) {
+            return Ok(());
+        }
+        let kind = if speaks_http(got) { Stranger::Http } else { Stranger::Other };
+        Err((stranger(self.name, got, ""), kind))
     }
-    let kind = if speaks_http(got) { Stranger::Http } else { Stranger::Other };
-    Err((stranger(name, got, ""), kind))
+
+    fn read_exact(&self, buf: &mut [u8]) -> Result<(), WireError> {
+        let mut have = 0;
+        while have < buf.len() {
+            have += self.read(&mut buf[have..], &greeting(WIRE_VERSION)).map_err(|(error, _)| error)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the binding and the token.
+    fn read_second_part(&self) -> Result<SecondPart, WireError> {
+        let mut head = [0; 34];
+        self.read_exact(&mut head)?;
+        let [bound, binding @ .., len] = head;
+        let binding = match bound {
+            0 => None,
+            1 => Some(binding),
+            other => {
+                return Err(WireError::misbehaved("a greeting's second part", other, "0 or 1"));
+            }
+        };
+        let mut token = Zeroizing::new(vec![0; len.into()]);
+        self.read_exact(&mut token)?;
+        Ok((binding, token))
+    }
 }
 
 fn speaks_http(bytes: &[u8]) -> bool {
@@ -138,8 +277,8 @@ fn lost(error: io::Error, waiting_for: String) -> WireError {
     io_error(format!("{waiting_for} (reading from the socket)"), error)
 }
 
-/// Lets the refusal reach the stranger before the connection is closed.
-fn refuse(stream: &dyn ByteStream) {
+/// Ends the connection so that what was written last reaches the peer: closing with unread bytes in it would reset it.
+pub fn see_out(stream: &dyn ByteStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.set_read_timeout(Duration::from_millis(200));
     let mut buf = [0; 1 << 12];

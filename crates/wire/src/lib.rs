@@ -4,7 +4,8 @@
 //! over it buffers what is sent, flushes before it reads, bounds every length and counts bytes and rounds
 //! under a label. Protocol code knows channels only, never sockets.
 //!
-//! A connection is a [`Framed`] over a [`ByteStream`], of which [`tcp`] is one.
+//! A connection is a [`Framed`] over a [`ByteStream`]: a TCP or Unix socket ([`tcp`] has the former ready made), or what
+//! runs over one, such as TLS.
 //!
 //! Test doubles: [`memory_pair`], and the wrappers of [`double`].
 
@@ -19,6 +20,7 @@ pub mod framed;
 mod greeting;
 mod memory;
 pub mod pack;
+mod socket;
 mod stream;
 pub mod tcp;
 
@@ -26,8 +28,9 @@ pub use channel::{Channel, Stage, Stats, Traffic, Wait, decode, encode};
 pub use clock::{Clock, SystemClock};
 pub use error::WireError;
 pub use framed::Framed;
+pub use greeting::{Introduction, MAX_TOKEN, see_out, turn_away};
 pub use memory::{Memory, memory_pair, memory_transports};
-pub use stream::ByteStream;
+pub use stream::{ByteStream, Side};
 
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///

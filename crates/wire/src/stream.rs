@@ -4,6 +4,15 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who connected.
+    Connecting,
+    /// Who was connected to.
+    Accepting,
+}
+
 /// A connection that carries bytes in order, both ways: TCP, or what runs on it.
 ///
 /// Two threads use it at once, one reads and one writes: neither may keep the other waiting. (What has one state for
@@ -18,6 +27,9 @@ pub trait ByteStream: Send + Sync {
     fn read(&self, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Writes some of `parts`, one after the other, and says how many bytes. 0 says that the peer takes nothing more.
+    ///
+    /// After an error that says that the time is over, the same bytes are written again, or none: some of them may be
+    /// on their way.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -41,6 +53,12 @@ pub trait ByteStream: Send + Sync {
     /// # Errors
     /// When the connection is gone already.
     fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+
+    /// A value that names this very connection: both its ends know it, it differs between the sides, and nobody in the
+    /// middle can bring two connections to have the same. None if nothing is encrypted.
+    fn binding(&self, _side: Side) -> Option<[u8; 32]> {
+        None
+    }
 }
 
 /// A stream as the standard library knows them.

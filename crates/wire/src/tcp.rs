@@ -1,15 +1,15 @@
 //! Connections over TCP: [`Framed`] on a socket.
 //!
-//! Nothing here is encrypted or authenticated: over anything but loopback, run it inside a tunnel that is.
+//! Nothing here is encrypted or authenticated: what goes farther than loopback runs inside a stream that is (TLS, in the
+//! crate `net`).
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::error::io_error;
 use crate::framed::Framed;
-use crate::stream::ByteStream;
 use crate::{Transport, WireError};
 
 pub use crate::framed::Options;
@@ -70,15 +70,22 @@ impl Incoming {
         self.peer
     }
 
+    /// The connection itself, ready for a greeting or for what goes around one.
+    ///
+    /// # Errors
+    /// When the system refuses to set it up.
+    pub fn into_socket(self) -> Result<TcpStream, WireError> {
+        set_up(&self.socket, &self.peer.to_string())?;
+        Ok(self.socket)
+    }
+
     /// Exchanges greetings and starts the connection.
     ///
     /// # Errors
     /// When the peer is no Jaguar or one of another wire version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Tcp, WireError> {
-        let Self { socket, peer } = self;
-        let name = peer.to_string();
-        set_up(&socket, &name)?;
-        Ok(Tcp(Framed::accept(Box::new(socket), name, options)?))
+        let name = self.peer.to_string();
+        Ok(Tcp(Framed::accept(Box::new(self.into_socket()?), name, options)?))
     }
 }
 
@@ -93,20 +100,7 @@ impl Tcp {
     /// wire version. The error names the address.
     pub fn connect(address: impl ToSocketAddrs + Display, options: Options) -> Result<Self, WireError> {
         let name = address.to_string();
-        let doing = || format!("connecting to {name}");
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        let mut connected = None;
-        for resolved in address.to_socket_addrs().map_err(|e| io_error(doing(), e))? {
-            match TcpStream::connect_timeout(&resolved, options.connect) {
-                Ok(socket) => {
-                    connected = Some(socket);
-                    break;
-                }
-                Err(e) => last = e,
-            }
-        }
-        let socket = connected.ok_or_else(|| io_error(doing(), last))?;
-        set_up(&socket, &name)?;
+        let socket = open(address, options.connect)?;
         Ok(Self(Framed::connect(Box::new(socket), name, options)?))
     }
 
@@ -114,6 +108,26 @@ impl Tcp {
     pub fn peer(&self) -> &str {
         self.0.peer()
     }
+}
+
+/// Opens a connection to `address` (`host:port`), which has not greeted yet. Each of the name's addresses is tried for `patience`.
+///
+/// # Errors
+/// When the address does not resolve, or nobody listens there. The error names the address.
+pub fn open(address: impl ToSocketAddrs + Display, patience: Duration) -> Result<TcpStream, WireError> {
+    let name = address.to_string();
+    let doing = || format!("connecting to {name}");
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for resolved in address.to_socket_addrs().map_err(|e| io_error(doing(), e))? {
+        match TcpStream::connect_timeout(&resolved, patience) {
+            Ok(socket) => {
+                set_up(&socket, &name)?;
+                return Ok(socket);
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(io_error(doing(), last))
 }
 
 /// Rounds count, not packets: a small frame must leave at once. The buffers are left to the kernel, which grows them as
@@ -138,29 +152,5 @@ impl Transport for Tcp {
 
     fn abort(&mut self, reason: &str) {
         self.0.abort(reason);
-    }
-}
-
-impl ByteStream for TcpStream {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let mut socket = self;
-        Read::read(&mut socket, buf)
-    }
-
-    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut socket = self;
-        socket.write_vectored(parts)
-    }
-
-    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        TcpStream::set_read_timeout(self, Some(timeout))
-    }
-
-    fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
-        TcpStream::set_write_timeout(self, Some(timeout))
-    }
-
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        TcpStream::shutdown(self, how)
     }
 }

@@ -8,19 +8,20 @@ use std::thread;
 use std::time::Duration;
 
 use jaguar_wire::framed::{Framed, Options};
-use jaguar_wire::{ByteStream, Channel, Transport, WireError};
+use jaguar_wire::{ByteStream, Channel, Introduction, Side, Transport, WireError};
 
-struct Unix(UnixStream);
+/// A socket that says it is encrypted, as connection number `self.1`, if it has a number.
+struct Unix(UnixStream, Option<u8>);
 
 impl ByteStream for Unix {
     fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        (&self.0).read(buf)
+        Read::read(&mut &self.0, buf)
     }
 
     /// One part at a time: a stream need not take more.
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let part = parts.iter().find(|p| !p.is_empty());
-        part.map_or(Ok(0), |part| (&self.0).write(part))
+        part.map_or(Ok(0), |part| Write::write(&mut &self.0, part))
     }
 
     fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
@@ -34,14 +35,71 @@ impl ByteStream for Unix {
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
+
+    fn binding(&self, side: Side) -> Option<[u8; 32]> {
+        let side = if side == Side::Connecting { 1 } else { 2 };
+        self.1.map(|number| [&[number; 31][..], &[side]].concat().try_into().expect("32 bytes"))
+    }
+}
+
+type Accepted = Result<(Framed, Vec<u8>), WireError>;
+
+/// The client's and the server's view of a greeting, over what each believes to be the connection with a number.
+fn greet(
+    connections: [Option<u8>; 2],
+    introduction: Introduction<'_>,
+) -> (Result<Framed, WireError>, Accepted) {
+    let (a, b) = UnixStream::pair().unwrap();
+    let [ours, theirs] = connections;
+    let accepting = thread::spawn(move || {
+        let accepted =
+            Framed::accept_introduced(Box::new(Unix(b, theirs)), "the client".into(), Options::default());
+        accepted.map(|(connection, token)| (connection, token.to_vec()))
+    });
+    let stream = Box::new(Unix(a, ours));
+    let connected = Framed::connect_as(stream, "the server".into(), &introduction, Options::default());
+    (connected, accepting.join().unwrap())
 }
 
 fn pair() -> (Framed, Framed) {
-    let (a, b) = UnixStream::pair().unwrap();
-    let accepting =
-        thread::spawn(move || Framed::accept(Box::new(Unix(b)), "the client".into(), Options::default()));
-    let connected = Framed::connect(Box::new(Unix(a)), "the server".into(), Options::default()).unwrap();
-    (connected, accepting.join().unwrap().unwrap())
+    let (connected, accepted) = greet([None, None], Introduction::default());
+    (connected.unwrap(), accepted.unwrap().0)
+}
+
+#[test]
+fn a_session_is_bound_to_its_connection() {
+    let strict = Introduction::default();
+    let lenient = Introduction { unbound: true, ..strict };
+    let (connected, accepted) = greet([Some(7), Some(7)], strict);
+    assert!(connected.is_ok() && accepted.is_ok());
+    // Something in between ends one TLS connection and opens another.
+    let (connected, accepted) = greet([Some(7), Some(8)], strict);
+    for error in [connected.err().expect("refused"), accepted.err().expect("refused")] {
+        assert!(
+            matches!(&error, WireError::NotBound { found, .. } if found.contains("encrypts anew")),
+            "{error}"
+        );
+    }
+    // Something in between ends TLS: the client may allow that.
+    let (connected, _) = greet([Some(7), None], strict);
+    let error = connected.err().expect("refused").to_string();
+    assert!(error.contains("the server") && error.contains("TLS ends before it"), "{error}");
+    let (connected, accepted) = greet([Some(7), None], lenient);
+    assert!(connected.is_ok() && accepted.is_ok());
+    // A server that ends TLS itself takes nobody who does not.
+    for client in [(None, strict), (Some(7), lenient)] {
+        let (_, accepted) = greet([client.0, Some(7)], client.1);
+        let error = accepted.err().expect("refused");
+        assert!(matches!(&error, WireError::NotBound { peer, .. } if peer == "the client"), "{error}");
+    }
+}
+
+#[test]
+fn a_token_arrives_as_it_was_given() {
+    for token in [&b""[..], b"x", &[0xa5; 255]] {
+        let (_connected, accepted) = greet([Some(1), Some(1)], Introduction { token, unbound: false });
+        assert_eq!(accepted.unwrap().1, token);
+    }
 }
 
 #[test]

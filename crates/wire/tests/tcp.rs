@@ -18,7 +18,10 @@ fn options() -> Options {
     options
 }
 
-const GREETING: &[u8; 16] = b"JAGUAR/0001 \r\n\r\n";
+const GREETING: &[u8; 16] = b"JAGUAR/0002 \r\n\r\n";
+
+/// What follows it on a connection that is bound to nothing, without a token.
+const NO_MORE: &[u8; 34] = &[0; 34];
 
 fn listen() -> (Listener, String) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
@@ -45,11 +48,11 @@ fn by_hand() -> (Tcp, TcpStream) {
 fn by_hand_with(options: Options) -> (Tcp, TcpStream) {
     let (listener, address) = listen();
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.write_all(GREETING).unwrap();
+    socket.write_all(&[&GREETING[..], NO_MORE].concat()).unwrap();
     let tcp = listener.accept().unwrap().greet(options).unwrap();
-    let mut greeting = [0; 16];
+    let mut greeting = [0; 50];
     socket.read_exact(&mut greeting).unwrap();
-    assert_eq!(&greeting, GREETING);
+    assert_eq!(greeting[..], [&GREETING[..], NO_MORE].concat());
     (tcp, socket)
 }
 
@@ -247,7 +250,7 @@ fn a_stopped_peer_is_noticed_by_both_calls() {
 fn a_sender_blocked_on_a_stopped_peer_gets_away() {
     let (listener, address) = listen();
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.write_all(GREETING).unwrap();
+    socket.write_all(&[&GREETING[..], NO_MORE].concat()).unwrap();
     let mut small = options();
     small.queue = 100_000;
     let mut tcp = listener.accept().unwrap().greet(small).unwrap();
@@ -378,7 +381,7 @@ fn other_strangers_are_named_and_see_the_version() {
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false, "a TLS handshake"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", false, "SSH"),
         (b"\x00\x01\x02", false, "\\x00\\x01\\x02"),
-        (b"JAGUAR/0002 \r\n\r\n", false, "another version"),
+        (b"JAGUAR/0003 \r\n\r\n", false, "another version"),
         (b"JAGUAR/", false, "and then nothing"),
     ];
     for (bytes, ends, want) in cases {
@@ -386,6 +389,22 @@ fn other_strangers_are_named_and_see_the_version() {
         assert_eq!(answer, GREETING, "{want}");
         assert!(matches!(error, WireError::PeerMisbehaved { what: "the greeting", .. }), "{error}");
         assert!(error.to_string().contains(want), "{want}: {error}");
+    }
+}
+
+#[test]
+fn a_greeting_without_a_sound_second_part_is_refused() {
+    let mut bound = NO_MORE.to_vec();
+    bound[0] = 2;
+    for (second, ends, want) in
+        [(&NO_MORE[..20], false, "and then nothing"), (&[], true, "and the end"), (&bound, false, "found 2")]
+    {
+        let (answer, error) = stranger(&[&GREETING[..], second].concat(), ends);
+        assert!(answer.starts_with(GREETING), "{want}");
+        assert!(
+            matches!(error, WireError::PeerMisbehaved { .. }) && error.to_string().contains(want),
+            "{want}: {error}"
+        );
     }
 }
 
@@ -403,9 +422,9 @@ fn connect_to(answer: &'static [u8], closes: bool) -> (String, WireError) {
     let address = listener.local_addr().unwrap().to_string();
     let serving = thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        let mut greeting = [0; 16];
+        let mut greeting = [0; 50];
         socket.read_exact(&mut greeting).unwrap();
-        assert_eq!(&greeting, GREETING);
+        assert_eq!(greeting[..], [&GREETING[..], NO_MORE].concat());
         socket.write_all(answer).unwrap();
         (!closes).then_some(socket)
     });

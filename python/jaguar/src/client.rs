@@ -13,11 +13,14 @@ use jaguar_engine::report::{Predicted, caveat};
 use jaguar_engine::stop::Stop;
 use jaguar_engine::{EngineError, bundle::ModelId};
 use jaguar_graph::network::Network;
+use jaguar_net::tls::{self, Fingerprint, Trust};
+use jaguar_net::{Address, Dialer, Token};
 use jaguar_plan::predict::Aim;
 use jaguar_profile::{Between, kept};
 use jaguar_tables::cost;
+use jaguar_terminal::in_one_line;
 use jaguar_wire::Channel;
-use jaguar_wire::tcp::{Options, Tcp};
+use jaguar_wire::framed::Options;
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -40,7 +43,7 @@ pub struct Client {
 }
 
 struct Inner {
-    server: String,
+    dialer: Dialer,
     cache: Option<PathBuf>,
     keep: u32,
     memory: Option<u64>,
@@ -69,9 +72,47 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn dial(server: &str, stop: &Stop) -> Result<Connected, EngineError> {
-    let tcp = Tcp::connect(server, Options::default())?;
-    connect(Channel::new(stop.over(tcp)), &Limits::default())
+fn dial(dialer: &Dialer, stop: &Stop) -> Result<Connected, EngineError> {
+    let connection = dialer.connect(Options::default())?;
+    connect(Channel::new(stop.over(connection)), &Limits::default())
+}
+
+/// Whom a client believes, and what it shows: a dictionary's items. Beyond this machine TLS is spoken.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Believed {
+    /// The fingerprint of the server's certificate.
+    pin: Option<String>,
+    /// Authorities, one of which signed it.
+    ca: Option<PathBuf>,
+    /// The file with the client's token.
+    token_file: Option<PathBuf>,
+}
+
+impl Believed {
+    /// The way to `server`.
+    fn dialer(&self, server: &str) -> Result<Dialer, Failure> {
+        let wrong = |what: &str, error: &(dyn std::error::Error + 'static)| {
+            Failure::option(in_one_line(error)).of(what)
+        };
+        let address: Address = server.parse().map_err(|e| wrong("server", &e))?;
+        let trust = match (&self.pin, &self.ca) {
+            (Some(_), Some(_)) => return Err(Failure::option("pin and ca: one of them")),
+            (Some(pin), None) => Trust::Pin(pin.parse::<Fingerprint>().map_err(|e| wrong("pin", &e))?),
+            (None, Some(file)) => Trust::Authorities(file.clone()),
+            (None, None) => Trust::Nobody,
+        };
+        let named = self.pin.is_some() || self.ca.is_some();
+        let tls = named || !address.is_local();
+        let mut dialer = Dialer::new(address);
+        if tls {
+            dialer = dialer.with_tls(tls::Client::new(&trust, None).map_err(|e| wrong("ca", &e))?);
+        }
+        if let Some(path) = &self.token_file {
+            dialer = dialer.with_token(Token::read(path).map_err(|e| wrong("token_file", &e))?);
+        }
+        Ok(dialer)
+    }
 }
 
 impl Inner {
@@ -86,11 +127,11 @@ impl Inner {
         options.memory = self.memory.unwrap_or(options.memory);
         options.total = batch;
         options.overlap = batch.is_some();
-        let (server, own) = (self.server.clone(), stop.clone());
-        let again = Arc::new(move || dial(&server, &own));
+        let (dialer, own) = (self.dialer.clone(), stop.clone());
+        let again = Arc::new(move || dial(&dialer, &own));
         let connected = match connected {
             Some(connected) => connected,
-            None => dial(&self.server, stop)?,
+            None => dial(&self.dialer, stop)?,
         };
         if connected.model() != self.about.model {
             return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
@@ -135,10 +176,11 @@ impl Session {
 impl Client {
     /// Connects. `cache`: where the hint is kept between runs; none: in memory.
     #[new]
-    #[pyo3(signature = (server, cache, keep, memory, listener = None))]
+    #[pyo3(signature = (server, believed, cache, keep, memory, listener = None))]
     fn new(
         py: Python<'_>,
         server: String,
+        believed: Believed,
         cache: Option<PathBuf>,
         keep: u32,
         memory: Option<u64>,
@@ -149,7 +191,8 @@ impl Client {
             let stop = Stop::default();
             task.stops(&stop);
             task.at("connecting", 0, 0, &server);
-            let connected = dial(&server, &stop)?;
+            let dialer = believed.dialer(&server)?;
+            let connected = dial(&dialer, &stop)?;
             let (network, plan) = (connected.network().clone(), connected.plan());
             if let Some(caveat) = caveat(&network) {
                 task.note(caveat);
@@ -162,7 +205,7 @@ impl Client {
                 network,
             };
             let session = Mutex::new(None);
-            let inner = Inner { server, cache, keep, memory, about, session, batch: Mutex::new(None) };
+            let inner = Inner { dialer, cache, keep, memory, about, session, batch: Mutex::new(None) };
             let opened = inner.open(Some(connected), &stop, task)?;
             *lock(&inner.session) = Some(opened);
             Ok(inner)
@@ -227,7 +270,7 @@ impl Client {
         let (inner, given) = (Arc::clone(&self.inner), input.get().0.clone());
         let task = Arc::<Task>::default();
         *lock(&self.task) = Some(Arc::clone(&task));
-        let (prediction, json, line, tables) = run(py, &task, listener.as_ref(), move |task| {
+        let result = run(py, &task, listener.as_ref(), move |task| {
             let network = &inner.about.network;
             let input = given.source()?.input(network).map_err(|e| Failure::from(e).of(given.name(0)))?;
             if let Some(warning) = input.warning {
@@ -258,7 +301,7 @@ impl Client {
             };
             let cache = kept::cache(inner.cache.as_deref());
             let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
-            let between = Between::to(cache.as_deref(), &inner.server, None);
+            let between = Between::to(cache.as_deref(), &inner.dialer.address().to_string(), None);
             let site = machine.as_ref().zip(between.as_ref()).map(|(m, between)| between.site(m, Aim::Query));
             let predicted = Predicted::new(session.keeper.plan(), &report, site.as_ref());
             let json = json!({ "cost": report, "predicted": predicted }).to_string();
@@ -267,7 +310,23 @@ impl Client {
                 *held = Some(session);
             }
             Ok((prediction, json, line, tables))
-        })?;
+        });
+        // From here on there is nothing to interrupt.
+        let interrupted = {
+            let mut current = lock(&self.task);
+            current.take_if(|current| Arc::ptr_eq(current, &task));
+            task.is_stopped()
+        };
+        if interrupted {
+            // Where that came too late for the answer, it still ended the session. (Work that goes on drops it itself.)
+            if let Ok(mut session) = self.inner.session.try_lock() {
+                drop(session.take());
+            }
+        }
+        let (prediction, json, line, tables) = result?;
+        if interrupted {
+            return Err(crate::task::interrupted().into());
+        }
         Ok((Answer::new(py, &self.inner.about.network, &prediction), json, line, tables))
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -13,10 +12,11 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_linear::product::{Choice, Hardware};
-use jaguar_profile::{Between, Imitated};
-use jaguar_serve::{Limits, Stopper};
+use jaguar_net::{Address, Listener, tls};
+use jaguar_profile::{Between, Imitated, kept};
+use jaguar_serve::{Control, Drained, Limits};
 use jaguar_tables::event;
-use jaguar_wire::tcp::Listener;
+use jaguar_terminal::in_one_line;
 use pyo3::prelude::*;
 
 use crate::choice::Planning;
@@ -72,10 +72,12 @@ impl Events {
 /// A model that is being served.
 #[pyclass(frozen, module = "jaguar._native")]
 pub struct Server {
-    address: SocketAddr,
+    address: jaguar_net::Bound,
+    /// Of its certificate, where TLS is spoken.
+    fingerprint: Option<String>,
     protocol: String,
-    stopper: Stopper,
-    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    control: Control,
+    thread: Mutex<Option<JoinHandle<io::Result<Drained>>>>,
     events: Arc<Events>,
 }
 
@@ -105,14 +107,22 @@ impl Server {
             if settings.max_clients == 0 {
                 return Err(Failure::option("max_clients: at least 1"));
             }
-            let port = Listener::bind(settings.listen.as_str())?;
-            let alone = port.address()?.ip().is_loopback();
+            let wrong = |error: &(dyn std::error::Error + 'static)| Failure::option(in_one_line(error));
+            let place: Address = settings.listen.parse().map_err(|e| wrong(&e))?;
+            let mut port = Listener::bind(&place)?;
+            let alone = port.bound()?.is_local();
             let lan = Between::Measured(Imitated::Lan.figures());
             let default = if alone { Between::Loopback } else { lan };
+            let mut fingerprint = None;
             if !alone {
-                task.warning(
-                    "the connection itself is neither encrypted nor authenticated; put a tunnel (TLS, SSH, WireGuard) in front",
-                );
+                let folder = kept::cache(None).ok_or_else(|| {
+                    Failure::option(
+                        "no folder is known to keep a certificate in: XDG_CACHE_HOME or HOME names one",
+                    )
+                })?;
+                let tls = tls::Server::made(&folder.join("tls"), None).map_err(|e| wrong(&e))?;
+                fingerprint = Some(tls.fingerprint().to_string());
+                port = port.with_tls(tls);
             }
             let choices = planning.choose(&bundle, &default, true, task, |choices, _| Ok(choices))?;
             let events = Arc::<Events>::default();
@@ -136,8 +146,8 @@ impl Server {
             let service = service.with_limits(server::Limits { hints_at_once, hints_per_hour });
             let protocol = service.plan().choices.names(service.network());
             let limits = Limits { clients: settings.max_clients, ..Limits::default() };
-            let server = jaguar_serve::Server::new(service, port, limits);
-            let (address, stopper) = (server.address()?, server.stopper()?);
+            let server = jaguar_serve::Server::new(service, port, limits)?;
+            let (address, control) = (server.bound().clone(), server.control());
             let (heard, ended) = (Arc::clone(&events), Arc::clone(&events));
             let thread = Builder::new().name("server".into()).spawn(move || {
                 let result = server.run(move |event| {
@@ -150,14 +160,23 @@ impl Server {
             });
             let thread =
                 thread.map_err(|e| Failure::new("JaguarError", format!("starting a thread: {e}")))?;
-            Ok(Self { address, protocol, stopper, thread: Mutex::new(Some(thread)), events })
+            Ok(Self { address, fingerprint, protocol, control, thread: Mutex::new(Some(thread)), events })
         })
     }
 
-    /// Host and port.
+    /// Host and port; of a Unix socket `unix:` and its path, and 0.
     #[getter]
     fn address(&self) -> (String, u16) {
-        (self.address.ip().to_string(), self.address.port())
+        match &self.address {
+            jaguar_net::Bound::Tcp(address) => (address.ip().to_string(), address.port()),
+            jaguar_net::Bound::Unix(_) => (self.address.to_string(), 0),
+        }
+    }
+
+    /// The fingerprint of its certificate, where TLS is spoken: clients know it by that.
+    #[getter]
+    fn fingerprint(&self) -> Option<&str> {
+        self.fingerprint.as_deref()
     }
 
     #[getter]
@@ -184,7 +203,7 @@ impl Server {
     /// Ends the server and waits until it has: clients are told.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let thread = py.detach(|| {
-            self.stopper.stop();
+            self.control.drain(Duration::ZERO);
             self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
         });
         let Some(thread) = thread else { return Ok(()) };
@@ -192,8 +211,13 @@ impl Server {
             py.check_signals()?;
             py.detach(|| std::thread::sleep(Duration::from_millis(10)));
         }
+        // Sessions end at their next message.
+        while self.control.clients() > 0 {
+            py.check_signals()?;
+            py.detach(|| std::thread::sleep(Duration::from_millis(10)));
+        }
         match py.detach(|| thread.join()) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => Err(Failure::new("JaguarError", e.to_string()).into()),
             Err(_) => Err(Failure::new("JaguarError", "the server's thread panicked").into()),
         }
@@ -202,6 +226,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stopper.stop();
+        self.control.drain(Duration::ZERO);
     }
 }

@@ -148,7 +148,7 @@ fn a_cache_in_use_is_waited_for_then_done_without() {
     let it = Deployment::new("fetching", &[]);
     let photo = photo();
     // Behind the greeting and the version, before the server hears what is missing of the hint.
-    let relay = Relay::start(&it.server.address, 50);
+    let relay = Relay::start(&it.server.address, 84);
     let client = it.client(&relay.address, "cache", &[&photo]);
     relay.wait(WATCHDOG);
     let other = it.client(&it.server.address, "cache", &[&photo]).finish(WATCHDOG);

@@ -7,15 +7,19 @@
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
+//! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
+//! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
 mod accuracy;
 mod cache;
 mod cheetah;
+mod connections;
 mod failures;
 mod inputs;
 mod interruptions;
 mod kept;
+mod operation;
 mod pmax_leaky;
 mod predictions;
 mod process;

@@ -196,4 +196,16 @@ impl Server {
         let address = line.rsplit(' ').next().expect("an address at the end").to_owned();
         Self { process, address }
     }
+
+    /// As [`start`](Self::start), with a log that is JSON.
+    #[allow(dead_code, reason = "not every test binary reads logs")]
+    #[track_caller]
+    pub fn start_logging(model: &str, arguments: &[&str], limit: Duration) -> Self {
+        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        command.args(arguments);
+        let mut process = Process::start(command);
+        let line = process.line_with("\"listening\"", limit);
+        let address = line.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        Self { address: address.expect("an address").to_owned(), process }
+    }
 }

@@ -57,6 +57,7 @@ class Client:
     def __new__(
         cls,
         server: str,
+        believed: dict[str, Any],
         cache: str | PathLike[str] | None,
         keep: int,
         memory: int | None,
@@ -94,6 +95,8 @@ class Server:
     ) -> Server: ...
     @property
     def address(self) -> tuple[str, int]: ...
+    @property
+    def fingerprint(self) -> str | None: ...
     @property
     def protocol(self) -> str: ...
     def next_event(self, seconds: float) -> tuple[tuple[bool, str] | None, bool]: ...

@@ -42,19 +42,25 @@ class Client:
         self,
         server: str,
         *,
+        pin: str | None = None,
+        ca: PathLike | None = None,
+        token_file: PathLike | None = None,
         cache: PathLike | bool = True,
         keep: int = 0,
         keep_memory: int | None = None,
         progress: Progress = None,
     ) -> None:
-        """`server`: address and port. `cache`: where the hint is kept between runs (True: the user's cache folder; False: in memory).
+        """`server`: address and port, or `unix:` and a path. Beyond this machine the connection is TLS 1.3: `pin` is the fingerprint of the
+        server's certificate, as the server tells it, or `ca` a file (PEM) with the authority that signed it. `token_file`: the token
+        to show to a server that asks for one (`jaguar token`). `cache`: where the hint is kept between runs (True: the user's cache folder; False: in memory).
         `keep`: how many prepared queries to have ready, so that an image waits for the online part only: both parties hold them in
         memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection."""
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
         with Listener(progress, "connect") as listener:
-            self._native = _native.Client(server, folder, keep, keep_memory, listener)
+            believed = {"pin": pin, "ca": ca, "token_file": token_file}
+            self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep
         self.server = server
         self._labels = tuple(self._native.labels)

@@ -21,8 +21,8 @@ class Server:
             print(server.address)
 
     What happens is logged as `jaguar.server`, with the command's lines. One server serves one model: start another for another, on
-    another port. The connection itself is neither encrypted nor authenticated: over anything but loopback, put a tunnel (TLS, SSH,
-    WireGuard) in front.
+    another port. Beyond this machine the connection is TLS 1.3, under a certificate that is made on first use and kept in the user's
+    cache folder: clients know it by its `fingerprint` (`Client(..., pin=...)`, `jaguar predict --pin`).
     """
 
     def __init__(
@@ -67,9 +67,13 @@ class Server:
         self._host, self._port = native.address
         #: What runs the linear layers.
         self.protocol = native.protocol
+        #: Of the server's certificate; None where nothing leaves this machine, and TLS is not spoken.
+        self.fingerprint = native.fingerprint
         self._thread = threading.Thread(target=_log, args=(native,), name="jaguar-log", daemon=True)
         self._thread.start()
         log.info("%s (model %s), protocol %s, listening on %s", model_name(self.model), self.model.id, self.protocol, self.address)
+        if self.fingerprint is not None:
+            log.info("TLS 1.3; clients know this server by its fingerprint %s", self.fingerprint)
 
     @property
     def port(self) -> int:
@@ -79,6 +83,8 @@ class Server:
     @property
     def address(self) -> str:
         """Where clients connect to: host and port."""
+        if self._host.startswith("unix:"):
+            return self._host
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 

@@ -1,0 +1,111 @@
+//! How a client reaches its server, and whom it believes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use jaguar_net::tls::{self, Fingerprint};
+use jaguar_net::{Address, Dialer, Token};
+
+/// Where the server is, and how to know it.
+#[derive(clap::Args)]
+pub struct Reach {
+    /// The server's address and port, or `unix:` and the path of its socket.
+    #[arg(long, default_value = "127.0.0.1:7447")]
+    pub server: String,
+    #[command(flatten)]
+    trust: Trust,
+}
+
+impl Reach {
+    /// The way there.
+    pub fn dialer(&self) -> Result<Dialer> {
+        self.trust.dialer(&self.server)
+    }
+}
+
+/// When to speak TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Tls {
+    /// Beyond this machine, and where a certificate is named.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never: what is said can be read and changed on the way.
+    Off,
+}
+
+impl Tls {
+    /// Whether it is spoken, where `named` says that somebody named a certificate, and `local` that nothing leaves this machine.
+    pub fn is_on(self, named: bool, local: bool) -> bool {
+        self == Self::On || self == Self::Auto && (named || !local)
+    }
+}
+
+/// Which server is believed, and what it is shown.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Trust {
+    /// When to speak TLS with the server.
+    #[arg(long, value_enum, default_value_t)]
+    tls: Tls,
+    /// Believe the server whose certificate has this fingerprint (SHA-256), as `jaguar serve` shows it.
+    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
+    pin: Option<String>,
+    /// Believe the server if an authority in this file (PEM) signed its certificate.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The name that the certificate must have then (default: the one in the server's address).
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    server_name: Option<String>,
+    /// The certificate (PEM) to show to a server that asks for one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The file with the token to show to a server that asks for one.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Accept that TLS ends before the server, at a proxy that can read what both parties say.
+    #[arg(long)]
+    accept_proxy: bool,
+}
+
+impl Trust {
+    /// The way to `server`.
+    pub fn dialer(&self, server: &str) -> Result<Dialer> {
+        let address: Address = server.parse().with_context(|| format!("connecting to {server}"))?;
+        let named = self.pin.is_some() || self.ca.is_some() || self.cert.is_some();
+        ensure!(
+            !(self.tls == Tls::Off && named),
+            "--tls off leaves nothing for which --pin, --ca or --cert would be needed"
+        );
+        let on = self.tls.is_on(named, address.is_local());
+        let mut dialer = Dialer::new(address);
+        if on {
+            dialer = dialer.with_tls(self.client()?);
+        }
+        if let Some(path) = &self.token_file {
+            dialer = dialer.with_token(Token::read(path)?);
+        }
+        Ok(if self.accept_proxy { dialer.through_proxy() } else { dialer })
+    }
+
+    fn client(&self) -> Result<tls::Client> {
+        let trust = match (&self.pin, &self.ca) {
+            (Some(pin), _) => tls::Trust::Pin(pin.parse::<Fingerprint>().context("--pin")?),
+            (None, Some(file)) => tls::Trust::Authorities(file.clone()),
+            (None, None) => tls::Trust::Nobody,
+        };
+        let shows = self.cert.as_deref().zip(self.key.as_deref());
+        let client = tls::Client::new(&trust, shows)?;
+        match &self.server_name {
+            None => Ok(client),
+            Some(name) => {
+                client.expecting(name).with_context(|| format!("--server-name: '{name}' is no host's name"))
+            }
+        }
+    }
+}

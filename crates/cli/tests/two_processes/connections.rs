@@ -1,0 +1,222 @@
+//! TLS, certificates, tokens, and addresses of all kinds, as users name them.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+
+use crate::predictions::{answers, number, photo};
+use crate::process::{Process, Scratch, Server, jaguar};
+use crate::{WATCHDOG, assert_fails, tiny};
+
+/// A client with these options.
+fn client(folder: &Scratch, server: &str, options: &[&str]) -> Process {
+    let cache = folder.path("cache");
+    let mut command = jaguar(&["predict", "--json", "--server", server, "--cache", &cache, &photo()]);
+    command.args(options);
+    Process::start(command)
+}
+
+/// What a server said that clients should pin.
+#[track_caller]
+fn fingerprint(server: &mut Server) -> String {
+    let line = server.process.line_with("--pin ", WATCHDOG);
+    line.rsplit(' ').next().expect("a fingerprint at the end").to_owned()
+}
+
+#[test]
+fn a_made_certificate_is_pinned() {
+    let folder = Scratch::new("pinned");
+    let (model, kept, other) = (tiny::compile(&folder), folder.path("server"), folder.path("other"));
+    let mut plain = Server::start(&model, &[], WATCHDOG);
+    let want = answers(client(&folder, &plain.address, &[]), 1).remove(0);
+    let mut server = Server::start(&model, &["--tls", "on", "--cache", &kept], WATCHDOG);
+    let pin = fingerprint(&mut server);
+    assert_eq!(pin.len(), 64);
+    let answer = answers(client(&folder, &server.address, &["--pin", &pin]), 1).remove(0);
+    assert_eq!(answer["label"], want["label"]);
+    // The same bytes, whatever is around them.
+    for stage in ["model", "client", "offline", "online"] {
+        let bytes = |answer| number(answer, &format!("cost/{stage}/bytes_up"));
+        assert_eq!(bytes(&answer), bytes(&want), "{stage}");
+    }
+    // With colons, as openssl shows it.
+    let pairs: Vec<char> = pin.to_uppercase().chars().collect();
+    let colons = pairs.chunks(2).map(String::from_iter).collect::<Vec<_>>().join(":");
+    answers(client(&folder, &server.address, &["--pin", &colons]), 1);
+
+    // Another server's; none; not TLS; a server without.
+    let mut elsewhere = Server::start(&model, &["--tls", "on", "--cache", &other], WATCHDOG);
+    let wrong = fingerprint(&mut elsewhere);
+    let at = &server.address;
+    assert_fails(client(&folder, at, &["--pin", &wrong]), &[at, "not the pinned one", &pin, &wrong]);
+    assert_fails(client(&folder, at, &["--tls", "on"]), &[at, "nothing tells whose", &pin]);
+    assert_fails(client(&folder, at, &[]), &["TLS only"]);
+    assert_fails(client(&folder, &plain.address, &["--pin", &pin]), &[&plain.address, "speaks in the clear"]);
+    assert_fails(client(&folder, at, &["--pin", "12:34"]), &["--pin", "'12:34' is no fingerprint"]);
+    assert_fails(client(&folder, at, &["--pin", &pin, "--tls", "off"]), &["--tls off"]);
+    for (told, by) in
+        [("does not accept this side's certificate", &mut server), ("a TLS handshake", &mut plain)]
+    {
+        by.process.line_with(told, WATCHDOG);
+    }
+    // The certificate stays.
+    drop(server);
+    let mut again = Server::start(&model, &["--tls", "on", "--cache", &kept], WATCHDOG);
+    assert_eq!(fingerprint(&mut again), pin);
+}
+
+/// Files of an authority, and of what it signs.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: String,
+}
+
+impl Authority {
+    fn new(folder: &Scratch, name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut parameters = CertificateParams::new(vec![]).expect("parameters");
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let file = folder.path(&format!("{name}.pem"));
+        std::fs::write(&file, parameters.self_signed(&key).expect("signed").pem()).expect("written");
+        Self { issuer: Issuer::new(parameters, key), file }
+    }
+
+    /// A certificate for a name, and its key.
+    fn sign(&self, folder: &Scratch, name: &str) -> [String; 2] {
+        let key = KeyPair::generate().expect("a key");
+        let parameters = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
+        let files = ["certificate", "key"].map(|kind| folder.path(&format!("{name}-{kind}.pem")));
+        for (file, text) in files.iter().zip([certificate.pem(), key.serialize_pem()]) {
+            std::fs::write(file, text).expect("written");
+        }
+        files
+    }
+}
+
+#[test]
+fn certificates_of_authorities_on_both_sides() {
+    let folder = Scratch::new("authorities");
+    let model = tiny::compile(&folder);
+    let [ours, theirs, nobody] = ["ours", "theirs", "nobody"].map(|name| Authority::new(&folder, name));
+    let [certificate, key] = ours.sign(&folder, "inference.example");
+    let [alice, alices_key] = theirs.sign(&folder, "alice");
+    let [mallory, mallorys_key] = nobody.sign(&folder, "mallory");
+    let serve = ["--tls-cert", &certificate, "--tls-key", &key, "--client-ca", &theirs.file];
+    let mut server = Server::start(&model, &serve, WATCHDOG);
+    let at = server.address.clone();
+    let named = ["--ca", &ours.file, "--server-name", "inference.example"];
+    let with = |more: &[&str]| client(&folder, &at, &[&named[..], more].concat());
+    answers(with(&["--cert", &alice, "--key", &alices_key]), 1);
+    assert_fails(with(&[]), &[&at, "nobody in without a certificate"]);
+    assert_fails(
+        with(&["--cert", &mallory, "--key", &mallorys_key]),
+        &[&at, "does not accept this side's certificate"],
+    );
+    assert_fails(client(&folder, &at, &["--ca", &ours.file]), &[&at, "another name"]);
+    let stranger = ["--ca", &nobody.file, "--server-name", "inference.example"];
+    assert_fails(client(&folder, &at, &stranger), &[&at, "no authority that this side knows"]);
+    assert_fails(with(&["--cert", &alice, "--key", &alice]), &["key", &alice, "no private key in it"]);
+    for told in ["shows no certificate", "no authority that this side knows"] {
+        server.process.line_with(told, WATCHDOG);
+    }
+    let serve = |options: &[&str]| {
+        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        command.args(options);
+        Process::start(command)
+    };
+    assert_fails(
+        serve(&["--tls-cert", &certificate, "--tls-key", &alices_key]),
+        &["certificate", &certificate],
+    );
+    assert_fails(serve(&["--tls-cert", &folder.path("none"), "--tls-key", &key]), &["none", "No such file"]);
+    assert_fails(serve(&["--tls", "off", "--client-ca", &theirs.file]), &["--tls off"]);
+}
+
+#[test]
+fn tokens_let_clients_in() {
+    let folder = Scratch::new("tokens");
+    let (model, tokens) = (tiny::compile(&folder), folder.path("tokens"));
+    let give = |name: &str| {
+        let given =
+            Process::start(jaguar(&["token", name, "--tokens", &tokens])).finish(WATCHDOG).succeeded();
+        let file = folder.path(&format!("{name}.token"));
+        std::fs::write(&file, given).expect("written");
+        file
+    };
+    let (alice, bob) = (give("alice"), give("bob"));
+    let mut server = Server::start(
+        &model,
+        &["--tls", "on", "--cache", &folder.path("server"), "--tokens", &tokens],
+        WATCHDOG,
+    );
+    let (pin, at) = (fingerprint(&mut server), server.address.clone());
+    let with = |more: &[&str]| client(&folder, &at, &[&["--pin", &pin][..], more].concat());
+    answers(with(&["--token-file", &alice]), 1);
+    server.process.line_with("connected as alice", WATCHDOG);
+    assert_fails(with(&[]), &["nobody in without a token"]);
+    // Taken out, it counts at once; who else is there stays.
+    let text = std::fs::read_to_string(&tokens).expect("there");
+    let rest: String = text.lines().filter(|l| !l.ends_with(" alice")).map(|l| format!("{l}\n")).collect();
+    std::fs::write(&tokens, rest).expect("written");
+    assert_fails(with(&["--token-file", &alice]), &["does not know the token"]);
+    answers(with(&["--token-file", &bob]), 1);
+    std::fs::write(&tokens, "nonsense").expect("written");
+    assert_fails(with(&["--token-file", &bob]), &["try again later"]);
+    server.process.line_with("line 1 is no hash", WATCHDOG);
+    assert_fails(with(&["--token-file", &tokens]), &[&tokens, "no token"]);
+    // Nobody is let in by a token that everybody can read, and none is sent so.
+    let serve =
+        ["serve", &model, "--listen", "0.0.0.0:0", "--calibrate", "off", "--tls", "off", "--tokens", &tokens];
+    assert_fails(Process::start(jaguar(&serve)), &["--tokens needs TLS"]);
+    let clear = ["--tls", "off", "--token-file", &alice];
+    assert_fails(client(&folder, "192.0.2.1:7447", &clear), &["192.0.2.1:7447", "not encrypted"]);
+}
+
+#[test]
+fn beyond_this_machine_tls_is_spoken() {
+    let folder = Scratch::new("beyond");
+    let (model, cache) = (tiny::compile(&folder), folder.path("server"));
+    let mut command =
+        jaguar(&["serve", &model, "--listen", "0.0.0.0:0", "--calibrate", "off", "--cache", &cache]);
+    command.env_remove("HOME");
+    let mut process = Process::start(command);
+    let line = process.line_with("listening on ", WATCHDOG);
+    let port = line.rsplit(':').next().expect("a port").to_owned();
+    let mut server = Server { process, address: format!("127.0.0.1:{port}") };
+    let pin = fingerprint(&mut server);
+    assert!(Path::new(&cache).join("tls/key.pem").exists());
+    answers(client(&folder, &server.address, &["--pin", &pin]), 1);
+    // From here it could be spoken in the clear; the server speaks TLS all the same.
+    assert_fails(client(&folder, &server.address, &[]), &["TLS only"]);
+}
+
+#[test]
+fn addresses_of_all_kinds() {
+    let folder = Scratch::new("kinds");
+    let (model, cache) = (tiny::compile(&folder), folder.path("server"));
+    let socket = format!("unix:{}", folder.path("socket"));
+    let mut kinds = vec![socket.as_str()];
+    if Path::new("/proc/net/if_inet6").exists() {
+        kinds.push("[::1]:0");
+    }
+    for listen in kinds {
+        for tls in ["off", "on"] {
+            let options = ["--tls", tls, "--cache", &cache];
+            let mut command = jaguar(&["serve", &model, "--listen", listen, "--calibrate", "off"]);
+            command.args(options);
+            let mut process = Process::start(command);
+            let line = process.line_with("listening on ", WATCHDOG);
+            let address = line.rsplit(' ').next().expect("an address").to_owned();
+            let mut server = Server { process, address };
+            let pin = if tls == "on" { fingerprint(&mut server) } else { String::new() };
+            let options = if tls == "on" { vec!["--pin", &pin] } else { vec![] };
+            answers(client(&folder, &server.address, &options), 1);
+        }
+    }
+    // A killed server's socket is there still, and the next one's clients do not mind.
+    assert!(Path::new(&folder.path("socket")).exists());
+    assert_fails(client(&folder, &socket, &[]), &[&socket, "refused"]);
+}

@@ -1,0 +1,300 @@
+//! A server as its operator sees it: limits, metrics, probes, logs, and an orderly end.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::predictions::{Deployment, answers, logits, number, photo};
+use crate::process::{Process, Server, jaguar};
+use crate::relay::Relay;
+use crate::{WATCHDOG, assert_fails};
+
+/// Tells a process to end.
+fn terminate(process: &Process) {
+    let status = Command::new("kill").args(["-TERM", &process.id.to_string()]).status();
+    assert!(status.is_ok_and(|s| s.success()));
+}
+
+/// A page of the metrics' address: its status line and its text.
+fn get(address: &str, request: &str) -> (String, String) {
+    let mut socket = TcpStream::connect(address).expect("metrics are answered");
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut page = String::new();
+    socket.read_to_string(&mut page).expect("a page");
+    let (head, body) = page.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or("").to_owned(), body.to_owned())
+}
+
+fn page(address: &str, path: &str) -> (String, String) {
+    get(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+}
+
+/// Where a server answers metrics.
+#[track_caller]
+fn metrics_of(server: &mut Server) -> String {
+    let line = server.process.line_with("metrics, and whether", WATCHDOG);
+    let url = line.rsplit(' ').next().expect("an address at the end");
+    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+}
+
+/// The figure of that name and labels.
+#[track_caller]
+fn figure(text: &str, name: &str) -> f64 {
+    let line = text.lines().find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
+    line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn metrics_count_what_happened() {
+    let mut it = Deployment::new("metrics", &["--metrics", "127.0.0.1:0"]);
+    let at = metrics_of(&mut it.server);
+    it.server.process.line_with("prepared the model", WATCHDOG);
+    assert_eq!(page(&at, "/live"), ("HTTP/1.1 200 OK".into(), "live\n".into()));
+    assert_eq!(page(&at, "/ready"), ("HTTP/1.1 200 OK".into(), "ready\n".into()));
+    let (_, before) = page(&at, "/metrics");
+    assert_eq!((figure(&before, "jaguar_queries_total"), figure(&before, "jaguar_ready")), (0.0, 1.0));
+
+    let answer = &it.ask("cache", &[&photo(), "--keep", "0"])[0];
+    it.server.process.line_with("left", WATCHDOG);
+    drop(TcpStream::connect(&it.server.address).expect("listening"));
+    it.server.process.line_with("WARN", WATCHDOG);
+    let (status, text) = page(&at, "/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    for (name, want) in [
+        ("jaguar_sessions_total", 1.0),
+        ("jaguar_queries_total", 1.0),
+        ("jaguar_failures_total", 1.0),
+        ("jaguar_clients", 0.0),
+        ("jaguar_query_seconds_count{stage=\"online\"}", 1.0),
+        ("jaguar_query_seconds_count{stage=\"offline\"}", 1.0),
+    ] {
+        assert_eq!(figure(&text, name), want, "{name}");
+    }
+    // What the client counted, both ways: the same bytes.
+    let stages = ["model", "client", "offline", "online"];
+    let moved =
+        |way: &str| stages.map(|s| number(answer, &format!("cost/{s}/{way}"))).iter().sum::<u64>() as f64;
+    let [received, sent] = ["received", "sent"]
+        .map(|d| figure(&text, &format!("jaguar_moved_bytes_total{{direction=\"{d}\"}}")));
+    // (What the server says of its own cost, and the client's leave, come after that count.)
+    for (counted, told) in [(received, moved("bytes_up")), (sent, moved("bytes_down"))] {
+        assert!(counted >= told && counted < told + 100.0, "{counted} {told}");
+    }
+    assert!(figure(&text, "jaguar_memory_resident_bytes") > 1e6);
+    assert!(figure(&text, "jaguar_memory_peak_bytes") >= figure(&text, "jaguar_memory_resident_bytes"));
+
+    let (status, _) = page(&at, "/other");
+    assert_eq!(status, "HTTP/1.1 404 Not Found");
+    let (status, body) = get(&at, "HEAD /live HTTP/1.1\r\n\r\n");
+    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
+    for (request, want) in [("POST /metrics HTTP/1.1\r\n\r\n", "405"), ("nonsense\r\n\r\n", "400")] {
+        assert!(get(&at, request).0.contains(want), "{request}");
+    }
+    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(10_000));
+    assert!(get(&at, &long).0.contains("400"));
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound").to_string();
+    let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--metrics", &taken];
+    assert_fails(Process::start(jaguar(&serve)), &["metrics", &taken, "in use"]);
+}
+
+/// How many bytes of the client take a query halfway through its online stage, with the hint there.
+fn halfway(it: &Deployment) -> u64 {
+    it.ask("cache", &[&photo()]);
+    let answer: &Value = &it.ask("cache", &[&photo()])[0];
+    let up = |stage: &str| number(answer, &format!("cost/{stage}/bytes_up"));
+    up("model") + up("client") + up("offline") + up("online") / 2
+}
+
+#[test]
+fn a_server_ends_when_its_clients_are_through() {
+    let mut it = Deployment::new("drain", &["--metrics", "127.0.0.1:0"]);
+    let at = metrics_of(&mut it.server);
+    let relay = Relay::start(&it.server.address, halfway(&it));
+    let client = it.client(&relay.address, "cache", &[&photo()]);
+    relay.wait(WATCHDOG);
+    terminate(&it.server.process);
+    it.server.process.line_with("shutting down", WATCHDOG);
+    // Nobody else comes in; who probes is told.
+    assert_fails(it.client(&it.server.address, "other", &[&photo()]), &[&it.server.address, "refused"]);
+    let (status, text) = page(&at, "/ready");
+    assert!(status.contains("503") && text.contains("shutting down"), "{status} {text}");
+    assert!(page(&at, "/live").0.contains("200"));
+    relay.go_on();
+    answers(client, 1);
+    let ended = it.server.process.finish(WATCHDOG).succeeded();
+    assert!(ended.contains("ended; 0 clients were cut off"), "{ended}");
+}
+
+#[test]
+fn a_server_without_clients_ends_at_once_and_one_with_idle_ones_soon() {
+    let it = Deployment::new("drain-idle", &[]);
+    let cache = it.folder.path("cache");
+    let predict = ["predict", "--json", "--server", &it.server.address, "--cache", &cache, "--stdin"];
+    let (mut client, mut input) = Process::start_with_input(jaguar(&predict));
+    writeln!(input, "{}", photo()).expect("it reads");
+    client.line_with("logits", WATCHDOG);
+    terminate(&it.server.process);
+    let ended = it.server.process.finish(WATCHDOG).succeeded();
+    assert!(
+        ended.contains("turned away: the server is shutting down") && ended.contains("ended; 0 clients"),
+        "{ended}"
+    );
+    // The client says so when it wants more: there is no other server.
+    writeln!(input, "{}", photo()).expect("it reads");
+    drop(input);
+    let finished = client.finish(WATCHDOG);
+    assert!(
+        !finished.status.success()
+            && finished.stderr.contains("error: the peer gave up: the server is shutting down")
+    );
+
+    let alone = Server::start(&it.model, &[], WATCHDOG);
+    terminate(&alone.process);
+    assert!(alone.process.finish(WATCHDOG).succeeded().contains("ended; 0 clients"));
+}
+
+#[test]
+fn a_client_that_is_not_through_in_time_is_cut_off() {
+    let mut it = Deployment::new("drain-cut", &["--grace", "1"]);
+    let relay = Relay::start(&it.server.address, halfway(&it));
+    let client = it.client(&relay.address, "cache", &[&photo()]);
+    relay.wait(WATCHDOG);
+    it.server.process.line_with("connected", WATCHDOG);
+    terminate(&it.server.process);
+    let ended = it.server.process.finish(WATCHDOG).succeeded();
+    assert!(ended.contains("ended; 1 clients were cut off"), "{ended}");
+    relay.go_on();
+    assert_fails(client, &["layer '", "the peer closed the connection"]);
+}
+
+#[test]
+fn limits_say_when_to_come_back() {
+    let often = ["--max-sessions-per-address-and-hour", "2"];
+    let mut it = Deployment::new("limits", &often);
+    let asking =
+        |it: &Deployment, server: &Server| it.client(&server.address, "cache", &[&photo(), "--keep", "0"]);
+    for _ in 0..2 {
+        answers(asking(&it, &it.server), 1);
+    }
+    assert_fails(asking(&it, &it.server), &["2 an hour", "come back in", "seconds"]);
+    it.server.process.line_with("turned away", WATCHDOG);
+
+    let bytes = Server::start(&it.model, &["--max-session-bytes", "100K"], WATCHDOG);
+    assert_fails(asking(&it, &bytes), &["102400 bytes", "connect again"]);
+
+    // One that connects and asks for nothing, and what it is told; then others are served.
+    let mut idle = Server::start(&it.model, &["--max-idle", "1", "--max-clients-per-address", "1"], WATCHDOG);
+    let dialer = jaguar_net::Dialer::new(idle.address.parse().expect("an address"));
+    let mut quiet = dialer.connect(jaguar_wire::framed::Options::default()).expect("greeted");
+    idle.process.line_with("connected", WATCHDOG);
+    assert_fails(asking(&it, &idle), &["1 clients from this address", "try again later, in 10 seconds"]);
+    let error = jaguar_wire::Transport::recv(&mut quiet).expect_err("it asks for nothing").to_string();
+    assert!(error.contains("nothing was asked for within 1s"), "{error}");
+    idle.process.line_with("turned away: nothing was asked for", WATCHDOG);
+    answers(asking(&it, &idle), 1);
+}
+
+/// What a line of the log may be made of. A field that is not here is one that somebody thought about: is it a secret?
+const FIELDS: [&str; 29] = [
+    "timestamp",
+    "level",
+    "message",
+    "event",
+    "peer",
+    "client",
+    "model",
+    "network",
+    "protocol",
+    "address",
+    "fingerprint",
+    "seconds",
+    "offline_seconds",
+    "online_seconds",
+    "received",
+    "sent",
+    "rounds",
+    "kept",
+    "queries",
+    "bytes_each",
+    "bytes_for_all",
+    "device",
+    "reason",
+    "clients",
+    "cut",
+    "offline",
+    "online",
+    "bytes",
+    "all",
+];
+
+#[test]
+fn logs_hold_no_secret() {
+    let folder = crate::process::Scratch::new("logs");
+    let (model, cache, tokens) =
+        (crate::tiny::compile(&folder), folder.path("server"), folder.path("tokens"));
+    let token = Process::start(jaguar(&["token", "alice", "--tokens", &tokens])).finish(WATCHDOG).succeeded();
+    let token_file = folder.path("token");
+    std::fs::write(&token_file, &token).expect("written");
+    let options = ["--tls", "on", "--cache", &cache, "--tokens", &tokens, "--log", "json"];
+    let mut server = Server::start_logging(&model, &options, WATCHDOG);
+    let tls = server.process.line_with("\"tls\"", WATCHDOG);
+    let tls: Value = serde_json::from_str(&tls).expect("JSON");
+    let pin = tls["fingerprint"].as_str().expect("text").to_owned();
+    let ask = |more: &[&str]| {
+        let (cache, photo) = (folder.path("cache"), photo());
+        let mut command = jaguar(&[
+            "predict",
+            "--json",
+            "--server",
+            &server.address,
+            "--cache",
+            &cache,
+            "--pin",
+            &pin,
+            &photo,
+        ]);
+        command.args(more);
+        Process::start(command)
+    };
+    let answer = answers(ask(&["--token-file", &token_file]), 1).remove(0);
+    assert_fails(ask(&[]), &["token"]);
+    server.process.line_with("\"refused\"", WATCHDOG);
+    terminate(&server.process);
+    let log = server.process.finish(WATCHDOG).succeeded();
+
+    let lines: Vec<Value> = log.lines().map(|l| serde_json::from_str(l).expect("a line of JSON")).collect();
+    let events: Vec<&str> = lines.iter().filter_map(|l| l["event"].as_str()).collect();
+    for event in
+        ["tls", "listening", "prepared", "connected", "answered", "left", "refused", "draining", "ended"]
+    {
+        assert!(events.contains(&event), "{event}: {events:?}");
+    }
+    assert_eq!(events.len(), lines.len(), "every line is an event of the server's own");
+    for line in &lines {
+        for (field, value) in line.as_object().expect("an object") {
+            assert!(FIELDS.contains(&field.as_str()), "{field}: {line}");
+            assert!(!value.is_array() && !value.is_object(), "{field}: {line}");
+            // Neither a share nor a ciphertext is as short as that; names of protocols are the longest.
+            assert!(value.as_str().is_none_or(|text| text.len() < 300), "{field}: {line}");
+        }
+    }
+    // Neither the token nor its hash, no key, and nothing of the answer.
+    let digits = token.trim().trim_start_matches("jaguar_");
+    let hash = std::fs::read_to_string(&tokens).expect("there");
+    let hash = hash.split(' ').next().expect("a hash");
+    let key = std::fs::read_to_string(folder.path("server/tls/key.pem")).expect("there");
+    let key: Vec<&str> = key.lines().filter(|l| !l.starts_with("---")).collect();
+    let values = logits(&answer).iter().map(i64::to_string).filter(|text| text.len() > 3).collect::<Vec<_>>();
+    let secrets =
+        key.into_iter().chain([&digits[..16], &hash[..16]]).chain(values.iter().map(String::as_str));
+    // (A number may stand within a longer one, of bytes or of a time.)
+    let words: Vec<&str> = log.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=-".contains(c))).collect();
+    for secret in secrets {
+        assert!(!words.contains(&secret) && (secret.len() < 16 || !log.contains(secret)), "{secret}");
+    }
+}

@@ -1,0 +1,29 @@
+//! How the parties reach each other: addresses, TLS 1.3 around the connection, and who may come.
+//!
+//! ```text
+//! Listener::bind(Address) -> accept() -> Incoming -> greet() -> Greeted     (the server's thread for this client)
+//! Dialer::new(Address)    -> connect() -> Framed                            (the client)
+//! ```
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`Address`] | `host:port`, `[v6]:port` or `unix:PATH` |
+//! | [`tls::Server`], [`tls::Client`] | which certificate is shown, and which is believed |
+//! | [`tls::Fingerprint`] | the SHA-256 of a certificate, to pin it by |
+//! | [`Token`], [`TokenFile`] | what shows who a client is, and the hashes of those that a server knows |
+//!
+//! A TLS connection is a [`ByteStream`](jaguar_wire::ByteStream) around another, so silence, keep-alives and deadlines work on it as
+//! they do on a bare socket. TLS 1.3 alone is spoken, without resumption and early data: each session has keys of its own.
+
+mod address;
+mod dial;
+mod listen;
+mod pem;
+pub mod tls;
+mod token;
+
+pub use address::{Address, NoAddress};
+pub use dial::Dialer;
+pub use listen::{Bound, Greeted, Incoming, Listener, Peer};
+pub use pem::FileError;
+pub use token::{NoToken, Token, TokenFile};

@@ -1,0 +1,263 @@
+//! The server's end: a TCP port or a Unix socket, with TLS around what comes or without.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+#[cfg(unix)]
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jaguar_wire::framed::{Framed, Options};
+use jaguar_wire::{ByteStream, WireError, see_out, tcp, turn_away};
+use rustls::ServerConnection;
+use zeroize::Zeroizing;
+
+use crate::Address;
+use crate::tls::{self, Failure, TlsStream};
+
+/// A place that clients come to.
+pub struct Listener {
+    socket: Socket,
+    tls: Option<tls::Server>,
+}
+
+enum Socket {
+    Tcp(tcp::Listener),
+    #[cfg(unix)]
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        came: AtomicU64,
+    },
+}
+
+/// Where a listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Bound {
+    /// Whether only this machine can come there.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Comes there and goes, so that who waits in [`Listener::accept`] returns.
+    ///
+    /// # Errors
+    /// When nobody listens there any more.
+    pub fn knock(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(address) => {
+                let ip = match address.ip() {
+                    IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+                    IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+                    ip => ip,
+                };
+                TcpStream::connect_timeout(&SocketAddr::new(ip, address.port()), KNOCK).map(drop)
+            }
+            #[cfg(unix)]
+            Self::Unix(path) => UnixStream::connect(path).map(drop),
+            #[cfg(not(unix))]
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// How long this machine may take to connect to itself.
+const KNOCK: Duration = Duration::from_secs(2);
+
+/// Who came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// From a TCP address.
+    Tcp(SocketAddr),
+    /// Over the Unix socket, as the connection of this number.
+    Unix(u64),
+}
+
+impl Peer {
+    /// The machine that it comes from, if that has an address.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(number) => write!(f, "unix#{number}"),
+        }
+    }
+}
+
+impl Listener {
+    /// Listens at `address` (TCP: port 0 lets the system choose). A Unix socket that a dead process left is replaced.
+    ///
+    /// # Errors
+    /// When the address does not resolve or cannot be bound; the error names it.
+    pub fn bind(address: &Address) -> Result<Self, WireError> {
+        let socket = match address {
+            Address::Tcp(address) => Socket::Tcp(tcp::Listener::bind(address.as_str())?),
+            Address::Unix(path) => Socket::bind_unix(path)
+                .map_err(|source| WireError::Io { what: format!("listening on {address}"), source })?,
+        };
+        Ok(Self { socket, tls: None })
+    }
+
+    /// Speaks TLS with everybody who comes.
+    #[must_use]
+    pub fn with_tls(mut self, tls: tls::Server) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// What is spoken, if it is TLS.
+    pub fn tls(&self) -> Option<&tls::Server> {
+        self.tls.as_ref()
+    }
+
+    /// Where it really is.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn bound(&self) -> Result<Bound, WireError> {
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => Bound::Tcp(listener.address()?),
+            #[cfg(unix)]
+            Socket::Unix { path, .. } => Bound::Unix(path.clone()),
+        })
+    }
+
+    /// Waits for the next connection. Neither side has said anything yet: greet in the thread that serves it.
+    ///
+    /// # Errors
+    /// When the system fails (out of file descriptors, say). The listener remains usable.
+    pub fn accept(&self) -> Result<Incoming, WireError> {
+        let (stream, peer): (Box<dyn ByteStream>, Peer) = match &self.socket {
+            Socket::Tcp(listener) => {
+                let incoming = listener.accept()?;
+                let peer = Peer::Tcp(incoming.peer());
+                (Box::new(incoming.into_socket()?), peer)
+            }
+            #[cfg(unix)]
+            Socket::Unix { listener, came, .. } => {
+                let accepted = listener.accept();
+                let doing = |source| WireError::Io { what: "accepting a connection".into(), source };
+                (Box::new(accepted.map_err(doing)?.0), Peer::Unix(came.fetch_add(1, Ordering::Relaxed) + 1))
+            }
+        };
+        Ok(Incoming { stream, peer, tls: self.tls.clone() })
+    }
+}
+
+impl Socket {
+    #[cfg(unix)]
+    fn bind_unix(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::FileTypeExt;
+        let listener = match UnixListener::bind(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                let left = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+                    && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+                if !left {
+                    return Err(e);
+                }
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            bound => bound?,
+        };
+        Ok(Self::Unix { listener, path: path.to_owned(), came: AtomicU64::new(0) })
+    }
+
+    #[cfg(not(unix))]
+    fn bind_unix(_: &Path) -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Self::Unix { path, .. } = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A connection that has been accepted and not yet greeted.
+pub struct Incoming {
+    stream: Box<dyn ByteStream>,
+    peer: Peer,
+    tls: Option<tls::Server>,
+}
+
+/// A client that has greeted.
+pub struct Greeted {
+    /// Its connection.
+    pub connection: Framed,
+    /// The token that it introduced itself with (empty: none), which nobody has looked at.
+    pub token: Zeroizing<Vec<u8>>,
+}
+
+impl Incoming {
+    /// Who came.
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Shakes hands (TLS), exchanges greetings, and starts the connection. Each of the first two has the time for a greeting.
+    ///
+    /// # Errors
+    /// When the peer speaks no TLS where it must, shows no certificate that this side takes, is no Jaguar or one of another wire
+    /// version (it is told), says nothing, or is gone.
+    pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
+        let name = self.peer.to_string();
+        let stream: Box<dyn ByteStream> = match self.tls {
+            None => self.stream,
+            Some(tls) => {
+                let connection = ServerConnection::new(tls.config).map_err(|e| WireError::Io {
+                    what: format!("TLS with {name}"),
+                    source: io::Error::other(e),
+                })?;
+                let opened = TlsStream::open(self.stream, connection.into(), false, options.greeting);
+                Box::new(opened.map_err(|(socket, failure)| {
+                    if let Failure::NoTls(first) = &failure {
+                        turn_away(
+                            &*socket,
+                            first,
+                            "this server speaks TLS only; ask its operator for the fingerprint to pin",
+                        );
+                    } else {
+                        see_out(&*socket);
+                    }
+                    failure.error(&name, options.greeting)
+                })?)
+            }
+        };
+        let (connection, token) = Framed::accept_introduced(stream, name, options)?;
+        Ok(Greeted { connection, token })
+    }
+}

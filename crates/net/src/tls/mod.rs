@@ -1,0 +1,76 @@
+//! TLS 1.3 around a connection.
+//!
+//! | side | shows | believes |
+//! |---|---|---|
+//! | [`Server`] | a certificate from files, or one [made on first use](Server::made) | clients with a certificate of an authority, if it asks for one |
+//! | [`Client`] | a certificate, if it has one | the server with the pinned [`Fingerprint`], or with a certificate of an authority |
+//!
+//! Cryptography is rustls with the provider `ring`. There is no resumption and no early data.
+
+mod client;
+mod fingerprint;
+mod server;
+mod stream;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::{AlertDescription, CertificateError, Error};
+
+pub use client::{Client, Trust};
+pub use fingerprint::{Fingerprint, NoFingerprint};
+pub use server::Server;
+pub(crate) use stream::{Failure, TlsStream};
+
+/// What both sides say that they will speak (ALPN). The wire version is greeted inside.
+const PROTOCOL: &[u8] = b"jaguar";
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// What happened, in words that say whose certificate is meant.
+fn explain(error: &Error) -> String {
+    use AlertDescription as Alert;
+    match error {
+        Error::AlertReceived(alert) => match alert {
+            Alert::CertificateRequired => "the other side lets nobody in without a certificate".into(),
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::UnsupportedCertificate
+            | Alert::AccessDenied
+            | Alert::DecryptError => {
+                format!("the other side does not accept this side's certificate ({alert:?})")
+            }
+            Alert::NoApplicationProtocol => {
+                "the other side speaks TLS, but not Jaguar's protocol in it".into()
+            }
+            Alert::ProtocolVersion => "the other side does not speak TLS 1.3".into(),
+            other => format!("the other side gave up TLS ({other:?})"),
+        },
+        Error::NoCertificatesPresented => {
+            "the other side shows no certificate, which this side asks for".into()
+        }
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::Other(why) => why.to_string(),
+            CertificateError::UnknownIssuer => {
+                "the other side's certificate is signed by no authority that this side knows".into()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the other side's certificate is not valid any more (or this side's clock is wrong)".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the other side's certificate is not valid yet (or this side's clock is wrong)".into()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("the other side's certificate is for another name ({why})")
+            }
+            why => format!("the other side's certificate is not valid: {why}"),
+        },
+        Error::NoApplicationProtocol => "the other side speaks TLS, but not Jaguar's protocol in it".into(),
+        other => other.to_string(),
+    }
+}

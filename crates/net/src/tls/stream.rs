@@ -1,0 +1,309 @@
+//! TLS as a byte stream around another.
+//!
+//! One thread reads and another writes. Encryption has one state for both, which is locked for as long as records are
+//! sealed or opened; nobody holds it while waiting for the network. What came and is not opened yet belongs to the
+//! reader, what is sealed and not written yet to the writer.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jaguar_wire::{ByteStream, Side, WireError};
+use rustls::{Connection, Error};
+
+use super::{PROTOCOL, explain};
+
+/// What both ends derive the binding under.
+const BINDING: &[u8] = b"EXPORTER-jaguar-session";
+
+/// Bytes that one read from the network takes, at most.
+const READ: usize = 1 << 16;
+
+/// A connection inside TLS.
+pub(crate) struct TlsStream {
+    socket: Box<dyn ByteStream>,
+    connection: Mutex<Connection>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
+    /// Of the connecting and the accepting side, once the handshake is through.
+    bindings: [[u8; 32]; 2],
+}
+
+/// What came from the network and is not opened yet.
+struct Incoming {
+    buffer: Vec<u8>,
+    read: usize,
+    end: usize,
+}
+
+/// What is sealed and not written yet.
+#[derive(Default)]
+struct Outgoing {
+    sealed: Vec<u8>,
+    written: usize,
+    /// Bytes of the caller's that are sealed, and that it was not told of, since the network did not take them in time.
+    owed: usize,
+}
+
+/// Why there is no TLS with a peer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It does not speak TLS. These are its first bytes.
+    NoTls(Vec<u8>),
+    /// It said nothing more.
+    Silent,
+    /// It closed the connection.
+    Closed,
+    /// TLS, or the connection under it.
+    Io(io::Error),
+}
+
+impl Failure {
+    /// As an error of the connection with `peer`, which had `patience`.
+    pub(crate) fn error(self, peer: &str, patience: Duration) -> WireError {
+        let what = || format!("TLS with {peer}");
+        match self {
+            Self::NoTls(first) => WireError::misbehaved(
+                "the TLS handshake",
+                format!("{} \"{}\"", looks_like(&first), first.escape_ascii()).trim_start(),
+                format!("TLS at {peer}"),
+            ),
+            Self::Silent => {
+                WireError::Silent { silence: patience, waiting_for: format!("waiting for {}", what()) }
+            }
+            Self::Closed => WireError::Closed { waiting_for: format!("waiting for {}", what()) },
+            Self::Io(source) => WireError::Io { what: what(), source },
+        }
+    }
+}
+
+/// Who speaks in the clear.
+fn looks_like(first: &[u8]) -> &'static str {
+    if first.starts_with(b"JAGUAR/") { "a Jaguar that speaks in the clear," } else { "" }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tls_error(error: &Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, explain(error))
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+impl TlsStream {
+    /// Shakes hands over `socket`. `any_protocol` takes a peer that names none (a proxy that ends TLS).
+    ///
+    /// # Errors
+    /// When the peer is gone or not through within `patience`, does not speak TLS 1.3, or one side does not accept the other's
+    /// certificate. The socket comes back, so that the peer can be told.
+    pub(crate) fn open(
+        socket: Box<dyn ByteStream>,
+        connection: Connection,
+        any_protocol: bool,
+        patience: Duration,
+    ) -> Result<Self, (Box<dyn ByteStream>, Failure)> {
+        let incoming = Incoming { buffer: vec![0; READ], read: 0, end: 0 };
+        let mut stream = Self {
+            socket,
+            connection: Mutex::new(connection),
+            incoming: Mutex::new(incoming),
+            outgoing: Mutex::default(),
+            bindings: [[0; 32]; 2],
+        };
+        match stream.shake_hands(Instant::now() + patience).and_then(|()| stream.agreed(any_protocol)) {
+            Ok(()) => Ok(stream),
+            Err(failure) => {
+                // The peer hears why (an alert), if it speaks TLS.
+                if matches!(failure, Failure::Io(_)) {
+                    let mut outgoing = lock(&stream.outgoing);
+                    let sealed = stream.collect(&mut lock(&stream.connection), &mut outgoing);
+                    let _ = sealed.and_then(|()| stream.flush(&mut outgoing));
+                }
+                Err((stream.socket, failure))
+            }
+        }
+    }
+
+    fn shake_hands(&mut self, deadline: Instant) -> Result<(), Failure> {
+        let mut first = true;
+        loop {
+            {
+                let mut outgoing = lock(&self.outgoing);
+                self.collect(&mut lock(&self.connection), &mut outgoing).map_err(Failure::Io)?;
+                self.flush(&mut outgoing).map_err(Failure::Io)?;
+            }
+            if !lock(&self.connection).is_handshaking() {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::Silent);
+            }
+            let mut incoming = lock(&self.incoming);
+            let set = self.socket.set_read_timeout(left).and_then(|()| self.socket.set_write_timeout(left));
+            set.map_err(Failure::Io)?;
+            match self.socket.read(&mut incoming.buffer) {
+                Ok(0) => return Err(Failure::Closed),
+                Ok(n) => (incoming.read, incoming.end) = (0, n),
+                Err(e) if is_timeout(&e) || e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Failure::Io(e)),
+            }
+            // A handshake record, or an alert.
+            if std::mem::take(&mut first) && !matches!(incoming.buffer[0], 0x15 | 0x16) {
+                return Err(Failure::NoTls(incoming.buffer[..incoming.end.min(64)].to_vec()));
+            }
+            let mut connection = lock(&self.connection);
+            while incoming.read < incoming.end && connection.is_handshaking() {
+                incoming.open(&mut connection).map_err(Failure::Io)?;
+            }
+        }
+    }
+
+    /// Checks what was agreed, and derives what names this connection.
+    fn agreed(&mut self, any_protocol: bool) -> Result<(), Failure> {
+        let connection = lock(&self.connection);
+        let protocol = connection.alpn_protocol();
+        if protocol != Some(PROTOCOL) && !(any_protocol && protocol.is_none()) {
+            return Err(Failure::Io(tls_error(&Error::NoApplicationProtocol)));
+        }
+        for (binding, side) in self.bindings.iter_mut().zip([&b"connecting"[..], b"accepting"]) {
+            let derived = connection.export_keying_material(&mut binding[..], BINDING, Some(side));
+            derived.map_err(|e| Failure::Io(tls_error(&e)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes over what is sealed.
+    fn collect(&self, connection: &mut Connection, outgoing: &mut Outgoing) -> io::Result<()> {
+        while connection.wants_write() {
+            connection.write_tls(&mut outgoing.sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that is sealed.
+    fn flush(&self, outgoing: &mut Outgoing) -> io::Result<()> {
+        while outgoing.written < outgoing.sealed.len() {
+            match self.socket.write(&[IoSlice::new(&outgoing.sealed[outgoing.written..])]) {
+                Ok(0) => return Err(ErrorKind::BrokenPipe.into()),
+                Ok(n) => outgoing.written += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        outgoing.sealed.clear();
+        outgoing.written = 0;
+        Ok(())
+    }
+}
+
+impl Incoming {
+    /// Hands some of what came to TLS.
+    fn open(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let mut rest = &self.buffer[self.read..self.end];
+        self.read += connection.read_tls(&mut rest)?;
+        connection.process_new_packets().map(drop).map_err(|e| tls_error(&e))
+    }
+}
+
+/// Takes what is opened. 0 says that the peer's direction has ended; none, that there is nothing yet.
+fn opened(connection: &mut Connection, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    match connection.reader().read(buf) {
+        Ok(n) => Ok(Some(n)),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+impl ByteStream for TlsStream {
+    /// An end without TLS's own farewell is taken for an end too: what runs over this knows how much is to come.
+    ///
+    /// A record that is not whole yet is nothing: a peer that sends it drop by drop is not waited for longer than one that is
+    /// silent.
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let mut incoming = lock(&self.incoming);
+        let mut filled = 0;
+        let mut asked = false;
+        loop {
+            {
+                let mut connection = lock(&self.connection);
+                while filled < buf.len() {
+                    match opened(&mut connection, &mut buf[filled..])? {
+                        Some(0) => return Ok(filled),
+                        Some(n) => filled += n,
+                        None if incoming.read < incoming.end => match incoming.open(&mut connection) {
+                            // What was in order before it is delivered first; the error stays.
+                            Err(_) if filled > 0 => return Ok(filled),
+                            result => result?,
+                        },
+                        None => break,
+                    }
+                }
+            }
+            if filled > 0 {
+                return Ok(filled);
+            }
+            if asked {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            asked = true;
+            incoming.read = 0;
+            incoming.end = 0;
+            match self.socket.read(&mut incoming.buffer)? {
+                0 => return Ok(0),
+                n => incoming.end = n,
+            }
+        }
+    }
+
+    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.owed == 0 {
+            // What the peer's messages gave rise to goes ahead.
+            self.flush(&mut outgoing)?;
+            let mut connection = lock(&self.connection);
+            outgoing.owed = connection.writer().write_vectored(parts)?;
+            self.collect(&mut connection, &mut outgoing)?;
+        }
+        self.flush(&mut outgoing)?;
+        Ok(std::mem::take(&mut outgoing.owed))
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(timeout)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        // To end a write that waits, its thread's lock is not needed. Else the farewell goes behind what is written, as
+        // far as the network takes it at once.
+        if how == Shutdown::Write {
+            let mut outgoing = lock(&self.outgoing);
+            let mut connection = lock(&self.connection);
+            connection.send_close_notify();
+            self.collect(&mut connection, &mut outgoing)?;
+            drop(connection);
+            let _ = self.flush(&mut outgoing);
+        }
+        self.socket.shutdown(how)
+    }
+
+    fn binding(&self, side: Side) -> Option<[u8; 32]> {
+        let [connecting, accepting] = self.bindings;
+        Some(match side {
+            Side::Connecting => connecting,
+            Side::Accepting => accepting,
+        })
+    }
+}

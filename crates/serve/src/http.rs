@@ -1,0 +1,148 @@
+//! As much of HTTP/1.1 as a probe or Prometheus needs: one request, one answer, and the end.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+use crate::PAUSE;
+
+/// Bytes of a request's head, at most.
+const LONGEST: usize = 8 << 10;
+
+/// How long a request and its answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who asks at the same time, at most.
+const ASKING: usize = 16;
+
+/// An answer: a status line's number and words, a content type, and a text.
+pub(crate) struct Answer {
+    pub status: &'static str,
+    pub kind: &'static str,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn text(status: &'static str, body: impl Into<String>) -> Self {
+        Self { status, kind: "text/plain; charset=utf-8", body: body.into() }
+    }
+}
+
+/// One of a limited number, free again when dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        // Counted before it is compared: of two that come at once, one is turned away.
+        let before = taken.fetch_add(1, Ordering::SeqCst);
+        let counted = Self(taken.clone());
+        (before < limit).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Answers `GET path` with what `answer` says to the path, until the process ends.
+pub(crate) fn answer_all(
+    listener: TcpListener,
+    answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+) -> io::Result<()> {
+    let (answer, asking) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    Builder::new().name("metrics".into()).spawn(move || {
+        loop {
+            let Ok((socket, _)) = listener.accept() else {
+                thread::sleep(PAUSE);
+                continue;
+            };
+            let Some(place) = Counted::take(&asking, ASKING) else { continue };
+            let answer = answer.clone();
+            // (Who gets no thread gets no answer, and asks again.)
+            let _ = Builder::new().name("metrics-answer".into()).spawn(move || {
+                let _ = converse(&socket, &*answer);
+                drop(place);
+            });
+        }
+    })?;
+    Ok(())
+}
+
+fn converse(mut socket: &TcpStream, answer: &dyn Fn(&str) -> Answer) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut head = Vec::new();
+    let request = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break None;
+        }
+        socket.set_read_timeout(Some(left))?;
+        let mut some = [0; 1024];
+        let n = match socket.read(&mut some) {
+            Ok(0) => break None,
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break None,
+        };
+        head.extend_from_slice(&some[..n]);
+        if head.windows(4).any(|w| w == b"\r\n\r\n") {
+            break Some(head);
+        }
+        if head.len() > LONGEST {
+            break None;
+        }
+    };
+    let (Answer { status, kind, body }, with_body) = match request.as_deref().and_then(parse) {
+        None => (Answer::text("400 Bad Request", "not a request that is understood here\n"), true),
+        Some(("GET", path)) => (answer(path), true),
+        Some(("HEAD", path)) => (answer(path), false),
+        Some(_) => (Answer::text("405 Method Not Allowed", "GET and HEAD only\n"), true),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let text = if with_body { head + &body } else { head };
+    socket.write_all(text.as_bytes())?;
+    socket.shutdown(Shutdown::Write)?;
+    // Closing with unread bytes in it would reset the connection, and the answer with it.
+    socket.set_read_timeout(Some(PAUSE))?;
+    let _ = socket.read(&mut [0; 1024]);
+    Ok(())
+}
+
+/// Method and path, without what is behind a `?`.
+fn parse(head: &[u8]) -> Option<(&str, &str)> {
+    let line = std::str::from_utf8(head.split(|&b| b == b'\r').next()?).ok()?;
+    let mut words = line.split(' ');
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    let path = target.split('?').next()?;
+    (version.starts_with("HTTP/1.") && words.next().is_none() && path.starts_with('/'))
+        .then_some((method, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read() {
+        assert_eq!(parse(b"GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n"), Some(("GET", "/metrics")));
+        assert_eq!(parse(b"POST / HTTP/1.0\r\n\r\n"), Some(("POST", "/")));
+        for bad in [
+            &b"GET\r\n"[..],
+            b"GET / SMTP\r\n",
+            b"GET / HTTP/1.1 x\r\n",
+            b"\xff / HTTP/1.1\r\n",
+            b"GET x HTTP/1.1\r\n",
+        ] {
+            assert_eq!(parse(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+}
