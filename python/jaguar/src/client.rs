@@ -227,7 +227,7 @@ impl Client {
         let (inner, given) = (Arc::clone(&self.inner), input.get().0.clone());
         let task = Arc::<Task>::default();
         *lock(&self.task) = Some(Arc::clone(&task));
-        let (prediction, json, line, tables) = run(py, &task, listener.as_ref(), move |task| {
+        let result = run(py, &task, listener.as_ref(), move |task| {
             let network = &inner.about.network;
             let input = given.source()?.input(network).map_err(|e| Failure::from(e).of(given.name(0)))?;
             if let Some(warning) = input.warning {
@@ -267,7 +267,23 @@ impl Client {
                 *held = Some(session);
             }
             Ok((prediction, json, line, tables))
-        })?;
+        });
+        // From here on there is nothing to interrupt.
+        let interrupted = {
+            let mut current = lock(&self.task);
+            current.take_if(|current| Arc::ptr_eq(current, &task));
+            task.is_stopped()
+        };
+        if interrupted {
+            // Where that came too late for the answer, it still ended the session. (Work that goes on drops it itself.)
+            if let Ok(mut session) = self.inner.session.try_lock() {
+                drop(session.take());
+            }
+        }
+        let (prediction, json, line, tables) = result?;
+        if interrupted {
+            return Err(crate::task::interrupted().into());
+        }
         Ok((Answer::new(py, &self.inner.about.network, &prediction), json, line, tables))
     }
 

@@ -217,6 +217,7 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-fn interrupted() -> Failure {
+/// What a call ends with that was asked to.
+pub fn interrupted() -> Failure {
     Failure::new("InterruptedCallError", "the call was interrupted")
 }
