@@ -113,7 +113,7 @@ fn goals(networks: &[Whole]) -> Vec<Goal> {
     let goal = |&(name, published): &(&str, f64)| {
         let times = |whole: &Whole| dense(networks, whole).online_ms / whole.online_ms;
         let sizes = || networks.iter().filter(|whole| whole.network == name && whole.b > 1);
-        let whole = sizes().find(|whole| times(whole) >= published).or_else(|| sizes().last())?;
+        let whole = sizes().find(|whole| times(whole) >= published).or_else(|| sizes().next_back())?;
         Some(Goal {
             what: format!("{name} with blocks of {}: times faster than dense", whole.b),
             target: Target::AtLeast(published),

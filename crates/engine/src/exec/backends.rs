@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::NodeId;
-use jaguar_linear::backend::{ClientKeys, KeyBytes, Layers, Online, Party};
+#[cfg(feature = "server")]
+use jaguar_linear::backend::ClientKeys;
+use jaguar_linear::backend::{KeyBytes, Layers, Online, Party};
 use jaguar_plan::Plan;
 use jaguar_wire::{Channel, Stage};
 

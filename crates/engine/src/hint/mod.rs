@@ -98,6 +98,7 @@ struct Identity {
     /// Its name. The server learns it.
     nonce: [u8; 32],
     /// Of its keys: secret.
+    #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "hints are there without a client too"))]
     key_seed: Zeroizing<[u8; 32]>,
 }
 
@@ -289,6 +290,7 @@ impl Hint {
     }
 
     /// The seed of the client's keys.
+    #[cfg(feature = "client")]
     pub(crate) fn key_seed(&self) -> &[u8; 32] {
         &self.identity.key_seed
     }
