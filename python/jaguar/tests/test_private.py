@@ -167,3 +167,20 @@ def test_a_server_ends(model: jaguar.Model, caplog: pytest.LogCaptureFixture) ->
         pass  # the port is free again
     lines = "\n".join(record.getMessage() for record in caplog.records)
     assert f"listening on {address}" in lines and ": connected" in lines and "answered a query" in lines
+
+
+def test_tls_beyond_this_machine(model: jaguar.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that others can reach shows a certificate; a client believes it by its fingerprint alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with jaguar.Server(model, "0.0.0.0:0", measure="off") as server:
+        assert server.fingerprint is not None
+        address = f"127.0.0.1:{server.port}"
+        with jaguar.Client(address, pin=server.fingerprint, cache=False) as client:
+            assert client.predict(images(1)[0]).label in range(4)
+        wrong = server.fingerprint[:-1] + ("0" if server.fingerprint[-1] != "0" else "1")
+        with pytest.raises(jaguar.JaguarError, match="fingerprint"):
+            jaguar.Client(address, pin=wrong, cache=False)
+        with pytest.raises(jaguar.OptionError, match="pin"):
+            jaguar.Client(address, pin="not a fingerprint", cache=False)
+    with jaguar.Server(model, "127.0.0.1:0", measure="off") as server:
+        assert server.fingerprint is None
