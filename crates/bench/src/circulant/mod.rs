@@ -10,7 +10,7 @@
 //! cannot have blocks of a size (the first one, depthwise ones, channels that it does not divide) have the next smaller size that
 //! they can have.
 
-mod tables;
+pub mod tables;
 
 use anyhow::{Context, Result, ensure};
 use jaguar_cpu::Cpu;
@@ -29,18 +29,36 @@ use crate::setting::{Instructions, Setting};
 pub struct Args {
     /// How often each is measured; medians are shown.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: u32,
+    pub repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
     #[arg(long, default_value_t = 1, value_parser = jaguar_terminal::thread_count)]
-    threads: usize,
+    pub threads: usize,
     /// The instruction set.
     #[arg(long, value_enum, default_value_t)]
-    kernel: Instructions,
-    /// Only shapes whose name contains this, e.g. `7x7`; networks are then left out.
+    pub kernel: Instructions,
+    /// Only shapes whose name contains this, e.g. `pointwise`; networks are then left out.
     #[arg(long)]
-    filter: Option<String>,
+    pub filter: Option<String>,
     #[command(flatten)]
-    output: Output,
+    pub output: Output,
+}
+
+impl Args {
+    /// Each shape of these networks once, of those that are asked for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn shapes(&self, networks: [(&str, Vec<Conv>); 3]) -> Result<Vec<Conv>> {
+        let mut shapes: Vec<Conv> = Vec::new();
+        for conv in networks.into_iter().flat_map(|(_, convs)| convs) {
+            let wanted = self.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
+            if wanted && !shapes.contains(&conv) {
+                shapes.push(conv);
+            }
+        }
+        ensure!(!shapes.is_empty(), "no shape's name contains the filter");
+        Ok(shapes)
+    }
 }
 
 /// One layer with one block size.
@@ -177,14 +195,7 @@ fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Optio
 pub fn run(args: &Args) -> Result<()> {
     let cpu = args.kernel.cpu()?;
     jaguar_terminal::set_threads(args.threads)?;
-    let mut shapes: Vec<Conv> = Vec::new();
-    for conv in networks().into_iter().flat_map(|(_, convs)| convs) {
-        let wanted = args.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
-        if wanted && !shapes.contains(&conv) {
-            shapes.push(conv);
-        }
-    }
-    ensure!(!shapes.is_empty(), "no shape's name contains the filter");
+    let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats);
     let peaks = Peaks::measure(cpu)?;

@@ -188,24 +188,23 @@ fn goals(figures: &Figures) -> Vec<Goal> {
 
 pub fn plot(figures: &Figures) -> Dots {
     let rows = &figures.rows;
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| row.b > 1) {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
+    dots(
+        "Weights in skew-circulant blocks: how many times faster a layer is than dense",
+        "times faster than the dense layer, a query, both parties",
+        rows.iter().map(|row| (row.name.as_str(), row.b, faster(rows, row))),
+    )
+}
+
+/// Ratios of layers with blocks, each by its shape's name and its block size.
+pub fn dots<'a>(title: &str, axis: &str, ratios: impl Iterator<Item = (&'a str, usize, f64)>) -> Dots {
+    let mut rows: Vec<plot::Row> = Vec::new();
+    for (name, b, ratio) in ratios {
+        let Some(series) = BLOCK_SIZES.iter().position(|&size| size == b) else { continue };
+        match rows.iter_mut().find(|row| row.label == name) {
+            Some(row) => row.dots.push((series, ratio)),
+            None => rows.push(plot::Row { label: name.to_owned(), dots: vec![(series, ratio)] }),
         }
     }
-    let of_shape = |name: &&str| plot::Row {
-        label: (*name).to_owned(),
-        dots: rows
-            .iter()
-            .filter(|row| row.name == **name)
-            .filter_map(|row| Some((BLOCK_SIZES.iter().position(|&b| b == row.b)?, faster(rows, row))))
-            .collect(),
-    };
-    Dots {
-        title: "Weights in skew-circulant blocks: how many times faster a layer is than dense".into(),
-        axis: "times faster than the dense layer, a query, both parties".into(),
-        series: vec!["b = 2", "b = 4", "b = 8", "b = 16"],
-        rows: names.iter().map(of_shape).collect(),
-    }
+    let series = vec!["b = 2", "b = 4", "b = 8", "b = 16"];
+    Dots { title: title.into(), axis: axis.into(), series, rows }
 }

@@ -25,11 +25,12 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, memory_pair};
 use serde::Serialize;
 
+pub use crate::circulant::Args;
 use crate::conv::shapes::{Conv, mobilenet_v2, resnet18};
 use crate::conv::ways::Data;
 use crate::limits::Peaks;
-use crate::report::{Output, Report};
-use crate::setting::{Instructions, Setting};
+use crate::report::Report;
+use crate::setting::Setting;
 use crate::statistics::{median, timed};
 
 /// n and weights' bits, as in `bench conv`.
@@ -38,24 +39,6 @@ const WEIGHT_BITS: u32 = 12;
 
 /// What a server may keep of weights as polynomials.
 const WEIGHT_MEMORY: u64 = 4 << 30;
-
-#[derive(clap::Args)]
-pub struct Args {
-    /// How often each is measured; medians are shown.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: u32,
-    /// Threads of each party, which take turns (0: one per core).
-    #[arg(long, default_value_t = 1, value_parser = jaguar_terminal::thread_count)]
-    threads: usize,
-    /// The instruction set.
-    #[arg(long, value_enum, default_value_t)]
-    kernel: Instructions,
-    /// Only shapes whose name contains this, e.g. `4x4`; networks are then left out.
-    #[arg(long)]
-    filter: Option<String>,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// One layer with one block size.
 #[derive(Clone, Serialize)]
@@ -299,14 +282,7 @@ fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Optio
 pub fn run(args: &Args) -> Result<()> {
     let cpu = args.kernel.cpu()?;
     jaguar_terminal::set_threads(args.threads)?;
-    let mut shapes: Vec<Conv> = Vec::new();
-    for conv in networks().into_iter().flat_map(|(_, convs)| convs) {
-        let wanted = args.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
-        if wanted && !shapes.contains(&conv) {
-            shapes.push(conv);
-        }
-    }
-    ensure!(!shapes.is_empty(), "no shape's name contains the filter");
+    let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats);
     let peaks = Peaks::measure(cpu)?;

@@ -1,10 +1,10 @@
 //! What `jaguar bench cirencode` shows people.
 
-use jaguar_graph::network::BLOCK_SIZES;
 use jaguar_terminal::table::bytes;
 
 use super::{Figures, Row, Whole};
-use crate::plot::{self, Dots};
+use crate::circulant::tables::dots;
+use crate::plot::Dots;
 use crate::report::{Goal, Table, Target};
 use crate::statistics::significant;
 
@@ -126,24 +126,9 @@ fn goals(networks: &[Whole]) -> Vec<Goal> {
 
 pub fn plot(figures: &Figures) -> Dots {
     let rows = &figures.rows;
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| row.b > 1) {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
-        }
-    }
-    let of_shape = |name: &&str| plot::Row {
-        label: (*name).to_owned(),
-        dots: rows
-            .iter()
-            .filter(|row| row.name == **name)
-            .filter_map(|row| Some((BLOCK_SIZES.iter().position(|&b| b == row.b)?, faster(rows, row))))
-            .collect(),
-    };
-    Dots {
-        title: "CirEncode: how many times faster a layer with circulant blocks is than dense".into(),
-        axis: "times faster than the dense layer with baby and giant steps, online, both parties".into(),
-        series: vec!["b = 2", "b = 4", "b = 8", "b = 16"],
-        rows: names.iter().map(of_shape).collect(),
-    }
+    dots(
+        "CirEncode: how many times faster a layer with circulant blocks is than dense",
+        "times faster than the dense layer with baby and giant steps, online, both parties",
+        rows.iter().map(|row| (row.name.as_str(), row.b, faster(rows, row))),
+    )
 }
