@@ -384,16 +384,34 @@ const DENSE_MARGIN: f64 = 1.25;
 /// # Errors
 /// Which layer no ring on record can run, as an index, and why.
 pub fn search(layers: &[Wanted<'_>]) -> Result<Found, (usize, String)> {
-    let best = |layers: &[Wanted<'_>]| -> Option<Found> {
-        let tried = RING_DIMS.into_iter().filter_map(|n| search_of(n, layers));
-        tried.min_by(|a, b| a.weighed[0].seconds.total_cmp(&b.weighed[0].seconds))
-    };
-    best(layers).ok_or_else(|| {
-        // Which one is to blame?
-        let alone = layers.iter().position(|layer| best(std::slice::from_ref(layer)).is_none());
-        let at = alone.unwrap_or(0);
-        (at, refusal(&layers[at]))
-    })
+    // A layer that no ring runs by itself is found once, not by every plan that a planner tries.
+    if let Some(at) = layers.iter().position(|layer| !runs_alone(layer)) {
+        return Err((at, refusal(&layers[at])));
+    }
+    best(layers).ok_or_else(|| (0, refusal(&layers[0])))
+}
+
+/// The fastest ring of any length that runs all of these layers.
+fn best(layers: &[Wanted<'_>]) -> Option<Found> {
+    let tried = RING_DIMS.into_iter().filter_map(|n| search_of(n, layers));
+    tried.min_by(|a, b| a.weighed[0].seconds.total_cmp(&b.weighed[0].seconds))
+}
+
+/// Whether any ring runs this layer if it is the only one. Remembered.
+fn runs_alone(layer: &Wanted<'_>) -> bool {
+    static KNOWN: OnceLock<Mutex<HashMap<Vec<u64>, bool>>> = OnceLock::new();
+    let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let key = layer.figures(0);
+    if let Some(&runs) = known().get(&key) {
+        return runs;
+    }
+    let runs = best(std::slice::from_ref(layer)).is_some();
+    let mut known = known();
+    if known.len() >= MOST_FOUND {
+        known.clear();
+    }
+    known.insert(key, runs);
+    runs
 }
 
 /// Why no ring runs a layer.
