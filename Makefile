@@ -14,7 +14,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision \
+.PHONY: help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make wheel          the Python package as one wheel and a source distribution, in target/python/dist'
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
+	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
@@ -39,6 +40,14 @@ toolchain:
 
 demo: toolchain
 	CARGO=$(CARGO) bash demo/run.sh
+
+STATIC_TARGET := x86_64-unknown-linux-musl
+
+static: toolchain
+	@command -v musl-gcc >/dev/null || { echo 'musl-gcc is not installed (Debian: musl-tools)' >&2; exit 1; }
+	rustup target add $(STATIC_TARGET)
+	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --package jaguar-cli --target $(STATIC_TARGET)
+	@echo 'target/$(STATIC_TARGET)/release/jaguar'
 
 test: lint test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import pickle
+import re
 import sys
 import tempfile
 import unittest
@@ -14,6 +15,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import benchmark_tables
 import check_layers
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Packaging(unittest.TestCase):
+    def test_dashboards_and_alerts_use_figures_that_are_documented(self):
+        documented = set(re.findall(r"`(jaguar_\w+)", (ROOT / "docs" / "operation.md").read_text()))
+        for name in ("grafana.json", "alerts.yml", "kubernetes.yaml"):
+            used = set(re.findall(r"\bjaguar_\w+", (ROOT / "packaging" / name).read_text()))
+            self.assertTrue(used, name)
+            self.assertEqual({figure.removesuffix("_bucket") for figure in used} - documented, set(), name)
 
 
 class Layers(unittest.TestCase):

@@ -9,6 +9,7 @@
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
 //! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
+//! - [`replicas`]: two servers of one model behind a balancer.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
 mod accuracy;
@@ -24,6 +25,7 @@ mod pmax_leaky;
 mod predictions;
 mod process;
 mod relay;
+mod replicas;
 mod tiny;
 
 use std::time::Duration;

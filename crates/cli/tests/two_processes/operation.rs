@@ -27,13 +27,13 @@ fn get(address: &str, request: &str) -> (String, String) {
     (head.lines().next().unwrap_or("").to_owned(), body.to_owned())
 }
 
-fn page(address: &str, path: &str) -> (String, String) {
+pub fn page(address: &str, path: &str) -> (String, String) {
     get(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
 }
 
 /// Where a server answers metrics.
 #[track_caller]
-fn metrics_of(server: &mut Server) -> String {
+pub fn metrics_of(server: &mut Server) -> String {
     let line = server.process.line_with("metrics, and whether", WATCHDOG);
     let url = line.rsplit(' ').next().expect("an address at the end");
     url.trim_start_matches("http://").trim_end_matches('/').to_owned()
@@ -41,7 +41,7 @@ fn metrics_of(server: &mut Server) -> String {
 
 /// The figure of that name and labels.
 #[track_caller]
-fn figure(text: &str, name: &str) -> f64 {
+pub fn figure(text: &str, name: &str) -> f64 {
     let line = text.lines().find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
     line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"))

@@ -1,0 +1,106 @@
+//! Two servers of one model behind a balancer: nothing is stored for a client that the other one would need.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::WATCHDOG;
+use crate::operation::{figure, metrics_of, page};
+use crate::predictions::{Deployment, answers, number, photo};
+use crate::process::{Process, Server, repository};
+use crate::relay;
+
+/// The second server: the same compiled model, and nothing else in common.
+fn second(it: &Deployment, arguments: &[&str]) -> Server {
+    Server::start(&it.model, arguments, WATCHDOG)
+}
+
+/// One picture at `address` after the other, each in a session of its own, with one cache folder.
+fn in_turn(it: &Deployment, address: &str, times: usize) -> Vec<Value> {
+    let photo = photo();
+    let one = |_| answers(it.client(address, "cache", &["--keep", "0", &photo]), 1).remove(0);
+    (0..times).map(one).collect()
+}
+
+/// The hint comes with the first session only, whoever answers the others, and all say the same.
+#[track_caller]
+fn assert_one_hint(answers: &[Value]) {
+    let down = |answer: &Value| number(answer, "cost/client/bytes_down");
+    let (first, others) = answers.split_first().expect("answers");
+    for other in others {
+        assert!(down(first) > down(other) + 10_000, "{} and {}", down(first), down(other));
+        assert_eq!(down(other), down(&others[0]));
+        assert_eq!(other["top"][0]["class"], first["top"][0]["class"]);
+    }
+}
+
+/// How many queries a server has answered.
+fn answered(server: &mut Server) -> usize {
+    let (_, text) = page(&metrics_of(server), "/metrics");
+    figure(&text, "jaguar_queries_total") as usize
+}
+
+#[test]
+fn two_replicas_serve_one_client_with_one_hint() {
+    let metrics = ["--metrics", "127.0.0.1:0"];
+    let mut it = Deployment::new("replicas", &metrics);
+    let mut other = second(&it, &metrics);
+    let address = relay::in_turn(&[&it.server.address, &other.address]);
+    assert_one_hint(&in_turn(&it, &address, 4));
+    assert_eq!((answered(&mut it.server), answered(&mut other)), (2, 2));
+}
+
+/// A client that prepares over one connection and asks over another may meet another replica with the second: it is told,
+/// and goes on over one.
+#[test]
+fn a_second_connection_that_meets_the_other_replica_is_done_without() {
+    let it = Deployment::new("replicas-keep", &[]);
+    let other = second(&it, &[]);
+    let address = relay::in_turn(&[&it.server.address, &other.address]);
+    let photo = photo();
+    let finished = it.client(&address, "cache", &[&*photo; 3]).finish(WATCHDOG);
+    assert!(finished.stderr.contains("note: no second connection"), "{}", finished.stderr);
+    assert_eq!(finished.succeeded().lines().count(), 3);
+}
+
+/// The same behind HAProxy, with the file that comes with the project: other ports, by turns, and no check by port 9447.
+#[test]
+fn two_replicas_behind_haproxy() {
+    if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        println!("skip: haproxy is not installed (Debian: haproxy)");
+        return;
+    }
+    let metrics = ["--metrics", "127.0.0.1:0"];
+    let mut it = Deployment::new("haproxy", &metrics);
+    let mut other = second(&it, &metrics);
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let mut text = std::fs::read_to_string(repository("packaging/haproxy.cfg")).expect("the example");
+    for (from, to) in [
+        ("bind :7447", format!("bind {free}")),
+        ("balance source", "balance roundrobin".into()),
+        ("192.0.2.11:7447", it.server.address.clone()),
+        ("192.0.2.12:7447", other.address.clone()),
+        (" check port 9447", String::new()),
+    ] {
+        assert!(text.contains(from), "the example has no {from:?}");
+        text = text.replace(from, &to);
+    }
+    let file = it.folder.path("haproxy.cfg");
+    std::fs::write(&file, text).expect("a file");
+    let mut command = Command::new("haproxy");
+    command.args(["-db", "-f", &file]);
+    let _balancer = Process::start(command);
+    let deadline = Instant::now() + WATCHDOG;
+    while TcpStream::connect(free).is_err() {
+        assert!(Instant::now() < deadline, "haproxy does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_one_hint(&in_turn(&it, &free.to_string(), 4));
+    // The look whether it listens went to one of the two, too.
+    let counts = (answered(&mut it.server), answered(&mut other));
+    assert_eq!(counts.0 + counts.1, 4);
+    assert!(counts.0 > 0 && counts.1 > 0, "{counts:?}");
+}
