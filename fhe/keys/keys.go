@@ -132,6 +132,16 @@ func WireBytes(set *parameters.Set) int64 {
 // MemoryBytes is how much memory the server's keys take.
 func MemoryBytes(set *parameters.Set) int64 { return 2 * WireBytes(set) }
 
+// ClientMemoryBytes estimates what [Write] takes, which holds one key at a time: three of the largest, since the garbage collector lets
+// memory double and a key is made from the secret at all moduli, and a fixed part.
+func ClientMemoryBytes(set *parameters.Set) int64 {
+	largest := int64(0)
+	for _, s := range specs(set) {
+		largest = max(largest, polynomials(set, s.levelQ, s.levelP)*int64(s.levelQ+1+s.levelP+1)*int64(set.CKKS().N())*8)
+	}
+	return 3*largest + 256<<20
+}
+
 // polynomials is how many digits a key at these levels has.
 func polynomials(set *parameters.Set, levelQ, levelP int) int64 {
 	return int64((levelQ + 1 + levelP) / (levelP + 1))

@@ -231,10 +231,17 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 	if err := plan.Calibrated(); err != nil {
 		return err
 	}
-	if need, there := network.MemoryBytes(set), available(); there > 0 && need > there {
+	if need, there := memoryOf(set, plan), available(); there > 0 && need > there {
 		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
 	}
 	debug.SetGCPercent(20)
+	// Keys take a minute to read and layers half a minute each. Whoever is gone meanwhile waits for nothing, and the memory is needed.
+	other := watch(in, func() {
+		if isSocket(in) {
+			exit(1)
+		}
+	})
+	other.work(true)
 	file, err := os.Open(o.keys)
 	if err != nil {
 		return err
@@ -248,7 +255,10 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(in, out, residues.CiphertextBytes(set), func(peer *frames.Peer, message []byte) ([]byte, error) {
+	other.work(false)
+	return serve(other, out, residues.CiphertextBytes(set), func(peer *frames.Peer, message []byte) ([]byte, error) {
+		other.work(true)
+		defer other.work(false)
 		ct, err := residues.ReadCiphertext(bytes.NewReader(message), set, set.ValueScale())
 		if err != nil {
 			return nil, err

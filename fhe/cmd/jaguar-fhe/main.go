@@ -16,6 +16,8 @@ const usage = `jaguar-fhe: private inference in one round
 
   jaguar-fhe sets
       parameter sets, their security, the size of keys, memory
+  jaguar-fhe about --set SET [--network FILE]
+      the same of one set, as JSON, for programs; with a network, the memory that its evaluation takes
   jaguar-fhe keygen --set SET --secret FILE --keys FILE
       draws a secret (it stays with the client) and the server's keys
   jaguar-fhe calibrate --set SET --network FILE --samples FILE [--margin 1.5] --out FILE
@@ -55,6 +57,7 @@ type command struct {
 func commands() map[string]command {
 	return map[string]command{
 		"sets":      {nil, sets},
+		"about":     {[]string{"set"}, about},
 		"keygen":    {[]string{"set", "secret", "keys"}, keygen},
 		"calibrate": {[]string{"set", "network", "samples", "out"}, calibrate},
 		"public":    {[]string{"set", "network", "out"}, public},

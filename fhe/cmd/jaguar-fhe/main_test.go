@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"jaguar/fhe/answer"
 	"jaguar/fhe/frames"
@@ -204,6 +205,68 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 	// A connection that ends within a message.
 	if err := run(evaluation, strings.NewReader("\x01\x05\x00\x00\x00he"), io.Discard); err == nil || !strings.Contains(err.Error(), "ended within") {
 		t.Errorf("a cut connection: %v", err)
+	}
+}
+
+func TestEvaluationEndsWithItsConnection(t *testing.T) {
+	f := prepare(t)
+	left := make(chan int, 1)
+	exit = func(code int) {
+		left <- code
+		// The rest of the process would be gone: this goroutine reads ahead, and nobody waits for it.
+		select {}
+	}
+	defer func() { exit = os.Exit }()
+	ours, theirs := net.Pipe()
+	go evaluate(options{set: set, keys: f.keys, network: f.network}, theirs, theirs)
+	// It reads its keys, and has not been asked for anything.
+	ours.Close()
+	select {
+	case code := <-left:
+		if code == 0 {
+			t.Error("it ended as if nothing was wrong")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on without anybody to answer")
+	}
+}
+
+func TestAConnectionMayEndBehindTheAnswer(t *testing.T) {
+	called := 0
+	w := watch(strings.NewReader("message"), func() { called++ })
+	w.work(false)
+	text, err := io.ReadAll(w)
+	if string(text) != "message" || err != nil || called != 0 {
+		t.Errorf("%q, %v, closed %d times", text, err, called)
+	}
+	if w.work(true); called != 1 {
+		t.Error("work begins for somebody who is gone")
+	}
+}
+
+func TestAboutTellsSizes(t *testing.T) {
+	f := prepare(t)
+	tell := func(arguments ...string) (told figures) {
+		var out bytes.Buffer
+		if err := run(append([]string{"about", "--set", set}, arguments...), nil, &out); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &told); err != nil {
+			t.Fatal(err)
+		}
+		return told
+	}
+	told := tell()
+	info, err := os.Stat(f.keys)
+	if err != nil || told.Keys != info.Size() {
+		t.Errorf("keys of %d bytes are told, the file: %v, %v", told.Keys, info, err)
+	}
+	if told.Input != residues.CiphertextBytes(newSet(t)) || told.Answer != told.Input || told.ClientMemory <= 0 {
+		t.Errorf("%+v", told)
+	}
+	// A network's weights come on top: 36 and 192 of them.
+	if with := tell("--network", f.network); with.Memory != told.Memory+228*14 {
+		t.Errorf("%d bytes with a network, %d without", with.Memory, told.Memory)
 	}
 }
 

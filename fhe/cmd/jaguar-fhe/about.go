@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+
+	"jaguar/fhe/keys"
+	"jaguar/fhe/network"
+	"jaguar/fhe/parameters"
+	"jaguar/fhe/residues"
+)
+
+// figures are what a program must know of a parameter set, and of a network under it, before it starts anything.
+type figures struct {
+	Set      string `json:"set"`
+	Security string `json:"security"`
+	// Bytes of the keys' file, of an encrypted input, and of an answer.
+	Keys   int64 `json:"keys"`
+	Input  int   `json:"input"`
+	Answer int   `json:"answer"`
+	// Memory is what `evaluate` takes, ClientMemory what `keygen` takes, the largest of a client's commands; in bytes, estimated.
+	Memory       int64 `json:"memory"`
+	ClientMemory int64 `json:"client_memory"`
+}
+
+func about(o options, _ io.Reader, out io.Writer) error {
+	set, err := setOf(o.set)
+	if err != nil {
+		return err
+	}
+	var plan *network.Plan
+	if o.network != "" {
+		if plan, err = planOf(o, set); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(out).Encode(figures{
+		Set: set.Name(), Security: set.Security(),
+		Keys: keys.WireBytes(set), Input: residues.CiphertextBytes(set), Answer: residues.CiphertextBytes(set),
+		Memory: memoryOf(set, plan), ClientMemory: keys.ClientMemoryBytes(set),
+	})
+}
+
+// memoryOf estimates what `evaluate` takes; a network adds its weights, as they are parsed and as they are read.
+func memoryOf(set *parameters.Set, plan *network.Plan) int64 {
+	total := network.MemoryBytes(set)
+	if plan == nil {
+		return total
+	}
+	layers := append([]network.Layer{plan.Network.Output}, plan.Network.Layers...)
+	for _, layer := range layers {
+		for _, term := range layer.Terms {
+			total += int64(len(term.Weights)) * (8 + 6)
+		}
+	}
+	return total
+}
