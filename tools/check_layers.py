@@ -36,14 +36,14 @@ ARROWS: dict[str, set[str]] = {
     "bundle": {"graph", "ring"},
     "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"cpu", "graph", "mpc", "plan", "bundle"},
-    "convfhe": {"graph"},
     "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
+    "convfhe": {"graph", "ring", "wire", "bundle", "engine"},
     "terminal": set(),
     "serve": {"wire", "net", "engine"},
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "bench": {"terminal", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"convfhe", "terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
     # The native part of the Python package, in `python/jaguar`.
     "python": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net", "graph", "linear", "plan", "profile", "engine"},
 }

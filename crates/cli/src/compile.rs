@@ -18,6 +18,7 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
 use crate::notes::collect;
+use crate::one_round::{self, Protocol};
 use crate::progress::{Search, Steps};
 
 #[derive(clap::Args)]
@@ -85,6 +86,17 @@ pub struct Args {
     /// Which output to compute, for models that have several: one, or more with commas between.
     #[arg(long, value_delimiter = ',')]
     output_name: Vec<String>,
+    /// How the model will be evaluated. For `convfhe`, options of bits, widths and signs mean nothing.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// The parameter set for --protocol convfhe (`jaguar-fhe sets` lists them).
+    #[arg(long, value_name = "SET", default_value = "n16")]
+    parameters: String,
+    /// For --protocol convfhe: how many times larger than in calibration a layer's values may become before they spoil an answer.
+    #[arg(long, default_value_t = 1.5)]
+    margin: f64,
+    #[command(flatten)]
+    program: one_round::Program,
     /// Print the range, scale and shift of every layer.
     #[arg(short, long)]
     verbose: bool,
@@ -122,7 +134,9 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
-    check_output(&args.output)?;
+    if args.protocol == Protocol::Interactive {
+        check_output(&args.output)?;
+    }
     let cpu = Cpu::detect();
     let mut steps = Steps::default();
     steps.begin(format!("reading {}", args.model.display()));
@@ -175,7 +189,13 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
     }
     let picture = |f: &PathBuf| !f.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
-    options.raw_pixels = files.iter().any(picture) && preprocessing.is_identity();
+    let pictures = files.iter().any(picture);
+    if args.protocol == Protocol::Convfhe {
+        let Options { image, labels, .. } = options;
+        let source = one_round::Source { graph: &graph, image, labels, samples: images, pictures };
+        return one_round::compile(source, (&args.parameters, args.margin), &args.program, &args.output, &mut steps);
+    }
+    options.raw_pixels = pictures && preprocessing.is_identity();
 
     let mut shown =
         Shown { steps, search: Search::new(), verbose: args.verbose, bound: options.bound, files: &files };

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::collect;
+use crate::one_round::{self, Later, Protocol};
 use crate::progress::Bars;
 use crate::reach::Reach;
 use crate::trace::Trace;
@@ -38,8 +39,11 @@ pub struct Args {
     reach: Reach,
     /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
     /// the model's layout), or folders of them.
-    #[arg(required_unless_present = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "ticket"])]
     inputs: Vec<PathBuf>,
+    /// How to compute; the server must do the same.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
     /// Stay connected, read paths of further inputs from standard input, one a line, and answer each as it comes, until the end
     /// of the input. With --keep, what can be done without an input is done while none is there.
     #[arg(long)]
@@ -78,6 +82,8 @@ pub struct Args {
     /// Threads (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
+    #[command(flatten)]
+    later: Later,
 }
 
 #[derive(Serialize)]
@@ -107,6 +113,19 @@ struct Answer<'a> {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
+    if args.protocol == Protocol::Convfhe {
+        ensure!(!args.stdin && args.trace.is_none() && !args.costs, "--stdin, --trace and --costs are for the interactive protocol");
+        return one_round::predict(&one_round::Request {
+            reach: &args.reach,
+            inputs: &args.inputs,
+            cache: if args.no_cache { None } else { cache(args.cache.as_ref()) },
+            top: args.top,
+            json: args.json,
+            link: args.link,
+            later: &args.later,
+        });
+    }
+    ensure!(!args.later.is_wanted(), "--detach and --ticket are for --protocol convfhe");
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());

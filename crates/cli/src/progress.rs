@@ -24,6 +24,7 @@ pub struct Bars {
 #[derive(PartialEq, Eq, Clone, Copy)]
 enum Kind {
     Hint,
+    Keys,
     Layers(SessionStage),
 }
 
@@ -53,6 +54,20 @@ impl Bars {
         }
     }
 
+    /// So many bytes of a client's evaluation keys are with the server.
+    pub fn keys(&mut self, done: u64, total: u64) {
+        if let Some(bar) = self.bar(Kind::Keys, total) {
+            bar.set_position(done);
+        }
+    }
+
+    /// So many layers of an evaluation in one round are done.
+    pub fn layers(&mut self, done: u32, of: u32) {
+        if let Some(bar) = self.bar(Kind::Layers(SessionStage::Online), of.into()) {
+            bar.set_position(done.into());
+        }
+    }
+
     fn bar(&mut self, kind: Kind, total: u64) -> Option<&ProgressBar> {
         if self.quiet {
             return None;
@@ -61,6 +76,7 @@ impl Bars {
             self.finish();
             let (title, count) = match kind {
                 Kind::Hint => ("fetching the hint (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
+                Kind::Keys => ("sending keys (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
                 Kind::Layers(SessionStage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
                 Kind::Layers(SessionStage::Online) => ("predicting", "{pos}/{len} {msg}"),
                 Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),

@@ -18,6 +18,11 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// Whether it is on this machine, as far as the address tells.
+    pub fn is_local(&self) -> bool {
+        self.server.parse::<Address>().is_ok_and(|address| address.is_local())
+    }
+
     /// The way there.
     pub fn dialer(&self) -> Result<Dialer> {
         self.trust.dialer(&self.server)

@@ -13,11 +13,11 @@ use jaguar_engine::client::Reveal;
 use jaguar_engine::prepared_bytes;
 use jaguar_engine::server::{self, KeepLimits, Notice, Service};
 use jaguar_linear::product::{self, Hardware};
-use jaguar_net::{Listener, TokenFile, tls};
+use jaguar_net::{Bound, Listener, TokenFile, tls};
 use jaguar_plan::{BackendId, Choices};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::metrics::Metrics;
-use jaguar_serve::{Control, Event, Limits, ServeError, Server};
+use jaguar_serve::{Control, Event, Hosted, Limits, ServeError, Server};
 use jaguar_tables::event;
 use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
@@ -28,6 +28,7 @@ use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::log::{self, TARGET};
 use crate::notes::tell;
+use crate::one_round::{self, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
@@ -104,6 +105,11 @@ pub struct Args {
     keep_keys: Option<u64>,
     #[command(flatten)]
     memory: protocol::WeightMemory,
+    /// How to compute; clients must ask for the same. With `convfhe`, options of backends, hints and prepared queries mean nothing.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    #[command(flatten)]
+    storage: one_round::Storage,
 }
 
 /// Who is let in, and how.
@@ -175,6 +181,9 @@ enum Shown {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
+    if args.protocol == Protocol::Convfhe {
+        return run_one_round(args);
+    }
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     if let Some(caveat) = guard::caveat(&bundle) {
         eprintln!("warning: {caveat}");
@@ -183,14 +192,9 @@ pub fn run(args: &Args) -> Result<()> {
         Shown::Logits => Reveal::Logits,
         Shown::Label => Reveal::Label,
     };
-    let address = args.listen.parse().with_context(|| format!("listening on {}", args.listen))?;
-    let listener = Listener::bind(&address)?;
-    let (bound, cache) = (listener.bound()?, kept::cache(args.cache.as_deref()));
-    let listener = args.admission.around(listener, cache)?;
-    let tokens = args.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
+    let Place { listener, bound, tokens } = args.place()?;
     let choices = choose(args, &bundle, bound.is_local())?;
     let choices = args.leakage.apply(choices, &bundle.model.network)?;
-    let imitated = args.link;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
     let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
@@ -207,20 +211,69 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let service =
         service.with_limits(server::Limits { hints_at_once, hints_per_hour }).with_keep_limits(keep);
-    let server = Server::new(service, listener, args.bounds.limits())?
-        .with_channel(move |connection| link::channel(connection, imitated));
+    run_until_told(args, tokens, Server::new(service, listener, args.bounds.limits())?, |server| {
+        announce(server, keep);
+    })?;
+    Ok(())
+}
+
+fn run_one_round(args: &Args) -> Result<()> {
+    // A label alone would take a comparison under encryption.
+    ensure!(matches!(args.reveal, Shown::Logits), "--reveal label is not possible with --protocol convfhe");
+    let cache = kept::cache(args.cache.as_deref());
+    log::start(args.log);
+    let service = one_round::serve(&args.storage, &args.model, cache)?;
+    let Place { listener, tokens, .. } = args.place()?;
+    let server = Server::new(service, listener, args.bounds.limits())?;
+    let (service, control) = (server.shared_service(), server.control());
+    let ran = run_until_told(args, tokens, server, one_round::announce);
+    // What is computed holds gigabytes: it ends before this process does.
+    service.end(&control);
+    ran
+}
+
+/// Where clients come to, and who is let in.
+struct Place {
+    listener: Listener,
+    bound: Bound,
+    tokens: Option<TokenFile>,
+}
+
+impl Args {
+    fn place(&self) -> Result<Place> {
+        let address = self.listen.parse().with_context(|| format!("listening on {}", self.listen))?;
+        let listener = Listener::bind(&address)?;
+        let (bound, cache) = (listener.bound()?, kept::cache(self.cache.as_deref()));
+        let listener = self.admission.around(listener, cache)?;
+        let tokens = self.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
+        Ok(Place { listener, bound, tokens })
+    }
+}
+
+/// Serves until a signal ends it.
+fn run_until_told<S: Hosted>(
+    args: &Args,
+    tokens: Option<TokenFile>,
+    server: Server<S>,
+    announce: impl FnOnce(&Server<S>),
+) -> Result<()> {
+    let imitated = args.link;
+    let server = server.with_channel(move |connection| link::channel(connection, imitated));
     let server = match tokens {
         Some(tokens) => server.with_tokens(tokens),
         None => server,
     };
-    log::start(args.log);
+    if args.protocol == Protocol::Interactive {
+        log::start(args.log);
+    }
     let metrics = Arc::new(Metrics::new(server.control()));
     if let Some(address) = &args.metrics {
         let address = metrics.clone().answer_at(address)?;
         info!(target: TARGET, event = "metrics", %address, "metrics, and whether it lives and is ready, at http://{address}/");
     }
     end_on_signals(server.control(), Duration::from_secs(args.grace))?;
-    announce(&server, &args.admission, keep);
+    announce_admission(&server, &args.admission);
+    announce(&server);
     let drained = server.run(move |event| {
         metrics.hear(&event);
         log_event(event);
@@ -288,7 +341,7 @@ fn end_on_signals(_: Control, _: Duration) -> Result<()> {
 }
 
 /// What a person should know at the start.
-fn announce(server: &Server, admission: &Admission, keep: KeepLimits) {
+fn announce(server: &Server, keep: KeepLimits) {
     let (service, address) = (server.service(), server.bound());
     let (name, model) = (&service.network().name, service.model());
     let protocol = service.plan().choices.names(service.network());
@@ -307,6 +360,15 @@ fn announce(server: &Server, admission: &Admission, keep: KeepLimits) {
         let device = service.device();
         info!(target: TARGET, event = "device", device, "online products: {device}");
     }
+    info!(
+        target: TARGET, event = "listening", network = name, %model, protocol, %address,
+        "{name} (model {model}), protocol {protocol}, listening on {address}",
+    );
+}
+
+/// How clients come, and who.
+fn announce_admission<S: Hosted>(server: &Server<S>, admission: &Admission) {
+    let address = server.bound();
     match server.listener().tls() {
         Some(tls) => {
             let fingerprint = tls.fingerprint();
@@ -320,10 +382,6 @@ fn announce(server: &Server, admission: &Admission, keep: KeepLimits) {
     if admission.is_open() && !address.is_local() {
         eprintln!("warning: whoever reaches this port is served; --tokens or --client-ca says who is");
     }
-    info!(
-        target: TARGET, event = "listening", network = name, %model, protocol, %address,
-        "{name} (model {model}), protocol {protocol}, listening on {address}",
-    );
 }
 
 /// A line for what happened, with its figures as fields.
@@ -351,6 +409,7 @@ fn log_event(event: Event<'_>) {
             info!(target: TARGET, event = "kept", %peer, offline_seconds = seconds, received, sent, "{line}");
         }
         Event::Query(peer, Notice::NoRoom(_)) => info!(target: TARGET, event = "not-kept", %peer, "{line}"),
+        Event::OneRound(peer, _) => info!(target: TARGET, event = "one-round", %peer, "{line}"),
         Event::Left(peer) => info!(target: TARGET, event = "left", %peer, "{line}"),
         Event::Ended(peer, ServeError::Refused(why)) => {
             info!(target: TARGET, event = "refused", %peer, reason = why.kind(), "{line}");

@@ -6,14 +6,22 @@
 //! are written out with zeros. What has no such form is refused, with a reason.
 
 mod description;
+mod evaluation;
+mod fhe;
 mod form;
+mod model;
+pub mod party;
 mod program;
+pub mod session;
 
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::network::Rearrange;
 
 pub use description::{Description, Floats, Layer, Term};
+pub use evaluation::ByProgram;
+pub use fhe::{Fhe, Figures, memory};
 use form::Form;
+pub use model::{Compiled, ModelError};
 pub use program::{Program, ProgramError};
 
 /// Why a network cannot be evaluated in one round.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,15 @@ pub enum ProgramError {
         /// Why not.
         source: io::Error,
     },
+    /// It is nowhere.
+    #[error(
+        "the one-round protocol needs the program jaguar-fhe, which is neither beside this one nor in PATH: `make fhe` builds it \
+         (with Go), --fhe-program names it"
+    )]
+    NotFound,
+    /// A command of it failed.
+    #[error("jaguar-fhe: {0}")]
+    Failed(String),
     /// It gave up, and said why.
     #[error("jaguar-fhe gave up: {0}")]
     GaveUp(String),
@@ -102,10 +112,30 @@ impl Program {
             // What was read until an error is shown.
             let _ = stderr.take(MAX_COMPLAINT).read_to_end(&mut text);
         }
-        let text = String::from_utf8_lossy(&text);
-        let shown: String = text.trim().chars().filter(|c| !c.is_control()).collect();
-        if shown.is_empty() { "it said nothing".into() } else { shown }
+        let shown = shown(&text);
+        match self.child.wait() {
+            Ok(status) if shown.is_empty() => format!("it said nothing ({status})"),
+            _ => shown,
+        }
     }
+
+    /// A handle that ends it from another thread: who waits for its answer hears that it ended.
+    ///
+    /// # Errors
+    /// When the system gives no second handle.
+    pub fn stopper(&self) -> io::Result<impl Fn() + Send + use<>> {
+        let stream = self.stream.try_clone()?;
+        Ok(move || {
+            // It sees the end of its input and leaves.
+            let _ = stream.shutdown(Shutdown::Both);
+        })
+    }
+}
+
+/// What a program complained about, fit to be shown.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let text = &text[..text.len().min(MAX_COMPLAINT as usize)];
+    String::from_utf8_lossy(text).trim().chars().filter(|c| !c.is_control()).collect()
 }
 
 impl Drop for Program {

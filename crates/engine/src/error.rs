@@ -54,7 +54,7 @@ pub enum EngineError {
         /// What the server offers.
         offered: String,
     },
-    /// What a one-round protocol says.
+    /// What a one-round protocol says of its own side.
     #[error("protocol '{name}': {reason}")]
     Protocol {
         /// Its name.
@@ -62,12 +62,9 @@ pub enum EngineError {
         /// In its own words.
         reason: String,
     },
-    /// The server keeps no answer under a ticket.
-    #[error("the server has no answer under this ticket: it was received before, or dropped for newer ones")]
-    NoAnswer,
-    /// The server computes as many answers as it may.
-    #[error("the server computes as many answers as it may: come back later")]
-    Busy,
+    /// This side cannot do, or does not do, what it is asked for. The peer is told so in the same words.
+    #[error("{0}")]
+    Refused(String),
     /// The server has computed as much of hints as it may for now.
     #[error("the server has made as many hints as it may for now: come back in {} s", whole_seconds(*wait))]
     HintsSpent {
@@ -123,7 +120,7 @@ impl EngineError {
             Self::PeerMisbehaved(_)
             | Self::Version { .. }
             | Self::NoCommonProtocol { .. }
-            | Self::Busy
+            | Self::Refused(_)
             | Self::HintsSpent { .. }
             | Self::Idle { .. } => self.to_string(),
             Self::Wire(e @ (WireError::PeerMisbehaved { .. } | WireError::Idle { .. })) => e.to_string(),
@@ -138,8 +135,7 @@ impl EngineError {
             | Self::Hint(_)
             | Self::Input(_)
             | Self::File(_)
-            | Self::Protocol { .. }
-            | Self::NoAnswer => "the other side gave up for reasons of its own".into(),
+            | Self::Protocol { .. } => "the other side gave up for reasons of its own".into(),
         }
     }
 

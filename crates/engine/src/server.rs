@@ -29,7 +29,6 @@ use crate::hint::{Block, blocks};
 use crate::keys::KeyShelf;
 use crate::memory::peak_kib;
 use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
-use crate::one_round::server as one_round;
 use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
 use crate::shelf::{Own, Shelf, Shelves};
@@ -47,8 +46,6 @@ pub struct Service {
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
-    /// What is offered beside the interactive protocol.
-    one_round: Option<one_round::Service>,
     hint_budget: HintBudget,
     shelves: Shelves<Query>,
     keys: KeyShelf,
@@ -200,7 +197,7 @@ impl Service {
         let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
         let limits = KeepLimits::default();
         let (shelves, keys) = (Shelves::new(limits), KeyShelf::new(limits.keys));
-        Ok(Self { bundle, plan, hardware, models, reveal, one_round: None, hint_budget, shelves, keys })
+        Ok(Self { bundle, plan, hardware, models, reveal, hint_budget, shelves, keys })
     }
 
     /// Bounds what clients may make this server keep, in other than the default way.
@@ -225,13 +222,6 @@ impl Service {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.hint_budget = HintBudget::new(limits, self.plan.hint_bytes() as u64);
-        self
-    }
-
-    /// Offers one-round protocols too.
-    #[must_use]
-    pub fn with_one_round(mut self, service: one_round::Service) -> Self {
-        self.one_round = Some(service);
         self
     }
 
@@ -320,14 +310,10 @@ impl Service {
     }
 
     fn converse(&self, channel: &mut Channel, mut ears: Ears<'_>) -> Result<(), EngineError> {
-        // 1. Model. The interactive protocol is the first that is offered.
+        // 1. Model.
         let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
-        let mut protocols = vec![parameters.protocol()];
-        protocols.extend(self.one_round.iter().flat_map(one_round::Service::protocols));
-        let chosen = handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;
-        if let (Some(index), Some(service)) = (chosen.checked_sub(1), &self.one_round) {
-            return service.serve_chosen(index, channel);
-        }
+        let protocols = [parameters.protocol()];
+        handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;
         let accept: Accept = channel.recv_message("acceptance", MAX_MESSAGE)?;
         if accept.plan != self.plan.digest() {
             return Err(EngineError::PeerMisbehaved(

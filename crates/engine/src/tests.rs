@@ -7,7 +7,6 @@ mod hints;
 mod hostile;
 mod kept;
 mod keys;
-mod one_round;
 mod pmax_leaky;
 mod stream;
 mod traffic;

@@ -15,7 +15,7 @@ use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
 use crate::Address;
-use crate::tls::{self, Failure, TlsStream};
+use crate::tls::{self, Failure, Fingerprint, TlsStream};
 
 /// A place that clients come to.
 pub struct Listener {
@@ -220,6 +220,8 @@ pub struct Greeted {
     pub connection: Framed,
     /// The token that it introduced itself with (empty: none), which nobody has looked at.
     pub token: Zeroizing<Vec<u8>>,
+    /// The certificate that it showed, if an authority that is believed here signed it.
+    pub certificate: Option<Fingerprint>,
 }
 
 impl Incoming {
@@ -235,6 +237,7 @@ impl Incoming {
     /// version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
         let name = self.peer.to_string();
+        let mut certificate = None;
         let stream: Box<dyn ByteStream> = match self.tls {
             None => self.stream,
             Some(tls) => {
@@ -243,7 +246,7 @@ impl Incoming {
                     source: io::Error::other(e),
                 })?;
                 let opened = TlsStream::open(self.stream, connection.into(), false, options.greeting);
-                Box::new(opened.map_err(|(socket, failure)| {
+                let opened = opened.map_err(|(socket, failure)| {
                     if let Failure::NoTls(first) = &failure {
                         turn_away(
                             &*socket,
@@ -254,10 +257,12 @@ impl Incoming {
                         see_out(&*socket);
                     }
                     failure.error(&name, options.greeting)
-                })?)
+                })?;
+                certificate = opened.peer_certificate();
+                Box::new(opened)
             }
         };
         let (connection, token) = Framed::accept_introduced(stream, name, options)?;
-        Ok(Greeted { connection, token })
+        Ok(Greeted { connection, token, certificate })
     }
 }

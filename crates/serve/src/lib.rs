@@ -20,18 +20,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::{Bound, FileError, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, Transport, WireError};
 
+mod hosted;
 mod http;
 mod limits;
 pub mod metrics;
 mod watched;
 
+pub use hosted::{Caller, Hosted, OneRound, Told};
 pub use limits::{Limits, Refusal};
 pub use watched::Watched;
 
@@ -48,6 +49,8 @@ pub enum Event<'a> {
     Connected(Peer, Option<&'a str>),
     /// What the session says of a client's query.
     Query(Peer, &'a Notice),
+    /// What a one-round session says.
+    OneRound(Peer, &'a OneRound),
     /// A client took its leave.
     Left(Peer),
     /// A connection ended otherwise.
@@ -78,8 +81,8 @@ pub enum ServeError {
 }
 
 /// A model, and the place that it is served at.
-pub struct Server {
-    service: Arc<Service>,
+pub struct Server<S: Hosted = Service> {
+    service: Arc<S>,
     listener: Listener,
     bound: Bound,
     limits: Limits,
@@ -112,7 +115,7 @@ struct Shared {
 /// A handle on a server that runs.
 #[derive(Clone)]
 pub struct Control {
-    service: Arc<Service>,
+    service: Arc<dyn Hosted>,
     shared: Arc<Shared>,
     bound: Bound,
 }
@@ -161,12 +164,12 @@ impl Control {
     }
 }
 
-impl Server {
+impl<S: Hosted> Server<S> {
     /// Serves `service` to who connects to `listener`.
     ///
     /// # Errors
     /// When the system does not tell where the listener is.
-    pub fn new(service: Service, listener: Listener, limits: Limits) -> Result<Self, WireError> {
+    pub fn new(service: S, listener: Listener, limits: Limits) -> Result<Self, WireError> {
         let bound = listener.bound()?;
         let shared = Arc::new(Shared {
             places: Arc::new(Places::new(limits)),
@@ -195,8 +198,13 @@ impl Server {
     }
 
     /// What is served.
-    pub fn service(&self) -> &Service {
+    pub fn service(&self) -> &S {
         &self.service
+    }
+
+    /// What is served, for after the server's end.
+    pub fn shared_service(&self) -> Arc<S> {
+        self.service.clone()
     }
 
     /// Where clients connect to, and how.
@@ -226,7 +234,7 @@ impl Server {
         let (model, told, known) = (service.clone(), hear.clone(), shared.clone());
         Builder::new().name("model".into()).spawn(move || {
             let start = Instant::now();
-            model.prepare_model(&mut NoProgress);
+            model.prepare();
             known.prepared.store(true, Ordering::SeqCst);
             told(Event::ModelPrepared(start.elapsed()));
         })?;
@@ -290,7 +298,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What one connection's thread needs.
 struct Connection {
-    service: Arc<Service>,
+    service: Arc<dyn Hosted>,
     channel: Arc<MakeChannel>,
     limits: Limits,
     tokens: Option<Arc<TokenFile>>,
@@ -310,7 +318,7 @@ impl Connection {
 
     fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
         let peer = incoming.peer();
-        let Greeted { mut connection, token } = incoming.greet(Options::default())?;
+        let Greeted { mut connection, token, certificate } = incoming.greet(Options::default())?;
         drop(ungreeted);
         // Only who has greeted counts: one that says nothing must not keep a client out.
         let admitted = self.who(&token).and_then(|name| Ok((self.place(peer)?, name)));
@@ -330,9 +338,13 @@ impl Connection {
             shared.moved.clone(),
             shared.ending.clone(),
         );
-        let served = self.service.serve((self.channel)(watched), &mut |notice| {
+        let caller = Caller { token: name, certificate };
+        let served = self.service.serve((self.channel)(watched), &caller, &mut |told| {
             session.between.store(true, Ordering::SeqCst);
-            (self.hear)(Event::Query(peer, &notice));
+            match told {
+                Told::Query(notice) => (self.hear)(Event::Query(peer, &notice)),
+                Told::OneRound(notice) => (self.hear)(Event::OneRound(peer, &notice)),
+            }
         });
         match session.refused() {
             Some(why) if served.is_err() => Err(ServeError::Refused(why.clone())),

@@ -24,7 +24,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::http::{Answer, answer_all};
-use crate::{Control, Event, ServeError};
+use crate::{Control, Event, OneRound, ServeError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Stage {
@@ -62,6 +62,10 @@ pub struct Metrics {
     seconds: Family<Stage, Histogram>,
     refusals: Family<Reason, Counter>,
     failures: Counter,
+    answers: Counter,
+    answer_seconds: Histogram,
+    no_answers: Counter,
+    key_bytes: Counter,
     /// Set when somebody asks.
     now: Now,
 }
@@ -94,6 +98,10 @@ impl Metrics {
             seconds,
             refusals: Family::default(),
             failures: Counter::default(),
+            answers: Counter::default(),
+            answer_seconds: Histogram::new(SECONDS.iter().copied()),
+            no_answers: Counter::default(),
+            key_bytes: Counter::default(),
             now: Now::default(),
         };
         let Self { sessions, queries, kept, no_room, seconds, refusals, failures, now, .. } = &metrics;
@@ -113,6 +121,21 @@ impl Metrics {
         );
         registry.register("refusals", "Clients turned away, by reason", refusals.clone());
         registry.register("failures", "Connections that failed", failures.clone());
+        let Self { answers, answer_seconds, no_answers, key_bytes, .. } = &metrics;
+        registry.register("one_round_answers", "Answers sent in one-round sessions", answers.clone());
+        registry.register("one_round_no_answers", "Evaluations that failed, and tickets without an answer", no_answers.clone());
+        registry.register_with_unit(
+            "one_round_evaluation",
+            "Time of evaluations whose answers were sent, without the queue",
+            Unit::Seconds,
+            answer_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "one_round_keys",
+            "Evaluation keys received from clients",
+            Unit::Bytes,
+            key_bytes.clone(),
+        );
         registry.register("clients", "Clients that are being served", now.clients.clone());
         registry.register("ready", "Whether clients are served at once", now.ready.clone());
         registry.register("kept_queries", "Prepared queries that are kept", now.kept_queries.clone());
@@ -155,6 +178,16 @@ impl Metrics {
             }
             Event::Query(_, Notice::NoRoom(_)) => {
                 self.no_room.inc();
+            }
+            Event::OneRound(_, OneRound::Keys { received, .. }) => {
+                self.key_bytes.inc_by(*received);
+            }
+            Event::OneRound(_, OneRound::Answered { took, .. }) => {
+                self.answers.inc();
+                self.answer_seconds.observe(took.as_secs_f64());
+            }
+            Event::OneRound(_, OneRound::NoAnswer) => {
+                self.no_answers.inc();
             }
             Event::Ended(_, ServeError::Refused(why)) => {
                 self.refusals.get_or_create(&Reason { reason: why.kind() }).inc();

@@ -2,7 +2,7 @@
 
 use jaguar_engine::server::Notice;
 use jaguar_engine::{Stock, peak_kib};
-use jaguar_serve::{Event, ServeError};
+use jaguar_serve::{Event, OneRound, ServeError};
 use jaguar_terminal::in_one_line;
 use jaguar_terminal::table::bytes;
 
@@ -31,6 +31,22 @@ pub fn line(event: &Event<'_>) -> Option<String> {
             kept(client, all),
         ),
         Event::Query(peer, Notice::NoRoom(why)) => format!("{peer}: prepared no query ahead: {why}"),
+        Event::OneRound(peer, OneRound::Keys { bytes: all, received: 0 }) => {
+            format!("{peer}: its keys are here ({})", bytes(*all))
+        }
+        Event::OneRound(peer, OneRound::Keys { bytes: all, received }) => {
+            format!("{peer}: received {} of its {} of keys", bytes(*received), bytes(*all))
+        }
+        Event::OneRound(peer, OneRound::Asked { ahead, stays }) => format!(
+            "{peer}: an encrypted input, {ahead} before it{}",
+            if *stays { "" } else { "; the answer will be fetched later" }
+        ),
+        Event::OneRound(peer, OneRound::Answered { bytes: sent, took }) => format!(
+            "{peer}: answered with {}, computed in {:.0} s",
+            bytes(*sent),
+            took.as_secs_f64()
+        ),
+        Event::OneRound(peer, OneRound::NoAnswer) => format!("{peer}: there was no answer to give"),
         Event::Left(peer) => format!("{peer}: left"),
         Event::Ended(peer, ServeError::Refused(why)) => format!("{peer}: turned away: {why}"),
         Event::Ended(peer, why) => format!("{peer}: {}", in_one_line(*why)),

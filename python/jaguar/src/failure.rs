@@ -77,7 +77,7 @@ fn kind_of_session(error: &EngineError) -> &'static str {
         | EngineError::PeerMisbehaved(_)
         | EngineError::Ot(_)
         | EngineError::Mpc(_) => "PeerError",
-        EngineError::Busy | EngineError::HintsSpent { .. } => "ServerBusyError",
+        EngineError::HintsSpent { .. } => "ServerBusyError",
         EngineError::Plan(_) => "PlanError",
         EngineError::Bundle(_) => "ModelError",
         EngineError::Input(_) => "InputError",

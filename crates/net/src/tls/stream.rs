@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use jaguar_wire::{ByteStream, Side, WireError};
 use rustls::{Connection, Error};
 
-use super::{PROTOCOL, explain};
+use super::{Fingerprint, PROTOCOL, explain};
 
 /// What both ends derive the binding under.
 const BINDING: &[u8] = b"EXPORTER-jaguar-session";
@@ -127,6 +127,11 @@ impl TlsStream {
                 Err((stream.socket, failure))
             }
         }
+    }
+
+    /// The certificate that the peer showed, by its fingerprint.
+    pub(crate) fn peer_certificate(&self) -> Option<Fingerprint> {
+        lock(&self.connection).peer_certificates()?.first().map(|certificate| Fingerprint::of(certificate))
     }
 
     fn shake_hands(&mut self, deadline: Instant) -> Result<(), Failure> {

@@ -1,0 +1,317 @@
+//! `jaguar predict --protocol convfhe`
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use jaguar_convfhe::memory;
+use jaguar_convfhe::party::{Encryption, Party, offered};
+use jaguar_convfhe::session::client::{Progress, Session};
+use jaguar_convfhe::session::{Facing, Terms, Ticket};
+use jaguar_engine::answer::{Class, Output};
+use jaguar_engine::progress::Progress as _;
+use jaguar_graph::network::{Finish, softmax};
+use jaguar_profile::{Imitated, link};
+use jaguar_samples::{self as samples, Axes};
+use jaguar_terminal::table::bytes;
+use jaguar_terminal::say;
+use jaguar_wire::framed::Options;
+use serde::Serialize;
+
+use super::{Program, hex};
+use crate::notes::collect;
+use crate::progress::Bars;
+use crate::reach::Reach;
+
+/// An answer that is fetched later.
+#[derive(clap::Args)]
+#[command(next_help_heading = "One round (--protocol convfhe)")]
+pub struct Later {
+    /// Send the encrypted input, print a ticket, and leave; --ticket fetches the answer.
+    #[arg(long)]
+    detach: bool,
+    /// Fetch the answer that a ticket of --detach stands for.
+    #[arg(long, value_parser = ticket, conflicts_with_all = ["detach", "inputs", "stdin"])]
+    ticket: Option<Ticket>,
+    /// Accept a parameter set that protects nothing: for tests.
+    #[arg(long)]
+    accept_insecure_parameters: bool,
+    #[command(flatten)]
+    program: Program,
+}
+
+impl Later {
+    /// Whether an answer is to be fetched later.
+    pub fn is_wanted(&self) -> bool {
+        self.detach || self.ticket.is_some()
+    }
+}
+
+fn ticket(text: &str) -> Result<Ticket, String> {
+    let wrong = || "a ticket has 64 hexadecimal digits".to_owned();
+    if text.len() != 64 || !text.is_ascii() {
+        return Err(wrong());
+    }
+    let digits = (0..32).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| wrong()));
+    let bytes: Vec<u8> = digits.collect::<Result<_, _>>()?;
+    bytes.try_into().map(Ticket).map_err(|_| wrong())
+}
+
+/// What the command needs of `jaguar predict`'s options.
+pub struct Request<'a> {
+    pub reach: &'a Reach,
+    pub inputs: &'a [PathBuf],
+    pub cache: Option<PathBuf>,
+    pub top: usize,
+    pub json: bool,
+    pub link: Option<Imitated>,
+    pub later: &'a Later,
+}
+
+/// What is told of an answer.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    model: &'a str,
+    protocol: &'static str,
+    top: Vec<Class>,
+    /// Rounded: what stands behind the grid is noise, and may tell of the secret.
+    logits: &'a [f64],
+    outputs: Vec<Output>,
+    label: usize,
+    cost: Cost,
+}
+
+/// What an answer cost, in bytes and seconds.
+#[derive(Clone, Copy, Serialize)]
+struct Cost {
+    /// Of keys, in this run.
+    keys_sent: u64,
+    /// Of everything, since the answer before.
+    sent: u64,
+    received: u64,
+    /// From the encrypted input to the answer.
+    seconds: f64,
+}
+
+pub fn predict(request: &Request<'_>) -> Result<()> {
+    let Request { reach, cache, json, later, .. } = request;
+    let fhe = later.program.find()?;
+    let files = collect(request.inputs)?;
+    // What cannot be read is told before anything is sent.
+    let sources: Vec<_> = files.iter().map(|path| samples::open(path)).collect::<Result<_, _>>()?;
+    let folder = cache.as_ref().context(
+        "the secret and the keys (gigabytes) need a folder of this client: --cache names one, and --no-cache cannot be",
+    )?;
+    let mut bars = Bars::new(*json);
+    let channel = link::channel(reach.dialer()?.connect(Options::default())?, request.link);
+    let mut session = Session::open(channel)?;
+    let terms = session.terms().clone();
+    let model = format!("{} ({})", terms.facing.name, session.model());
+    if !json {
+        say!("model {model} at {}, protocol convfhe, parameter set {}", reach.server, terms.set);
+    }
+    let tensors: Vec<Vec<f32>> = files
+        .iter()
+        .zip(&sources)
+        .map(|(path, source)| tensor(&terms.facing, source).with_context(|| path.display().to_string()))
+        .collect::<Result<_>>()?;
+    if reach.is_local()
+        && let Some([free, _]) = memory()
+        && free < terms.memory
+    {
+        bars.warning(&format!(
+            "the server is on this machine, where {:.1} GB of memory are free; an evaluation takes about {:.1} GB",
+            free as f64 / 1e9,
+            terms.memory as f64 / 1e9
+        ));
+    }
+    let party = Party::open(fhe, folder, &terms.set, later.accept_insecure_parameters, &mut |keys| {
+        eprintln!("note: making a secret and {} of keys, once; they are kept in {}", bytes(keys), folder.display());
+    })?;
+    let figures = party.figures();
+    ensure!(
+        figures.input == figures.answer,
+        "input and answer of parameter set '{}' differ in length",
+        terms.set
+    );
+    session.introduce(&party.name_at(&reach.server), figures.input)?;
+    let mut encryption = party.under(&terms)?;
+    let mut client = Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0 };
+    if let Some(ticket) = later.ticket {
+        session.collect(ticket)?;
+        client.answer(&mut session, &mut encryption, (None, ticket), &mut bars)?;
+        return Ok(session.leave()?);
+    }
+
+    let keys = party.keys();
+    let mut told = false;
+    let given = session.give_keys(&offered(&keys), &mut |done, all| {
+        if !std::mem::replace(&mut told, true) && done > 0 {
+            bars.line(&format!("note: the server has {} of the keys already; the rest follows", bytes(done)));
+        }
+        bars.keys(done, all);
+    })?;
+    bars.finish();
+    if party.given(&reach.server)? && given.sent > 0 && given.had == 0 {
+        bars.line("note: the server had given up this client's keys (those that were not used for the longest go first); they were sent again");
+    }
+    if given.sent > 0 && !json {
+        say!("sent {} of keys; further inputs need none", bytes(given.sent));
+    }
+    client.keys_sent = given.sent;
+    for (path, tensor) in files.iter().zip(tensors) {
+        let name = path.display().to_string();
+        let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
+        let ticket = session.send(&input, !later.detach)?;
+        if later.detach {
+            client.tell_ticket(&name, ticket)?;
+            continue;
+        }
+        client.answer(&mut session, &mut encryption, (Some(&name), ticket), &mut bars)?;
+    }
+    Ok(session.leave()?)
+}
+
+fn tensor(facing: &Facing, source: &samples::Source) -> Result<Vec<f32>> {
+    let axes = Axes { dims: &facing.layout_dims, channels_last: facing.channels_last };
+    Ok(facing.mapped(source.tensor(&facing.image, facing.shape, axes)?))
+}
+
+struct Client<'a> {
+    request: &'a Request<'a>,
+    model: &'a str,
+    terms: &'a Terms,
+    /// Bytes that were sent and received for earlier answers.
+    before: [u64; 2],
+    keys_sent: u64,
+}
+
+impl Client<'_> {
+    fn tell_ticket(&self, input: &str, ticket: Ticket) -> Result<()> {
+        let ticket = hex(&ticket.0);
+        if self.request.json {
+            let keep = self.terms.keep_answers;
+            say!("{}", serde_json::json!({ "input": input, "ticket": ticket, "kept_seconds": keep }));
+        } else {
+            say!("\n{input}\n  ticket {ticket}");
+            say!(
+                "  (--ticket fetches the answer once it is there; the server keeps it for {} min then)",
+                self.terms.keep_answers.div_ceil(60)
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer, decrypts and shows it. The server may forget it once it is decrypted.
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        encryption: &mut Encryption<'_>,
+        (input, ticket): (Option<&str>, Ticket),
+        bars: &mut Bars,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let shown = hex(&ticket.0);
+        let answer = session.answer(&mut |progress| match progress {
+            Progress::Queued(0) => {}
+            Progress::Queued(ahead) => bars.line(&format!("note: {ahead} evaluations are before this one")),
+            Progress::Layers(_, 0) => {}
+            Progress::Layers(done, of) => bars.layers(done, of),
+        });
+        bars.finish();
+        let answer = match answer {
+            Ok(answer) => answer,
+            // What was computed is not lost with the connection.
+            Err(e @ jaguar_engine::EngineError::Wire(_)) => {
+                eprintln!("note: the server may go on with it; --ticket {shown} fetches the answer");
+                return Err(e.into());
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let logits = encryption.decrypt(&answer).context("decrypting the answer")?;
+        session.received(ticket)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let moved = session.moved();
+        let [sent, received] = [moved[0] - self.before[0], moved[1] - self.before[1]];
+        self.before = moved;
+        let cost = Cost { keys_sent: std::mem::take(&mut self.keys_sent), sent, received, seconds };
+        self.show(input, (input.is_none()).then_some(shown), &logits, cost)
+    }
+
+    fn show(&self, input: Option<&str>, ticket: Option<String>, logits: &[f64], cost: Cost) -> Result<()> {
+        let facing = &self.terms.facing;
+        let top = top(facing, logits, self.request.top);
+        let label = order(logits).first().copied().unwrap_or(0);
+        if self.request.json {
+            let outputs = outputs(facing, logits);
+            let (model, protocol) = (self.model, "convfhe");
+            let answer = Answer { input, ticket, model, protocol, top, logits, outputs, label, cost };
+            say!("{}", serde_json::to_string(&answer)?);
+            return Ok(());
+        }
+        say!("\n{}", input.map_or_else(|| format!("ticket {}", ticket.unwrap_or_default()), str::to_owned));
+        for (rank, c) in top.iter().enumerate() {
+            say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+        }
+        let Cost { sent, received, seconds, .. } = cost;
+        say!("  (answered after {seconds:.1} s; {} sent, {} received)", bytes(sent), bytes(received));
+        Ok(())
+    }
+}
+
+/// All classes, the largest logit first; of equal ones the one with the smaller number.
+fn order(logits: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    order
+}
+
+/// As the model's parts, with what it ends in applied.
+fn outputs(facing: &Facing, logits: &[f64]) -> Vec<Output> {
+    let mut rest = logits;
+    let parts = facing.parts.iter().map(|part| {
+        let (own, others) = rest.split_at(part.count().unwrap_or(0).min(rest.len()));
+        rest = others;
+        Output { name: part.name.clone(), shape: part.dims.clone(), values: part.finish.apply(own) }
+    });
+    parts.collect()
+}
+
+fn top(facing: &Facing, logits: &[f64], count: usize) -> Vec<Class> {
+    let finished = facing.parts.iter().any(|part| part.finish != Finish::None);
+    let probabilities: Vec<f64> = if finished {
+        outputs(facing, logits).into_iter().flat_map(|output| output.values).collect()
+    } else {
+        softmax(logits)
+    };
+    let class = |class: usize| Class {
+        class,
+        name: facing.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}")),
+        logit: logits[class],
+        probability: probabilities[class],
+    };
+    order(logits).into_iter().take(count).map(class).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_are_read_as_they_are_shown() {
+        let bytes: [u8; 32] = std::array::from_fn(|i| (i * 37) as u8);
+        assert_eq!(ticket(&hex(&bytes)), Ok(Ticket(bytes)));
+        for bad in ["", "12", &"g".repeat(64), &"é".repeat(32), &"0".repeat(63)] {
+            assert!(ticket(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_equals_comes_first() {
+        assert_eq!(order(&[3.0, 9.0, -1.0, 9.0]), [1, 3, 0, 2]);
+    }
+}

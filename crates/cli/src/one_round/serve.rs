@@ -1,0 +1,189 @@
+//! `jaguar serve --protocol convfhe`
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use jaguar_convfhe::session::server::{Notice, Service, Sizes};
+use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
+use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
+use jaguar_engine::EngineError;
+use jaguar_serve::{Caller, Control, Hosted, OneRound, Server, Told};
+use jaguar_terminal::size;
+use jaguar_terminal::table::bytes;
+use jaguar_wire::Channel;
+use tracing::{info, warn};
+
+use super::Program;
+use crate::log::TARGET;
+
+/// What a server keeps for clients of one-round sessions.
+#[derive(clap::Args)]
+#[command(next_help_heading = "One round (--protocol convfhe)")]
+pub struct Storage {
+    /// Where clients' evaluation keys are kept (default: in the user's cache folder).
+    #[arg(long, value_name = "FOLDER")]
+    key_dir: Option<PathBuf>,
+    /// Disk that keys of all clients may take, such as 500M or 32G (default: 32G). Where there is no room, those go that were not
+    /// used for the longest; their client sends them again.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    key_storage: Option<u64>,
+    /// How long an answer is kept for a client that left: a number with s, m or h behind it.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    keep_answers: Duration,
+    #[command(flatten)]
+    program: Program,
+}
+
+/// The default of `--key-storage`.
+const KEY_STORAGE: u64 = 32_000_000_000;
+
+/// How long sessions have to tell their clients that the server ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Seconds, minutes or hours.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time such as 90s, 15m or 1h");
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, &text[number.len()..]),
+        None => return Err(wrong()),
+    };
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        _ => 3600,
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).filter(|&s| s > 0).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// The one-round service behind the server's port.
+pub struct OneRoundService(Service);
+
+impl Hosted for OneRoundService {
+    fn serve(
+        &self,
+        channel: Channel,
+        caller: &Caller,
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<(), EngineError> {
+        let owner = match caller {
+            Caller { token: Some(name), .. } => Some(Owner::known("token", name)),
+            Caller { certificate: Some(fingerprint), .. } => {
+                Some(Owner::known("certificate", &fingerprint.to_string()))
+            }
+            _ => None,
+        };
+        self.0.serve(channel, owner, &mut |notice| {
+            tell(Told::OneRound(match notice {
+                Notice::Keys { bytes, received } => OneRound::Keys { bytes, received },
+                Notice::Asked { ahead, stays } => OneRound::Asked { ahead, stays },
+                Notice::Answered { bytes, took } => OneRound::Answered { bytes, took },
+                _ => OneRound::NoAnswer,
+            }));
+        })
+    }
+}
+
+impl OneRoundService {
+    /// Ends what is computed, and waits a little for sessions to tell their clients.
+    pub fn end(&self, control: &Control) {
+        self.0.end();
+        let deadline = Instant::now() + LAST_WORDS;
+        while control.clients() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Reads the model, checks what it takes, and opens what is kept.
+pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<OneRoundService> {
+    let fhe = storage.program.find()?;
+    let (compiled, id) = Compiled::read(model)?;
+    let figures = fhe.about(&compiled.set, Some(model))?;
+    if figures.is_insecure() {
+        eprintln!("warning: parameter set '{}' protects nothing: it is for tests", figures.set);
+    }
+    check_memory(&figures)?;
+    let folder = match &storage.key_dir {
+        Some(folder) => folder.clone(),
+        None => cache.context("no folder is known to keep clients' keys in: name one with --key-dir")?.join("keys"),
+    };
+    // Each set's keys have their own length.
+    let folder = folder.join(&figures.set);
+    let quota = storage.key_storage.unwrap_or(KEY_STORAGE);
+    if quota < figures.keys {
+        bail!("--key-storage {} holds no client's keys: they have {}", bytes(quota), bytes(figures.keys));
+    }
+    let store = KeyStore::open(&folder, figures.keys, quota)?;
+    let (clients, kept) = store.stock();
+    info!(
+        target: TARGET, event = "keys", clients, bytes = kept, quota,
+        "keeps keys of {clients} clients ({} of {}), each {}", bytes(kept), bytes(quota), bytes(figures.keys),
+    );
+    let terms = Terms {
+        set: compiled.set,
+        public: compiled.public,
+        outputs: compiled.outputs,
+        facing: compiled.facing,
+        keep_answers: storage.keep_answers.as_secs(),
+        memory: figures.memory,
+    };
+    let sizes = Sizes { keys: figures.keys, input: figures.input, answer: figures.answer };
+    let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
+    let evaluation = Box::new(ByProgram::new(fhe, figures, model));
+    let log = Box::new(|text: &str| warn!(target: TARGET, event = "evaluation-failed", "{text}"));
+    Ok(OneRoundService(Service::new((id, terms, sizes), store, evaluation, limits, log)?))
+}
+
+/// Says what an evaluation takes, and ends where this machine never has that much.
+fn check_memory(figures: &Figures) -> Result<()> {
+    let need = figures.memory;
+    let Some([free, all]) = memory() else { return Ok(()) };
+    if all < need {
+        bail!(
+            "this machine is too small: an evaluation takes about {:.1} GB of memory (estimated), and it has {:.1} GB",
+            need as f64 / 1e9,
+            all as f64 / 1e9
+        );
+    }
+    info!(
+        target: TARGET, event = "memory", need, free, all,
+        "an evaluation takes about {:.1} GB of memory (estimated); {:.1} of {:.1} GB are free",
+        need as f64 / 1e9, free as f64 / 1e9, all as f64 / 1e9,
+    );
+    if free < need {
+        eprintln!(
+            "warning: {:.1} GB of memory are free now, and an evaluation takes about {:.1} GB: until there is more, clients are told so \
+             instead of an answer",
+            free as f64 / 1e9,
+            need as f64 / 1e9
+        );
+    }
+    Ok(())
+}
+
+/// What a person should know at the start.
+pub fn announce(server: &Server<OneRoundService>) {
+    let terms = server.service().0.terms();
+    let (name, model, address) = (&terms.facing.name, server.service().0.model(), server.bound());
+    info!(
+        target: TARGET, event = "listening", network = name, %model, protocol = "convfhe", %address,
+        "{name} (model {model}), protocol convfhe, parameter set {}, listening on {address}", terms.set,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("15m"), Ok(Duration::from_secs(900)));
+        assert_eq!(time("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "h", "1", "0s", "-1s", "1d", "99999999999999999999h", "9999999999999999h"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One-round sessions: evaluation keys go up once, an encrypted image goes up, an encrypted answer comes down.
+//!
+//! The handshake is the engine's ([`jaguar_engine::one_round`]); the server's [`Terms`] travel in it. Then, C being the client and S
+//! the server:
+//!
+//! | from | message | content |
+//! |---|---|---|
+//! | C | client | 32 bytes that only this client knows |
+//! | C | keys | length and BLAKE3 hash of its evaluation keys |
+//! | S | have | how many bytes of them are on its disk, and the hash of those |
+//! | C | from | where it goes on: there if its own file has that hash, else at 0 |
+//! | C | *chunks* | of 1 MiB, each with the hash of everything up to its end |
+//! | S | have | all |
+//! | C | input | the encrypted image, and whether this client waits |
+//! | S | ticket | 32 random bytes that name the answer |
+//! | S | reply | its place in the queue; layers that are done; then the answer, or why there is none |
+//! | C | received | S forgets the answer |
+//!
+//! "From", chunks and the second "have" are left out if S has all. A client may leave behind the ticket, and "collect" in a later
+//! session. "Leave" ends a session.
+//!
+//! **Who owns keys and answers.** The name of a client's token, else its certificate, else the 32 bytes that it sends: they are drawn at
+//! random and never shown, so that nobody can take another client's place ([`Owner`]).
+//!
+//! Every length is known before a byte of it is read: those of keys, image and answer follow from the parameter set.
+
+pub mod client;
+mod desk;
+mod message;
+pub mod server;
+mod store;
+pub(crate) use store::private_folder;
+
+use jaguar_graph::network::{ImageSpec, OutputPart, Shape};
+use serde::{Deserialize, Serialize};
+
+pub use desk::{DeskLimits, Evaluation, Evaluator, Failure, Stopper};
+pub use store::{KeyStore, StoreError};
+
+/// The protocol's name in the handshake.
+pub const NAME: &str = "convfhe";
+
+/// Its version: both sides must have the same.
+pub const VERSION: u32 = 1;
+
+/// Names an answer that a server computes or keeps: 32 random bytes. Only the owner of the input gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ticket(pub [u8; 32]);
+
+/// Who keys and answers belong to: a hash of what tells clients apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner([u8; 32]);
+
+impl Owner {
+    /// A client that has shown a token (by its name) or a certificate (by its fingerprint). `kind` keeps the two apart.
+    pub fn known(kind: &str, name: &str) -> Self {
+        Self::of(&[kind.as_bytes(), &[0], name.as_bytes()].concat())
+    }
+
+    /// A client of whom nothing is known but 32 bytes that it drew.
+    pub fn unknown(client: &[u8; 32]) -> Self {
+        Self::of(&[&b"drawn\0"[..], client].concat())
+    }
+
+    fn of(what: &[u8]) -> Self {
+        Self(blake3::derive_key("jaguar convfhe 2026 owner of keys and answers", what))
+    }
+}
+
+/// What a client must know of the model, for people and for its pictures. No weights, no layers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facing {
+    /// The model's name.
+    pub name: String,
+    /// `[C, H, W]` of the input.
+    pub shape: Shape,
+    /// The ONNX input's own dimensions without the batch.
+    pub layout_dims: Vec<usize>,
+    /// Whether the ONNX model takes `[H, W, C]`.
+    pub channels_last: bool,
+    /// How pictures become tensors.
+    pub image: ImageSpec,
+    /// An affine map behind that, by channel: `t·mul + add`. Empty: none.
+    pub affine: Vec<(f32, f32)>,
+    /// Outputs by name, and what the client applies to them. Empty: one without a name, as it is.
+    pub parts: Vec<OutputPart>,
+    /// Names of the classes; empty if there are none.
+    pub labels: Vec<String>,
+}
+
+/// What a server offers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The parameter set, by name.
+    pub set: String,
+    /// JSON that `jaguar-fhe encrypt` and `decrypt` read: where the input stands, how logits are scaled.
+    pub public: String,
+    /// How many logits there are.
+    pub outputs: usize,
+    /// The model.
+    pub facing: Facing,
+    /// Seconds for which an answer is kept until it is fetched.
+    pub keep_answers: u64,
+    /// Memory of an evaluation in bytes, as the server estimates it.
+    pub memory: u64,
+}
+
+/// Values of an input, at most.
+const MAX_INPUT: usize = 1 << 24;
+
+impl Facing {
+    /// Checks what came from a server before anything is computed with it.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn check(&self, outputs: usize) -> Result<(), String> {
+        let channels = self.shape[0];
+        let values = self.shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side));
+        if !values.is_some_and(|n| (1..=MAX_INPUT).contains(&n)) {
+            return Err(format!("an input of the shape {:?}", self.shape));
+        }
+        if !self.affine.is_empty() && self.affine.len() != channels {
+            return Err(format!("{} affine maps for {channels} channels", self.affine.len()));
+        }
+        if [&self.image.mean, &self.image.factor].iter().any(|list| list.len() != channels) {
+            return Err(format!("the preprocessing of pictures is not for {channels} channels"));
+        }
+        if self.labels.len() > outputs {
+            return Err(format!("{} labels for {outputs} outputs", self.labels.len()));
+        }
+        let counted = self.parts.iter().try_fold(0usize, |all, part| all.checked_add(part.count()?));
+        if !self.parts.is_empty() && counted != Some(outputs) {
+            return Err(format!("parts of {counted:?} values for {outputs} outputs"));
+        }
+        Ok(())
+    }
+
+    /// Applies the affine map to a tensor `[C, H, W]`.
+    pub fn mapped(&self, mut tensor: Vec<f32>) -> Vec<f32> {
+        let plane = (tensor.len() / self.shape[0].max(1)).max(1);
+        for (values, (mul, add)) in tensor.chunks_exact_mut(plane).zip(&self.affine) {
+            values.iter_mut().for_each(|v| *v = *v * mul + add);
+        }
+        tensor
+    }
+}

@@ -1,0 +1,53 @@
+//! The handshake of one-round sessions: an encrypted input goes up, an encrypted output comes down. What follows the handshake is
+//! the protocol's own, in a crate of its own. A party of another protocol hears what was asked for and what there is.
+
+#[cfg(any(feature = "client", feature = "server"))]
+use jaguar_bundle::ModelId;
+#[cfg(any(feature = "client", feature = "server"))]
+use jaguar_wire::Channel;
+
+use crate::error::EngineError;
+use crate::handshake::{self, ONE_ROUND, ProtocolName};
+
+pub use crate::handshake::MAX_PARAMETERS;
+
+/// Greets the server and asks for a protocol: the model, and the protocol's public parameters for it, which may be any bytes.
+/// [`choose`] is next.
+///
+/// # Errors
+/// When the connection fails, the versions differ, or the server does not offer this protocol in this version.
+#[cfg(feature = "client")]
+pub fn ask(channel: &mut Channel, name: &str, version: u32) -> Result<(ModelId, Vec<u8>), EngineError> {
+    handshake::client::ask(channel, ProtocolName { kind: ONE_ROUND, name, version })
+}
+
+/// Picks the protocol that was asked for. This travels with the protocol's first message.
+///
+/// # Errors
+/// When the connection fails.
+#[cfg(feature = "client")]
+pub fn choose(channel: &mut Channel, name: &str, version: u32) -> Result<(), EngineError> {
+    handshake::client::choose(channel, ProtocolName { kind: ONE_ROUND, name, version })
+}
+
+/// The server's part: offers one protocol, and returns once the client has picked it.
+///
+/// # Errors
+/// When the connection fails, the versions differ, or the client wants another protocol; [`tell`] it then.
+#[cfg(feature = "server")]
+pub fn offer(
+    channel: &mut Channel,
+    model: ModelId,
+    (name, version): (&str, u32),
+    parameters: &[u8],
+) -> Result<(), EngineError> {
+    let protocol =
+        handshake::Protocol::new(ProtocolName { kind: ONE_ROUND, name, version }, parameters.to_vec());
+    handshake::server::answer(channel, model, &[protocol], None).map(|_| ())
+}
+
+/// Tells the peer, as well as the connection still can, why the session ends here: never a value, a path, or anything else of this
+/// side's.
+pub fn tell(channel: &mut jaguar_wire::Channel, error: &EngineError) {
+    channel.abort(&error.for_peer());
+}
