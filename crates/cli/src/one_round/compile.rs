@@ -50,7 +50,8 @@ pub fn compile(
     // Any picture is to be within the bound, not only those.
     let bound = if pictures { seen.max(of_pictures(&facing)) } else { seen };
     ensure!(bound > 0.0, "every sample is zero");
-    let description = describe(graph, f64::from(bound))?;
+    // Samples travel as decimal digits, which may be rounded up.
+    let description = describe(graph, f64::from(bound) * 1.000_01)?;
     let figures = fhe.about(set, None)?;
     steps.begin(format!("calibrating with {} samples", samples.len()));
     let compiled = Compiled::make(&fhe, (set, margin), (&description, facing), &samples, output)?;

@@ -18,7 +18,7 @@ fn client(folder: &Scratch, server: &str, options: &[&str]) -> Process {
 
 /// What a server said that clients should pin.
 #[track_caller]
-fn fingerprint(server: &mut Server) -> String {
+pub fn fingerprint(server: &mut Server) -> String {
     let line = server.process.line_with("--pin ", WATCHDOG);
     line.rsplit(' ').next().expect("a fingerprint at the end").to_owned()
 }

@@ -29,6 +29,8 @@ mod desk;
 mod message;
 pub mod server;
 mod store;
+#[cfg(test)]
+mod tests;
 pub(crate) use store::private_folder;
 
 use jaguar_graph::network::{ImageSpec, OutputPart, Shape};

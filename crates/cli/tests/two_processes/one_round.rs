@@ -1,0 +1,408 @@
+//! One message up, one message down, with the program `jaguar-fhe` at a size that protects nothing. Skipped, with a reason, where Go is
+//! not there to build it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jaguar_cpu::Cpu;
+use jaguar_graph::import::{Options, import_file};
+use serde_json::Value;
+
+use crate::connections::fingerprint;
+use crate::failures::on_a_full_disk;
+use crate::process::{Process, Scratch, Server, jaguar, repository};
+use crate::relay::cutting;
+use crate::{WATCHDOG, assert_fails, tiny};
+
+/// Bytes of a client's keys in this set.
+const KEYS: u64 = 28_279_959;
+
+/// `jaguar-fhe`, built once.
+fn fhe() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let program = format!("{}/jaguar-fhe-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+        let folder = repository("fhe");
+        let built = Command::new("go")
+            .args(["-C", &folder, "build", "-trimpath", "-o", &program, "./cmd/jaguar-fhe"])
+            .output();
+        match built {
+            Ok(output) if output.status.success() => Some(program),
+            Ok(output) => {
+                println!("skip: jaguar-fhe cannot be built: {}", String::from_utf8_lossy(&output.stderr));
+                None
+            }
+            Err(e) => {
+                println!("skip: Go is not there to build jaguar-fhe ({e})");
+                None
+            }
+        }
+    });
+    built.as_deref()
+}
+
+/// A compiled model, inputs for it, and where both parties keep what they keep.
+struct Site {
+    scratch: Scratch,
+    fhe: &'static str,
+    model: String,
+    inputs: Vec<String>,
+}
+
+impl Site {
+    fn new(name: &str) -> Option<Self> {
+        let fhe = fhe()?;
+        let scratch = Scratch::new(name);
+        let [source, samples, model] = ["vector.onnx", "samples", "vector.convfhe"].map(|f| scratch.path(f));
+        std::fs::write(&source, tiny::vector_onnx()).unwrap();
+        std::fs::create_dir(&samples).unwrap();
+        let inputs: Vec<String> = (0..4).map(|i| format!("{samples}/{i}.npy")).collect();
+        for (i, path) in inputs.iter().enumerate() {
+            let data: Vec<u8> = value(i).iter().flat_map(|v| v.to_le_bytes()).collect();
+            std::fs::write(path, tiny::npy("<f4", &[1, tiny::VECTOR], &data)).unwrap();
+        }
+        let compile = [
+            "compile", &source, "--protocol", "convfhe", "--parameters", "insecure-n10", "--calibrate", &samples, "--fhe-program", fhe,
+            "-o", &model,
+        ];
+        Process::start(jaguar(&compile)).finish(WATCHDOG).succeeded();
+        Some(Self { scratch, fhe, model, inputs })
+    }
+
+    fn serve_by(&self, fhe: &str, options: &[&str]) -> Server {
+        let keys = self.scratch.path("server");
+        let own = ["--protocol", "convfhe", "--fhe-program", fhe, "--key-dir", &keys];
+        Server::start(&self.model, &[&own[..], options].concat(), WATCHDOG)
+    }
+
+    fn serve(&self, options: &[&str]) -> Server {
+        self.serve_by(self.fhe, options)
+    }
+
+    /// A client that keeps its things in the folder `client`.
+    fn predict(&self, server: &str, client: &str, options: &[&str]) -> Process {
+        Process::start(self.predicting(server, client, options))
+    }
+
+    fn predicting(&self, server: &str, client: &str, options: &[&str]) -> Command {
+        jaguar(&self.arguments(server, client, options).iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn arguments(&self, server: &str, client: &str, options: &[&str]) -> Vec<String> {
+        let cache = self.scratch.path(client);
+        let own = [
+            "predict", "--protocol", "convfhe", "--accept-insecure-parameters", "--fhe-program", self.fhe, "--server", server, "--cache",
+            &cache, "--json",
+        ];
+        own.iter().chain(options).map(|&text| text.to_owned()).collect()
+    }
+
+    /// `jaguar-fhe`, but an evaluation stops before it begins, until it is told to go on.
+    fn stopping(&self) -> String {
+        let path = self.scratch.path("stopping");
+        let script = format!("#!/bin/sh\n[ \"$1\" = evaluate ] && kill -STOP $$\nexec '{}' \"$@\"\n", self.fhe);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
+
+    /// Names in the server's folder, without the lock.
+    fn kept(&self) -> Vec<String> {
+        let Ok(folder) = std::fs::read_dir(self.scratch.path("server/insecure-n10")) else { return Vec::new() };
+        let names = folder.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != "lock").collect()
+    }
+
+    /// A file of a client.
+    fn of_client(&self, client: &str, name: &str) -> PathBuf {
+        Path::new(&self.scratch.path(client)).join("convfhe/insecure-n10").join(name)
+    }
+}
+
+/// The i-th input.
+fn value(i: usize) -> Vec<f32> {
+    (0..tiny::VECTOR).map(|j| ((i * 17 + j * 5) as f32 * 0.37).sin()).collect()
+}
+
+/// What a client printed, a line each.
+#[track_caller]
+fn lines(process: Process) -> Vec<Value> {
+    let text = process.finish(WATCHDOG).succeeded();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn signal(name: &str, process: u32) {
+    let sent = Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Name, state and parent of a process, if it is there.
+fn state(process: u32) -> Option<(char, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+#[track_caller]
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + WATCHDOG;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "no {what} within {WATCHDOG:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The evaluation of a server, once it has stopped.
+#[track_caller]
+fn stopped_evaluation(server: u32) -> u32 {
+    wait_for("stopped evaluation", || {
+        let all = std::fs::read_dir("/proc").unwrap();
+        let mut ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        ids.find(|&id| state(id) == Some(('T', server)))
+    })
+}
+
+#[track_caller]
+fn gone(process: u32) {
+    // One that ended and that nobody has asked about yet is gone too.
+    wait_for("end of the evaluation", || state(process).is_none_or(|(state, _)| state == 'Z').then_some(()));
+}
+
+/// By how much logits may be off: noise and rounding (2^-9 and 2^-8 of their bound), and what a layer's polynomial and sine are off by,
+/// times the largest sum of weights (16 of at most a half).
+fn tolerance(model: &str) -> f64 {
+    let model: Value = serde_json::from_slice(&std::fs::read(model).unwrap()).unwrap();
+    let bound = |value: &Value| value["bound"].as_f64().unwrap();
+    let (output, layer) = (bound(&model["output"]), bound(&model["layers"][0]));
+    output * (1.0 / 256.0 + 1.0 / 512.0) + 8.0 * layer * (1.0 / 1024.0 + 2.4e-4) + output * 5e-4
+}
+
+#[test]
+fn keys_go_up_once_and_logits_come_down() {
+    let Some(it) = Site::new("one-round") else { return };
+    let kept = it.scratch.path("certificate");
+    let mut server = it.serve(&["--tls", "on", "--cache", &kept]);
+    let pin = fingerprint(&mut server);
+    let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
+    let ask = |inputs: &[&str]| {
+        let options = [&["--pin", &pin], inputs].concat();
+        lines(it.predict(&server.address, "client", &options))
+    };
+    let first = ask(&inputs[..1]);
+    assert_eq!(first[0]["cost"]["keys_sent"], KEYS);
+    let answers = ask(&inputs[..2]);
+    assert!(answers.iter().all(|answer| answer["cost"]["keys_sent"] == 0), "{answers:?}");
+    let sent = |answer: &Value| answer["cost"]["sent"].as_u64().unwrap();
+    // One ciphertext of 32 KiB, and some words.
+    assert!(sent(&answers[1]) < 33_000, "{}", answers[1]);
+    assert!(sent(&answers[0]) < 34_000 && sent(&first[0]) > KEYS);
+
+    let graph = import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::default()).unwrap();
+    let tolerance = tolerance(&it.model);
+    for (i, answer) in answers.iter().enumerate() {
+        let want = graph.forward(Cpu::detect(), &value(i)).unwrap();
+        let got: Vec<f64> =
+            answer["logits"].as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap()).collect();
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            assert!((got - f64::from(*want)).abs() <= tolerance, "{got} is not {want}, within {tolerance}");
+        }
+        let most = got.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        assert_eq!(got[answer["label"].as_u64().unwrap() as usize], most);
+        assert_eq!(answer["top"].as_array().unwrap().len(), 5);
+    }
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for name in ["secret", "keys", "client"] {
+        assert_eq!(mode(&it.of_client("client", name)), 0o600, "{name}");
+    }
+    // For people.
+    let mut command = jaguar(&["predict", "--protocol", "convfhe", "--accept-insecure-parameters", "--server", &server.address]);
+    command.args(["--fhe-program", it.fhe, "--pin", &pin, "--cache", &it.scratch.path("client"), inputs[0]]);
+    let text = Process::start(command).finish(WATCHDOG).succeeded();
+    assert!(text.contains("protocol convfhe") && text.contains("class ") && text.contains(" % "), "{text}");
+    signal("TERM", server.process.id);
+    server.process.finish(WATCHDOG).succeeded();
+}
+
+#[test]
+fn an_answer_is_fetched_with_its_ticket() {
+    let Some(it) = Site::new("tickets") else { return };
+    let server = it.serve(&["--keep-answers", "5m"]);
+    let at = &server.address;
+    let direct = lines(it.predict(at, "client", &[&it.inputs[0]]));
+    let asked = lines(it.predict(at, "client", &["--detach", &it.inputs[0], &it.inputs[1]]));
+    let tickets: Vec<&str> = asked.iter().map(|line| line["ticket"].as_str().unwrap()).collect();
+    assert!(tickets[0] != tickets[1] && tickets[0].len() == 64 && asked[0]["kept_seconds"] == 300);
+    // Nobody else gets it.
+    lines(it.predict(at, "other", &[&it.inputs[3]]));
+    assert_fails(it.predict(at, "other", &["--ticket", tickets[0]]), &["no answer under this ticket"]);
+    let fetched = lines(it.predict(at, "client", &["--ticket", tickets[0]]));
+    assert_eq!(fetched[0]["ticket"], tickets[0]);
+    assert_eq!(fetched[0]["label"], direct[0]["label"]);
+    assert_fails(it.predict(at, "client", &["--ticket", tickets[0]]), &["no answer under this ticket"]);
+    // With another secret it is worth nothing, and that is noticed.
+    std::fs::copy(it.of_client("other", "secret"), it.of_client("client", "secret")).unwrap();
+    let parts = ["decrypting the answer", "keys of another client"];
+    assert_fails(it.predict(at, "client", &["--ticket", tickets[1]]), &parts);
+    assert_fails(it.predict(at, "client", &["--ticket", "12"]), &["64 hexadecimal digits"]);
+}
+
+#[test]
+fn an_upload_goes_on_after_a_cut() {
+    let Some(it) = Site::new("upload") else { return };
+    let mut server = it.serve(&[]);
+    let cut = cutting(&server.address, 10_000_000);
+    let at = |options: &[&str]| it.predict(&cut, "client", options);
+    // The second connection is cut. The first one ends before any key.
+    let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &cut, &it.inputs[0]]);
+    command.args(["--cache", &it.scratch.path("client"), "--fhe-program", it.fhe]);
+    assert_fails(Process::start(command), &["protects nothing"]);
+    assert_fails(at(&[&it.inputs[0]]), &["client: keys"]);
+    server.process.line_with("client: keys", WATCHDOG);
+    assert!(matches!(it.kept().as_slice(), [part] if part.ends_with(".part")), "{:?}", it.kept());
+    let finished = at(&[&it.inputs[0]]).finish(WATCHDOG);
+    assert!(finished.stderr.contains("of the keys already; the rest follows"), "{}", finished.stderr);
+    let answer: Value = serde_json::from_str(&finished.succeeded()).unwrap();
+    let sent = answer["cost"]["keys_sent"].as_u64().unwrap();
+    assert!(sent < KEYS && sent > KEYS / 2, "{sent}");
+}
+
+#[test]
+fn a_killed_evaluation_is_told() {
+    let Some(it) = Site::new("killed-child") else { return };
+    let mut server = it.serve_by(&it.stopping(), &[]);
+    let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
+    let evaluation = stopped_evaluation(server.process.id);
+    signal("KILL", evaluation);
+    assert_fails(client, &["the server has no answer", "jaguar-fhe ended without an answer", "signal: 9"]);
+    gone(evaluation);
+    server.process.line_with("evaluation: jaguar-fhe ended", WATCHDOG);
+    // Keys stay, and the next input is computed.
+    let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
+    signal("CONT", stopped_evaluation(server.process.id));
+    assert_eq!(lines(client)[0]["cost"]["keys_sent"], 0);
+}
+
+#[test]
+fn an_evaluation_does_not_outlive_its_server() {
+    let Some(it) = Site::new("killed-server") else { return };
+    for ending in ["KILL", "TERM"] {
+        let server = it.serve_by(&it.stopping(), &["--grace", "0"]);
+        let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
+        let evaluation = stopped_evaluation(server.process.id);
+        signal(ending, server.process.id);
+        if ending == "KILL" {
+            assert_fails(client, &["closed the connection"]);
+            // It goes on now, and finds that nobody is there.
+            signal("CONT", evaluation);
+        } else {
+            assert_fails(client, &["shutting down"]);
+            server.process.finish(WATCHDOG).succeeded();
+        }
+        gone(evaluation);
+    }
+    assert!(matches!(it.kept().as_slice(), [keys] if keys.ends_with(".keys")), "{:?}", it.kept());
+}
+
+#[test]
+fn full_disks_are_told_and_nothing_is_left() {
+    let Some(it) = Site::new("full-disks") else { return };
+    // The client's: its keys find no room.
+    let server = it.serve(&[]);
+    let arguments = it.arguments(&server.address, "client", &[&it.inputs[0]]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    assert_fails(on_a_full_disk(1000, &arguments), &["jaguar-fhe: keygen", "keys", "too large"]);
+    for name in ["secret", "keys", "keys.hash"] {
+        assert!(!it.of_client("client", name).exists(), "{name}");
+    }
+    drop(server);
+    // The server's.
+    let keys = it.scratch.path("server");
+    let mut server = on_a_full_disk(
+        1000,
+        &["serve", &it.model, "--listen", "127.0.0.1:0", "--protocol", "convfhe", "--fhe-program", it.fhe, "--key-dir", &keys],
+    );
+    let line = server.line_with("listening on ", WATCHDOG);
+    let at = line.rsplit(' ').next().unwrap();
+    assert_fails(it.predict(at, "client", &[&it.inputs[0]]), &["the server's disk is full", "not kept"]);
+    server.line_with("the server's disk is full", WATCHDOG);
+    assert_eq!(it.kept(), [""; 0]);
+}
+
+#[test]
+fn a_quota_makes_room_and_is_told() {
+    let Some(it) = Site::new("quota") else { return };
+    let server = it.serve(&["--key-storage", "40M"]);
+    let ask = |client: &str| it.predict(&server.address, client, &[&it.inputs[0]]).finish(WATCHDOG);
+    ask("one").succeeded();
+    ask("two").succeeded();
+    assert_eq!(it.kept().len(), 1, "one is all that fits");
+    let again = ask("one");
+    assert!(again.stderr.contains("had given up this client's keys"), "{}", again.stderr);
+    again.succeeded();
+    drop(server);
+    let mut command = jaguar(&["serve", &it.model, "--protocol", "convfhe", "--fhe-program", it.fhe, "--listen", "127.0.0.1:0"]);
+    command.args(["--key-dir", &it.scratch.path("server"), "--key-storage", "20M"]);
+    assert_fails(Process::start(command), &["--key-storage", "holds no client's keys"]);
+}
+
+#[test]
+fn parties_of_different_protocols_are_told() {
+    let Some(it) = Site::new("mixed") else { return };
+    let server = it.serve(&[]);
+    let cache = it.scratch.path("interactive");
+    let mut command = jaguar(&["predict", "--server", &server.address, "--cache", &cache, &it.inputs[0]]);
+    command.arg("--json");
+    assert_fails(Process::start(command), &["interactive", "one-round 'convfhe' version 1"]);
+    drop(server);
+    let model = tiny::compile(&it.scratch);
+    let server = Server::start(&model, &[], WATCHDOG);
+    let parts = ["one-round 'convfhe' version 1", "interactive"];
+    assert_fails(it.predict(&server.address, "client", &[&it.inputs[0]]), &parts);
+    // And models.
+    let serve = |model: &str, options: &[&str]| {
+        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0"]);
+        command.args(options);
+        Process::start(command)
+    };
+    assert_fails(serve(&it.model, &["--calibrate", "off"]), &["vector.convfhe"]);
+    let options = ["--protocol", "convfhe", "--fhe-program", it.fhe];
+    assert_fails(serve(&model, &options), &["tiny.jaguar", "jaguar compile --protocol convfhe"]);
+}
+
+#[test]
+fn what_is_missing_or_refused_is_said() {
+    let nowhere = ["--protocol", "convfhe", "--fhe-program", "/nowhere/jaguar-fhe"];
+    let serve = [&["serve", "x.convfhe", "--listen", "127.0.0.1:0"], &nowhere[..]].concat();
+    let Some(it) = Site::new("refused") else {
+        assert_fails(Process::start(jaguar(&serve)), &["x.convfhe"]);
+        return;
+    };
+    let serve = [&["serve", &it.model, "--listen", "127.0.0.1:0"], &nowhere[..]].concat();
+    assert_fails(Process::start(jaguar(&serve)), &["/nowhere/jaguar-fhe", "make fhe"]);
+    let server = it.serve(&[]);
+    // Nobody is made to use a set that protects nothing.
+    let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
+    command.args(["--cache", &it.scratch.path("client"), "--fhe-program", it.fhe]);
+    assert_fails(Process::start(command), &["insecure-n10", "protects nothing"]);
+    for (options, part) in [
+        (&["--no-cache", "--fhe-program", it.fhe][..], "--cache names one"),
+        (&["--fhe-program", "/nowhere/jaguar-fhe"][..], "make fhe"),
+        (&["--stdin"][..], "interactive protocol"),
+    ] {
+        let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
+        command.args(options);
+        assert_fails(Process::start(command), &[part]);
+    }
+    assert_fails(
+        Process::start(jaguar(&["predict", "--detach", "--server", &server.address, &it.inputs[0]])),
+        &["--protocol convfhe"],
+    );
+}
