@@ -189,31 +189,32 @@ impl Session {
     /// Waits for the encrypted answer. The server keeps it until it is told that it was [`received`](Self::received).
     ///
     /// # Errors
-    /// When the connection fails, or the server has no answer to give; it says why.
+    /// When the connection fails, or the server has no answer to give; it says why, and the session goes on.
     pub fn answer(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<u8>, EngineError> {
         let length = self.ciphertext.unwrap_or(0);
-        self.guarded(|session| {
+        let none = |reason: String| Err(EngineError::Protocol { name: NAME.into(), reason });
+        let answered = self.guarded(|session| {
             let channel = &mut session.channel;
             channel.enter(Stage::Online, "answer");
             loop {
                 match channel.recv_message("an answer", MAX_MESSAGE + MAX_REASON)? {
                     Reply::Queued { ahead } => progress(Progress::Queued(ahead)),
                     Reply::Running { done, of } => progress(Progress::Layers(done, of)),
-                    Reply::Answer => return Ok(channel.recv(length)?),
+                    Reply::Answer => return Ok(Ok(channel.recv(length)?)),
                     Reply::Failed { reason } => {
                         let shown: String =
                             reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-                        let reason = format!("the server has no answer: {shown}");
-                        return Err(EngineError::Protocol { name: NAME.into(), reason });
+                        return Ok(none(format!("the server has no answer: {shown}")));
                     }
                     Reply::Unknown => {
                         let reason = "the server has no answer under this ticket for this client: it was fetched before, is too old, \
                                       or the server was started anew";
-                        return Err(EngineError::Protocol { name: NAME.into(), reason: reason.into() });
+                        return Ok(none(reason.into()));
                     }
                 }
             }
-        })
+        });
+        answered?
     }
 
     /// Lets the server forget an answer.

@@ -206,19 +206,7 @@ impl Desk {
 
     /// Ends the evaluation that runs, and begins no other.
     pub fn end(&self) {
-        {
-            let mut state = self.inner.state();
-            state.ended = true;
-            if let Some(stop) = &state.stop {
-                stop();
-            }
-            for entry in &mut state.entries {
-                if entry.stage.is_pending() {
-                    entry.stage = Stage::Failed { reason: ENDED.into(), since: Instant::now() };
-                }
-            }
-            self.inner.changed.notify_all();
-        }
+        self.inner.give_up(ENDED);
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(worker) = worker {
             // It ends as soon as the evaluation has.
@@ -285,6 +273,17 @@ impl State {
     }
 }
 
+/// If the thread of evaluations breaks off, nobody waits for it.
+struct Broken<'a>(&'a Inner);
+
+impl Drop for Broken<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.give_up("evaluations broke off on the server");
+        }
+    }
+}
+
 /// What is loaded.
 struct Loaded {
     evaluator: Box<dyn Evaluator>,
@@ -296,32 +295,51 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends what is computed, and tells those who wait.
+    fn give_up(&self, reason: &str) {
+        let mut state = self.state();
+        state.ended = true;
+        if let Some(stop) = &state.stop {
+            stop();
+        }
+        for entry in &mut state.entries {
+            if entry.stage.is_pending() {
+                entry.stage = Stage::Failed { reason: reason.into(), since: Instant::now() };
+            }
+        }
+        self.changed.notify_all();
+    }
+
     fn work(&self) {
+        let _broken = Broken(self);
         let mut loaded: Option<Loaded> = None;
         while let Some((ticket, keys, input)) = self.next(&mut loaded) {
             let begun = Instant::now();
             let result = self.evaluate(ticket, &keys, &input, &mut loaded);
-            let mut state = self.state();
-            state.stop = None;
-            if state.ended {
-                break;
+            let took = begun.elapsed();
+            let ended = {
+                let mut state = self.state();
+                state.stop = None;
+                state.ended
+            };
+            if ended {
+                return;
             }
+            if let Err(Failure { detail, spoilt_keys, .. }) = &result {
+                // Of no use any more. The client hears of it last, and may ask again at once.
+                loaded = None;
+                if *spoilt_keys {
+                    keys.spoilt();
+                }
+                (self.log)(detail);
+            }
+            drop(keys);
             let since = Instant::now();
-            match result {
-                Ok(answer) => {
-                    state.set(ticket, Stage::Done { answer: answer.into(), took: begun.elapsed(), since });
-                }
-                Err(Failure { told, detail, spoilt_keys }) => {
-                    state.set(ticket, Stage::Failed { reason: told, since });
-                    drop(state);
-                    // Of no use any more.
-                    loaded = None;
-                    if spoilt_keys {
-                        keys.spoilt();
-                    }
-                    (self.log)(&detail);
-                }
-            }
+            let stage = match result {
+                Ok(answer) => Stage::Done { answer: answer.into(), took, since },
+                Err(Failure { told, .. }) => Stage::Failed { reason: told, since },
+            };
+            self.state().set(ticket, stage);
             self.changed.notify_all();
         }
     }

@@ -765,6 +765,7 @@ fn what_was_done_is_told() {
         session.answer(&mut |_| ()).unwrap();
         session.collect(Ticket([0; 32])).unwrap();
         session.answer(&mut |_| ()).unwrap_err();
+        session.leave().unwrap();
         server.join().unwrap()
     });
     let all = KEYS as u64;
