@@ -193,7 +193,13 @@ pub fn run(args: &Args) -> Result<()> {
     if args.protocol == Protocol::Convfhe {
         let Options { image, labels, .. } = options;
         let source = one_round::Source { graph: &graph, image, labels, samples: images, pictures };
-        return one_round::compile(source, (&args.parameters, args.margin), &args.program, &args.output, &mut steps);
+        return one_round::compile(
+            source,
+            (&args.parameters, args.margin),
+            &args.program,
+            &args.output,
+            &mut steps,
+        );
     }
     options.raw_pixels = pictures && preprocessing.is_identity();
 

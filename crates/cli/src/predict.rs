@@ -114,7 +114,10 @@ struct Answer<'a> {
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     if args.protocol == Protocol::Convfhe {
-        ensure!(!args.stdin && args.trace.is_none() && !args.costs, "--stdin, --trace and --costs are for the interactive protocol");
+        ensure!(
+            !args.stdin && args.trace.is_none() && !args.costs,
+            "--stdin, --trace and --costs are for the interactive protocol"
+        );
         return one_round::predict(&one_round::Request {
             reach: &args.reach,
             inputs: &args.inputs,

@@ -54,7 +54,11 @@ impl Evaluation for ByProgram {
 
 /// A machine that is too small for something, with numbers.
 pub fn too_small(what: &str, need: u64, free: u64) -> String {
-    format!("{what} takes about {:.1} GB of memory, and {:.1} GB are free", need as f64 / 1e9, free as f64 / 1e9)
+    format!(
+        "{what} takes about {:.1} GB of memory, and {:.1} GB are free",
+        need as f64 / 1e9,
+        free as f64 / 1e9
+    )
 }
 
 impl Evaluator for Running {

@@ -52,7 +52,8 @@ impl Fhe {
             return Ok(Self(named.to_owned()));
         }
         let own = std::env::current_exe().ok();
-        let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|folder| folder.join(PROGRAM));
+        let beside =
+            own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|folder| folder.join(PROGRAM));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path: Vec<PathBuf> = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).collect();
         beside.chain(path).find(|file| file.is_file()).map(Self).ok_or(ProgramError::NotFound)
@@ -80,7 +81,10 @@ impl Fhe {
     ///
     /// # Errors
     /// When it cannot be started, or fails: with what it complains of.
-    pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<Vec<u8>, ProgramError> {
+    pub fn run<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Vec<u8>, ProgramError> {
         let output = Command::new(&self.0)
             .args(arguments)
             .stdin(Stdio::null())

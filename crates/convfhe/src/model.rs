@@ -106,16 +106,30 @@ impl Compiled {
         inputs.write(&samples)?;
         let (margin, flag) = (margin.to_string(), OsStr::new);
         let own = [flag("--set"), flag(set)];
-        let calibrate =
-            [flag("calibrate"), own[0], own[1], flag("--network"), described.0.as_ref(), flag("--samples"), inputs.0.as_ref()];
+        let calibrate = [
+            flag("calibrate"),
+            own[0],
+            own[1],
+            flag("--network"),
+            described.0.as_ref(),
+            flag("--samples"),
+            inputs.0.as_ref(),
+        ];
         fhe.run(calibrate.into_iter().chain([
             flag("--margin"),
             flag(&margin),
             flag("--out"),
             calibrated.0.as_ref(),
         ]))?;
-        let arguments =
-            [flag("public"), own[0], own[1], flag("--network"), calibrated.0.as_ref(), flag("--out"), public.0.as_ref()];
+        let arguments = [
+            flag("public"),
+            own[0],
+            own[1],
+            flag("--network"),
+            calibrated.0.as_ref(),
+            flag("--out"),
+            public.0.as_ref(),
+        ];
         fhe.run(arguments)?;
         let malformed = |what: &str| ProgramError::Malformed(what.to_owned());
         let public = String::from_utf8(public.read()?).map_err(|_| malformed("no text"))?;

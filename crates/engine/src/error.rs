@@ -131,11 +131,9 @@ impl EngineError {
             }
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } => source.for_peer(),
-            Self::Bundle(_)
-            | Self::Hint(_)
-            | Self::Input(_)
-            | Self::File(_)
-            | Self::Protocol { .. } => "the other side gave up for reasons of its own".into(),
+            Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File(_) | Self::Protocol { .. } => {
+                "the other side gave up for reasons of its own".into()
+            }
         }
     }
 

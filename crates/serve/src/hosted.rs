@@ -26,12 +26,8 @@ pub trait Hosted: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the connection fails or the client breaks the protocol. The client is told.
-    fn serve(
-        &self,
-        channel: Channel,
-        caller: &Caller,
-        tell: &mut dyn FnMut(Told),
-    ) -> Result<(), EngineError>;
+    fn serve(&self, channel: Channel, caller: &Caller, tell: &mut dyn FnMut(Told))
+    -> Result<(), EngineError>;
 
     /// Prepared queries that are kept for all clients.
     fn kept(&self) -> Stock {

@@ -123,7 +123,11 @@ impl Metrics {
         registry.register("failures", "Connections that failed", failures.clone());
         let Self { answers, answer_seconds, no_answers, key_bytes, .. } = &metrics;
         registry.register("one_round_answers", "Answers sent in one-round sessions", answers.clone());
-        registry.register("one_round_no_answers", "Evaluations that failed, and tickets without an answer", no_answers.clone());
+        registry.register(
+            "one_round_no_answers",
+            "Evaluations that failed, and tickets without an answer",
+            no_answers.clone(),
+        );
         registry.register_with_unit(
             "one_round_evaluation",
             "Time of evaluations whose answers were sent, without the queue",

@@ -41,11 +41,9 @@ pub fn line(event: &Event<'_>) -> Option<String> {
             "{peer}: an encrypted input, {ahead} before it{}",
             if *stays { "" } else { "; the answer will be fetched later" }
         ),
-        Event::OneRound(peer, OneRound::Answered { bytes: sent, took }) => format!(
-            "{peer}: answered with {}, computed in {:.0} s",
-            bytes(*sent),
-            took.as_secs_f64()
-        ),
+        Event::OneRound(peer, OneRound::Answered { bytes: sent, took }) => {
+            format!("{peer}: answered with {}, computed in {:.0} s", bytes(*sent), took.as_secs_f64())
+        }
         Event::OneRound(peer, OneRound::NoAnswer) => format!("{peer}: there was no answer to give"),
         Event::Left(peer) => format!("{peer}: left"),
         Event::Ended(peer, ServeError::Refused(why)) => format!("{peer}: turned away: {why}"),

@@ -13,8 +13,8 @@ use jaguar_engine::progress::Progress as _;
 use jaguar_graph::network::{Finish, softmax};
 use jaguar_profile::{Imitated, link};
 use jaguar_samples::{self as samples, Axes};
-use jaguar_terminal::table::bytes;
 use jaguar_terminal::say;
+use jaguar_terminal::table::bytes;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
@@ -130,7 +130,11 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         ));
     }
     let party = Party::open(fhe, folder, &terms.set, later.accept_insecure_parameters, &mut |keys| {
-        eprintln!("note: making a secret and {} of keys, once; they are kept in {}", bytes(keys), folder.display());
+        eprintln!(
+            "note: making a secret and {} of keys, once; they are kept in {}",
+            bytes(keys),
+            folder.display()
+        );
     })?;
     let figures = party.figures();
     ensure!(

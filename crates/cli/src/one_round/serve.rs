@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::session::server::{Notice, Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
@@ -107,7 +107,9 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
     check_memory(&figures)?;
     let folder = match &storage.key_dir {
         Some(folder) => folder.clone(),
-        None => cache.context("no folder is known to keep clients' keys in: name one with --key-dir")?.join("keys"),
+        None => cache
+            .context("no folder is known to keep clients' keys in: name one with --key-dir")?
+            .join("keys"),
     };
     // Each set's keys have their own length.
     let folder = folder.join(&figures.set);
@@ -140,27 +142,35 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
 fn check_memory(figures: &Figures) -> Result<()> {
     let need = figures.memory;
     let Some([free, all]) = memory() else { return Ok(()) };
-    if all < need {
-        bail!(
-            "this machine is too small: an evaluation takes about {:.1} GB of memory (estimated), and it has {:.1} GB",
-            need as f64 / 1e9,
-            all as f64 / 1e9
-        );
-    }
+    let warning = fits(need, [free, all])?;
+    let text = gigabytes([need, free, all]);
     info!(
         target: TARGET, event = "memory", need, free, all,
-        "an evaluation takes about {:.1} GB of memory (estimated); {:.1} of {:.1} GB are free",
-        need as f64 / 1e9, free as f64 / 1e9, all as f64 / 1e9,
+        "an evaluation takes about {} of memory (estimated); {} of {} are free", text[0], text[1], text[2],
     );
-    if free < need {
-        eprintln!(
-            "warning: {:.1} GB of memory are free now, and an evaluation takes about {:.1} GB: until there is more, clients are told so \
-             instead of an answer",
-            free as f64 / 1e9,
-            need as f64 / 1e9
-        );
+    if let Some(warning) = warning {
+        eprintln!("warning: {warning}");
     }
     Ok(())
+}
+
+fn gigabytes<const N: usize>(bytes: [u64; N]) -> [String; N] {
+    bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9))
+}
+
+/// Whether an evaluation that takes `need` bytes can ever run with `[free, all]` of memory; a warning if it cannot now.
+fn fits(need: u64, [free, all]: [u64; 2]) -> Result<Option<String>> {
+    let [need_text, free_text, all_text] = gigabytes([need, free, all]);
+    ensure!(
+        all >= need,
+        "this machine is too small: an evaluation takes about {need_text} of memory (estimated), and it has {all_text}"
+    );
+    Ok((free < need).then(|| {
+        format!(
+            "{free_text} of memory are free now, and an evaluation takes about {need_text}: until there is more, clients are told so \
+             instead of an answer"
+        )
+    }))
 }
 
 /// What a person should know at the start.
@@ -176,6 +186,18 @@ pub fn announce(server: &Server<OneRoundService>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_that_are_too_small_are_told() {
+        assert!(fits(12_300_000_000, [13_000_000_000, 16_000_000_000]).unwrap().is_none());
+        let now = fits(12_300_000_000, [5_000_000_000, 16_000_000_000]).unwrap().unwrap();
+        assert!(now.contains("5.0 GB") && now.contains("12.3 GB"), "{now}");
+        let never = fits(12_300_000_000, [5_000_000_000, 8_000_000_000]).unwrap_err().to_string();
+        assert!(
+            never.contains("too small") && never.contains("12.3 GB") && never.contains("8.0 GB"),
+            "{never}"
+        );
+    }
 
     #[test]
     fn times_have_units() {

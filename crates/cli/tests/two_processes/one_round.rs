@@ -66,8 +66,18 @@ impl Site {
             std::fs::write(path, tiny::npy("<f4", &[1, tiny::VECTOR], &data)).unwrap();
         }
         let compile = [
-            "compile", &source, "--protocol", "convfhe", "--parameters", "insecure-n10", "--calibrate", &samples, "--fhe-program", fhe,
-            "-o", &model,
+            "compile",
+            &source,
+            "--protocol",
+            "convfhe",
+            "--parameters",
+            "insecure-n10",
+            "--calibrate",
+            &samples,
+            "--fhe-program",
+            fhe,
+            "-o",
+            &model,
         ];
         Process::start(jaguar(&compile)).finish(WATCHDOG).succeeded();
         Some(Self { scratch, fhe, model, inputs })
@@ -95,8 +105,17 @@ impl Site {
     fn arguments(&self, server: &str, client: &str, options: &[&str]) -> Vec<String> {
         let cache = self.scratch.path(client);
         let own = [
-            "predict", "--protocol", "convfhe", "--accept-insecure-parameters", "--fhe-program", self.fhe, "--server", server, "--cache",
-            &cache, "--json",
+            "predict",
+            "--protocol",
+            "convfhe",
+            "--accept-insecure-parameters",
+            "--fhe-program",
+            self.fhe,
+            "--server",
+            server,
+            "--cache",
+            &cache,
+            "--json",
         ];
         own.iter().chain(options).map(|&text| text.to_owned()).collect()
     }
@@ -104,7 +123,8 @@ impl Site {
     /// `jaguar-fhe`, but an evaluation stops before it begins, until it is told to go on.
     fn stopping(&self) -> String {
         let path = self.scratch.path("stopping");
-        let script = format!("#!/bin/sh\n[ \"$1\" = evaluate ] && kill -STOP $$\nexec '{}' \"$@\"\n", self.fhe);
+        let script =
+            format!("#!/bin/sh\n[ \"$1\" = evaluate ] && kill -STOP $$\nexec '{}' \"$@\"\n", self.fhe);
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
         path
@@ -112,7 +132,9 @@ impl Site {
 
     /// Names in the server's folder, without the lock.
     fn kept(&self) -> Vec<String> {
-        let Ok(folder) = std::fs::read_dir(self.scratch.path("server/insecure-n10")) else { return Vec::new() };
+        let Ok(folder) = std::fs::read_dir(self.scratch.path("server/insecure-n10")) else {
+            return Vec::new();
+        };
         let names = folder.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name != "lock").collect()
     }
@@ -223,7 +245,14 @@ fn keys_go_up_once_and_logits_come_down() {
         assert_eq!(mode(&it.of_client("client", name)), 0o600, "{name}");
     }
     // For people.
-    let mut command = jaguar(&["predict", "--protocol", "convfhe", "--accept-insecure-parameters", "--server", &server.address]);
+    let mut command = jaguar(&[
+        "predict",
+        "--protocol",
+        "convfhe",
+        "--accept-insecure-parameters",
+        "--server",
+        &server.address,
+    ]);
     command.args(["--fhe-program", it.fhe, "--pin", &pin, "--cache", &it.scratch.path("client"), inputs[0]]);
     let text = Process::start(command).finish(WATCHDOG).succeeded();
     assert!(text.contains("protocol convfhe") && text.contains("class ") && text.contains(" % "), "{text}");
@@ -327,7 +356,18 @@ fn full_disks_are_told_and_nothing_is_left() {
     let keys = it.scratch.path("server");
     let mut server = on_a_full_disk(
         1000,
-        &["serve", &it.model, "--listen", "127.0.0.1:0", "--protocol", "convfhe", "--fhe-program", it.fhe, "--key-dir", &keys],
+        &[
+            "serve",
+            &it.model,
+            "--listen",
+            "127.0.0.1:0",
+            "--protocol",
+            "convfhe",
+            "--fhe-program",
+            it.fhe,
+            "--key-dir",
+            &keys,
+        ],
     );
     let line = server.line_with("listening on ", WATCHDOG);
     let at = line.rsplit(' ').next().unwrap();
@@ -348,7 +388,16 @@ fn a_quota_makes_room_and_is_told() {
     assert!(again.stderr.contains("had given up this client's keys"), "{}", again.stderr);
     again.succeeded();
     drop(server);
-    let mut command = jaguar(&["serve", &it.model, "--protocol", "convfhe", "--fhe-program", it.fhe, "--listen", "127.0.0.1:0"]);
+    let mut command = jaguar(&[
+        "serve",
+        &it.model,
+        "--protocol",
+        "convfhe",
+        "--fhe-program",
+        it.fhe,
+        "--listen",
+        "127.0.0.1:0",
+    ]);
     command.args(["--key-dir", &it.scratch.path("server"), "--key-storage", "20M"]);
     assert_fails(Process::start(command), &["--key-storage", "holds no client's keys"]);
 }
@@ -389,7 +438,8 @@ fn what_is_missing_or_refused_is_said() {
     assert_fails(Process::start(jaguar(&serve)), &["/nowhere/jaguar-fhe", "make fhe"]);
     let server = it.serve(&[]);
     // Nobody is made to use a set that protects nothing.
-    let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
+    let mut command =
+        jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
     command.args(["--cache", &it.scratch.path("client"), "--fhe-program", it.fhe]);
     assert_fails(Process::start(command), &["insecure-n10", "protects nothing"]);
     for (options, part) in [
@@ -397,7 +447,8 @@ fn what_is_missing_or_refused_is_said() {
         (&["--fhe-program", "/nowhere/jaguar-fhe"][..], "make fhe"),
         (&["--stdin"][..], "interactive protocol"),
     ] {
-        let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
+        let mut command =
+            jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
         command.args(options);
         assert_fails(Process::start(command), &[part]);
     }

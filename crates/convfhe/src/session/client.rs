@@ -59,7 +59,7 @@ impl Session {
             let (model, parameters) = one_round::ask(&mut channel, NAME, VERSION)?;
             let terms: Terms = jaguar_wire::decode("the server's terms", &parameters)?;
             let malformed = |what: String| EngineError::PeerMisbehaved(format!("it offers {what}"));
-            terms.facing.check(terms.outputs).map_err(malformed)?;
+            terms.check().map_err(malformed)?;
             one_round::choose(&mut channel, NAME, VERSION)?;
             Ok((model, terms))
         };

@@ -143,13 +143,8 @@ impl Desk {
         limits: DeskLimits,
         log: Box<dyn Fn(&str) + Send + Sync>,
     ) -> io::Result<Self> {
-        let inner = Arc::new(Inner {
-            evaluation,
-            limits,
-            log,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let inner =
+            Arc::new(Inner { evaluation, limits, log, state: Mutex::default(), changed: Condvar::new() });
         let worker = Arc::clone(&inner);
         let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work())?;
         Ok(Self { inner, worker: Mutex::new(Some(worker)) })
@@ -172,7 +167,9 @@ impl Desk {
         let (all, own) = pending.fold((0, 0), |(all, own), e| (all + 1, own + usize::from(e.owner == owner)));
         let DeskLimits { waiting, waiting_of_one, .. } = self.inner.limits;
         if own >= waiting_of_one {
-            return Err(format!("{own} inputs of this client wait already, and no more may; come back later"));
+            return Err(format!(
+                "{own} inputs of this client wait already, and no more may; come back later"
+            ));
         }
         if all >= waiting {
             return Err(format!("{all} inputs wait already, and no more may; come back later"));

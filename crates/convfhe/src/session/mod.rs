@@ -107,6 +107,23 @@ pub struct Terms {
     pub memory: u64,
 }
 
+impl Terms {
+    /// Checks what came from a server before any of it is shown or computed with.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn check(&self) -> Result<(), String> {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !self.set.chars().all(is_name) || !(1..=64).contains(&self.set.len()) {
+            return Err(format!(
+                "a parameter set called {:?}",
+                self.set.chars().take(64).collect::<String>()
+            ));
+        }
+        self.facing.check(self.outputs)
+    }
+}
+
 /// Values of an input, at most.
 const MAX_INPUT: usize = 1 << 24;
 
@@ -116,6 +133,11 @@ impl Facing {
     /// # Errors
     /// What does not fit together.
     pub fn check(&self, outputs: usize) -> Result<(), String> {
+        let texts =
+            [&self.name].into_iter().chain(&self.labels).chain(self.parts.iter().map(|part| &part.name));
+        if texts.into_iter().any(|text| text.chars().any(char::is_control)) {
+            return Err("names and labels that are no plain text".into());
+        }
         let channels = self.shape[0];
         let values = self.shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side));
         if !values.is_some_and(|n| (1..=MAX_INPUT).contains(&n)) {

@@ -68,6 +68,9 @@ const STALLED: Duration = Duration::from_secs(3600);
 /// How often a waiting session looks by itself how far its answer is.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long a waiting session looks whether its client is still there.
+const GLANCE: Duration = Duration::from_millis(1);
+
 impl Service {
     /// Offers `model` under `terms`. Keys are kept in `store`; `log` hears what went wrong in evaluations.
     ///
@@ -156,7 +159,8 @@ impl Service {
                         return Err(EngineError::PeerMisbehaved("an input before the keys".into()));
                     };
                     let ticket = Ticket(os_random());
-                    let ahead = self.desk.ask(ticket, owner, keys.clone(), input).map_err(EngineError::Refused)?;
+                    let ahead =
+                        self.desk.ask(ticket, owner, keys.clone(), input).map_err(EngineError::Refused)?;
                     channel.send_message(&ticket)?;
                     channel.flush()?;
                     tell(Notice::Asked { ahead, stays: waits });
@@ -196,7 +200,8 @@ impl Service {
             0 => receiving.restart().map_err(told)?,
             offset if offset == receiving.have() => {}
             offset => {
-                let text = format!("keys from byte {offset} on, where {} or 0 would be right", receiving.have());
+                let text =
+                    format!("keys from byte {offset} on, where {} or 0 would be right", receiving.have());
                 return Err(EngineError::PeerMisbehaved(text));
             }
         }
@@ -249,7 +254,10 @@ impl Service {
                     tell(Notice::NoAnswer);
                     return Ok(());
                 }
-                Seen::Queued(_) | Seen::Running(..) => channel.flush()?,
+                Seen::Queued(_) | Seen::Running(..) => {
+                    // It has nothing to say now. If it is gone, its place is free at once; its answer comes into being all the same.
+                    channel.wait_for_input(GLANCE)?;
+                }
             }
             last = Some(seen);
         }

@@ -29,7 +29,9 @@ pub enum StoreError {
     #[error("{0}")]
     Misbehaved(String),
     /// They are more than the server keeps of all clients.
-    #[error("the keys have {need} bytes, and the server keeps {quota} of all clients together (--key-storage)")]
+    #[error(
+        "the keys have {need} bytes, and the server keeps {quota} of all clients together (--key-storage)"
+    )]
     Quota {
         /// Their bytes.
         need: u64,
@@ -60,9 +62,7 @@ impl StoreError {
     pub(super) fn for_client(&self) -> String {
         match self {
             Self::File(e) => match e.source.kind() {
-                io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge => {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                     "the server's disk is full: the keys were not kept; ask its operator".into()
                 }
                 _ => "the server's disk failed: the keys were not kept; ask its operator".into(),
@@ -152,7 +152,12 @@ impl KeyStore {
                 std::fs::remove_file(path(folder, owner, &older)).map_err(failed)?;
             }
         }
-        Ok(Self(Arc::new(Shared { folder: folder.to_owned(), quota, entries: Mutex::new(entries), _lock: lock })))
+        Ok(Self(Arc::new(Shared {
+            folder: folder.to_owned(),
+            quota,
+            entries: Mutex::new(entries),
+            _lock: lock,
+        })))
     }
 
     /// The keys of an owner with this hash, if all are there.
@@ -188,7 +193,8 @@ impl KeyStore {
             if entries.get(&owner).is_some_and(|entry| entry.hash != hash || entry.complete) {
                 shared.remove(&mut entries, owner).map_err(failed)?;
             }
-            while entries.iter().map(|(other, e)| if *other == owner { 0 } else { e.bytes }).sum::<u64>() + bytes
+            while entries.iter().map(|(other, e)| if *other == owner { 0 } else { e.bytes }).sum::<u64>()
+                + bytes
                 > shared.quota
             {
                 let idle = entries.iter().filter(|(other, entry)| **other != owner && entry.users == 0);

@@ -40,8 +40,10 @@ impl Scratch {
     /// Names in the store, without the lock.
     fn kept(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.store()).unwrap();
-        let mut names: Vec<String> =
-            files.map(|file| file.unwrap().file_name().into_string().unwrap()).filter(|n| n != "lock").collect();
+        let mut names: Vec<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|n| n != "lock")
+            .collect();
         names.sort();
         names
     }
@@ -191,7 +193,11 @@ impl Site {
     }
 
     /// A session of `client`, and how it ended at the server.
-    fn over<T>(&self, known: Option<Owner>, client: impl FnOnce(Channel) -> T) -> (T, Result<(), EngineError>) {
+    fn over<T>(
+        &self,
+        known: Option<Owner>,
+        client: impl FnOnce(Channel) -> T,
+    ) -> (T, Result<(), EngineError>) {
         let (ours, theirs) = memory_pair();
         thread::scope(|scope| {
             let server = scope.spawn(|| self.service.serve(theirs, known, &mut |_| ()));
@@ -201,7 +207,11 @@ impl Site {
     }
 
     /// One whole session.
-    fn ask(&self, own: &Own, inputs: &[[u8; CIPHERTEXT]]) -> Result<(client::Given, Vec<Vec<u8>>), EngineError> {
+    fn ask(
+        &self,
+        own: &Own,
+        inputs: &[[u8; CIPHERTEXT]],
+    ) -> Result<(client::Given, Vec<Vec<u8>>), EngineError> {
         self.over(None, |channel| {
             let mut session = begin(channel, own)?;
             let given = session.give_keys(&own.offered(), &mut |_, _| ())?;
@@ -350,29 +360,44 @@ fn lying_clients_are_told_and_nothing_of_theirs_stays() {
         let _ = channel.flush();
     };
     let lies: Vec<Lie<'_>> = vec![
-        ("keys of 18446744073709551615 bytes", Box::new(|c| c.send_message(&keys(u64::MAX, own.hash)).unwrap())),
+        (
+            "keys of 18446744073709551615 bytes",
+            Box::new(|c| c.send_message(&keys(u64::MAX, own.hash)).unwrap()),
+        ),
         ("keys of 5 bytes", Box::new(|c| c.send_message(&keys(5, own.hash)).unwrap())),
-        ("keys that do not match their hash", Box::new(|c| {
-            c.send_message(&keys(all, [9; 32])).unwrap();
-            have(c);
-            c.send_message(&From { offset: 0 }).unwrap();
-            send(c, &own.bytes, None);
-        })),
-        ("damaged behind 0 bytes", Box::new(|c| {
-            c.send_message(&keys(all, own.hash)).unwrap();
-            have(c);
-            c.send_message(&From { offset: 0 }).unwrap();
-            send(c, &own.bytes, Some([3; 32]));
-        })),
-        ("from byte 12345", Box::new(|c| {
-            c.send_message(&keys(all, own.hash)).unwrap();
-            have(c);
-            c.send_message(&From { offset: 12345 }).unwrap();
-        })),
-        ("an input before the keys", Box::new(|c| {
-            c.send_message(&Request::Input { waits: true }).unwrap();
-            c.send(&[0; CIPHERTEXT]).unwrap();
-        })),
+        (
+            "keys that do not match their hash",
+            Box::new(|c| {
+                c.send_message(&keys(all, [9; 32])).unwrap();
+                have(c);
+                c.send_message(&From { offset: 0 }).unwrap();
+                send(c, &own.bytes, None);
+            }),
+        ),
+        (
+            "damaged behind 0 bytes",
+            Box::new(|c| {
+                c.send_message(&keys(all, own.hash)).unwrap();
+                have(c);
+                c.send_message(&From { offset: 0 }).unwrap();
+                send(c, &own.bytes, Some([3; 32]));
+            }),
+        ),
+        (
+            "from byte 12345",
+            Box::new(|c| {
+                c.send_message(&keys(all, own.hash)).unwrap();
+                have(c);
+                c.send_message(&From { offset: 12345 }).unwrap();
+            }),
+        ),
+        (
+            "an input before the keys",
+            Box::new(|c| {
+                c.send_message(&Request::Input { waits: true }).unwrap();
+                c.send(&[0; CIPHERTEXT]).unwrap();
+            }),
+        ),
         ("at most 4096 bytes", Box::new(|c| c.send(&u32::MAX.to_le_bytes()).unwrap())),
         ("well-formed", Box::new(|c| c.send(&[1, 0, 0, 0, 99]).unwrap())),
     ];
@@ -395,7 +420,10 @@ fn lying_clients_are_told_and_nothing_of_theirs_stays() {
 }
 
 /// A server that speaks for itself, behind the handshake.
-fn against(lie: impl FnOnce(&mut Channel) + Send, client: impl FnOnce(Channel) -> Result<(), EngineError>) -> String {
+fn against(
+    lie: impl FnOnce(&mut Channel) + Send,
+    client: impl FnOnce(Channel) -> Result<(), EngineError>,
+) -> String {
     let (ours, mut theirs) = memory_pair();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -469,15 +497,21 @@ fn lying_servers_are_not_believed() {
 #[test]
 fn terms_that_do_not_fit_together_are_refused() {
     type Change = fn(&mut Terms);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 9] = [
         ("shape", |t| t.facing.shape = [1, usize::MAX, 2]),
         ("shape", |t| t.facing.shape = [0, 2, 2]),
         ("affine maps", |t| t.facing.affine = vec![(1.0, 0.0); 2]),
         ("preprocessing", |t| t.facing.image.mean = vec![]),
         ("labels", |t| t.facing.labels = vec![String::new(); 2]),
+        ("no plain text", |t| t.facing.name = "a\x1b[2J".into()),
+        ("no plain text", |t| t.facing.labels = vec!["a\nb".into()]),
+        ("a parameter set called", |t| t.set = "../n16".into()),
         ("parts", |t| {
-            let part =
-                jaguar_graph::network::OutputPart { name: String::new(), dims: vec![7], finish: Default::default() };
+            let part = jaguar_graph::network::OutputPart {
+                name: String::new(),
+                dims: vec![7],
+                finish: Default::default(),
+            };
             t.facing.parts = vec![part];
         }),
     ];
@@ -680,11 +714,11 @@ fn a_cut_during_the_run_loses_nothing() {
         session.give_keys(&own.offered(), &mut |_, _| ()).unwrap();
         let ticket = session.send(&[6; CIPHERTEXT], true).unwrap();
         reached.recv_timeout(PATIENCE).unwrap();
-        drop(session);
-        go_on.send(()).unwrap();
         ticket
     });
+    // The session has ended, and the evaluation goes on.
     served.unwrap_err();
+    go_on.send(()).unwrap();
     let (answer, _) = site.over(None, |channel| {
         let mut session = begin(channel, &own)?;
         session.collect(ticket)?;

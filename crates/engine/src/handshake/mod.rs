@@ -8,7 +8,7 @@
 //! | C | [`Choice`] | the protocol that it picked; what follows depends on the protocol's kind |
 //!
 //! A *kind* says how a session goes: [`INTERACTIVE`] is the conversation over secret shares (`client` and `server`),
-//! [`ONE_ROUND`] is encrypted input up and encrypted output down (`one_round`). Kinds and protocols are names, not numbers, so that
+//! [`ONE_ROUND`] is encrypted input up and encrypted output down ([`crate::one_round`]: the handshake only). Kinds and protocols are names, not numbers, so that
 //! each side can tell a person what the other one wanted and it cannot do.
 
 #[cfg(feature = "client")]
