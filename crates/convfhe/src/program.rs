@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const DATA: u8 = 1;
 const ABORT: u8 = 3;
@@ -20,6 +22,10 @@ const MAX_DATA: usize = 1 << 20;
 const MAX_REASON: usize = 1 << 10;
 /// So much of what the program complains about is shown.
 const MAX_COMPLAINT: u64 = 1 << 12;
+
+/// How long it may take to end, once its socket is closed, and how often this looks.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What went wrong with the program.
 #[derive(Debug, thiserror::Error)]
@@ -105,17 +111,27 @@ impl Program {
         }
     }
 
-    /// The end of what the program wrote on stderr. It has closed the socket, so it is about to end.
+    /// The end of what the program wrote on stderr. Its socket is closed, so it is about to end, or is ended.
     fn complaint(&mut self) -> String {
+        let deadline = Instant::now() + LAST_WORDS;
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
+                Ok(None) | Err(_) => {
+                    let _ = self.child.kill();
+                    break self.child.wait();
+                }
+                Ok(Some(status)) => break Ok(status),
+            }
+        };
         let mut text = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
             // What was read until an error is shown.
             let _ = stderr.take(MAX_COMPLAINT).read_to_end(&mut text);
         }
-        let shown = shown(&text);
-        match self.child.wait() {
-            Ok(status) if shown.is_empty() => format!("it said nothing ({status})"),
-            _ => shown,
+        match (shown(&text), status) {
+            (shown, Ok(status)) if shown.is_empty() => format!("it said nothing ({status})"),
+            (shown, _) => shown,
         }
     }
 

@@ -1,9 +1,7 @@
 //! The handshake of one-round sessions: an encrypted input goes up, an encrypted output comes down. What follows the handshake is
 //! the protocol's own, in a crate of its own. A party of another protocol hears what was asked for and what there is.
 
-#[cfg(any(feature = "client", feature = "server"))]
 use jaguar_bundle::ModelId;
-#[cfg(any(feature = "client", feature = "server"))]
 use jaguar_wire::Channel;
 
 use crate::error::EngineError;
@@ -48,6 +46,6 @@ pub fn offer(
 
 /// Tells the peer, as well as the connection still can, why the session ends here: never a value, a path, or anything else of this
 /// side's.
-pub fn tell(channel: &mut jaguar_wire::Channel, error: &EngineError) {
+pub fn tell(channel: &mut Channel, error: &EngineError) {
     channel.abort(&error.for_peer());
 }

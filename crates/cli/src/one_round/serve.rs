@@ -101,9 +101,6 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
     let fhe = storage.program.find()?;
     let (compiled, id) = Compiled::read(model)?;
     let figures = fhe.about(&compiled.set, Some(model))?;
-    if figures.is_insecure() {
-        eprintln!("warning: parameter set '{}' protects nothing: it is for tests", figures.set);
-    }
     check_memory(&figures)?;
     let folder = match &storage.key_dir {
         Some(folder) => folder.clone(),
@@ -116,6 +113,9 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
     let quota = storage.key_storage.unwrap_or(KEY_STORAGE);
     if quota < figures.keys {
         bail!("--key-storage {} holds no client's keys: they have {}", bytes(quota), bytes(figures.keys));
+    }
+    if figures.is_insecure() {
+        eprintln!("warning: parameter set '{}' protects nothing: it is for tests", figures.set);
     }
     let store = KeyStore::open(&folder, figures.keys, quota)?;
     let (clients, kept) = store.stock();

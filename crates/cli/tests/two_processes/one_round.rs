@@ -280,7 +280,8 @@ fn an_answer_is_fetched_with_its_ticket() {
     std::fs::copy(it.of_client("other", "secret"), it.of_client("client", "secret")).unwrap();
     let parts = ["decrypting the answer", "keys of another client"];
     assert_fails(it.predict(at, "client", &["--ticket", tickets[1]]), &parts);
-    assert_fails(it.predict(at, "client", &["--ticket", "12"]), &["64 hexadecimal digits"]);
+    let wrong = it.predict(at, "client", &["--ticket", "12"]).finish(WATCHDOG);
+    assert!(!wrong.status.success() && wrong.stderr.contains("64 hexadecimal digits"), "{}", wrong.stderr);
 }
 
 #[test]
@@ -337,7 +338,8 @@ fn an_evaluation_does_not_outlive_its_server() {
         }
         gone(evaluation);
     }
-    assert!(matches!(it.kept().as_slice(), [keys] if keys.ends_with(".keys")), "{:?}", it.kept());
+    // Each server had another address, and so another name of the client.
+    assert!(it.kept().len() == 2 && it.kept().iter().all(|name| name.ends_with(".keys")), "{:?}", it.kept());
 }
 
 #[test]
@@ -413,7 +415,7 @@ fn parties_of_different_protocols_are_told() {
     drop(server);
     let model = tiny::compile(&it.scratch);
     let server = Server::start(&model, &[], WATCHDOG);
-    let parts = ["one-round 'convfhe' version 1", "interactive"];
+    let parts = ["the client can do one-round", "the server offers interactive"];
     assert_fails(it.predict(&server.address, "client", &[&it.inputs[0]]), &parts);
     // And models.
     let serve = |model: &str, options: &[&str]| {
