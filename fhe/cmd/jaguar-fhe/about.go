@@ -41,14 +41,15 @@ func about(o options, _ io.Reader, out io.Writer) error {
 	})
 }
 
-// memoryOf estimates what `evaluate` takes; a network adds its weights, as they are parsed and as they are read.
+// memoryOf estimates what `evaluate` takes: a twentieth more than [network.MemoryBytes], which a whole network at full size exceeded by
+// 2 % (docs/protocols/convfhe.md), and a network's weights, as they are parsed and as they are read.
 func memoryOf(set *parameters.Set, plan *network.Plan) int64 {
 	total := network.MemoryBytes(set)
+	total += total / 20
 	if plan == nil {
 		return total
 	}
-	layers := append([]network.Layer{plan.Network.Output}, plan.Network.Layers...)
-	for _, layer := range layers {
+	for _, layer := range append([]network.Layer{plan.Network.Output}, plan.Network.Layers...) {
 		for _, term := range layer.Terms {
 			total += int64(len(term.Weights)) * (8 + 6)
 		}

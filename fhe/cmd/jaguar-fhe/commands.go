@@ -51,7 +51,7 @@ func sets(_ options, _ io.Reader, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%-24s N = 2^%d, log QP = %.0f, %d values; %s\n", set.Name(), set.CKKS().LogN(), set.CKKS().LogQP(), set.Values(), set.Security())
 		fmt.Fprintf(out, "%-24s keys %.2f GB over the wire, memory of `evaluate` about %.1f GB\n", "",
-			float64(keys.WireBytes(set))/1e9, float64(network.MemoryBytes(set))/1e9)
+			float64(keys.WireBytes(set))/1e9, float64(memoryOf(set, nil))/1e9)
 	}
 	return nil
 }
