@@ -8,6 +8,7 @@ use jaguar_convfhe::memory;
 use jaguar_convfhe::party::{Encryption, Party, offered};
 use jaguar_convfhe::session::client::{Progress, Session};
 use jaguar_convfhe::session::{Facing, Terms, Ticket};
+use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output};
 use jaguar_engine::progress::Progress as _;
 use jaguar_graph::network::{Finish, softmax};
@@ -15,6 +16,7 @@ use jaguar_profile::{Imitated, link};
 use jaguar_samples::{self as samples, Axes};
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
+use jaguar_wire::WireError;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
@@ -124,7 +126,7 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         && free < terms.memory
     {
         bars.warning(&format!(
-            "the server is on this machine, where {:.1} GB of memory are free; an evaluation takes about {:.1} GB",
+            "the server is on this machine, where {:.1} GB of memory are free now; an evaluation takes about {:.1} GB",
             free as f64 / 1e9,
             terms.memory as f64 / 1e9
         ));
@@ -229,10 +231,10 @@ impl Client<'_> {
         bars.finish();
         let answer = match answer {
             Ok(answer) => answer,
-            // What was computed is not lost with the connection.
-            Err(e @ jaguar_engine::EngineError::Wire(_)) => {
+            // What was computed is not lost with the connection, unless the server said good-bye.
+            Err(EngineError::Wire(e)) if !matches!(e, WireError::PeerAborted(_)) => {
                 eprintln!("note: the server may go on with it; --ticket {shown} fetches the answer");
-                return Err(e.into());
+                return Err(EngineError::Wire(e).into());
             }
             Err(e) => return Err(e.into()),
         };
