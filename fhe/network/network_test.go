@@ -56,6 +56,24 @@ func small() *Network {
 	}
 }
 
+// wide has an input and values of several ciphertexts of 512 values, and later ones of one.
+func wide() *Network {
+	rng := rand.New(rand.NewSource(6))
+	identity := Term{From: 1, In: 12, Out: 12, Height: 1, Width: 1, Stride: 1, Weights: make(Floats, 144)}
+	for c := range 12 {
+		identity.Weights[c*12+c] = 1
+	}
+	return &Network{
+		Name: "wide", Input: [3]int{10, 6, 6}, InputBound: 1,
+		Layers: []Layer{
+			{Name: "first", Terms: []Term{term(rng, 0, 10, 12, 3, 1, 1)}, Bias: biases(rng, 12)},
+			{Name: "residual", Terms: []Term{term(rng, 1, 12, 12, 3, 1, 1), identity}, Bias: biases(rng, 12)},
+			{Name: "strided", Terms: []Term{term(rng, 2, 12, 14, 3, 2, 1)}, Bias: biases(rng, 14)},
+		},
+		Output: Layer{Name: "fc", Terms: []Term{term(rng, 3, 14, 3, 3, 1, 0)}, Bias: biases(rng, 3)},
+	}
+}
+
 func inputs(n *Network, count int) [][]float64 {
 	rng := rand.New(rand.NewSource(9))
 	all := make([][]float64, count)
@@ -112,10 +130,15 @@ func direct(t *testing.T, n *Network, input []float64) []float64 {
 
 func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 	n := small()
-	for _, m := range []int{256, 512, 1024} {
+	for m, polynomials := range map[int][]int{64: {2, 3, 3, 4, 4}, 128: {1, 2, 2, 2, 2}, 256: {1, 1, 1, 1, 1}, 1024: {1, 1, 1, 1, 1}} {
 		plan, err := NewPlan(n, m)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for v, grid := range plan.Grids {
+			if grid.Polynomials() != polynomials[v] {
+				t.Errorf("%d values: value %d takes %d polynomials, not %d", m, v, grid.Polynomials(), polynomials[v])
+			}
 		}
 		for _, input := range inputs(n, 3) {
 			got, err := plan.Plain(input, Exact, func(int, float64) {})
@@ -132,14 +155,26 @@ func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 }
 
 func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
-	for _, literal := range []parameters.Literal{parameters.InsecureTest, parameters.InsecureDense} {
+	for _, test := range []struct {
+		network            *Network
+		literal            parameters.Literal
+		inputs, bootstraps int
+	}{
+		{small(), parameters.InsecureTest, 1, 4},
+		{small(), parameters.InsecureDense, 1, 4},
+		{wide(), parameters.InsecureTest, 2, 5},
+	} {
+		literal, layers := test.literal, len(test.network.Layers)
 		set, err := parameters.New(literal)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := NewPlan(small(), set.Values())
+		plan, err := NewPlan(test.network, set.Values())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if plan.Grids[0].Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
+			t.Fatalf("%s: %d ciphertexts of input, %d bootstraps", test.network.Name, plan.Grids[0].Polynomials(), plan.Bootstraps())
 		}
 		samples := inputs(plan.Network, 5)
 		if err := plan.Calibrate(samples, 1.25); err != nil {
@@ -163,10 +198,10 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := 0
-		logits, err := evaluator.Evaluate(ct, func(layer, layers int, times Times) {
+		logits, err := evaluator.Evaluate(ct, func(layer, of int, times Times) {
 			told++
-			if layer != told || layers != 5 {
-				t.Errorf("progress %d of %d after %d layers", layer, layers, told)
+			if layer != told || of != layers+1 {
+				t.Errorf("progress %d of %d after %d layers", layer, of, told)
 			}
 		})
 		if err != nil {
@@ -188,7 +223,10 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 				t.Errorf("%s: logit %d is %g, not %g", literal.Name, o, got[o], approximate[o])
 			}
 		}
-		if told != 5 {
+		if _, err := evaluator.Evaluate(ct[:len(ct)-1], nil); err == nil || !strings.Contains(err.Error(), "ciphertexts") {
+			t.Errorf("a part of an input: %v", err)
+		}
+		if told != layers+1 {
 			t.Errorf("progress told %d times", told)
 		}
 	}
@@ -250,7 +288,7 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
 		t.Errorf("a stride of 2^16: %v", err)
 	}
-	if _, err := NewPlan(small(), 128); err == nil || !strings.Contains(err.Error(), "a ciphertext has 128") {
+	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
 		t.Errorf("a ciphertext that is too small: %v", err)
 	}
 }

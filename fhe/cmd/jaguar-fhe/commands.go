@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+
 	"jaguar/fhe/answer"
 	"jaguar/fhe/frames"
 	"jaguar/fhe/keys"
@@ -189,13 +191,17 @@ func encrypt(o options, in io.Reader, out io.Writer) error {
 		for i := range input {
 			input[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(message[4*i:])))
 		}
-		ct, err := told.Encrypt(client, input)
+		cts, err := told.Encrypt(client, input)
 		if err != nil {
 			return nil, err
 		}
 		var made bytes.Buffer
-		err = residues.WriteCiphertext(&made, ct)
-		return made.Bytes(), err
+		for _, ct := range cts {
+			if err := residues.WriteCiphertext(&made, ct); err != nil {
+				return nil, err
+			}
+		}
+		return made.Bytes(), nil
 	})
 }
 
@@ -248,13 +254,17 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(in, out, residues.CiphertextBytes(set), func(peer *frames.Peer, message []byte) ([]byte, error) {
-		ct, err := residues.ReadCiphertext(bytes.NewReader(message), set, set.ValueScale())
-		if err != nil {
-			return nil, err
+	input := make([]*rlwe.Ciphertext, plan.Grids[0].Polynomials())
+	return serve(in, out, len(input)*residues.CiphertextBytes(set), func(peer *frames.Peer, message []byte) ([]byte, error) {
+		from := bytes.NewReader(message)
+		for i := range input {
+			var err error
+			if input[i], err = residues.ReadCiphertext(from, set, set.ValueScale()); err != nil {
+				return nil, err
+			}
 		}
 		var lost error
-		logits, err := evaluator.Evaluate(ct, func(layer, layers int, _ network.Times) {
+		logits, err := evaluator.Evaluate(input, func(layer, layers int, _ network.Times) {
 			lost = errors.Join(lost, peer.Progress(layer, layers))
 		})
 		if err := errors.Join(err, lost); err != nil {
