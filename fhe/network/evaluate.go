@@ -16,6 +16,7 @@ import (
 
 	"jaguar/fhe/answer"
 	"jaguar/fhe/bootstrap"
+	"jaguar/fhe/concurrent"
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/keys"
 	"jaguar/fhe/layout"
@@ -42,6 +43,31 @@ type Evaluator struct {
 type Times struct {
 	Convolution, Packing time.Duration
 	bootstrap.Times
+}
+
+// Total is all of it.
+func (t *Times) Total() time.Duration {
+	return t.Convolution + t.Packing + t.CtoS + t.Sine + t.ReLU + t.StoC
+}
+
+// phases are all of them, in order.
+func (t *Times) phases() []*time.Duration {
+	return []*time.Duration{&t.Convolution, &t.Packing, &t.CtoS, &t.Sine, &t.ReLU, &t.StoC}
+}
+
+func (t *Times) add(other Times) {
+	for i, phase := range t.phases() {
+		*phase += *other.phases()[i]
+	}
+}
+
+// shrink makes the sum of phases that ran beside each other the time that elapsed.
+func (t *Times) shrink(elapsed time.Duration) {
+	if total := t.Total(); total > elapsed {
+		for _, phase := range t.phases() {
+			*phase = time.Duration(float64(*phase) * float64(elapsed) / float64(total))
+		}
+	}
 }
 
 // NewEvaluator prepares a calibrated plan for a client's keys.
@@ -172,16 +198,21 @@ func (c *clock) of(elapsed time.Duration) time.Duration {
 func (e *Evaluator) layer(index int, values [][]*rlwe.Ciphertext, times *Times) ([]*rlwe.Ciphertext, error) {
 	grid := e.plan.Grids[index+1]
 	made := make([]*rlwe.Ciphertext, grid.Polynomials())
-	for part := range made {
-		packed, err := e.convolve(index, part, values, times)
+	apart := make([]Times, len(made))
+	begin := time.Now()
+	err := concurrent.Each(len(made), func(part int) error {
+		packed, err := e.convolve(index, part, values, &apart[part])
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if made[part], err = e.circuit.Layer(packed, e.masks[grid][part], &times.Times); err != nil {
-			return nil, err
-		}
+		made[part], err = e.circuit.Layer(packed, e.masks[grid][part], &apart[part].Times)
+		return err
+	})
+	for _, part := range apart {
+		times.add(part)
 	}
-	return made, nil
+	times.shrink(time.Since(begin))
+	return made, err
 }
 
 // convolve computes and packs the channels of one ciphertext of a layer, before ReLU, at level 0.
@@ -274,25 +305,4 @@ func (e *Evaluator) output(values [][]*rlwe.Ciphertext, times *Times) (*rlwe.Cip
 	times.Convolution = products.of(elapsed)
 	times.Packing = elapsed - products.of(elapsed)
 	return packed, nil
-}
-
-// parallel calls f(0) to f(n-1) on as many goroutines as there are processors, and returns the first error.
-func parallel(n int, f func(i int) error) error {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	errs := make([]error, workers)
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Go(func() {
-			for i := w; i < n && errs[w] == nil; i += workers {
-				errs[w] = f(i)
-			}
-		})
-	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"jaguar/fhe/concurrent"
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/layout"
 	"jaguar/fhe/relu"
@@ -80,7 +81,7 @@ func (p *Plan) sums(layer int, values [][][]float64) [][]float64 {
 		sums[part] = make([]float64, p.Values)
 	}
 	// No output channel shares a place with another. Nothing fails.
-	_ = parallel(grid.Channels, func(o int) error {
+	_ = concurrent.Each(grid.Channels, func(o int) error {
 		for _, term := range terms {
 			for part, from := range values[term.From] {
 				taps := term.Kernel().Taps(p.Grids[term.From], part, o)

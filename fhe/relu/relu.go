@@ -14,6 +14,8 @@ import (
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 	"github.com/tuneinsight/lattigo/v6/utils/bignum"
+
+	"jaguar/fhe/concurrent"
 )
 
 // MaximumError bounds |ReLU(x) - Plain(x)| for |x| ≤ 1.
@@ -46,21 +48,23 @@ func Plain(x float64) float64 { return x * (1 + Sign(x)) / 2 }
 
 // Evaluator evaluates the polynomials on ciphertexts. It may be used by several goroutines.
 type Evaluator struct {
-	ckks        *ckks.Evaluator
+	ckks        *concurrent.Evaluator
 	polynomials *polynomial.Evaluator
 	composite   []bignum.Polynomial
 }
 
 // New prepares with a relinearisation key.
-func New(params ckks.Parameters, evaluator *ckks.Evaluator) *Evaluator {
+func New(params ckks.Parameters, evaluator *concurrent.Evaluator) *Evaluator {
 	// The factor 1/2 goes into f3.
 	half := make([]float64, len(f3))
 	for i, c := range f3 {
 		half[i] = c / 2
 	}
+	polynomials := polynomial.NewEvaluator(params, evaluator.Evaluator)
+	polynomials.Evaluator.Evaluator = evaluator
 	return &Evaluator{
 		ckks:        evaluator,
-		polynomials: polynomial.NewEvaluator(params, evaluator),
+		polynomials: polynomials,
 		composite:   []bignum.Polynomial{monomials(f1), monomials(f2), monomials(half)},
 	}
 }
@@ -82,7 +86,7 @@ func monomials(coefficients []float64) bignum.Polynomial {
 // whose scale is the modulus of that level, so that the product costs no precision: it waits for the sign, and takes no level of
 // its own. The result has 11 levels less, and nearly the default scale.
 func (e *Evaluator) Evaluate(x *rlwe.Ciphertext, mask *rlwe.Plaintext) (*rlwe.Ciphertext, error) {
-	scale := e.ckks.GetParameters().DefaultScale()
+	scale := e.ckks.Evaluator.GetParameters().DefaultScale()
 	masked, err := e.ckks.MulNew(x, mask)
 	if err != nil {
 		return nil, fmt.Errorf("relu: mask: %w", err)
