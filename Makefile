@@ -90,6 +90,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
+	$(PYTHON) params/relu.py --claims fhe/relu/options.go
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params

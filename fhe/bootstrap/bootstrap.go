@@ -30,7 +30,9 @@ type Evaluator struct {
 	circuit *bootstrapping.Evaluator
 	threads *concurrent.Evaluator
 	relu    *relu.Evaluator
-	encoder *ckks.Encoder
+	// reluLevel is the level at which its polynomials begin.
+	reluLevel int
+	encoder   *ckks.Encoder
 }
 
 // Times are how long the phases of a layer took, as in Figure 6.
@@ -38,9 +40,13 @@ type Times struct {
 	CtoS, Sine, ReLU, StoC time.Duration
 }
 
-// New prepares the matrices of CtoS and StoC.
-func New(server *keys.Server) (*Evaluator, error) {
+// New prepares the matrices of CtoS and StoC, and ReLU's polynomials. It fails if these take more levels than there are.
+func New(server *keys.Server, option relu.Option) (*Evaluator, error) {
 	set := server.Set()
+	if option.Levels() > set.ReLULevels() {
+		return nil, fmt.Errorf("bootstrap: ReLU by %s takes %d levels, parameter set %q has %d",
+			option.Name(), option.Levels(), set.Name(), set.ReLULevels())
+	}
 	circuit, err := bootstrapping.NewEvaluator(set.Circuit(), server.Circuit())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
@@ -48,11 +54,12 @@ func New(server *keys.Server) (*Evaluator, error) {
 	threads := concurrent.New(circuit.Evaluator)
 	circuit.Mod1Evaluator.PolynomialEvaluator.Evaluator.Evaluator = threads
 	return &Evaluator{
-		set:     set,
-		circuit: circuit,
-		threads: threads,
-		relu:    relu.New(set.CKKS(), threads),
-		encoder: ckks.NewEncoder(set.CKKS()),
+		set:       set,
+		circuit:   circuit,
+		threads:   threads,
+		relu:      relu.New(set.CKKS(), threads, option),
+		reluLevel: set.StoCLevel() + option.Levels(),
+		encoder:   ckks.NewEncoder(set.CKKS()),
 	}, nil
 }
 
@@ -65,7 +72,7 @@ func (e *Evaluator) Mask(mask []float64) (Mask, error) {
 		return nil, fmt.Errorf("bootstrap: a mask of %d values, not %d", len(mask), e.set.Values())
 	}
 	params := e.set.CKKS()
-	level := e.reluLevel()
+	level := e.reluLevel
 	parts := [][]float64{mask}
 	if e.set.Dense() {
 		parts = [][]float64{mask[:len(mask)/2], mask[len(mask)/2:]}
@@ -97,9 +104,6 @@ func slotOrder(values []float64, half int) []float64 {
 	}
 	return sorted
 }
-
-// reluLevel is the level at which the polynomials begin.
-func (e *Evaluator) reluLevel() int { return e.set.StoCLevel() + parameters.ReLUDepth }
 
 // Slots raises the modulus and moves the values of a ciphertext at level 0 into slots: one ciphertext, or two if every
 // coefficient carries a value. Values are at most 1 at the scale [parameters.Set.RaisedScale]; they come out at
@@ -173,6 +177,10 @@ func (e *Evaluator) Rectify(slots []*rlwe.Ciphertext, mask Mask, times *Times) e
 	begin := time.Now()
 	defer func() { times.ReLU += time.Since(begin) }()
 	return concurrent.Each(len(slots), func(i int) error {
+		// A polynomial of fewer levels than there are begins lower, where it costs less.
+		if above := slots[i].Level() - e.reluLevel; above > 0 {
+			e.circuit.DropLevel(slots[i], above)
+		}
 		rectified, err := e.relu.Evaluate(slots[i], mask[i])
 		slots[i] = rectified
 		return err

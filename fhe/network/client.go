@@ -30,6 +30,9 @@ type Public struct {
 
 // Public is what a client of this plan is told.
 func (p *Plan) Public(set *parameters.Set) (*Public, error) {
+	if err := p.Check(set); err != nil {
+		return nil, err
+	}
 	if err := p.Calibrated(); err != nil {
 		return nil, err
 	}

@@ -73,13 +73,13 @@ func (t *Times) shrink(elapsed time.Duration) {
 // NewEvaluator prepares a calibrated plan for a client's keys.
 func NewEvaluator(plan *Plan, server *keys.Server) (*Evaluator, error) {
 	set := server.Set()
-	if plan.Values != set.Values() {
-		return nil, fmt.Errorf("network: planned for %d values a ciphertext, the parameters have %d", plan.Values, set.Values())
+	if err := plan.Check(set); err != nil {
+		return nil, err
 	}
 	if err := plan.Calibrated(); err != nil {
 		return nil, err
 	}
-	circuit, err := bootstrap.New(server)
+	circuit, err := bootstrap.New(server, plan.ReLU)
 	if err != nil {
 		return nil, err
 	}

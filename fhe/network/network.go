@@ -11,6 +11,8 @@ import (
 
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/layout"
+	"jaguar/fhe/parameters"
+	"jaguar/fhe/relu"
 )
 
 // Limits on what a description may say.
@@ -32,6 +34,8 @@ type Network struct {
 	Input [3]int `json:"input"`
 	// InputBound is the largest absolute value of an input.
 	InputBound float64 `json:"input_bound"`
+	// ReLU names the polynomial that stands for it ([relu.ByName]). None is [relu.Default].
+	ReLU string `json:"relu,omitempty"`
 	// Layers in the order of evaluation.
 	Layers []Layer `json:"layers"`
 	// Output makes the logits.
@@ -202,6 +206,8 @@ type Plan struct {
 	Grids []layout.Grid
 	// Outputs is how many logits there are.
 	Outputs int
+	// ReLU is the polynomial that stands for it.
+	ReLU relu.Option
 }
 
 // NewPlan places all values in ciphertexts of m values, a power of two. As many channels share a ciphertext as fit. It fails, and
@@ -211,6 +217,10 @@ func NewPlan(n *Network, m int) (*Plan, error) {
 	shapes, err := n.shapes()
 	if err != nil {
 		return nil, err
+	}
+	option, err := relu.ByName(n.ReLU)
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
 	}
 	// What each value's consumers pad it with, and by how much strides spread it.
 	padding, spread := make([]int, len(shapes)), make([]int, len(shapes))
@@ -235,7 +245,7 @@ func NewPlan(n *Network, m int) (*Plan, error) {
 	var grids []layout.Grid
 	for pitch := 1 << bits.Len(uint(need-1)); pitch > 0; pitch /= 2 {
 		if grids, err = n.place(shapes, padding, margin, pitch, m); err == nil {
-			return &Plan{Network: n, Values: m, Grids: grids, Outputs: outputs}, nil
+			return &Plan{Network: n, Values: m, Grids: grids, Outputs: outputs, ReLU: option}, nil
 		}
 	}
 	return nil, err
@@ -279,6 +289,17 @@ func (p *Plan) Bootstraps() int {
 		total += grid.Polynomials()
 	}
 	return total
+}
+
+// Check fails if the plan was not made for ciphertexts of this set, or if the set has too few levels for its ReLU.
+func (p *Plan) Check(set *parameters.Set) error {
+	if p.Values != set.Values() {
+		return fmt.Errorf("network: planned for %d values a ciphertext, parameter set %q has %d", p.Values, set.Name(), set.Values())
+	}
+	if need, there := p.ReLU.Levels(), set.ReLULevels(); need > there {
+		return fmt.Errorf("network: ReLU by %s takes %d levels, parameter set %q has %d", p.ReLU.Name(), need, set.Name(), there)
+	}
+	return nil
 }
 
 // Calibrated fails if a layer has no bound.

@@ -211,7 +211,7 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		approximate, err := plan.Plain(samples[0], Approximate, nil)
+		approximate, err := plan.Plain(samples[0], plan.ReLU.Plain, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,6 +287,23 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	}
 	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
 		t.Errorf("a stride of 2^16: %v", err)
+	}
+	fine := small()
+	fine.ReLU = "15-15-15"
+	plan, err := NewPlan(fine, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := parameters.New(parameters.InsecureTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 13 levels") {
+		t.Errorf("a polynomial of 13 levels: %v", err)
+	}
+	fine.ReLU = "9-9"
+	if _, err := NewPlan(fine, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
+		t.Errorf("an unknown polynomial: %v", err)
 	}
 	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
 		t.Errorf("a ciphertext that is too small: %v", err)

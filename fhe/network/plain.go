@@ -7,17 +7,13 @@ import (
 	"jaguar/fhe/concurrent"
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/layout"
-	"jaguar/fhe/relu"
 )
 
 // Rectifier is what a layer does with a value that was divided by the layer's bound.
 type Rectifier func(x float64) float64
 
-// Exact is ReLU; [relu.Plain] is what is evaluated on ciphertexts.
+// Exact is ReLU; [relu.Option.Plain] of the plan is what is evaluated on ciphertexts.
 func Exact(x float64) float64 { return max(x, 0) }
-
-// Approximate is the polynomial that is evaluated on ciphertexts.
-func Approximate(x float64) float64 { return relu.Plain(x) }
 
 // Plain computes the logits of an input [C, H, W] in floating point, over the same places as the ciphertexts, places that mean
 // nothing included. seen, unless nil, gets each layer's largest absolute value before ReLU, the output's last; bounds are then not

@@ -83,7 +83,11 @@ func planOf(o options, set *parameters.Set) (*network.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return network.NewPlan(described, set.Values())
+	plan, err := network.NewPlan(described, set.Values())
+	if err != nil {
+		return nil, err
+	}
+	return plan, plan.Check(set)
 }
 
 func calibrate(o options, _ io.Reader, _ io.Writer) error {

@@ -144,7 +144,7 @@ func TestFourCommandsGiveTheLogits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := plan.Plain(f.inputs[1], network.Approximate, nil)
+	want, err := plan.Plain(f.inputs[1], plan.ReLU.Plain, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
