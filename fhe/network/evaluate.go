@@ -76,9 +76,6 @@ func NewEvaluator(plan *Plan, server *keys.Server) (*Evaluator, error) {
 	if err := plan.Check(set); err != nil {
 		return nil, err
 	}
-	if err := plan.Calibrated(); err != nil {
-		return nil, err
-	}
 	circuit, err := bootstrap.New(server, plan.ReLU)
 	if err != nil {
 		return nil, err
@@ -87,6 +84,25 @@ func NewEvaluator(plan *Plan, server *keys.Server) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newEvaluator(plan, server, circuit, packer)
+}
+
+// With is an evaluator of another plan for the same client, with the same matrices. ReLU's polynomial stays.
+func (e *Evaluator) With(plan *Plan) (*Evaluator, error) {
+	if err := plan.Check(e.set); err != nil {
+		return nil, err
+	}
+	if plan.ReLU.Name() != e.plan.ReLU.Name() {
+		return nil, fmt.Errorf("network: ReLU by %s, this evaluator has %s", plan.ReLU.Name(), e.plan.ReLU.Name())
+	}
+	return newEvaluator(plan, e.server, e.circuit, e.packer)
+}
+
+func newEvaluator(plan *Plan, server *keys.Server, circuit *bootstrap.Evaluator, packer *packing.Packer) (*Evaluator, error) {
+	if err := plan.Calibrated(); err != nil {
+		return nil, err
+	}
+	set := server.Set()
 	e := &Evaluator{
 		plan: plan, server: server, set: set, circuit: circuit, packer: packer,
 		encoder: ckks.NewEncoder(set.CKKS()), ckks: ckks.NewEvaluator(set.CKKS(), nil),
@@ -114,6 +130,13 @@ func NewEvaluator(plan *Plan, server *keys.Server) (*Evaluator, error) {
 // Evaluate computes the encrypted logits of an encrypted input, which is one ciphertext or more. progress, unless nil, is called
 // after each layer, with the layer's times.
 func (e *Evaluator) Evaluate(input []*rlwe.Ciphertext, progress func(layer, layers int, times Times)) (*rlwe.Ciphertext, error) {
+	return e.EvaluateFirst(input, 0, progress)
+}
+
+// EvaluateFirst is [Evaluator.Evaluate] up to layer number `first`, the logits left out, unless that is 0. It is for benchmarks.
+func (e *Evaluator) EvaluateFirst(
+	input []*rlwe.Ciphertext, first int, progress func(layer, layers int, times Times),
+) (*rlwe.Ciphertext, error) {
 	if want := e.plan.Grids[0].Polynomials(); len(input) != want {
 		return nil, fmt.Errorf("network: the input has %d ciphertexts, not %d", len(input), want)
 	}
@@ -134,6 +157,9 @@ func (e *Evaluator) Evaluate(input []*rlwe.Ciphertext, progress func(layer, laye
 		values = append(values, made)
 		if progress != nil {
 			progress(i+1, layers+1, times)
+		}
+		if i+1 == first {
+			return nil, nil
 		}
 	}
 	var times Times
