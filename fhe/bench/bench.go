@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"syscall"
 	"time"
 
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
@@ -30,6 +31,8 @@ type Convolution struct {
 	Weights  float64 `json:"weights_seconds"`
 	Products float64 `json:"products_seconds"`
 	Packing  float64 `json:"packing_seconds"`
+	// Busy is the processor time of the three together.
+	Busy float64 `json:"busy_seconds"`
 	// Vector is the baseline: four convolutions of Batch/2 channels each, plaintexts made before. 0 if it was not timed.
 	Vector float64 `json:"vector_seconds"`
 	// VectorRotations and VectorProducts are how many it takes in all.
@@ -90,6 +93,7 @@ func coefficients(set *parameters.Set, packer *packing.Packer, ct *rlwe.Cipherte
 	evaluator := ckks.NewEvaluator(params, nil)
 	poly := params.RingQ().AtLevel(set.InputLevel()).NewPoly()
 	sums := make([]*rlwe.Ciphertext, batch)
+	before := busy()
 	for o := range sums {
 		begin := time.Now()
 		if err := convolution.EncodeInto(set, kernel.Taps(grid, 0, o), math.Exp2(40), poly); err != nil {
@@ -107,7 +111,7 @@ func coefficients(set *parameters.Set, packer *packing.Packer, ct *rlwe.Cipherte
 	}
 	begin := time.Now()
 	_, merges, err := packer.Pack(batch, func(o int) (*rlwe.Ciphertext, error) { return sums[o], nil }, logOf(batch*set.Gap()))
-	made.Packing = time.Since(begin).Seconds()
+	made.Packing, made.Busy = time.Since(begin).Seconds(), busy()-before
 	if err == nil && 1<<merges != batch {
 		err = fmt.Errorf("bench: %d merges for %d channels", merges, batch)
 	}
@@ -157,6 +161,17 @@ type Layer struct {
 	Sine        float64 `json:"sine_seconds"`
 	ReLU        float64 `json:"relu_seconds"`
 	StoC        float64 `json:"stoc_seconds"`
+	// Busy is the processor time of all of it: on a machine that does other work, too, it says more than the time that passed.
+	Busy float64 `json:"busy_seconds"`
+}
+
+// busy is the processor time of this process so far, in seconds.
+func busy() float64 {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
 }
 
 // Keys are what a client's keys and their matrices took to make, and take.
@@ -232,6 +247,7 @@ func layers(
 	if err != nil {
 		return err
 	}
+	before := busy()
 	_, err = evaluator.EvaluateFirst(encrypted, first, func(layer, layers int, times network.Times) {
 		ciphertexts := 0
 		if layer < len(plan.Grids) {
@@ -240,8 +256,9 @@ func layers(
 		row(Layer{
 			Network: plan.Network.Name, Index: layer, Layers: layers, Ciphertexts: ciphertexts,
 			Convolution: times.Convolution.Seconds(), Packing: times.Packing.Seconds(), CtoS: times.CtoS.Seconds(),
-			Sine: times.Sine.Seconds(), ReLU: times.ReLU.Seconds(), StoC: times.StoC.Seconds(),
+			Sine: times.Sine.Seconds(), ReLU: times.ReLU.Seconds(), StoC: times.StoC.Seconds(), Busy: busy() - before,
 		})
+		before = busy()
 	})
 	return err
 }

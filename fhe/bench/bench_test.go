@@ -115,7 +115,7 @@ func TestEveryCaseIsMeasured(t *testing.T) {
 			t.Fatalf("first %d: %v, %+v", first, err, layers)
 		}
 	}
-	if made != 2 || layers[0].Index != 1 || layers[0].Layers != 2 || layers[0].Ciphertexts != 1 || layers[0].CtoS <= 0 {
+	if made != 2 || layers[0].Index != 1 || layers[0].Layers != 2 || layers[0].Ciphertexts != 1 || layers[0].CtoS <= 0 || layers[0].Busy <= 0 {
 		t.Errorf("%d times keys, %+v", made, layers[0])
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
 
 	"jaguar/fhe/internal/testparty"
+	"jaguar/fhe/keys"
 	"jaguar/fhe/parameters"
 	"jaguar/fhe/relu"
 )
@@ -121,5 +123,45 @@ func TestWrongLevelsAndMasksAreRefused(t *testing.T) {
 	}
 	if err := evaluator.Rectify(nil, make(Mask, 1), &Times{}); err == nil {
 		t.Error("a mask for no ciphertext")
+	}
+}
+
+// The phases of a layer in a ring of a quarter of the full degree, which protects nothing.
+func BenchmarkLayer(b *testing.B) {
+	literal := parameters.Default
+	literal.Name, literal.LogN, literal.LogValues = "insecure-n14", 14, 13
+	set, err := parameters.New(literal)
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := keys.NewClient(set)
+	server, err := keys.Generate(client)
+	if err != nil {
+		b.Fatal(err)
+	}
+	paper, err := relu.ByName(relu.Default)
+	if err != nil {
+		b.Fatal(err)
+	}
+	evaluator, err := New(server, paper)
+	if err != nil {
+		b.Fatal(err)
+	}
+	mask, err := evaluator.Mask(make([]float64, set.Values()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ct := rlwe.NewCiphertext(set.CKKS(), 1, 0)
+	if err := rlwe.NewEncryptor(set.CKKS(), client.Secret()).EncryptZero(ct); err != nil {
+		b.Fatal(err)
+	}
+	var times Times
+	for b.Loop() {
+		if _, err := evaluator.Layer(ct.CopyNew(), mask, &times); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, phase := range map[string]time.Duration{"CtoS": times.CtoS, "sine": times.Sine, "ReLU": times.ReLU, "StoC": times.StoC} {
+		b.ReportMetric(phase.Seconds()/float64(b.N), name+"-s/op")
 	}
 }

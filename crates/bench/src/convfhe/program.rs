@@ -28,6 +28,8 @@ pub struct Convolution {
     pub weights_seconds: f64,
     pub products_seconds: f64,
     pub packing_seconds: f64,
+    /// Processor time of the three.
+    pub busy_seconds: f64,
     /// 0 if it was not timed.
     pub vector_seconds: f64,
     pub vector_rotations: usize,
@@ -56,6 +58,8 @@ pub struct Layer {
     pub sine_seconds: f64,
     pub relu_seconds: f64,
     pub stoc_seconds: f64,
+    /// Processor time of all of it.
+    pub busy_seconds: f64,
 }
 
 impl Layer {

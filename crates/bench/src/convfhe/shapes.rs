@@ -58,7 +58,14 @@ impl Builder {
         let term = self.term(outputs, self.side, 1, 0);
         let bias = Floats(vec![0.0; outputs]);
         let output = Layer { name: "fully connected".into(), terms: vec![term], bias };
-        Description { name, input, input_bound: 1.0, relu: Polynomial::default(), layers: self.layers, output }
+        Description {
+            name,
+            input,
+            input_bound: 1.0,
+            relu: Polynomial::default(),
+            layers: self.layers,
+            output,
+        }
     }
 }
 
