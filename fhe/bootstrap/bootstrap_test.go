@@ -126,10 +126,10 @@ func TestWrongLevelsAndMasksAreRefused(t *testing.T) {
 	}
 }
 
-// The phases of a layer in a ring of a quarter of the full degree, which protects nothing.
+// The phases of a layer in a ring of an eighth of the full degree, which protects nothing.
 func BenchmarkLayer(b *testing.B) {
 	literal := parameters.Default
-	literal.Name, literal.LogN, literal.LogValues = "insecure-n14", 14, 13
+	literal.Name, literal.LogN, literal.LogValues = "insecure-n13", 13, 12
 	set, err := parameters.New(literal)
 	if err != nil {
 		b.Fatal(err)
