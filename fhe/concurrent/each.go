@@ -9,8 +9,11 @@ import (
 )
 
 // Each calls f(0) to f(n-1) on as many goroutines as there are processors, and returns the errors. A goroutine stops at its first.
-func Each(n int, f func(i int) error) error {
-	workers := min(n, runtime.GOMAXPROCS(0))
+func Each(n int, f func(i int) error) error { return Few(runtime.GOMAXPROCS(0), n, f) }
+
+// Few is [Each] on at most so many goroutines: for what takes much memory.
+func Few(most, n int, f func(i int) error) error {
+	workers := min(n, most, runtime.GOMAXPROCS(0))
 	errs := make([]error, max(workers, 0))
 	var all sync.WaitGroup
 	for w := range errs {

@@ -226,7 +226,8 @@ func (e *Evaluator) layer(index int, values [][]*rlwe.Ciphertext, times *Times) 
 	made := make([]*rlwe.Ciphertext, grid.Polynomials())
 	apart := make([]Times, len(made))
 	begin := time.Now()
-	err := concurrent.Each(len(made), func(part int) error {
+	// Each holds hundreds of megabytes of rotations, so no more than two at a time.
+	err := concurrent.Few(2, len(made), func(part int) error {
 		packed, err := e.convolve(index, part, values, &apart[part])
 		if err != nil {
 			return err
