@@ -35,6 +35,8 @@ type Convolution struct {
 	Busy float64 `json:"busy_seconds"`
 	// Vector is the baseline: four convolutions of Batch/2 channels each, plaintexts made before. 0 if it was not timed.
 	Vector float64 `json:"vector_seconds"`
+	// VectorBusy is its processor time.
+	VectorBusy float64 `json:"vector_busy_seconds"`
 	// VectorRotations and VectorProducts are how many it takes in all.
 	VectorRotations int `json:"vector_rotations"`
 	VectorProducts  int `json:"vector_products"`
@@ -64,7 +66,7 @@ func Convolutions(set *parameters.Set, batches, kernels []int, repeats int, vect
 				if err != nil {
 					return err
 				}
-				if made.VectorRotations, made.VectorProducts, made.Vector, err = slots(client, batch/2, side, size, vectors); err != nil {
+				if err := slots(client, &made, vectors); err != nil {
 					return err
 				}
 				row(made)
@@ -121,30 +123,35 @@ func coefficients(set *parameters.Set, packer *packing.Packer, ct *rlwe.Cipherte
 func logOf(x int) int { return int(math.Round(math.Log2(float64(x)))) }
 
 // slots counts, and times if asked to, the baseline: one of its four convolutions, four times.
-func slots(client *keys.Client, channels, side, size int, timed bool) (rotations, products int, seconds float64, err error) {
+func slots(client *keys.Client, made *Convolution, timed bool) error {
 	params, level := client.Set().CKKS(), client.Set().InputLevel()
-	v := vector{channels: channels, side: side, kernel: size}
-	rotations, products = v.counts()
+	v := vector{channels: made.Batch / 2, side: made.Side, kernel: made.Kernel}
+	rotations, products := v.counts()
+	made.VectorRotations, made.VectorProducts = 4*rotations, 4*products
 	if !timed {
-		return 4 * rotations, 4 * products, 0, nil
+		return nil
 	}
 	levelP := keys.PackingLevelP
 	var galois []*rlwe.GaloisKey
 	kgen := rlwe.NewKeyGenerator(params)
 	for _, step := range v.rotations() {
-		if element := params.GaloisElement(step); step != 0 {
-			galois = append(galois, kgen.GenGaloisKeyNew(element, client.Secret(), rlwe.EvaluationKeyParameters{LevelQ: &level, LevelP: &levelP}))
+		if step != 0 {
+			shape := rlwe.EvaluationKeyParameters{LevelQ: &level, LevelP: &levelP}
+			galois = append(galois, kgen.GenGaloisKeyNew(params.GaloisElement(step), client.Secret(), shape))
 		}
 	}
 	v.evaluator = ckks.NewEvaluator(params, rlwe.NewMemEvaluationKeySet(nil, galois...))
 	in := ckks.NewCiphertext(params, 1, level)
 	if err := rlwe.NewEncryptor(params, client.Secret()).EncryptZero(in); err != nil {
-		return 0, 0, 0, fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("bench: %w", err)
 	}
 	plaintext := ckks.NewPlaintext(params, level)
-	begin := time.Now()
-	_, err = v.convolve(in, func(int, int) (*rlwe.Plaintext, error) { return plaintext, nil })
-	return 4 * rotations, 4 * products, 4 * time.Since(begin).Seconds(), err
+	begin, before := time.Now(), busy()
+	if _, err := v.convolve(in, func(int, int) (*rlwe.Plaintext, error) { return plaintext, nil }); err != nil {
+		return err
+	}
+	made.Vector, made.VectorBusy = 4*time.Since(begin).Seconds(), 4*(busy()-before)
+	return nil
 }
 
 // Layer is one layer of a network by phase, in seconds: a bar of Figure 6, or a part of Table III.

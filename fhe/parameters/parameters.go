@@ -98,6 +98,9 @@ var InsecureFine = variant("insecure-n10-relu13", func(l *Literal) { l.LogN, l.L
 // far from secure, and is for measuring.
 var InsecureHalf = variant("insecure-n15-dense", func(l *Literal) { l.LogN, l.LogValues = 15, 15 })
 
+// InsecureQuarter is [Default] in a ring of a quarter of the degree, for measuring in 3 GB. It protects nothing.
+var InsecureQuarter = variant("insecure-n14", func(l *Literal) { l.LogN, l.LogValues = 14, 13 })
+
 // variant is [Default] with another name and what change does to it.
 func variant(name string, change func(l *Literal)) Literal {
 	literal := Default
@@ -109,7 +112,7 @@ func variant(name string, change func(l *Literal)) Literal {
 // Literals are all sets that have a name on the command line.
 func Literals() []Literal {
 	return []Literal{
-		Default, Coarse, Fine, Full, InsecurePaper, InsecureTest, InsecureDense, InsecureFine, InsecureHalf,
+		Default, Coarse, Fine, Full, InsecurePaper, InsecureTest, InsecureDense, InsecureFine, InsecureHalf, InsecureQuarter,
 	}
 }
 

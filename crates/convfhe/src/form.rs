@@ -137,19 +137,20 @@ impl Form {
                 channels: term.channels,
                 ..geometry.clone()
             })?;
+            // Most are zero: a value itself has one channel for each, and so has what follows a depthwise kernel.
+            let filled: Vec<(usize, usize, &[f32])> = (term.weights.0.chunks_exact(inner).enumerate())
+                .filter(|(_, first)| first.iter().any(|&w| w != 0.0))
+                .map(|(i, first)| (i / term.channels, i % term.channels, first))
+                .collect();
             for out in 0..kernel.out {
-                for channel in 0..term.channels {
-                    let to = &mut mixed.weights.0[(out * term.channels + channel) * area * inner..]
-                        [..area * inner];
-                    for middle in 0..kernel.channels {
-                        let outer = &kernel.weights.0[(out * kernel.channels + middle) * area..][..area];
-                        let first = &term.weights.0[(middle * term.channels + channel) * inner..][..inner];
-                        if first.iter().all(|&w| w == 0.0) {
-                            continue;
-                        }
-                        for (i, to) in to.iter_mut().enumerate() {
-                            *to += outer[i / inner] * first[i % inner];
-                        }
+                for &(middle, channel, first) in &filled {
+                    let outer = &kernel.weights.0[(out * kernel.channels + middle) * area..][..area];
+                    if outer.iter().all(|&w| w == 0.0) {
+                        continue;
+                    }
+                    let begin = (out * term.channels + channel) * area * inner;
+                    for (i, to) in mixed.weights.0[begin..][..area * inner].iter_mut().enumerate() {
+                        *to += outer[i / inner] * first[i % inner];
                     }
                 }
             }

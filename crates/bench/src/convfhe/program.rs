@@ -32,6 +32,7 @@ pub struct Convolution {
     pub busy_seconds: f64,
     /// 0 if it was not timed.
     pub vector_seconds: f64,
+    pub vector_busy_seconds: f64,
     pub vector_rotations: usize,
     pub vector_products: usize,
 }
