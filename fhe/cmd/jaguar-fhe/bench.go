@@ -79,10 +79,11 @@ func benchLayers(o options, _ io.Reader, out io.Writer) error {
 		}
 		networks = append(networks, described)
 	}
-	if err := enough(set); err != nil {
-		return err
+	if need, there := network.MemoryBytes(set), available(); there > 0 && need > there {
+		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
 	}
-	debug.SetGCPercent(gcPercent)
+	// As in `evaluate`.
+	debug.SetGCPercent(20)
 	written := newLines(out)
 	err = bench.Layers(set, networks, o.first, o.repeats,
 		func(keys bench.Keys) { written.write(keys) }, func(layer bench.Layer) { written.write(layer) })

@@ -241,10 +241,10 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 	if err := plan.Calibrated(); err != nil {
 		return err
 	}
-	if err := enough(set); err != nil {
-		return err
+	if need, there := network.MemoryBytes(set), available(); there > 0 && need > there {
+		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
 	}
-	debug.SetGCPercent(gcPercent)
+	debug.SetGCPercent(20)
 	file, err := os.Open(o.keys)
 	if err != nil {
 		return err
@@ -278,17 +278,6 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 		err = residues.WriteCiphertext(&made, logits)
 		return made.Bytes(), err
 	})
-}
-
-// gcPercent is how much garbage there may be beside what is in use.
-const gcPercent = 20
-
-// enough fails if the machine has too little free memory for an evaluation.
-func enough(set *parameters.Set) error {
-	if need, there := network.MemoryBytes(set), available(); there > 0 && need > there {
-		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
-	}
-	return nil
 }
 
 // available is how much memory the system can give, in bytes; 0 where it does not say.
