@@ -124,7 +124,8 @@ func TestOneLayerAtFullSize(t *testing.T) {
 	agree(t, plan, samples[0], ask(t, public, client, evaluator, samples[0]))
 }
 
-// JAGUAR_CONVFHE_PICTURES says how many are run, at least five minutes each; else half of them, up to five. The description and the samples are what `cargo run --package jaguar-convfhe --example describe` writes.
+// The description and the samples are what `cargo run --package jaguar-convfhe --example describe` writes.
+// JAGUAR_CONVFHE_PICTURES says how many are run, minutes each; without it, half of them, up to five.
 func TestWholeNetworkAtFullSize(t *testing.T) {
 	description, samplesFile := os.Getenv("JAGUAR_CONVFHE_NETWORK"), os.Getenv("JAGUAR_CONVFHE_SAMPLES")
 	if description == "" || samplesFile == "" {

@@ -154,6 +154,72 @@ func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 	}
 }
 
+// chain is a plain network by its shapes, without weights: blocks of layers, the first of each with a stride.
+func chain(input [3]int, blocks []Term, counts []int, outputs int) *Network {
+	n := &Network{Name: "chain", Input: input, InputBound: 1}
+	channels, side := input[0], input[1]
+	for b, block := range blocks {
+		for i := range counts[b] {
+			t := block
+			t.From, t.In, t.Width, t.Padding = len(n.Layers), channels, t.Height, [4]int{t.Height / 2, t.Height / 2, t.Height / 2, t.Height / 2}
+			if i > 0 {
+				t.Stride = 1
+			}
+			t.Weights = make(Floats, t.Out*t.In*t.Height*t.Width)
+			n.Layers = append(n.Layers, Layer{Terms: []Term{t}, Bias: make(Floats, t.Out)})
+			channels, side = t.Out, side/t.Stride
+		}
+	}
+	n.Output = Layer{Bias: make(Floats, outputs), Terms: []Term{{
+		From: len(n.Layers), Out: outputs, In: channels, Height: side, Width: side, Stride: 1, Weights: make(Floats, outputs*channels*side*side),
+	}}}
+	return n
+}
+
+func TestThePapersNetworksFit(t *testing.T) {
+	plain := func(kernel, perBlock, width int) *Network {
+		blocks := []Term{
+			{Out: 16, Height: kernel, Stride: 1}, {Out: 16 * width, Height: kernel, Stride: 1},
+			{Out: 32 * width, Height: kernel, Stride: 2}, {Out: 64 * width, Height: kernel, Stride: 2},
+		}
+		return chain([3]int{3, 32, 32}, blocks, []int{1, perBlock, perBlock, perBlock}, 10)
+	}
+	tail := func(kernel int) *Network {
+		blocks := []Term{{Out: 256, Height: kernel, Stride: 2}, {Out: 512, Height: kernel, Stride: 2}}
+		return chain([3]int{128, 28, 28}, blocks, []int{4, 4}, 10)
+	}
+	for _, test := range []struct {
+		name                      string
+		network                   *Network
+		logValues                 int
+		pitch, inputs, bootstraps int
+	}{
+		{"k3-d20-w1", plain(3, 6, 1), 15, 16, 1, 19},
+		{"k7-d20-w1", plain(7, 6, 1), 15, 16, 1, 19},
+		{"k5-d8-w3", plain(5, 2, 3), 15, 16, 1, 19},
+		{"k5-d8-w3", plain(5, 2, 3), 16, 32, 1, 13},
+		{"k3-d14-w3", plain(3, 4, 3), 15, 16, 1, 37},
+		{"k3-d14-w3", plain(3, 4, 3), 16, 32, 1, 25},
+		{"tail, k3", tail(3), 15, 32, 4, 32},
+		{"tail, k5", tail(5), 16, 64, 2, 16},
+	} {
+		plan, err := NewPlan(test.network, 1<<test.logValues)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		first := plan.Grids[0]
+		if first.ColumnPitch != test.pitch || first.Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
+			t.Errorf("%s in 2^%d values: pitch %d, %d ciphertexts of input, %d bootstraps",
+				test.name, test.logValues, first.ColumnPitch, first.Polynomials(), plan.Bootstraps())
+		}
+	}
+	if _, err := NewPlan(chain([3]int{3, 224, 224}, []Term{{Out: 8, Height: 3, Stride: 2}}, []int{1}, 2), 1<<15); err == nil ||
+		!strings.Contains(err.Error(), "a ciphertext has 32768") {
+		t.Errorf("pictures of ImageNet: %v", err)
+	}
+}
+
 func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 	for _, test := range []struct {
 		network            *Network
