@@ -3,6 +3,7 @@
     python3 params/relu.py                                       the best compositions by levels
     python3 params/relu.py --degrees 7,15                        one composition, with its coefficients
     python3 params/relu.py --claims fhe/relu/options.go          compute those of the Go program anew and compare
+    python3 params/relu.py --plot docs/figures/convfhe-relu.svg  draw the errors of those of the Go program
 
 ReLU(x) = x·(1 + sign(x))/2. The sign is approximated by f_n(…f_2(f_1(x))) as in Lee, Lee, No and Kim, "Minimax approximation of sign
 function by composite polynomial for homomorphic comparison" (IEEE TDSC 2022): f_1 is the odd polynomial of its degree that is nearest to
@@ -21,7 +22,7 @@ from decimal import Decimal, getcontext
 from pathlib import Path
 
 getcontext().prec = 60
-TOLERANCE = 1e-9
+SOURCE = Path(__file__).resolve().parents[1] / "fhe" / "relu" / "options.go"
 
 
 def solve(rows: list[list[Decimal]]) -> list[Decimal]:
@@ -178,12 +179,65 @@ def measured(polynomials: list[list[float]]) -> float:
     return worst
 
 
+def options(source: Path) -> list[tuple[str, list[list[float]]]]:
+    """All compositions of the Go program, by name."""
+    found = re.findall(r'[({]"([\d-]+)", (?:[\d.e-]+, )?\[\]\[\]float64\{(.*?)\n\t\}', source.read_text(), re.S)
+    return [(name, [[float(c) for c in row.split(",") if c.strip()] for row in re.findall(r"\{([^{}]*)\}", body)])
+            for name, body in found]
+
+
+def draw(source: Path) -> str:
+    """|ReLU(x) - polynomial| over |x| as SVG, both axes logarithmic: the largest error in each of 32 steps an octave."""
+    colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"]
+    left, top, width, height = 70, 40, 620, 380
+    low_x, low_y, high_y = -12, -18, -6
+
+    def place(log_x: float, log_y: float) -> str:
+        y = top + height * (high_y - max(min(log_y, high_y), low_y)) / (high_y - low_y)
+        return f"{left + width * (1 - log_x / low_x):.1f},{y:.1f}"
+
+    title = "Polynomials for ReLU on [-1, 1]: error by degrees and place"
+    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 480" font-family="sans-serif" font-size="13">',
+             f"<title>{title}</title>", '<rect width="900" height="480" fill="white"/>',
+             f'<text x="{left}" y="24" font-size="16">{title}</text>']
+    for log in range(low_x, 1, 2):
+        x = float(place(log, 0).split(",")[0])
+        parts.append(f'<line x1="{x}" y1="{top}" x2="{x}" y2="{top + height}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x}" y="{top + height + 18}" text-anchor="middle">2^{log}</text>')
+    for log in range(low_y, high_y + 1, 2):
+        y = float(place(0, log).split(",")[1])
+        parts.append(f'<line x1="{left}" y1="{y}" x2="{left + width}" y2="{y}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">2^{log}</text>')
+    parts.append(f'<text x="{left + width / 2}" y="{top + height + 42}" text-anchor="middle">|x|</text>')
+    for i, (name, polynomials) in enumerate(options(source)):
+        points = []
+        for step in range(low_x * 32, 0):
+            worst = 0.0
+            for part in range(16):
+                x = y = 2 ** ((step + part / 16) / 32)
+                for coefficients in polynomials:
+                    y = odd(coefficients, y)
+                worst = max(worst, abs(x * (1 - y) / 2))
+            points.append(place(step / 32, math.log2(max(worst, 1e-30))))
+        colour, y = colours[i % len(colours)], top + 20 + 24 * i
+        degrees = tuple(map(int, name.split("-")))
+        error = measured(polynomials)
+        parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(f'<line x1="{left + width + 14}" y1="{y - 4}" x2="{left + width + 34}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>')
+        parts.append(f'<text x="{left + width + 40}" y="{y}">{name}: {levels(degrees)} levels, 2^{math.log2(error):.1f}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--degrees")
     parser.add_argument("--levels", type=int, default=13, help="at most so many")
     parser.add_argument("--claims", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
     args = parser.parse_args()
+    if args.plot:
+        args.plot.write_text(draw(SOURCE))
+        return 0
     if args.claims:
         return check_claims(args.claims)
     if args.degrees:
