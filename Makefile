@@ -90,6 +90,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
+	$(PYTHON) params/relu.py --claims fhe/relu/options.go
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
@@ -125,7 +126,8 @@ lint-fhe:
 test-fhe:
 	@if $(HAS_GO); then $(GO) -C fhe test ./...; else echo '$(NO_GO) not tested'; fi
 
-# The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md).
+# The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md); JAGUAR_CONVFHE_PICTURES=5 runs as
+# many pictures.
 test-convfhe:
 	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
 	JAGUAR_CONVFHE_FULL=1 GOGC=20 $(GO) -C fhe test -count 1 -v -timeout 6h -run AtFullSize ./network

@@ -25,7 +25,7 @@ func TestNoiseOfPackingIsWithinTheBound(t *testing.T) {
 	for c := range cts {
 		cts[c] = p.EncryptAll(t, testparty.Random(int64(c), n), p.Set.InputLevel(), math.Exp2(40))
 	}
-	packed, merges, err := packer.Pack(cts, p.Set.CKKS().LogN())
+	packed, merges, err := packer.Pack(len(cts), func(i int) (*rlwe.Ciphertext, error) { return cts[i], nil }, p.Set.CKKS().LogN())
 	if err != nil {
 		t.Fatal(err)
 	}

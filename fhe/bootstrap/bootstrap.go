@@ -8,9 +8,9 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
-	"sync"
 	"time"
 
 	"github.com/tuneinsight/lattigo/v6/circuits/ckks/bootstrapping"
@@ -18,6 +18,7 @@ import (
 	"github.com/tuneinsight/lattigo/v6/ring"
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 
+	"jaguar/fhe/concurrent"
 	"jaguar/fhe/keys"
 	"jaguar/fhe/parameters"
 	"jaguar/fhe/relu"
@@ -27,8 +28,11 @@ import (
 type Evaluator struct {
 	set     *parameters.Set
 	circuit *bootstrapping.Evaluator
+	threads *concurrent.Evaluator
 	relu    *relu.Evaluator
-	encoder *ckks.Encoder
+	// reluLevel is the level at which its polynomials begin.
+	reluLevel int
+	encoder   *ckks.Encoder
 }
 
 // Times are how long the phases of a layer took, as in Figure 6.
@@ -36,18 +40,26 @@ type Times struct {
 	CtoS, Sine, ReLU, StoC time.Duration
 }
 
-// New prepares the matrices of CtoS and StoC.
-func New(server *keys.Server) (*Evaluator, error) {
+// New prepares the matrices of CtoS and StoC, and ReLU's polynomials. It fails if these take more levels than there are.
+func New(server *keys.Server, option relu.Option) (*Evaluator, error) {
 	set := server.Set()
+	if option.Levels() > set.ReLULevels() {
+		return nil, fmt.Errorf("bootstrap: ReLU by %s takes %d levels, parameter set %q has %d",
+			option.Name(), option.Levels(), set.Name(), set.ReLULevels())
+	}
 	circuit, err := bootstrapping.NewEvaluator(set.Circuit(), server.Circuit())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
+	threads := concurrent.New(circuit.Evaluator)
+	circuit.Mod1Evaluator.PolynomialEvaluator.Evaluator.Evaluator = threads
 	return &Evaluator{
-		set:     set,
-		circuit: circuit,
-		relu:    relu.New(set.CKKS(), circuit.Evaluator),
-		encoder: ckks.NewEncoder(set.CKKS()),
+		set:       set,
+		circuit:   circuit,
+		threads:   threads,
+		relu:      relu.New(set.CKKS(), threads, option),
+		reluLevel: set.StoCLevel() + option.Levels(),
+		encoder:   ckks.NewEncoder(set.CKKS()),
 	}, nil
 }
 
@@ -60,7 +72,7 @@ func (e *Evaluator) Mask(mask []float64) (Mask, error) {
 		return nil, fmt.Errorf("bootstrap: a mask of %d values, not %d", len(mask), e.set.Values())
 	}
 	params := e.set.CKKS()
-	level := e.reluLevel()
+	level := e.reluLevel
 	parts := [][]float64{mask}
 	if e.set.Dense() {
 		parts = [][]float64{mask[:len(mask)/2], mask[len(mask)/2:]}
@@ -93,9 +105,6 @@ func slotOrder(values []float64, half int) []float64 {
 	return sorted
 }
 
-// reluLevel is the level at which the polynomials begin.
-func (e *Evaluator) reluLevel() int { return e.set.StoCLevel() + parameters.ReLUDepth }
-
 // Slots raises the modulus and moves the values of a ciphertext at level 0 into slots: one ciphertext, or two if every
 // coefficient carries a value. Values are at most 1 at the scale [parameters.Set.RaisedScale]; they come out at
 // [parameters.Set.ValueScale]. The ciphertext is overwritten.
@@ -111,19 +120,15 @@ func (e *Evaluator) Slots(ct *rlwe.Ciphertext, times *Times) ([]*rlwe.Ciphertext
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: ModUp: %w", err)
 	}
-	real, imaginary, err := e.circuit.CoeffsToSlots(raised)
+	slots, err := e.toSlots(raised)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: CtoS: %w", err)
 	}
 	times.CtoS += time.Since(begin)
 	begin = time.Now()
-	slots := []*rlwe.Ciphertext{real}
-	if imaginary != nil {
-		slots = append(slots, imaginary)
-	}
 	// The amplitude of the sine takes the values from the scale before ModUp to that of ReLU, without a level.
 	factor := e.set.ValueScale() / e.set.RaisedScale()
-	err = each(slots, func(i int) error {
+	err = concurrent.Each(len(slots), func(i int) error {
 		reduced, err := e.circuit.Mod1Evaluator.EvaluateAndScaleNew(slots[i], complex(factor, 0))
 		if err != nil {
 			return fmt.Errorf("bootstrap: sine: %w", err)
@@ -136,6 +141,34 @@ func (e *Evaluator) Slots(ct *rlwe.Ciphertext, times *Times) ([]*rlwe.Ciphertext
 	return slots, err
 }
 
+// toSlots multiplies by the matrices of CtoS, and sorts real and imaginary parts apart: the former into the first ciphertext, the
+// latter into the second one, or into the other half of the first one's slots. It is CoeffsToSlots of Lattigo's dft.Evaluator.
+func (e *Evaluator) toSlots(raised *rlwe.Ciphertext) ([]*rlwe.Ciphertext, error) {
+	half := 1 << raised.LogDimensions.Cols
+	both, err := e.threads.Transform(raised, e.circuit.C2SDFTMatrix)
+	if err != nil {
+		return nil, err
+	}
+	real, err := e.circuit.ConjugateNew(both)
+	if err != nil {
+		return nil, err
+	}
+	imaginary, err := e.circuit.SubNew(both, real)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(e.circuit.Mul(imaginary, -1i, imaginary), e.circuit.Add(real, both, real)); err != nil {
+		return nil, err
+	}
+	if e.set.Dense() {
+		return []*rlwe.Ciphertext{real, imaginary}, nil
+	}
+	if err := e.circuit.Rotate(imaginary, half, imaginary); err != nil {
+		return nil, err
+	}
+	return []*rlwe.Ciphertext{real}, e.circuit.Add(real, imaginary, real)
+}
+
 // Rectify is ReLU with Ext: it keeps what the mask keeps.
 func (e *Evaluator) Rectify(slots []*rlwe.Ciphertext, mask Mask, times *Times) error {
 	if len(slots) != len(mask) {
@@ -143,7 +176,11 @@ func (e *Evaluator) Rectify(slots []*rlwe.Ciphertext, mask Mask, times *Times) e
 	}
 	begin := time.Now()
 	defer func() { times.ReLU += time.Since(begin) }()
-	return each(slots, func(i int) error {
+	return concurrent.Each(len(slots), func(i int) error {
+		// A polynomial of fewer levels than there are begins lower, where it costs less.
+		if above := slots[i].Level() - e.reluLevel; above > 0 {
+			e.circuit.DropLevel(slots[i], above)
+		}
 		rectified, err := e.relu.Evaluate(slots[i], mask[i])
 		slots[i] = rectified
 		return err
@@ -154,11 +191,17 @@ func (e *Evaluator) Rectify(slots []*rlwe.Ciphertext, mask Mask, times *Times) e
 func (e *Evaluator) Coefficients(slots []*rlwe.Ciphertext, times *Times) (*rlwe.Ciphertext, error) {
 	begin := time.Now()
 	defer func() { times.StoC += time.Since(begin) }()
-	var imaginary *rlwe.Ciphertext
+	values := slots[0]
 	if len(slots) == 2 {
-		imaginary = slots[1]
+		var err error
+		if values, err = e.circuit.MulNew(slots[1], 1i); err != nil {
+			return nil, fmt.Errorf("bootstrap: StoC: %w", err)
+		}
+		if err := e.circuit.Add(values, slots[0], values); err != nil {
+			return nil, fmt.Errorf("bootstrap: StoC: %w", err)
+		}
 	}
-	ct, err := e.circuit.SlotsToCoeffs(slots[0], imaginary)
+	ct, err := e.threads.Transform(values, e.circuit.S2CDFTMatrix)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: StoC: %w", err)
 	}
@@ -176,20 +219,4 @@ func (e *Evaluator) Layer(ct *rlwe.Ciphertext, mask Mask, times *Times) (*rlwe.C
 		return nil, err
 	}
 	return e.Coefficients(slots, times)
-}
-
-// each calls f for every ciphertext, at the same time, and returns the first error.
-func each(cts []*rlwe.Ciphertext, f func(i int) error) error {
-	errs := make([]error, len(cts))
-	var all sync.WaitGroup
-	for i := range cts {
-		all.Go(func() { errs[i] = f(i) })
-	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -78,11 +78,12 @@ type Tap struct {
 	Weight float64
 }
 
-// Taps are the weights of one output channel that are not 0, over an input in this grid.
-func (k Kernel) Taps(in layout.Grid, out int) []Tap {
-	taps := make([]Tap, 0, k.In*k.Height*k.Width)
-	at := out * k.In * k.Height * k.Width
-	for c := range k.In {
+// Taps are the weights of one output channel that are not 0, over one polynomial of an input in this grid.
+func (k Kernel) Taps(in layout.Grid, polynomial, out int) []Tap {
+	begin, end := in.ChannelsOf(polynomial)
+	taps := make([]Tap, 0, (end-begin)*k.Height*k.Width)
+	at := (out*k.In + begin) * k.Height * k.Width
+	for c := begin; c < end; c++ {
 		for a := range k.Height {
 			for b := range k.Width {
 				if w := k.Weights[at]; w != 0 {
@@ -113,16 +114,16 @@ func Plain(taps []Tap, input, values []float64, pitch, channel int) {
 // maxCoefficient bounds a scaled weight, so that it fits the integers that are computed with.
 const maxCoefficient = 1 << 62
 
-// Encode is the plaintext K(Y) of these taps at the level of a convolution's input, in NTT and Montgomery form. A weight w
+// EncodeInto writes the plaintext K(Y) of these taps at the level of a convolution's input, in NTT and Montgomery form. A weight w
 // becomes the integer nearest to w·scale; an error if that is 2^62 or more.
-func Encode(set *parameters.Set, taps []Tap, scale float64) (ring.Poly, error) {
+func EncodeInto(set *parameters.Set, taps []Tap, scale float64, poly ring.Poly) error {
 	ringQ := set.CKKS().RingQ().AtLevel(set.InputLevel())
-	poly := ringQ.NewPoly()
+	poly.Zero()
 	m, gap := set.Values(), set.Gap()
 	for _, tap := range taps {
 		scaled := math.RoundToEven(tap.Weight * scale)
 		if !(math.Abs(scaled) < maxCoefficient) {
-			return ring.Poly{}, fmt.Errorf("convolution: weight %g does not fit at the scale 2^%.1f", tap.Weight, math.Log2(scale))
+			return fmt.Errorf("convolution: weight %g does not fit at the scale 2^%.1f", tap.Weight, math.Log2(scale))
 		}
 		place, sign := layout.Wrap(-tap.Offset, m)
 		coefficient := int64(sign * scaled)
@@ -138,7 +139,7 @@ func Encode(set *parameters.Set, taps []Tap, scale float64) (ring.Poly, error) {
 	}
 	ringQ.NTT(poly, poly)
 	ringQ.MForm(poly, poly)
-	return poly, nil
+	return nil
 }
 
 // MulThenAdd adds kernel·ct to sum. Both ciphertexts are in NTT form and at the input level; scales are the caller's.

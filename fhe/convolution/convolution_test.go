@@ -36,11 +36,11 @@ func TestProductsHoldTheConvolution(t *testing.T) {
 			t.Fatal(err)
 		}
 		tensor := testparty.Random(12, 2*6*6)
-		values, err := in.Scatter(tensor, p.Set.Values())
+		scattered, err := in.Scatter(tensor, p.Set.Values())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ct := p.Encrypt(t, values, p.Set.InputLevel(), p.Set.ValueScale())
+		ct := p.Encrypt(t, scattered[0], p.Set.InputLevel(), p.Set.ValueScale())
 		height, width, err := k.OutputSize(6, 6)
 		if err != nil {
 			t.Fatal(err)
@@ -50,9 +50,8 @@ func TestProductsHoldTheConvolution(t *testing.T) {
 			t.Fatal(err)
 		}
 		for o := range 3 {
-			taps := k.Taps(in, o)
-			encoded, err := convolution.Encode(p.Set, taps, math.Exp2(30))
-			if err != nil {
+			encoded := p.Set.CKKS().RingQ().AtLevel(p.Set.InputLevel()).NewPoly()
+			if err := convolution.EncodeInto(p.Set, k.Taps(in, 0, o), math.Exp2(30), encoded); err != nil {
 				t.Fatal(err)
 			}
 			sum := ckks.NewCiphertext(p.Set.CKKS(), 1, p.Set.InputLevel())
@@ -94,7 +93,12 @@ func TestKernelsAreChecked(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	if _, err := convolution.Encode(testparty.New(t, parameters.InsecureTest).Set, []convolution.Tap{{Weight: 2}}, math.Exp2(62)); err == nil {
+	set, err := parameters.New(parameters.InsecureTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poly := set.CKKS().RingQ().AtLevel(set.InputLevel()).NewPoly()
+	if err := convolution.EncodeInto(set, []convolution.Tap{{Weight: 2}}, math.Exp2(62), poly); err == nil {
 		t.Error("a weight of 2^63 was encoded")
 	}
 }
@@ -107,6 +111,7 @@ func BenchmarkKernels(b *testing.B) {
 	}
 	ct := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
 	sum := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
+	encoded := set.CKKS().RingQ().AtLevel(set.InputLevel()).NewPoly()
 	for _, size := range []int{3, 5, 7, 3, 5, 7} {
 		k := kernel(size, 1, 64, 1)
 		in, err := layout.New(64, 8, 8, k.Padding(), 64)
@@ -115,8 +120,7 @@ func BenchmarkKernels(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("%dx%d", size, size), func(b *testing.B) {
 			for b.Loop() {
-				encoded, err := convolution.Encode(set, k.Taps(in, 0), math.Exp2(40))
-				if err != nil {
+				if err := convolution.EncodeInto(set, k.Taps(in, 0, 0), math.Exp2(40), encoded); err != nil {
 					b.Fatal(err)
 				}
 				convolution.MulThenAdd(set, ct, encoded, sum)

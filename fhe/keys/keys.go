@@ -205,6 +205,19 @@ func Generate(client *Client) (*Server, error) {
 	return collected.server(public), nil
 }
 
+// Packer makes only the keys for packing, and a packer with them.
+func Packer(client *Client) (*packing.Packer, error) {
+	generator, collected := newGenerator(client), newCollector(client.set)
+	for _, s := range specs(client.set) {
+		if s.kind == pack {
+			if err := collected.add(s, generator.key(s)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return packing.New(client.set.CKKS(), rlwe.NewMemEvaluationKeySet(nil, collected.packings...), client.set.InputLevel())
+}
+
 // header begins what [Write] writes.
 func header(set *parameters.Set) []byte {
 	return fmt.Appendf(nil, "jaguar convfhe keys 1 %-32s\n", set.Name())

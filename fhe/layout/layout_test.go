@@ -6,34 +6,38 @@ import (
 )
 
 func TestScatterAndGatherAreInverse(t *testing.T) {
-	grid, err := New(3, 4, 5, 2, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if grid.ColumnPitch != 4 || grid.RowPitch != 28 {
-		t.Fatalf("%+v", grid)
-	}
-	tensor := make([]float64, 60)
-	for i := range tensor {
-		tensor[i] = float64(i + 1)
-	}
-	values, err := grid.Scatter(tensor, 128)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept := 0.0
-	for v, keep := range grid.Mask(128) {
-		kept += keep
-		if (keep == 0) != (values[v] == 0) {
-			t.Fatalf("place %d has %g, its mask %g", v, values[v], keep)
+	for pitch, polynomials := range map[int]int{1: 3, 2: 2, 4: 1} {
+		grid, err := New(3, 4, 5, 2, pitch)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if kept != 60 {
-		t.Fatalf("the mask keeps %g values", kept)
-	}
-	for i, got := range grid.Gather(values) {
-		if got != tensor[i] {
-			t.Fatalf("value %d is %g", i, got)
+		if grid.ColumnPitch != pitch || grid.RowPitch != 7*pitch || grid.Polynomials() != polynomials {
+			t.Fatalf("%+v in %d polynomials", grid, grid.Polynomials())
+		}
+		tensor := make([]float64, 60)
+		for i := range tensor {
+			tensor[i] = float64(i + 1)
+		}
+		values, err := grid.Scatter(tensor, 128)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 0.0
+		for p, mask := range grid.Masks(128) {
+			for v, keep := range mask {
+				kept += keep
+				if (keep == 0) != (values[p][v] == 0) {
+					t.Fatalf("polynomial %d place %d has %g, its mask %g", p, v, values[p][v], keep)
+				}
+			}
+		}
+		if kept != 60 {
+			t.Fatalf("the masks keep %g values", kept)
+		}
+		for i, got := range grid.Gather(values) {
+			if got != tensor[i] {
+				t.Fatalf("value %d is %g", i, got)
+			}
 		}
 	}
 }
@@ -69,16 +73,16 @@ func TestWrapIsNegacyclic(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsRefused(t *testing.T) {
-	grid, err := New(4, 8, 8, 1, 1)
+	grid, err := New(4, 8, 8, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, err := range map[string]error{
 		"a ciphertext has 256": grid.Fits(1, 256),
 		"into a pitch of 9":    grid.Fits(2, 4096),
-		"8 values a place":     second(grid.Strided(16, 4, 4, 2)),
 		"no power of two":      second(grid.Strided(4, 3, 3, 3)),
 		"no grid":              second(New(0, 1, 1, 0, 1)),
+		"pitch 3":              second(New(1, 1, 1, 0, 3)),
 		"3 values for":         func() error { _, err := grid.Scatter(make([]float64, 3), 4096); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -30,6 +30,9 @@ type Public struct {
 
 // Public is what a client of this plan is told.
 func (p *Plan) Public(set *parameters.Set) (*Public, error) {
+	if err := p.Check(set); err != nil {
+		return nil, err
+	}
 	if err := p.Calibrated(); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func ParsePublic(text []byte, set *parameters.Set) (*Public, error) {
 		return nil, fmt.Errorf("network: made for parameter set %q, not %q", p.Set, set.Name())
 	case min(grid.Channels, grid.Height, grid.Width) < 1 || max(grid.Channels, grid.Height, grid.Width) > maxChannels:
 		return nil, fmt.Errorf("network: input [%d, %d, %d]", grid.Channels, grid.Height, grid.Width)
-	case grid.ColumnPitch < grid.Channels || grid.ColumnPitch > set.Values() || grid.RowPitch < grid.ColumnPitch*grid.Width || grid.RowPitch > set.Values():
+	case grid.ColumnPitch < 1 || grid.ColumnPitch&(grid.ColumnPitch-1) != 0 || grid.ColumnPitch > set.Values() || grid.RowPitch < grid.ColumnPitch*grid.Width || grid.RowPitch > set.Values():
 		return nil, fmt.Errorf("network: pitches %d and %d for [%d, %d, %d]", grid.ColumnPitch, grid.RowPitch, grid.Channels, grid.Height, grid.Width)
 	case p.Outputs < 1 || p.Outputs > set.Values():
 		return nil, fmt.Errorf("network: %d outputs", p.Outputs)
@@ -61,31 +64,37 @@ func ParsePublic(text []byte, set *parameters.Set) (*Public, error) {
 	return p, grid.Fits(0, set.Values())
 }
 
-// Encrypt encrypts an input [C, H, W]. It fails if a value exceeds the input's bound.
-func (p *Public) Encrypt(client *keys.Client, input []float64) (*rlwe.Ciphertext, error) {
+// Ciphertexts is how many an input takes.
+func (p *Public) Ciphertexts() int { return p.Input.Polynomials() }
+
+// Encrypt encrypts an input [C, H, W] in [Public.Ciphertexts]. It fails if a value exceeds the input's bound.
+func (p *Public) Encrypt(client *keys.Client, input []float64) ([]*rlwe.Ciphertext, error) {
 	set := client.Set()
 	if most := largest(input); !(most <= p.InputBound) {
 		return nil, fmt.Errorf("network: the input has the value %g, its bound is %g", most, p.InputBound)
 	}
-	values, err := p.Input.Scatter(input, set.Values())
+	parts, err := p.Input.Scatter(input, set.Values())
 	if err != nil {
 		return nil, err
 	}
-	spread := make([]float64, set.CKKS().N())
-	for v, x := range values {
-		spread[v*set.Gap()] = x / p.InputBound
+	encoder, encryptor := ckks.NewEncoder(set.CKKS()), rlwe.NewEncryptor(set.CKKS(), client.Secret())
+	cts := make([]*rlwe.Ciphertext, len(parts))
+	for i, values := range parts {
+		spread := make([]float64, set.CKKS().N())
+		for v, x := range values {
+			spread[v*set.Gap()] = x / p.InputBound
+		}
+		plaintext := ckks.NewPlaintext(set.CKKS(), set.InputLevel())
+		plaintext.IsBatched = false
+		plaintext.Scale = rlwe.NewScale(set.ValueScale())
+		if err := encoder.Encode(spread, plaintext); err != nil {
+			return nil, fmt.Errorf("network: input: %w", err)
+		}
+		if cts[i], err = encryptor.EncryptNew(plaintext); err != nil {
+			return nil, fmt.Errorf("network: input: %w", err)
+		}
 	}
-	plaintext := ckks.NewPlaintext(set.CKKS(), set.InputLevel())
-	plaintext.IsBatched = false
-	plaintext.Scale = rlwe.NewScale(set.ValueScale())
-	if err := ckks.NewEncoder(set.CKKS()).Encode(spread, plaintext); err != nil {
-		return nil, fmt.Errorf("network: input: %w", err)
-	}
-	ct, err := rlwe.NewEncryptor(set.CKKS(), client.Secret()).EncryptNew(plaintext)
-	if err != nil {
-		return nil, fmt.Errorf("network: input: %w", err)
-	}
-	return ct, nil
+	return cts, nil
 }
 
 // Decrypt reads the logits, rounded by [answer.Round]. It fails if the answer was not made with this client's keys.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -124,6 +125,7 @@ func TestOneLayerAtFullSize(t *testing.T) {
 }
 
 // The description and the samples are what `cargo run --package jaguar-convfhe --example describe` writes.
+// JAGUAR_CONVFHE_PICTURES says how many are run, minutes each; without it, half of them, up to five.
 func TestWholeNetworkAtFullSize(t *testing.T) {
 	description, samplesFile := os.Getenv("JAGUAR_CONVFHE_NETWORK"), os.Getenv("JAGUAR_CONVFHE_SAMPLES")
 	if description == "" || samplesFile == "" {
@@ -145,10 +147,15 @@ func TestWholeNetworkAtFullSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(samples) < 2 {
-		t.Fatalf("%d samples; the first half is run, the others calibrate", len(samples))
+		t.Fatalf("%d samples; some are run, the others calibrate", len(samples))
 	}
 	run := min(len(samples)/2, 5)
-	plan, public, client, evaluator := full(t, n, samples[len(samples)/2:])
+	if text := os.Getenv("JAGUAR_CONVFHE_PICTURES"); text != "" {
+		if run, err = strconv.Atoi(text); err != nil || run < 1 || run >= len(samples) {
+			t.Fatalf("JAGUAR_CONVFHE_PICTURES is %q; there are %d samples, and those that are not run calibrate", text, len(samples))
+		}
+	}
+	plan, public, client, evaluator := full(t, n, samples[max(run, len(samples)/2):])
 	for _, input := range samples[:run] {
 		agree(t, plan, input, ask(t, public, client, evaluator, input))
 	}

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/layout"
+	"jaguar/fhe/parameters"
+	"jaguar/fhe/relu"
 )
 
 // Limits on what a description may say.
@@ -31,6 +34,8 @@ type Network struct {
 	Input [3]int `json:"input"`
 	// InputBound is the largest absolute value of an input.
 	InputBound float64 `json:"input_bound"`
+	// ReLU names the polynomial that stands for it ([relu.ByName]). None is [relu.Default].
+	ReLU string `json:"relu,omitempty"`
 	// Layers in the order of evaluation.
 	Layers []Layer `json:"layers"`
 	// Output makes the logits.
@@ -197,18 +202,25 @@ type Plan struct {
 	Network *Network
 	// Values is how many values a ciphertext carries.
 	Values int
-	// Grids are where the input and each layer's output stand.
+	// Grids are where the input and each layer's output stand, each in one ciphertext or more.
 	Grids []layout.Grid
 	// Outputs is how many logits there are.
 	Outputs int
+	// ReLU is the polynomial that stands for it.
+	ReLU relu.Option
 }
 
-// NewPlan places all values in ciphertexts of m values. It fails, and says at which layer and why, if one does not fit, or if
-// terms of one sum would leave their outputs at different places.
+// NewPlan places all values in ciphertexts of m values, a power of two. As many channels share a ciphertext as fit. It fails, and
+// says at which layer and why, if rows and columns of one channel do not fit into one, or if terms of one sum would leave their
+// outputs at different places.
 func NewPlan(n *Network, m int) (*Plan, error) {
 	shapes, err := n.shapes()
 	if err != nil {
 		return nil, err
+	}
+	option, err := relu.ByName(n.ReLU)
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
 	}
 	// What each value's consumers pad it with, and by how much strides spread it.
 	padding, spread := make([]int, len(shapes)), make([]int, len(shapes))
@@ -221,21 +233,36 @@ func NewPlan(n *Network, m int) (*Plan, error) {
 			}
 		}
 	}
-	margin, pitch := 0, 1
+	margin, need := 0, 1
 	for v, shape := range shapes[:len(shapes)-1] {
 		margin = max(margin, shape[2]+padding[v]-n.Input[2])
-		pitch = max(pitch, (shape[0]+spread[v]-1)/spread[v])
+		need = max(need, (shape[0]+spread[v]-1)/spread[v])
 	}
+	outputs := shapes[len(shapes)-1][0]
+	if outputs > m {
+		return nil, fmt.Errorf("network: %d outputs, a ciphertext has %d values", outputs, m)
+	}
+	var grids []layout.Grid
+	for pitch := 1 << bits.Len(uint(need-1)); pitch > 0; pitch /= 2 {
+		if grids, err = n.place(shapes, padding, margin, pitch, m); err == nil {
+			return &Plan{Network: n, Values: m, Grids: grids, Outputs: outputs, ReLU: option}, nil
+		}
+	}
+	return nil, err
+}
+
+// place gives the input so many values a place, and all other values what follows from it.
+func (n *Network) place(shapes [][3]int, padding []int, margin, pitch, m int) ([]layout.Grid, error) {
 	first, err := layout.New(n.Input[0], n.Input[1], n.Input[2], margin, pitch)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Network: n, Values: m, Grids: []layout.Grid{first}, Outputs: shapes[len(shapes)-1][0]}
+	grids := []layout.Grid{first}
 	for i, layer := range n.Layers {
 		shape := shapes[i+1]
 		var grid layout.Grid
 		for t, term := range layer.Terms {
-			made, err := plan.Grids[term.From].Strided(shape[0], shape[1], shape[2], term.Stride)
+			made, err := grids[term.From].Strided(shape[0], shape[1], shape[2], term.Stride)
 			if err != nil {
 				return nil, fmt.Errorf("network: layer %d (%s): %w", i, layer.Name, err)
 			}
@@ -245,17 +272,34 @@ func NewPlan(n *Network, m int) (*Plan, error) {
 			}
 			grid = made
 		}
-		plan.Grids = append(plan.Grids, grid)
+		grids = append(grids, grid)
 	}
-	for v, grid := range plan.Grids {
+	for v, grid := range grids {
 		if err := grid.Fits(padding[v], m); err != nil {
 			return nil, fmt.Errorf("network: value %d: %w", v, err)
 		}
 	}
-	if plan.Outputs > m {
-		return nil, fmt.Errorf("network: %d outputs, a ciphertext has %d values", plan.Outputs, m)
+	return grids, nil
+}
+
+// Bootstraps is how many ciphertexts all layers together make, each of which is bootstrapped.
+func (p *Plan) Bootstraps() int {
+	total := 0
+	for _, grid := range p.Grids[1:] {
+		total += grid.Polynomials()
 	}
-	return plan, nil
+	return total
+}
+
+// Check fails if the plan was not made for ciphertexts of this set, or if the set has too few levels for its ReLU.
+func (p *Plan) Check(set *parameters.Set) error {
+	if p.Values != set.Values() {
+		return fmt.Errorf("network: planned for %d values a ciphertext, parameter set %q has %d", p.Values, set.Name(), set.Values())
+	}
+	if need, there := p.ReLU.Levels(), set.ReLULevels(); need > there {
+		return fmt.Errorf("network: ReLU by %s takes %d levels, parameter set %q has %d", p.ReLU.Name(), need, set.Name(), there)
+	}
+	return nil
 }
 
 // Calibrated fails if a layer has no bound.

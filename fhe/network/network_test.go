@@ -56,6 +56,24 @@ func small() *Network {
 	}
 }
 
+// wide has an input and values of several ciphertexts of 512 values, and later ones of one.
+func wide() *Network {
+	rng := rand.New(rand.NewSource(6))
+	identity := Term{From: 1, In: 12, Out: 12, Height: 1, Width: 1, Stride: 1, Weights: make(Floats, 144)}
+	for c := range 12 {
+		identity.Weights[c*12+c] = 1
+	}
+	return &Network{
+		Name: "wide", Input: [3]int{10, 6, 6}, InputBound: 1,
+		Layers: []Layer{
+			{Name: "first", Terms: []Term{term(rng, 0, 10, 12, 3, 1, 1)}, Bias: biases(rng, 12)},
+			{Name: "residual", Terms: []Term{term(rng, 1, 12, 12, 3, 1, 1), identity}, Bias: biases(rng, 12)},
+			{Name: "strided", Terms: []Term{term(rng, 2, 12, 14, 3, 2, 1)}, Bias: biases(rng, 14)},
+		},
+		Output: Layer{Name: "fc", Terms: []Term{term(rng, 3, 14, 3, 3, 1, 0)}, Bias: biases(rng, 3)},
+	}
+}
+
 func inputs(n *Network, count int) [][]float64 {
 	rng := rand.New(rand.NewSource(9))
 	all := make([][]float64, count)
@@ -112,10 +130,15 @@ func direct(t *testing.T, n *Network, input []float64) []float64 {
 
 func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 	n := small()
-	for _, m := range []int{256, 512, 1024} {
+	for m, polynomials := range map[int][]int{64: {2, 3, 3, 4, 4}, 128: {1, 2, 2, 2, 2}, 256: {1, 1, 1, 1, 1}, 1024: {1, 1, 1, 1, 1}} {
 		plan, err := NewPlan(n, m)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for v, grid := range plan.Grids {
+			if grid.Polynomials() != polynomials[v] {
+				t.Errorf("%d values: value %d takes %d polynomials, not %d", m, v, grid.Polynomials(), polynomials[v])
+			}
 		}
 		for _, input := range inputs(n, 3) {
 			got, err := plan.Plain(input, Exact, func(int, float64) {})
@@ -131,15 +154,93 @@ func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 	}
 }
 
+// chain is a plain network by its shapes, without weights: blocks of layers, the first of each with a stride.
+func chain(input [3]int, blocks []Term, counts []int, outputs int) *Network {
+	n := &Network{Name: "chain", Input: input, InputBound: 1}
+	channels, side := input[0], input[1]
+	for b, block := range blocks {
+		for i := range counts[b] {
+			t := block
+			t.From, t.In, t.Width, t.Padding = len(n.Layers), channels, t.Height, [4]int{t.Height / 2, t.Height / 2, t.Height / 2, t.Height / 2}
+			if i > 0 {
+				t.Stride = 1
+			}
+			t.Weights = make(Floats, t.Out*t.In*t.Height*t.Width)
+			n.Layers = append(n.Layers, Layer{Terms: []Term{t}, Bias: make(Floats, t.Out)})
+			channels, side = t.Out, side/t.Stride
+		}
+	}
+	n.Output = Layer{Bias: make(Floats, outputs), Terms: []Term{{
+		From: len(n.Layers), Out: outputs, In: channels, Height: side, Width: side, Stride: 1, Weights: make(Floats, outputs*channels*side*side),
+	}}}
+	return n
+}
+
+func TestThePapersNetworksFit(t *testing.T) {
+	plain := func(kernel, perBlock, width int) *Network {
+		blocks := []Term{
+			{Out: 16, Height: kernel, Stride: 1}, {Out: 16 * width, Height: kernel, Stride: 1},
+			{Out: 32 * width, Height: kernel, Stride: 2}, {Out: 64 * width, Height: kernel, Stride: 2},
+		}
+		return chain([3]int{3, 32, 32}, blocks, []int{1, perBlock, perBlock, perBlock}, 10)
+	}
+	tail := func(kernel int) *Network {
+		blocks := []Term{{Out: 256, Height: kernel, Stride: 2}, {Out: 512, Height: kernel, Stride: 2}}
+		return chain([3]int{128, 28, 28}, blocks, []int{4, 4}, 10)
+	}
+	for _, test := range []struct {
+		name                      string
+		network                   *Network
+		logValues                 int
+		pitch, inputs, bootstraps int
+	}{
+		{"k3-d20-w1", plain(3, 6, 1), 15, 16, 1, 19},
+		{"k7-d20-w1", plain(7, 6, 1), 15, 16, 1, 19},
+		{"k5-d8-w3", plain(5, 2, 3), 15, 16, 1, 19},
+		{"k5-d8-w3", plain(5, 2, 3), 16, 32, 1, 13},
+		{"k3-d14-w3", plain(3, 4, 3), 15, 16, 1, 37},
+		{"k3-d14-w3", plain(3, 4, 3), 16, 32, 1, 25},
+		{"tail, k3", tail(3), 15, 32, 4, 32},
+		{"tail, k5", tail(5), 16, 64, 2, 16},
+	} {
+		plan, err := NewPlan(test.network, 1<<test.logValues)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		first := plan.Grids[0]
+		if first.ColumnPitch != test.pitch || first.Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
+			t.Errorf("%s in 2^%d values: pitch %d, %d ciphertexts of input, %d bootstraps",
+				test.name, test.logValues, first.ColumnPitch, first.Polynomials(), plan.Bootstraps())
+		}
+	}
+	if _, err := NewPlan(chain([3]int{3, 224, 224}, []Term{{Out: 8, Height: 3, Stride: 2}}, []int{1}, 2), 1<<15); err == nil ||
+		!strings.Contains(err.Error(), "a ciphertext has 32768") {
+		t.Errorf("pictures of ImageNet: %v", err)
+	}
+}
+
 func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
-	for _, literal := range []parameters.Literal{parameters.InsecureTest, parameters.InsecureDense} {
+	for _, test := range []struct {
+		network            *Network
+		literal            parameters.Literal
+		inputs, bootstraps int
+	}{
+		{small(), parameters.InsecureTest, 1, 4},
+		{small(), parameters.InsecureDense, 1, 4},
+		{wide(), parameters.InsecureTest, 2, 5},
+	} {
+		literal, layers := test.literal, len(test.network.Layers)
 		set, err := parameters.New(literal)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := NewPlan(small(), set.Values())
+		plan, err := NewPlan(test.network, set.Values())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if plan.Grids[0].Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
+			t.Fatalf("%s: %d ciphertexts of input, %d bootstraps", test.network.Name, plan.Grids[0].Polynomials(), plan.Bootstraps())
 		}
 		samples := inputs(plan.Network, 5)
 		if err := plan.Calibrate(samples, 1.25); err != nil {
@@ -163,10 +264,10 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := 0
-		logits, err := evaluator.Evaluate(ct, func(layer, layers int, times Times) {
+		logits, err := evaluator.Evaluate(ct, func(layer, of int, times Times) {
 			told++
-			if layer != told || layers != 5 {
-				t.Errorf("progress %d of %d after %d layers", layer, layers, told)
+			if layer != told || of != layers+1 {
+				t.Errorf("progress %d of %d after %d layers", layer, of, told)
 			}
 		})
 		if err != nil {
@@ -176,7 +277,7 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		approximate, err := plan.Plain(samples[0], Approximate, nil)
+		approximate, err := plan.Plain(samples[0], plan.ReLU.Plain, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +289,10 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 				t.Errorf("%s: logit %d is %g, not %g", literal.Name, o, got[o], approximate[o])
 			}
 		}
-		if told != 5 {
+		if _, err := evaluator.Evaluate(ct[:len(ct)-1], nil); err == nil || !strings.Contains(err.Error(), "ciphertexts") {
+			t.Errorf("a part of an input: %v", err)
+		}
+		if told != layers+1 {
 			t.Errorf("progress told %d times", told)
 		}
 	}
@@ -250,7 +354,24 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
 		t.Errorf("a stride of 2^16: %v", err)
 	}
-	if _, err := NewPlan(small(), 128); err == nil || !strings.Contains(err.Error(), "a ciphertext has 128") {
+	fine := small()
+	fine.ReLU = "15-15-15"
+	plan, err := NewPlan(fine, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := parameters.New(parameters.InsecureTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 13 levels") {
+		t.Errorf("a polynomial of 13 levels: %v", err)
+	}
+	fine.ReLU = "9-9"
+	if _, err := NewPlan(fine, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
+		t.Errorf("an unknown polynomial: %v", err)
+	}
+	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
 		t.Errorf("a ciphertext that is too small: %v", err)
 	}
 }

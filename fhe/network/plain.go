@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"math"
 
+	"jaguar/fhe/concurrent"
 	"jaguar/fhe/convolution"
 	"jaguar/fhe/layout"
-	"jaguar/fhe/relu"
 )
 
 // Rectifier is what a layer does with a value that was divided by the layer's bound.
 type Rectifier func(x float64) float64
 
-// Exact is ReLU; [relu.Plain] is what is evaluated on ciphertexts.
+// Exact is ReLU; [relu.Option.Plain] of the plan is what is evaluated on ciphertexts.
 func Exact(x float64) float64 { return max(x, 0) }
-
-// Approximate is the polynomial that is evaluated on ciphertexts.
-func Approximate(x float64) float64 { return relu.Plain(x) }
 
 // Plain computes the logits of an input [C, H, W] in floating point, over the same places as the ciphertexts, places that mean
 // nothing included. seen, unless nil, gets each layer's largest absolute value before ReLU, the output's last; bounds are then not
@@ -31,43 +28,40 @@ func (p *Plan) Plain(input []float64, rectify Rectifier, seen func(layer int, la
 	if err != nil {
 		return nil, err
 	}
-	values := [][]float64{first}
-	for i, layer := range p.Network.Layers {
-		grid := p.Grids[i+1]
-		sums := make([]float64, p.Values)
-		for _, term := range layer.Terms {
-			kernel := term.Kernel()
-			for o := range term.Out {
-				convolution.Plain(kernel.Taps(p.Grids[term.From], o), values[term.From], sums, grid.ColumnPitch, o)
-			}
-		}
-		p.addBias(i, sums)
-		bound := layer.Bound
+	values := [][][]float64{first}
+	for i := range p.Network.Layers {
+		bound, sums := p.Network.Layers[i].Bound, p.sums(i, values)
 		if seen != nil {
-			seen(i, largest(sums))
+			most := 0.0
+			for _, sum := range sums {
+				most = max(most, largest(sum))
+			}
+			seen(i, most)
 			bound = 1
 		}
-		for v, keep := range grid.Mask(p.Values) {
-			sums[v] = keep * bound * rectify(sums[v]/bound)
-			if keep == 0 {
-				sums[v] = 0
+		for part, mask := range p.Grids[i+1].Masks(p.Values) {
+			for v, keep := range mask {
+				if keep == 0 {
+					sums[part][v] = 0
+				} else {
+					sums[part][v] = bound * rectify(sums[part][v]/bound)
+				}
 			}
 		}
 		values = append(values, sums)
 	}
 	output := p.Network.Output
 	logits := make([]float64, p.Outputs)
-	for _, term := range output.Terms {
-		kernel := term.Kernel()
-		for o := range logits {
-			for _, tap := range kernel.Taps(p.Grids[term.From], o) {
-				place, sign := layout.Wrap(tap.Offset, p.Values)
-				logits[o] += sign * tap.Weight * values[term.From][place]
+	for o := range logits {
+		logits[o] = output.Bias[o]
+		for _, term := range output.Terms {
+			for part, from := range values[term.From] {
+				for _, tap := range term.Kernel().Taps(p.Grids[term.From], part, o) {
+					place, sign := layout.Wrap(tap.Offset, p.Values)
+					logits[o] += sign * tap.Weight * from[place]
+				}
 			}
 		}
-	}
-	for o := range logits {
-		logits[o] += output.Bias[o]
 	}
 	if seen != nil {
 		seen(len(p.Network.Layers), largest(logits))
@@ -75,10 +69,35 @@ func (p *Plan) Plain(input []float64, rectify Rectifier, seen func(layer int, la
 	return logits, nil
 }
 
-// addBias adds a layer's bias at the places of its output.
-func (p *Plan) addBias(layer int, values []float64) {
+// sums are what a layer holds before ReLU, at all places of its polynomials.
+func (p *Plan) sums(layer int, values [][][]float64) [][]float64 {
+	grid, terms := p.Grids[layer+1], p.Network.Layers[layer].Terms
+	sums := make([][]float64, grid.Polynomials())
+	for part := range sums {
+		sums[part] = make([]float64, p.Values)
+	}
+	// No output channel shares a place with another. Nothing fails.
+	_ = concurrent.Each(grid.Channels, func(o int) error {
+		for _, term := range terms {
+			for part, from := range values[term.From] {
+				taps := term.Kernel().Taps(p.Grids[term.From], part, o)
+				convolution.Plain(taps, from, sums[o/grid.ColumnPitch], grid.ColumnPitch, o%grid.ColumnPitch)
+			}
+		}
+		return nil
+	})
+	for part := range sums {
+		p.addBias(layer, part, sums[part])
+	}
+	return sums
+}
+
+// addBias adds a layer's bias at the places of one polynomial of its output.
+func (p *Plan) addBias(layer, polynomial int, values []float64) {
 	grid := p.Grids[layer+1]
-	for c, bias := range p.Network.Layers[layer].Bias {
+	begin, end := grid.ChannelsOf(polynomial)
+	for c := begin; c < end; c++ {
+		bias := p.Network.Layers[layer].Bias[c]
 		for i := range grid.Height {
 			for j := range grid.Width {
 				values[grid.At(c, i, j)] += bias

@@ -8,8 +8,10 @@
 package packing
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
@@ -52,50 +54,62 @@ func New(params ckks.Parameters, keys rlwe.EvaluationKeySet, level int) (*Packer
 	}, nil
 }
 
+// Leaf makes ciphertext number i of those that are packed. It may be called by several goroutines; what it returns is overwritten.
+// nil stands for zero.
+type Leaf func(i int) (*rlwe.Ciphertext, error)
+
 // Pack gathers the coefficients at multiples of 2^logStep of up to 2^logStep ciphertexts: the result's coefficient i·2^logStep + c·2^(logStep-l)
-// is 2^l times coefficient i·2^logStep of ciphertext c, with 2^l ≥ len(cts). Where l < logStep, coefficients that are no
+// is 2^l times coefficient i·2^logStep of ciphertext c, with 2^l ≥ count. Where l < logStep, coefficients that are no
 // multiple of 2^(logStep-l) hold what is left over; [Packer.Trace] removes it. Returns l.
 //
-// All ciphertexts have the same level and scale, and are overwritten. nil stands for zero; at least one is not nil.
-func (p *Packer) Pack(cts []*rlwe.Ciphertext, logStep int) (packed *rlwe.Ciphertext, merges int, err error) {
-	if len(cts) == 0 || logStep > p.logN {
-		return nil, 0, fmt.Errorf("packing: %d ciphertexts with a step of 2^%d in a ring of degree 2^%d", len(cts), logStep, p.logN)
+// All ciphertexts have the same level and scale; at least one is not nil. Each is made when its turn comes, so that only l of them
+// a goroutine are in memory at a time. There are as many goroutines as processors.
+func (p *Packer) Pack(count int, leaf Leaf, logStep int) (packed *rlwe.Ciphertext, merges int, err error) {
+	if count < 1 || logStep > p.logN {
+		return nil, 0, fmt.Errorf("packing: %d ciphertexts with a step of 2^%d in a ring of degree 2^%d", count, logStep, p.logN)
 	}
-	merges = bits.Len(uint(len(cts) - 1))
+	merges = bits.Len(uint(count - 1))
 	if merges > logStep {
-		return nil, 0, fmt.Errorf("packing: %d ciphertexts do not fit between coefficients 2^%d apart", len(cts), logStep)
+		return nil, 0, fmt.Errorf("packing: %d ciphertexts do not fit between coefficients 2^%d apart", count, logStep)
 	}
-	all := make([]*rlwe.Ciphertext, 1<<merges)
-	copy(all, cts)
-	packed, err = p.pack(all, logStep, merges)
+	t := tree{packer: p, count: count, leaf: leaf, logStep: logStep, apart: bits.Len(uint(runtime.GOMAXPROCS(0) - 1))}
+	packed, err = t.pack(0, 1, merges)
 	if err == nil && packed == nil {
 		err = fmt.Errorf("packing: every ciphertext is nil")
 	}
 	return packed, merges, err
 }
 
-func (p *Packer) pack(cts []*rlwe.Ciphertext, logStep, l int) (*rlwe.Ciphertext, error) {
-	if l == 0 {
-		return cts[0], nil
+// tree is one call of [Packer.Pack]. Its first `apart` levels have goroutines of their own.
+type tree struct {
+	packer                *Packer
+	count, logStep, apart int
+	leaf                  Leaf
+}
+
+// pack gathers the 2^l ciphertexts first, first + stride, ...
+func (t *tree) pack(first, stride, l int) (*rlwe.Ciphertext, error) {
+	if first >= t.count {
+		return nil, nil
 	}
-	half := len(cts) / 2
-	evens, odds := make([]*rlwe.Ciphertext, half), make([]*rlwe.Ciphertext, half)
-	for j := range half {
-		evens[j], odds[j] = cts[2*j], cts[2*j+1]
+	if l == 0 {
+		return t.leaf(first)
 	}
 	var even, odd *rlwe.Ciphertext
 	var evenErr, oddErr error
-	var both sync.WaitGroup
-	both.Go(func() { even, evenErr = p.pack(evens, logStep, l-1) })
-	odd, oddErr = p.pack(odds, logStep, l-1)
-	both.Wait()
-	if evenErr != nil {
-		return nil, evenErr
+	evens := func() { even, evenErr = t.pack(first, 2*stride, l-1) }
+	if stride < 1<<t.apart {
+		var both sync.WaitGroup
+		both.Go(evens)
+		odd, oddErr = t.pack(first+stride, 2*stride, l-1)
+		both.Wait()
+	} else if evens(); evenErr == nil {
+		odd, oddErr = t.pack(first+stride, 2*stride, l-1)
 	}
-	if oddErr != nil {
-		return nil, oddErr
+	if err := errors.Join(evenErr, oddErr); err != nil {
+		return nil, err
 	}
-	return p.merge(even, odd, logStep-l)
+	return t.packer.merge(even, odd, t.logStep-l)
 }
 
 // merge is one line of the algorithm.

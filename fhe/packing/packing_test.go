@@ -1,6 +1,7 @@
 package packing_test
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestPackGathersMultiplesOfTheStep(t *testing.T) {
 				cts[c] = p.EncryptAll(t, plain[c], test.level, scale)
 			}
 		}
-		packed, merges, err := packer.Pack(cts, test.logStep)
+		packed, merges, err := packer.Pack(test.count, func(c int) (*rlwe.Ciphertext, error) { return cts[c], nil }, test.logStep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,13 +67,18 @@ func TestPackGathersMultiplesOfTheStep(t *testing.T) {
 func TestPackRefusesWhatDoesNotFit(t *testing.T) {
 	p := testparty.New(t, parameters.InsecureTest)
 	packer := newPacker(t, p)
+	none := func(int) (*rlwe.Ciphertext, error) { return nil, nil }
 	for _, test := range []struct{ count, logStep int }{{0, 3}, {9, 3}, {2, 11}} {
-		if _, _, err := packer.Pack(make([]*rlwe.Ciphertext, test.count), test.logStep); err == nil {
+		if _, _, err := packer.Pack(test.count, none, test.logStep); err == nil {
 			t.Errorf("%+v was packed", test)
 		}
 	}
-	if _, _, err := packer.Pack(make([]*rlwe.Ciphertext, 2), 3); err == nil {
+	if _, _, err := packer.Pack(2, none, 3); err == nil {
 		t.Error("nothing was packed")
+	}
+	lost := errors.New("lost")
+	if _, _, err := packer.Pack(5, func(int) (*rlwe.Ciphertext, error) { return nil, lost }, 3); !errors.Is(err, lost) {
+		t.Errorf("a ciphertext that cannot be made: %v", err)
 	}
 	if _, err := packing.New(p.Set.CKKS(), rlwe.NewMemEvaluationKeySet(nil), 1); err == nil {
 		t.Error("no keys are enough")

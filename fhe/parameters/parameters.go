@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// ReLUDepth is how many levels the composite polynomial and its last product take: 3 + 3 + 4 + 1 (Appendix B).
-	ReLUDepth = 11
+	// paperReLULevels are what the paper's composite polynomial and its last product take: 3 + 3 + 4 + 1 (Appendix B).
+	paperReLULevels = 11
 	// sineDegree and doubleAngles belong to the approximation of x mod 1 by a cosine (Han and Ki, CT-RSA 2020), for an
 	// ephemeral secret of weight 32: |I(X)| < 16, except with probability 2^-138 (ePrint 2022/024).
 	sineDegree    = 30
@@ -49,6 +49,8 @@ type Literal struct {
 	Weight int
 	// EphemeralWeight is that of the secret under which the modulus is raised: it bounds what the sine has to reduce.
 	EphemeralWeight int
+	// ReLULevels is how many levels there are for ReLU: each composition in fhe/relu takes some of them.
+	ReLULevels int
 	// LogQ0, LogConvolution, LogReLU and LogSine are the sizes of one modulus each.
 	LogQ0, LogConvolution, LogReLU, LogSine int
 	// LogStoC and LogCtoS have one entry a modulus, in the order of the chain; an entry of LogStoC lists the scales of the
@@ -64,39 +66,54 @@ type Literal struct {
 // attacks of its time; with those that use the ring's rotations (ePrint 2026/279) less than 128. Only the ephemeral secret, under
 // q0·p0, needs to be sparse (ePrint 2022/024).
 var Default = Literal{
-	Name: "n16", LogN: 16, LogValues: 15, EphemeralWeight: 32,
+	Name: "n16", LogN: 16, LogValues: 15, EphemeralWeight: 32, ReLULevels: paperReLULevels,
 	LogQ0: 55, LogConvolution: 50, LogReLU: 36, LogSine: 55,
 	LogStoC: [][]int{{36}, {30, 30}},
 	LogCtoS: []int{53, 53, 53, 53},
 	LogP:    []int{61, 61, 61, 61, 61},
 }
 
+// Coarse is [Default] with levels for a ReLU of degrees 7-15 only: less memory and time, four times the error.
+var Coarse = variant("n16-relu8", func(l *Literal) { l.ReLULevels = 8 })
+
+// Fine is [Default] with levels for a ReLU of degrees 15-15-15: a quarter of the error.
+var Fine = variant("n16-relu13", func(l *Literal) { l.ReLULevels = 13 })
+
+// Full is [Default] with a value in every coefficient: two ciphertexts between CtoS and StoC, as in the paper's wider layers.
+var Full = variant("n16-full", func(l *Literal) { l.LogValues = 16 })
+
 // InsecurePaper has the weight and the size of modulus of the paper's Table II: log QP = 1553, h = 192.
-var InsecurePaper = func() Literal {
-	literal := Default
-	literal.Name, literal.Weight, literal.LogConvolution = "insecure-paper-n16-h192", 192, 49
-	return literal
-}()
+var InsecurePaper = variant("insecure-paper-n16-h192", func(l *Literal) { l.Weight, l.LogConvolution = 192, 49 })
 
 // InsecureTest has the chain of [Default] in a ring of degree 2^10. It protects nothing, and is for tests.
-var InsecureTest = insecure("insecure-n10", 10, 9)
+var InsecureTest = variant("insecure-n10", func(l *Literal) { l.LogN, l.LogValues = 10, 9 })
 
 // InsecureDense is [InsecureTest] with every coefficient in use: two ciphertexts between CtoS and StoC.
-var InsecureDense = insecure("insecure-n10-dense", 10, 10)
+var InsecureDense = variant("insecure-n10-dense", func(l *Literal) { l.LogN, l.LogValues = 10, 10 })
+
+// InsecureFine is [Fine] in a ring of degree 2^10.
+var InsecureFine = variant("insecure-n10-relu13", func(l *Literal) { l.LogN, l.LogValues, l.ReLULevels = 10, 9, 13 })
 
 // InsecureHalf is [Default] in a ring of half the degree, with every coefficient in use: as many values, half the memory. It is
 // far from secure, and is for measuring.
-var InsecureHalf = insecure("insecure-n15-dense", 15, 15)
+var InsecureHalf = variant("insecure-n15-dense", func(l *Literal) { l.LogN, l.LogValues = 15, 15 })
 
-func insecure(name string, logN, logValues int) Literal {
+// InsecureQuarter is [Default] in a ring of a quarter of the degree, for measuring in 3 GB. It protects nothing.
+var InsecureQuarter = variant("insecure-n14", func(l *Literal) { l.LogN, l.LogValues = 14, 13 })
+
+// variant is [Default] with another name and what change does to it.
+func variant(name string, change func(l *Literal)) Literal {
 	literal := Default
-	literal.Name, literal.LogN, literal.LogValues = name, logN, logValues
+	literal.Name = name
+	change(&literal)
 	return literal
 }
 
 // Literals are all sets that have a name on the command line.
 func Literals() []Literal {
-	return []Literal{Default, InsecurePaper, InsecureTest, InsecureDense, InsecureHalf}
+	return []Literal{
+		Default, Coarse, Fine, Full, InsecurePaper, InsecureTest, InsecureDense, InsecureFine, InsecureHalf, InsecureQuarter,
+	}
 }
 
 // ByName finds a literal of [Literals].
@@ -132,6 +149,9 @@ func New(literal Literal) (*Set, error) {
 	if literal.LogValues < 6 || literal.LogValues > literal.LogN {
 		return fail("2^%d values a ciphertext, not 2^6 to N = 2^%d", literal.LogValues, literal.LogN)
 	}
+	if literal.ReLULevels < 1 || literal.ReLULevels > 20 {
+		return fail("%d levels for ReLU, not 1 to 20", literal.ReLULevels)
+	}
 	if len(literal.LogStoC) == 0 || len(literal.LogCtoS) == 0 || len(literal.LogP) < 2 {
 		return fail("needs moduli for StoC and CtoS, and two for key switching")
 	}
@@ -151,7 +171,7 @@ func New(literal Literal) (*Set, error) {
 		// Levels are consumed from the end of the chain.
 		matrices = append(matrices, len(literal.LogStoC[len(literal.LogStoC)-1-i]))
 	}
-	for range ReLUDepth {
+	for range literal.ReLULevels {
 		logQ = append(logQ, literal.LogReLU)
 	}
 	for range sineDepth {
@@ -231,7 +251,7 @@ func (l Literal) security() (bits float64, why string, err error) {
 
 // LogModulus is log2 of QP, by the sizes asked for.
 func (l Literal) LogModulus() int {
-	total := l.LogQ0 + l.LogConvolution + ReLUDepth*l.LogReLU + sineDepth*l.LogSine
+	total := l.LogQ0 + l.LogConvolution + l.ReLULevels*l.LogReLU + sineDepth*l.LogSine
 	for _, scales := range l.LogStoC {
 		for _, scale := range scales {
 			total += scale
@@ -280,6 +300,9 @@ func (s *Set) ValueScale() float64 { return s.ckks.DefaultScale().Float64() }
 func (s *Set) RaisedScale() float64 {
 	return float64(uint64(1) << (s.literal.LogSine - logMessageGap))
 }
+
+// ReLULevels is how many levels there are between sine and StoC.
+func (s *Set) ReLULevels() int { return s.literal.ReLULevels }
 
 // StoCLevel is the level at which StoC begins, and ReLU ends.
 func (s *Set) StoCLevel() int { return s.circuit.SlotsToCoeffsParameters.LevelQ }

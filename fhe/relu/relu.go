@@ -1,10 +1,10 @@
-// Package relu evaluates ReLU on encrypted slots by a composite polynomial (Appendix B of the paper; the polynomials are those of
+// Package relu evaluates ReLU on encrypted slots by a composite polynomial (Appendix B of the paper; such polynomials are those of
 // Lee, Lee, No and Kim, "Minimax approximation of sign function by composite polynomial for homomorphic comparison").
 //
-//	ReLU(x) ≈ x·(1 + f3(f2(f1(x))))/2,   |x| ≤ 1,   error at most 2^-10
+//	ReLU(x) ≈ x·(1 + fn(… f2(f1(x))))/2,   |x| ≤ 1
 //
-// f1, f2, f3 are odd, of degree 7, 7 and 13: 3 + 3 + 4 levels, and one for the last product. Outside of [-1, 1] the polynomials
-// grow without bound: whoever scales the input answers for the bound.
+// Each f is odd. Degree 7 takes 3 levels, 13 and 15 take 4, and the last product one. An [Option] is one choice of degrees: more
+// levels, less error. Outside of [-1, 1] the polynomials grow without bound: whoever scales the input answers for the bound.
 package relu
 
 import (
@@ -14,54 +14,37 @@ import (
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 	"github.com/tuneinsight/lattigo/v6/utils/bignum"
+
+	"jaguar/fhe/concurrent"
 )
-
-// MaximumError bounds |ReLU(x) - Plain(x)| for |x| ≤ 1.
-const MaximumError = 1.0 / 1024
-
-// The coefficients of x, x^3, x^5, ... of Appendix B.
-var (
-	f1 = []float64{10.8541842577442, -62.2833925211098, 114.369227820443, -62.8023496973074}
-	f2 = []float64{4.13976170985111, -5.84997640211679, 2.94376255659280, -0.454530437460152}
-	f3 = []float64{
-		3.29956739043733, -7.84227260291355, 12.8907764115564, -12.4917112584486,
-		6.94167991428074, -2.04298067399942, 0.246407138926031,
-	}
-)
-
-// odd evaluates a polynomial of odd powers.
-func odd(coefficients []float64, x float64) float64 {
-	sum := 0.0
-	for i := len(coefficients) - 1; i >= 0; i-- {
-		sum = sum*x*x + coefficients[i]
-	}
-	return sum * x
-}
-
-// Sign is f3(f2(f1(x))).
-func Sign(x float64) float64 { return odd(f3, odd(f2, odd(f1, x))) }
-
-// Plain is what [Evaluator.Evaluate] computes, without noise.
-func Plain(x float64) float64 { return x * (1 + Sign(x)) / 2 }
 
 // Evaluator evaluates the polynomials on ciphertexts. It may be used by several goroutines.
 type Evaluator struct {
-	ckks        *ckks.Evaluator
+	ckks        *concurrent.Evaluator
 	polynomials *polynomial.Evaluator
 	composite   []bignum.Polynomial
 }
 
-// New prepares with a relinearisation key.
-func New(params ckks.Parameters, evaluator *ckks.Evaluator) *Evaluator {
-	// The factor 1/2 goes into f3.
-	half := make([]float64, len(f3))
-	for i, c := range f3 {
-		half[i] = c / 2
+// New prepares an option, with a relinearisation key.
+func New(params ckks.Parameters, evaluator *concurrent.Evaluator, option Option) *Evaluator {
+	composite := make([]bignum.Polynomial, len(option.composite))
+	for i, f := range option.composite {
+		if i == len(composite)-1 {
+			// The factor 1/2 goes into the last one.
+			half := make([]float64, len(f))
+			for k, c := range f {
+				half[k] = c / 2
+			}
+			f = half
+		}
+		composite[i] = monomials(f)
 	}
+	polynomials := polynomial.NewEvaluator(params, evaluator.Evaluator)
+	polynomials.Evaluator.Evaluator = evaluator
 	return &Evaluator{
 		ckks:        evaluator,
-		polynomials: polynomial.NewEvaluator(params, evaluator),
-		composite:   []bignum.Polynomial{monomials(f1), monomials(f2), monomials(half)},
+		polynomials: polynomials,
+		composite:   composite,
 	}
 }
 
@@ -78,11 +61,11 @@ func monomials(coefficients []float64) bignum.Polynomial {
 	return p
 }
 
-// Evaluate returns mask·ReLU(x), slot by slot. x has the default scale and at least 11 levels; the mask is a plaintext at its level
-// whose scale is the modulus of that level, so that the product costs no precision: it waits for the sign, and takes no level of
-// its own. The result has 11 levels less, and nearly the default scale.
+// Evaluate returns mask·ReLU(x), slot by slot. x has the default scale and at least the option's levels; the mask is a plaintext at
+// its level whose scale is the modulus of that level, so that the product costs no precision: it waits for the sign, and takes no
+// level of its own. The result has [Option.Levels] less, and nearly the default scale.
 func (e *Evaluator) Evaluate(x *rlwe.Ciphertext, mask *rlwe.Plaintext) (*rlwe.Ciphertext, error) {
-	scale := e.ckks.GetParameters().DefaultScale()
+	scale := e.ckks.Evaluator.GetParameters().DefaultScale()
 	masked, err := e.ckks.MulNew(x, mask)
 	if err != nil {
 		return nil, fmt.Errorf("relu: mask: %w", err)

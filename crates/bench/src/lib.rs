@@ -4,6 +4,7 @@ mod all;
 mod circulant;
 mod cirencode;
 mod conv;
+mod convfhe;
 mod e2e;
 mod fregata;
 mod hyena;
@@ -35,6 +36,8 @@ enum What {
     Cirencode(cirencode::Args),
     /// Single convolutions: the published form, ours and Cheetah's (Tables 3 and 9 of Jaguar's paper).
     Conv(conv::Args),
+    /// ConvFHE: convolutions, layers and networks in one round (Figures 5 and 6, Tables III and IV of its paper).
+    Convfhe(convfhe::Args),
     /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
     E2e(e2e::Args),
     /// Fregata: encryption before the input only; layers and networks (Tables IV to VIII, Figures 7, 8 and 10 of its paper).
@@ -56,6 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
         What::Circulant(args) => circulant::run(args),
         What::Cirencode(args) => cirencode::run(args),
         What::Conv(args) => conv::run(args),
+        What::Convfhe(args) => convfhe::run(args),
         What::E2e(args) => e2e::run(args),
         What::Fregata(args) => fregata::run(args),
         What::Hyena(args) => hyena::run(args),

@@ -1,51 +1,113 @@
-//! Writes the description of an ONNX network, and pictures as its inputs, for `jaguar-fhe`.
+//! Writes the description of an ONNX network, and inputs, for `jaguar-fhe`.
 //!
-//!     describe NETWORK.onnx DESCRIPTION.json SAMPLES.json MEAN,MEAN,MEAN STD,STD,STD PICTURE...
+//!     describe [--last LAYERS] [--relu DEGREES] NETWORK.onnx DESCRIPTION.json SAMPLES.json [MEANS STDS PICTURE...]
 //!
-//! Pictures have the network's size. Values are (RGB/255 - mean)/std.
+//! Pictures have the network's size. Values are (RGB/255 - mean)/std; MEANS and STDS are three numbers with commas between. Without
+//! pictures, four inputs of noise are written. With `--last`, the description has only the last so many layers, and the inputs
+//! are what the layers before them make of the pictures in the clear.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use jaguar_convfhe::describe;
+use anyhow::{Context, Result, bail, ensure};
+use jaguar_convfhe::{Polynomial, describe, last_layers};
 use jaguar_cpu::Cpu;
+use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{Options, import_file};
 
+fn picture(path: &str, graph: &Graph, mean: &[f32], std: &[f32]) -> Result<Vec<f32>> {
+    let [channels, height, width] = graph.input_shape();
+    ensure!(channels == 3 && mean.len() == 3 && std.len() == 3, "three channels are needed");
+    let image = image::open(path).with_context(|| path.to_owned())?.to_rgb8();
+    ensure!(image.dimensions() == (width as u32, height as u32), "{path} has another size");
+    let mut values = vec![0.0; channels * height * width];
+    for (x, y, pixel) in image.enumerate_pixels() {
+        for c in 0..channels {
+            let value = (f32::from(pixel.0[c]) / 255.0 - mean[c]) / std[c];
+            values[(c * height + y as usize) * width + x as usize] = value;
+        }
+    }
+    Ok(values)
+}
+
+/// Four inputs in [-1, 1), the same at every run.
+fn noise(graph: &Graph) -> Vec<(String, Vec<f32>)> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let count = graph.input_shape().iter().product();
+    (0..4).map(|i| (format!("noise {i}"), (0..count).map(|_| next()).collect())).collect()
+}
+
+fn weights(graph: &Graph) -> usize {
+    let of = |op: &Op| match op {
+        Op::Linear(linear) => linear.weights.len(),
+        _ => 0,
+    };
+    graph.nodes.iter().map(|node| of(&node.op)).sum()
+}
+
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [network, description, samples, mean, std, pictures @ ..] = arguments.as_slice() else {
-        anyhow::bail!("describe NETWORK.onnx DESCRIPTION.json SAMPLES.json MEANS STDS PICTURE...");
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut option = |name: &str| -> Option<String> {
+        let at =
+            arguments.iter().position(|argument| argument == name).filter(|at| at + 1 < arguments.len())?;
+        arguments.drain(at..at + 2).nth(1)
+    };
+    let last = option("--last");
+    let relu = option("--relu");
+    let [network, description, samples, rest @ ..] = arguments.as_slice() else {
+        bail!(
+            "describe [--last LAYERS] [--relu DEGREES] NETWORK.onnx DESCRIPTION.json SAMPLES.json [MEANS STDS PICTURE...]"
+        );
     };
     let graph = import_file(Path::new(network), &Options::default())?;
-    let [channels, height, width] = graph.input_shape();
     let three = |text: &str| -> Result<Vec<f32>> { text.split(',').map(|x| Ok(x.parse()?)).collect() };
-    let (mean, std) = (three(mean)?, three(std)?);
-    ensure!(channels == 3 && mean.len() == 3 && std.len() == 3, "three channels are needed");
-    let mut inputs = Vec::new();
-    let mut bound = 0.0f32;
-    for picture in pictures {
-        let image = image::open(picture).with_context(|| picture.clone())?.to_rgb8();
-        ensure!(image.dimensions() == (width as u32, height as u32), "{picture} has another size");
-        let mut values = vec![0.0; channels * height * width];
-        for (x, y, pixel) in image.enumerate_pixels() {
-            for c in 0..channels {
-                let value = (f32::from(pixel.0[c]) / 255.0 - mean[c]) / std[c];
-                values[(c * height + y as usize) * width + x as usize] = value;
-            }
+    let inputs = match rest {
+        [] => noise(&graph),
+        [mean, std, pictures @ ..] => {
+            let (mean, std) = (three(mean)?, three(std)?);
+            let read = |path: &String| Ok((path.clone(), picture(path, &graph, &mean, &std)?));
+            pictures.iter().map(read).collect::<Result<_>>()?
         }
+        _ => bail!("MEANS and STDS come together"),
+    };
+    let parts = match &last {
+        None => None,
+        Some(layers) => Some(last_layers(&graph, layers.parse().context("--last LAYERS")?)?),
+    };
+    if let Some((head, tail)) = &parts {
+        println!("the client needs {} weights, the server keeps {}", weights(head), weights(tail));
+    }
+    let mut bound = 0.0f32;
+    let mut written = Vec::new();
+    for (name, mut values) in inputs {
         let logits = graph.forward(Cpu::detect(), &values).context("an input of another length")?;
         let top = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(i, _)| i);
-        println!("{picture}: top {top:?}, {logits:.3?}");
-        for (c, plane) in values.chunks_exact_mut(height * width).enumerate() {
-            if let Some((mul, add)) = graph.affine.get(c) {
-                plane.iter_mut().for_each(|v| *v = *v * mul + add);
+        println!("{name}: top {top:?}, {:.3?}", &logits[..logits.len().min(10)]);
+        if let Some((head, _)) = &parts {
+            values = head.forward(Cpu::detect(), &values).context("an input of another length")?;
+        } else {
+            let [_, height, width] = graph.input_shape();
+            for (c, plane) in values.chunks_exact_mut(height * width).enumerate() {
+                if let Some((mul, add)) = graph.affine.get(c) {
+                    plane.iter_mut().for_each(|v| *v = *v * mul + add);
+                }
             }
         }
         bound = values.iter().fold(bound, |most, v| most.max(v.abs()));
-        inputs.push(values);
+        written.push(values);
     }
-    fs::write(description, serde_json::to_vec(&describe(&graph, f64::from(bound))?)?)?;
-    fs::write(samples, serde_json::to_vec(&inputs)?)?;
+    let mut described = describe(parts.as_ref().map_or(&graph, |(_, tail)| tail), f64::from(bound))?;
+    if let Some(name) = relu {
+        described.relu = name.parse::<Polynomial>().map_err(anyhow::Error::msg)?;
+    }
+    println!("{} layers with ReLU", described.layers.len());
+    fs::write(description, serde_json::to_vec(&described)?)?;
+    fs::write(samples, serde_json::to_vec(&written)?)?;
     Ok(())
 }

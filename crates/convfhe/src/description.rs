@@ -1,5 +1,7 @@
 //! What the Go program is told, as JSON. Its counterpart is `fhe/network/network.go`.
 
+use std::str::FromStr;
+
 use serde::{Serialize, Serializer};
 
 /// A network as a chain of sums of convolutions. Value 0 is the input, value i the output of layer i - 1.
@@ -11,10 +13,71 @@ pub struct Description {
     pub input: [usize; 3],
     /// The largest absolute value of an input.
     pub input_bound: f64,
+    /// What stands for ReLU.
+    pub relu: Polynomial,
     /// Each is rectified.
     pub layers: Vec<Layer>,
     /// Makes the logits; not rectified.
     pub output: Layer,
+}
+
+/// A composite polynomial for ReLU, by the degrees of its parts. `fhe/relu` has their coefficients; more levels, less error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Polynomial {
+    /// 8 levels, error 2^-8.0.
+    #[serde(rename = "7-15")]
+    Coarse,
+    /// 10 levels, error 2^-9.3.
+    #[serde(rename = "7-7-7")]
+    Short,
+    /// The paper's: 11 levels, error 2^-10.1.
+    #[default]
+    #[serde(rename = "7-7-13")]
+    Paper,
+    /// 12 levels, error 2^-11.3.
+    #[serde(rename = "7-15-15")]
+    Long,
+    /// 13 levels, error 2^-12.3.
+    #[serde(rename = "15-15-15")]
+    Fine,
+}
+
+impl Polynomial {
+    /// From the fewest levels to the most.
+    pub const ALL: [Self; 5] = [Self::Coarse, Self::Short, Self::Paper, Self::Long, Self::Fine];
+
+    /// The degrees, e.g. `7-7-13`: its name in a description.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Coarse => "7-15",
+            Self::Short => "7-7-7",
+            Self::Paper => "7-7-13",
+            Self::Long => "7-15-15",
+            Self::Fine => "15-15-15",
+        }
+    }
+
+    /// How many levels a parameter set must have for it.
+    pub fn levels(self) -> u32 {
+        match self {
+            Self::Coarse => 8,
+            Self::Short => 10,
+            Self::Paper => 11,
+            Self::Long => 12,
+            Self::Fine => 13,
+        }
+    }
+}
+
+impl FromStr for Polynomial {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no polynomial for ReLU is called {name:?}; there are {names}")
+        })
+    }
 }
 
 /// `Σ over terms of convolution(value) + bias`.

@@ -52,11 +52,18 @@ impl Form {
         Ok(Self { terms: vec![term], bias: vec![0.0; channels], shape })
     }
 
-    /// Whether it is a value without a change.
-    fn as_value(&self) -> Option<usize> {
-        let [term] = self.terms.as_slice() else { return None };
-        let identity = Self::value(term.from, self.shape).ok()?;
-        (identity.terms[0] == *term && self.bias.iter().all(|&b| b == 0.0)).then_some(term.from)
+    /// Whether each of its values is a sum, over channels only, of values at the same place, without a constant: what a convolution
+    /// can be multiplied into, whatever its padding.
+    fn mixes_channels(&self) -> bool {
+        let pointwise = |t: &Term| [t.height, t.width, t.stride] == [1; 3] && t.padding == [0; 4];
+        self.terms.iter().all(pointwise) && self.bias.iter().all(|&b| b == 0.0)
+    }
+
+    /// It, times a factor, plus a constant.
+    pub fn scaled(mut self, factor: f32, constant: f32) -> Self {
+        self.terms.iter_mut().flat_map(|t| &mut t.weights.0).for_each(|w| *w *= factor);
+        self.bias.iter_mut().for_each(|b| *b = *b * factor + constant);
+        self
     }
 
     /// The sum of two forms of one shape.
@@ -106,27 +113,45 @@ impl Form {
         self.through(kernel, bias, node.shape)
     }
 
-    /// This kernel over it.
+    /// This kernel over it: of a sum over channels any kernel, of all else only a matrix over channels.
     fn through(&self, kernel: Term, mut bias: Vec<f32>, shape: Shape) -> Result<Self, Refusal> {
-        if let Some(from) = self.as_value() {
-            return Ok(Self { terms: vec![Term { from, ..kernel }], bias, shape });
-        }
-        if [kernel.height, kernel.width, kernel.stride] != [1; 3] || kernel.padding != [0; 4] {
+        let matrix = [kernel.height, kernel.width, kernel.stride] == [1; 3] && kernel.padding == [0; 4];
+        if !matrix && !self.mixes_channels() {
             return Err(Refusal::TwoInARow);
         }
-        let mix = |out: usize, channel: usize| kernel.weights.0[out * kernel.channels + channel];
-        for (out, bias) in bias.iter_mut().enumerate() {
-            *bias += self.bias.iter().enumerate().map(|(c, b)| mix(out, c) * b).sum::<f32>();
+        let area = kernel.height * kernel.width;
+        if matrix {
+            let mix = |out: usize, channel: usize| kernel.weights.0[out * kernel.channels + channel];
+            for (out, bias) in bias.iter_mut().enumerate() {
+                *bias += self.bias.iter().enumerate().map(|(c, b)| mix(out, c) * b).sum::<f32>();
+            }
         }
         let mut terms = Vec::new();
         for term in &self.terms {
-            let mut mixed = empty(Term { out: kernel.out, ..term.clone() })?;
-            let block = term.channels * term.height * term.width;
+            // One of the two has an area of 1.
+            let inner = term.height * term.width;
+            let geometry = if matrix { term } else { &kernel };
+            let mut mixed = empty(Term {
+                from: term.from,
+                out: kernel.out,
+                channels: term.channels,
+                ..geometry.clone()
+            })?;
+            // Most are zero: a value itself has one channel for each, and so has what follows a depthwise kernel.
+            let filled: Vec<(usize, usize, &[f32])> = (term.weights.0.chunks_exact(inner).enumerate())
+                .filter(|(_, first)| first.iter().any(|&w| w != 0.0))
+                .map(|(i, first)| (i / term.channels, i % term.channels, first))
+                .collect();
             for out in 0..kernel.out {
-                for (channel, weights) in term.weights.0.chunks_exact(block).enumerate() {
-                    let factor = mix(out, channel);
-                    let to = &mut mixed.weights.0[out * block..][..block];
-                    to.iter_mut().zip(weights).for_each(|(to, w)| *to += factor * w);
+                for &(middle, channel, first) in &filled {
+                    let outer = &kernel.weights.0[(out * kernel.channels + middle) * area..][..area];
+                    if outer.iter().all(|&w| w == 0.0) {
+                        continue;
+                    }
+                    let begin = (out * term.channels + channel) * area * inner;
+                    for (i, to) in mixed.weights.0[begin..][..area * inner].iter_mut().enumerate() {
+                        *to += outer[i / inner] * first[i % inner];
+                    }
                 }
             }
             terms.push(mixed);

@@ -3,7 +3,7 @@
 //! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
 //! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
 //! an average pool a kernel of its window's size, and a fully connected layer behind it is multiplied into it. Groups and dilation
-//! are written out with zeros. What has no such form is refused, with a reason.
+//! are written out with zeros. ReLU6 is the difference of two ReLUs. What has no such form is refused, with a reason.
 
 mod description;
 mod evaluation;
@@ -13,16 +13,18 @@ mod model;
 pub mod party;
 mod program;
 pub mod session;
+mod split;
 
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::network::Rearrange;
 
-pub use description::{Description, Floats, Layer, Term};
+pub use description::{Description, Floats, Layer, Polynomial, Term};
 pub use evaluation::ByProgram;
 pub use fhe::{Fhe, Figures, memory};
 use form::Form;
 pub use model::{Compiled, ModelError};
 pub use program::{Program, ProgramError};
+pub use split::{NoCut, last_layers};
 
 /// Why a network cannot be evaluated in one round.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +46,13 @@ pub enum Refusal {
     /// Neither linear nor ReLU.
     #[error("{0} is neither linear nor a ReLU, and no polynomial for it is built")]
     Operation(&'static str),
+    /// The largest of several values. Possible, as max(a, b) = a + ReLU(b - a): k - 1 layers of their own for a window of k, one
+    /// after the other, or 4 for one of 3 × 3 by rows and columns. It is not built.
+    #[error("a max-pool takes several ReLUs one after the other, each as long as a layer; it is not built")]
+    MaxPool,
     /// Two linear layers without a ReLU between them.
     #[error(
-        "it follows another linear layer without a ReLU between them, and is more than a matrix over channels"
+        "it follows another linear layer without a ReLU between them, and neither is only a matrix over channels"
     )]
     TwoInARow,
     /// Different steps down and right.
@@ -88,10 +94,22 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
                 layers.push(Layer { name: node.name.clone(), terms, bias: Floats(bias) });
                 Form::value(layers.len(), node.shape)
             }
+            // min(max(x, 0), c) = ReLU(x) - ReLU(x - c): two layers.
+            Op::Clip { ceiling } => {
+                let form = of(0)?.clone();
+                let mut push = |suffix: &str, Form { terms, bias, .. }: Form| {
+                    layers.push(Layer { name: format!("{}{suffix}", node.name), terms, bias: Floats(bias) });
+                    Form::value(layers.len(), node.shape)
+                };
+                let below = push("", form.clone())?;
+                let above = push(", above its ceiling", form.scaled(1.0, -ceiling))?;
+                Ok(below.plus(&above.scaled(-1.0, 0.0)))
+            }
             Op::Linear(linear) => of(0)?.convolved(linear, node),
             Op::AveragePool { window, count_padding } => of(0)?.averaged(window, *count_padding, node),
             Op::Add => Ok(of(0)?.clone().plus(of(1)?)),
             Op::Rearrange(rearrange) => of(0)?.rearranged(rearrange, node.shape),
+            Op::MaxPool(_) => Err(Refusal::MaxPool),
             other => Err(Refusal::Operation(other.name())),
         })();
         let form = form.map_err(|refusal| Unsupported { node: index, name: node.name.clone(), refusal })?;
@@ -99,9 +117,16 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
     }
     let (last, form) = graph.nodes.iter().zip(forms).next_back().expect("a graph has nodes");
     let fail = |refusal| Unsupported { node: graph.nodes.len() - 1, name: last.name.clone(), refusal };
-    if last.op == Op::Relu || form.shape[1..] != [1, 1] {
+    if matches!(last.op, Op::Relu | Op::Clip { .. }) || form.shape[1..] != [1, 1] {
         return Err(fail(Refusal::Output));
     }
     let output = Layer { name: last.name.clone(), terms: form.terms, bias: Floats(form.bias) };
-    Ok(Description { name: graph.name.clone(), input: graph.input_shape(), input_bound, layers, output })
+    Ok(Description {
+        name: graph.name.clone(),
+        input: graph.input_shape(),
+        input_bound,
+        relu: Polynomial::default(),
+        layers,
+        output,
+    })
 }

@@ -202,6 +202,9 @@ pub fn offered((path, bytes, hash): &(PathBuf, u64, [u8; 32])) -> Keys<'_> {
     Keys { path, bytes: *bytes, hash: *hash }
 }
 
+/// Ciphertexts that an input may take.
+const MOST_CIPHERTEXTS: usize = 64;
+
 /// The client's programs, started when they are needed.
 pub struct Encryption<'a> {
     party: &'a Party,
@@ -218,10 +221,11 @@ impl Encryption<'_> {
     /// When a value is beyond the bound that the model was calibrated for; and as the program says.
     pub fn encrypt(&mut self, input: &[f32]) -> Result<Vec<u8>, ProgramError> {
         let raw: Vec<u8> = input.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let most = self.party.figures.input;
-        let made = self.ask(true, &raw, most)?;
-        if made.len() != most {
-            return Err(ProgramError::Malformed(format!("{} bytes for an input of {most}", made.len())));
+        let ciphertext = self.party.figures.input;
+        let made = self.ask(true, &raw, MOST_CIPHERTEXTS * ciphertext)?;
+        if made.is_empty() || made.len() % ciphertext != 0 {
+            let made = made.len();
+            return Err(ProgramError::Malformed(format!("{made} bytes for ciphertexts of {ciphertext}")));
         }
         Ok(made)
     }

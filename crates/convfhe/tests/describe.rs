@@ -1,6 +1,6 @@
 //! A description computes what the graph computes.
 
-use jaguar_convfhe::{Description, Layer, describe};
+use jaguar_convfhe::{Description, Layer, NoCut, Polynomial, describe, last_layers};
 use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
@@ -137,6 +137,83 @@ fn sums(layer: &Layer, values: &[(Shape, Vec<f32>)]) -> (Shape, Vec<f32>) {
     (shape, sum)
 }
 
+/// What MobileNetV2 has: ReLU6, depthwise kernels, a projection without ReLU, a sum of projections under a wider kernel.
+fn mobile() -> Graph {
+    let mut b = Builder::new([2, 8, 8]);
+    let expand = b.convolution(0, network::Linear { pads: [0; 4], ..same(6, 1) });
+    let expand = b.push("relu6", Op::Clip { ceiling: 0.5 }, &[expand], [6, 8, 8]);
+    let depthwise = b.convolution(expand, network::Linear { groups: 6, ..same(6, 3) });
+    let depthwise = b.push("relu6", Op::Clip { ceiling: 0.75 }, &[depthwise], [6, 8, 8]);
+    let sum = b.push("sum", Op::Add, &[depthwise, expand], [6, 8, 8]);
+    let wide = b.convolution(sum, network::Linear { stride: [2; 2], ..same(3, 3) });
+    let relu = b.relu(wide);
+    let window = Window { kernel: [4; 2], stride: [1; 2], pads: [0; 4] };
+    let pool = b.push("pool", Op::AveragePool { window, count_padding: true }, &[relu], [3, 1, 1]);
+    b.convolution(pool, network::Linear { pads: [0; 4], ..same(3, 1) });
+    b.graph()
+}
+
+fn computes_the_same(graph: &Graph, description: &Description) {
+    let [c, h, w] = graph.nodes[0].shape;
+    for seed in 1..4 {
+        let input = numbers(c * h * w, 1000 + seed);
+        let want = graph.forward(Cpu::detect(), &input).unwrap();
+        let got = run(description, &input);
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} is not {want}");
+        }
+    }
+}
+
+#[test]
+fn relu6_and_depthwise_kernels_are_taken() {
+    let graph = mobile();
+    let description = describe(&graph, 1.0).unwrap();
+    assert_eq!(description.layers.len(), 5);
+    // The kernel over a sum of two differences.
+    assert_eq!(
+        description.layers[4].terms.iter().map(|t| (t.from, t.height)).collect::<Vec<_>>(),
+        [(3, 3), (4, 3), (1, 3), (2, 3)]
+    );
+    computes_the_same(&graph, &description);
+}
+
+#[test]
+fn the_last_layers_are_cut_off() {
+    let graph = residual();
+    let (head, tail) = last_layers(&graph, 1).unwrap();
+    let description = describe(&tail, 1.0).unwrap();
+    assert_eq!(description.layers.len(), 1);
+    assert_eq!(description.input, [4, 8, 8]);
+    for seed in 1..4 {
+        let input = numbers(2 * 8 * 8, seed);
+        let middle = head.forward(Cpu::detect(), &input).unwrap();
+        let want = graph.forward(Cpu::detect(), &input).unwrap();
+        assert_eq!(tail.forward(Cpu::detect(), &middle).unwrap(), want);
+    }
+    assert_eq!(last_layers(&graph, 3).unwrap_err(), NoCut::TooFew(3));
+    // Nodes: input, convolution, ReLU, then the first residual block's convolution, sum (5) and ReLU (6).
+    let mut crossed = graph.clone();
+    crossed.nodes[9].inputs = vec![2];
+    let NoCut::Crossed { node: 9, from: 2, .. } = last_layers(&crossed, 1).unwrap_err() else {
+        panic!("a connection across the cut was not seen")
+    };
+}
+
+#[test]
+fn polynomials_are_found_by_their_degrees() {
+    for polynomial in Polynomial::ALL {
+        assert_eq!(polynomial.name().parse(), Ok(polynomial));
+        assert_eq!(serde_json::to_string(&polynomial).unwrap(), format!("{:?}", polynomial.name()));
+        // A degree d takes as many levels as d + 1 has binary digits after the first, rounded up; the last product one.
+        let levels =
+            polynomial.name().split('-').map(|d| d.parse::<u32>().unwrap().ilog2() + 1).sum::<u32>() + 1;
+        assert_eq!(polynomial.levels(), levels);
+    }
+    assert!("9-9".parse::<Polynomial>().unwrap_err().contains("7-7-13"));
+}
+
 #[test]
 fn a_description_computes_what_the_graph_computes() {
     let graph = residual();
@@ -145,15 +222,7 @@ fn a_description_computes_what_the_graph_computes() {
     // The residual connection, the shortcut, and nothing else, are second terms.
     assert_eq!(description.layers.iter().map(|l| l.terms.len()).collect::<Vec<_>>(), [1, 2, 2]);
     assert_eq!(description.output.terms[0].height, 4);
-    for seed in 1..4 {
-        let input = numbers(2 * 8 * 8, 1000 + seed);
-        let want = graph.forward(Cpu::detect(), &input).unwrap();
-        let got = run(&description, &input);
-        assert_eq!(got.len(), want.len());
-        for (got, want) in got.iter().zip(&want) {
-            assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} is not {want}");
-        }
-    }
+    computes_the_same(&graph, &description);
 }
 
 #[test]
@@ -168,7 +237,7 @@ fn the_json_is_what_the_go_program_reads() {
     let json = serde_json::to_string(&describe(&graph, 0.5).unwrap()).unwrap();
     assert_eq!(
         json,
-        r#"{"name":"test","input":[1,1,1],"input_bound":0.5,"layers":[],"output":{"name":"convolution","terms":[{"from":0,"out":1,"in":1,"height":1,"width":1,"stride":1,"padding":[0,0,0,0],"weights":"AADAPw=="}],"bias":"AAAAwA=="}}"#
+        r#"{"name":"test","input":[1,1,1],"input_bound":0.5,"relu":"7-7-13","layers":[],"output":{"name":"convolution","terms":[{"from":0,"out":1,"in":1,"height":1,"width":1,"stride":1,"padding":[0,0,0,0],"weights":"AADAPw=="}],"bias":"AAAAwA=="}}"#
     );
 }
 
@@ -181,8 +250,8 @@ fn what_has_no_form_is_refused_with_a_reason() {
         describe(&b.graph(), 1.0).unwrap_err().to_string()
     };
     for (op, shape, reason) in [
-        (Op::MaxPool(window.clone()), [2, 4, 4], "neither linear nor a ReLU"),
-        (Op::Clip { ceiling: 6.0 }, [2, 8, 8], "neither linear nor a ReLU"),
+        (Op::MaxPool(window.clone()), [2, 4, 4], "several ReLUs one after the other"),
+        (Op::Clip { ceiling: 6.0 }, [2, 8, 8], "one number a channel"),
         (Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), [2, 8, 8], "no stride"),
         (Op::Rearrange(Rearrange::Slice { start: [0, 1, 1], step: [1; 3] }), [2, 7, 7], "no stride"),
         (

@@ -14,7 +14,7 @@ import (
 type figures struct {
 	Set      string `json:"set"`
 	Security string `json:"security"`
-	// Bytes of the keys' file, of an encrypted input, and of an answer.
+	// Bytes of the keys' file, of an encrypted input (without a network: of one ciphertext of it), and of an answer.
 	Keys   int64 `json:"keys"`
 	Input  int   `json:"input"`
 	Answer int   `json:"answer"`
@@ -34,9 +34,14 @@ func about(o options, _ io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+	// Without a network: of one ciphertext.
+	inputs := 1
+	if plan != nil {
+		inputs = plan.Grids[0].Polynomials()
+	}
 	return json.NewEncoder(out).Encode(figures{
 		Set: set.Name(), Security: set.Security(),
-		Keys: keys.WireBytes(set), Input: residues.CiphertextBytes(set), Answer: residues.CiphertextBytes(set),
+		Keys: keys.WireBytes(set), Input: inputs * residues.CiphertextBytes(set), Answer: residues.CiphertextBytes(set),
 		Memory: memoryOf(set, plan), ClientMemory: keys.ClientMemoryBytes(set),
 	})
 }

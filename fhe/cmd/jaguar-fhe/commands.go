@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+
 	"jaguar/fhe/answer"
 	"jaguar/fhe/frames"
 	"jaguar/fhe/keys"
@@ -81,7 +83,11 @@ func planOf(o options, set *parameters.Set) (*network.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return network.NewPlan(described, set.Values())
+	plan, err := network.NewPlan(described, set.Values())
+	if err != nil {
+		return nil, err
+	}
+	return plan, plan.Check(set)
 }
 
 func calibrate(o options, _ io.Reader, _ io.Writer) error {
@@ -189,13 +195,17 @@ func encrypt(o options, in io.Reader, out io.Writer) error {
 		for i := range input {
 			input[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(message[4*i:])))
 		}
-		ct, err := told.Encrypt(client, input)
+		cts, err := told.Encrypt(client, input)
 		if err != nil {
 			return nil, err
 		}
 		var made bytes.Buffer
-		err = residues.WriteCiphertext(&made, ct)
-		return made.Bytes(), err
+		for _, ct := range cts {
+			if err := residues.WriteCiphertext(&made, ct); err != nil {
+				return nil, err
+			}
+		}
+		return made.Bytes(), nil
 	})
 }
 
@@ -256,15 +266,20 @@ func evaluate(o options, in io.Reader, out io.Writer) error {
 		return err
 	}
 	other.work(false)
-	return serve(other, out, residues.CiphertextBytes(set), func(peer *frames.Peer, message []byte) ([]byte, error) {
+	input := make([]*rlwe.Ciphertext, plan.Grids[0].Polynomials())
+	size := len(input) * residues.CiphertextBytes(set)
+	return serve(other, out, size, func(peer *frames.Peer, message []byte) ([]byte, error) {
 		other.work(true)
 		defer other.work(false)
-		ct, err := residues.ReadCiphertext(bytes.NewReader(message), set, set.ValueScale())
-		if err != nil {
-			return nil, err
+		from := bytes.NewReader(message)
+		for i := range input {
+			var err error
+			if input[i], err = residues.ReadCiphertext(from, set, set.ValueScale()); err != nil {
+				return nil, err
+			}
 		}
 		var lost error
-		logits, err := evaluator.Evaluate(ct, func(layer, layers int, _ network.Times) {
+		logits, err := evaluator.Evaluate(input, func(layer, layers int, _ network.Times) {
 			lost = errors.Join(lost, peer.Progress(layer, layers))
 		})
 		if err := errors.Join(err, lost); err != nil {

@@ -31,7 +31,14 @@ const usage = `jaguar-fhe: private inference in one round
   jaguar-fhe decrypt --set SET --secret FILE --public FILE
       takes encrypted logits, gives messages of float64, little-endian
 
-The last three talk over stdin and stdout, or over a Unix socket with --socket PATH, until the other end closes. The frames are
+  jaguar-fhe polynomials
+      those that stand for ReLU, their levels and errors, as JSON
+  jaguar-fhe bench-convolution --set SET [--batches 4,16,64,256] [--kernels 3,5,7] [--repeats 1] [--vectors]
+      times one convolution by kernel and batch; --vectors times the same in slots, too
+  jaguar-fhe bench-layers --set SET --network FILE[,FILE...] [--first LAYERS] [--repeats 1]
+      times networks by layer and phase, by turns, with keys of its own
+
+The commands from encrypt to decrypt talk over stdin and stdout, or over a Unix socket with --socket PATH, until the other end closes. The frames are
 those of fhe/frames. Sets with "insecure" in their name protect nothing.
 `
 
@@ -46,6 +53,9 @@ func main() {
 type options struct {
 	set, secret, keys, network, public, samples, out, socket string
 	margin                                                   float64
+	batches, kernels                                         string
+	repeats, first                                           int
+	vectors                                                  bool
 }
 
 // command is one of the subcommands.
@@ -64,6 +74,10 @@ func commands() map[string]command {
 		"encrypt":   {[]string{"set", "secret", "public"}, encrypt},
 		"evaluate":  {[]string{"set", "keys", "network"}, evaluate},
 		"decrypt":   {[]string{"set", "secret", "public"}, decrypt},
+
+		"polynomials":       {nil, polynomials},
+		"bench-convolution": {[]string{"set"}, benchConvolution},
+		"bench-layers":      {[]string{"set", "network"}, benchLayers},
 	}
 }
 
@@ -87,6 +101,11 @@ func run(arguments []string, in io.Reader, out io.Writer) error {
 		flags.StringVar(to, flagName, "", "")
 	}
 	flags.Float64Var(&o.margin, "margin", 1.5, "")
+	flags.StringVar(&o.batches, "batches", "4,16,64,256", "")
+	flags.StringVar(&o.kernels, "kernels", "3,5,7", "")
+	flags.IntVar(&o.repeats, "repeats", 1, "")
+	flags.IntVar(&o.first, "first", 0, "")
+	flags.BoolVar(&o.vectors, "vectors", false, "")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -145,7 +145,7 @@ func TestFourCommandsGiveTheLogits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := plan.Plain(f.inputs[1], network.Approximate, nil)
+	want, err := plan.Plain(f.inputs[1], plan.ReLU.Plain, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +267,45 @@ func TestAboutTellsSizes(t *testing.T) {
 	// A network's weights come on top: 36 and 192 of them.
 	if with := tell("--network", f.network); with.Memory != told.Memory+228*14 {
 		t.Errorf("%d bytes with a network, %d without", with.Memory, told.Memory)
+	}
+}
+
+func TestBenchmarksWriteJSON(t *testing.T) {
+	f := prepare(t)
+	for _, test := range []struct {
+		arguments []string
+		fields    []string
+		lines     int
+	}{
+		{[]string{"polynomials"}, []string{"name", "levels", "error", "curve"}, 5},
+		{
+			[]string{"bench-convolution", "--set", "insecure-n10-dense", "--batches", "4", "--kernels", "3,5"},
+			[]string{"batch", "side", "kernel", "products_seconds", "vector_rotations"}, 2,
+		},
+		{[]string{"bench-layers", "--set", set, "--network", f.network, "--first", "1", "--repeats", "2"}, nil, 3},
+	} {
+		var out bytes.Buffer
+		if err := run(test.arguments, strings.NewReader(""), &out); err != nil {
+			t.Fatalf("%v: %v", test.arguments, err)
+		}
+		written := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(written) != test.lines {
+			t.Errorf("%v: %d lines, not %d", test.arguments, len(written), test.lines)
+		}
+		for _, line := range written {
+			var row map[string]any
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatalf("%v: %v", test.arguments, err)
+			}
+			for _, field := range test.fields {
+				if _, there := row[field]; !there {
+					t.Errorf("%v: no %q in %s", test.arguments, field, line)
+				}
+			}
+		}
+	}
+	if err := run([]string{"bench-convolution", "--set", set, "--kernels", "3,x"}, nil, io.Discard); err == nil {
+		t.Error("a kernel of x")
 	}
 }
 

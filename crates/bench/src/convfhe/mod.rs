@@ -1,0 +1,270 @@
+//! `jaguar bench convfhe`: the one-round protocol beside its paper, and the interactive path beside it.
+//!
+//! | table | what is measured |
+//! |---|---|
+//! | `relu` | polynomials for ReLU: levels and error |
+//! | `convolution` | Figure 5: one convolution by batch and kernel, beside the same in slots |
+//! | `layers` | Figure 6: one layer by phase, by batch and kernel |
+//! | `networks` | Tables III and IV: networks by phase; kernels take turns |
+//! | `interactive` | compiled models by the interactive protocol: seconds, bytes, rounds |
+//!
+//! The work is done by `jaguar-fhe`, which `make fhe` builds. Weights and inputs are random.
+
+mod paper;
+mod program;
+mod shapes;
+mod tables;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use jaguar_convfhe::Description;
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::Bundle;
+use jaguar_plan::BackendId;
+use jaguar_profile::{Imitated, Note, When, kept};
+use serde::Serialize;
+
+use self::program::{Convolution, Keys, Layer, Line, Polynomial};
+use crate::e2e::Run;
+use crate::e2e::session::{Session, Way};
+use crate::limits::Peaks;
+use crate::report::{Output, Report};
+use crate::setting::{Setting, hardware_threads, link_text};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Compiled models, for `interactive`.
+    models: Vec<PathBuf>,
+    /// Which tables, with commas between (default: all).
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// INSECURE: small rings and small shapes, to test the benchmark in seconds. Its figures say nothing.
+    #[arg(long)]
+    small: bool,
+    /// Also times convolutions in slots, the paper's baseline; they are counted in any case.
+    #[arg(long)]
+    vectors: bool,
+    /// Only networks whose names contain this, e.g. `d20` or `k3`.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Only so many layers of each network.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    first: Option<u32>,
+    /// The program (default: beside this one, where `make fhe` puts it, or by name).
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// The link of `interactive`.
+    #[arg(long, value_enum)]
+    link: Option<Imitated>,
+    /// How often each is measured; medians are shown.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Threads of the server, or of both parties of `interactive` (0: one per core).
+    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    threads: usize,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    Relu,
+    Convolution,
+    Layers,
+    Networks,
+    Interactive,
+}
+
+/// All that was measured, every repeat.
+#[derive(Default, Serialize)]
+pub struct Figures {
+    pub polynomials: Vec<Polynomial>,
+    pub convolutions: Vec<Convolution>,
+    pub keys: Vec<Keys>,
+    pub layers: Vec<Layer>,
+    pub networks: Vec<Layer>,
+    pub interactive: Vec<Run>,
+}
+
+/// What is measured with, and on what.
+struct Sizes {
+    /// With every coefficient in use, for single convolutions.
+    full: &'static str,
+    /// For layers and networks.
+    layers: &'static str,
+    batches: &'static [usize],
+    kernels: &'static [usize],
+    /// Channels and side of single layers.
+    single: &'static [(usize, usize)],
+}
+
+const PAPER: Sizes = Sizes {
+    full: "n16-full",
+    layers: "n16",
+    batches: &[4, 16, 64, 256],
+    kernels: &[3, 5, 7],
+    single: &[(16, 32), (64, 16), (256, 8)],
+};
+
+const SMALL: Sizes = Sizes {
+    full: "insecure-n10-dense",
+    layers: "insecure-n10",
+    batches: &[4, 16],
+    kernels: &[3, 5],
+    single: &[(4, 6)],
+};
+
+impl Sizes {
+    fn networks(&self, small: bool) -> Vec<Description> {
+        if small {
+            return vec![shapes::layer(12, 6, 3)];
+        }
+        let plain20 = self.kernels.iter().map(|&kernel| shapes::plain(kernel, 20, 1));
+        let tails = [3, 5].map(shapes::tail);
+        plain20.chain([shapes::plain(5, 8, 3), shapes::plain(3, 14, 3)]).chain(tails).collect()
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let wanted = |part: Part| args.only.is_empty() || args.only.contains(&part);
+    ensure!(
+        args.models.is_empty() || wanted(Part::Interactive),
+        "models are given, but --only leaves out the interactive protocol"
+    );
+    let sizes = if args.small { SMALL } else { PAPER };
+    let threads = if args.threads == 0 { hardware_threads() } else { args.threads };
+    jaguar_terminal::set_threads(threads)?;
+    let cpu = Cpu::detect();
+    let threads_text = format!("threads of the server, of both parties in `interactive`: {threads}");
+    let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
+    let peaks = Peaks::measure(cpu)?;
+    let program = program::find(args.program.as_deref());
+    let mut figures = Figures::default();
+    if wanted(Part::Relu) {
+        program::run(&program, threads, &words(&["polynomials"]), |row| figures.polynomials.push(row))?;
+    }
+    if wanted(Part::Convolution) {
+        let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let mut arguments = words(&["bench-convolution", "--set", sizes.full]);
+        let (batches, kernels) = (list(sizes.batches), list(sizes.kernels));
+        arguments.extend(words(&["--batches", &batches, "--kernels", &kernels]));
+        arguments.extend(words(&["--repeats", &args.repeats.to_string()]));
+        arguments.extend(args.vectors.then(|| "--vectors".into()));
+        program::run(&program, threads, &arguments, |row: Convolution| {
+            eprintln!("B = {}, k = {}: {:.2} s", row.batch, row.kernel, row.seconds());
+            figures.convolutions.push(row);
+        })?;
+    }
+    let mut evaluated = |networks: Vec<Description>, first: Option<u32>| -> Result<Vec<Layer>> {
+        let mut layers = Vec::new();
+        let named =
+            |d: &Description| args.filter.as_ref().is_none_or(|filter| d.name.contains(filter.as_str()));
+        let networks: Vec<_> = networks.into_iter().filter(named).collect();
+        ensure!(!networks.is_empty(), "no network's name contains {:?}", args.filter);
+        let folder = Folder::new()?;
+        let paths = folder.write(&networks)?;
+        let mut arguments = words(&["bench-layers", "--set", sizes.layers, "--network"]);
+        arguments.push(paths);
+        arguments.extend(words(&["--repeats", &args.repeats.to_string()]));
+        if let Some(first) = first {
+            arguments.extend(words(&["--first", &first.to_string()]));
+        }
+        program::run(&program, threads, &arguments, |line: Line| match line {
+            Line::Keys(keys) => figures.keys.push(keys),
+            Line::Layer(layer) => {
+                eprintln!(
+                    "{}: layer {} of {}: {:.2} s",
+                    layer.network,
+                    layer.index,
+                    layer.layers,
+                    layer.seconds()
+                );
+                layers.push(layer);
+            }
+        })?;
+        Ok(layers)
+    };
+    if wanted(Part::Layers) {
+        let single = sizes.single.iter().flat_map(|&(channels, side)| {
+            sizes.kernels.iter().map(move |&kernel| shapes::layer(channels, side, kernel))
+        });
+        figures.layers = evaluated(single.collect(), Some(1))?;
+    }
+    if wanted(Part::Networks) {
+        figures.networks = evaluated(sizes.networks(args.small), args.first)?;
+    }
+    if wanted(Part::Interactive) {
+        if args.models.is_empty() {
+            eprintln!("interactive: left out, no model was given");
+        }
+        figures.interactive = interactive(args, cpu, &peaks, threads)?;
+    }
+    setting.done();
+    let tables = tables::all(&figures);
+    ensure!(!tables.is_empty(), "nothing was measured: give models, or other tables");
+    let plot = tables::plot(&figures);
+    args.output.hand_out(&Report { setting, peaks, tables, figures }, &plot)
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// Ours, over the link.
+fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
+    let mut tell = |note: Note| eprintln!("{note}");
+    let machine = match args.models.is_empty() {
+        true => None,
+        false => kept::machine(cpu, When::Auto, kept::cache(None).as_deref(), &mut tell)?,
+    };
+    let mut runs = Vec::new();
+    for path in &args.models {
+        eprintln!("{} ...", path.display());
+        let session = Session {
+            hardware: cpu.into(),
+            bundle: &|| Ok(Bundle::read(path)?),
+            ways: &[Way::sealed(BackendId::JAGUAR)],
+            link: args.link,
+            guard_bits: None,
+            repeats: args.repeats,
+            machine: machine.as_ref(),
+        };
+        runs.extend(session.measure(peaks, threads).with_context(|| path.display().to_string())?);
+    }
+    Ok(runs)
+}
+
+/// A folder of its own for descriptions, removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("jaguar-bench-convfhe-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+
+    /// The paths, with commas between.
+    fn write(&self, networks: &[Description]) -> Result<OsString> {
+        let mut paths = OsString::new();
+        for (i, network) in networks.iter().enumerate() {
+            let path: &Path = &self.0.join(format!("{i}.json"));
+            std::fs::write(path, serde_json::to_vec(network)?).with_context(|| path.display().to_string())?;
+            if i > 0 {
+                paths.push(",");
+            }
+            paths.push(path);
+        }
+        Ok(paths)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing depends on it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
