@@ -42,7 +42,7 @@ class Site:
     def row_scale(self) -> Tensor:
         """What the batch norm multiplies each output channel by in evaluation, `[O]`; ones without one."""
         if self.norm is None:
-            return torch.ones(self.outputs)
+            return torch.ones(self.outputs, device=self.layer.weight.device)
         return norm_scale(self.norm)
 
     def fused_weight(self) -> Tensor:
@@ -129,7 +129,7 @@ def _convert_one(
         by_row = norm.scale()[::block]
         compressed = fit(site.fused_weight(), block, kind, importance)
         compressed /= by_row.view(-1, *[1] * (compressed.dim() - 1))
-    replaced = block_layer(layer, block, kind)
+    replaced = block_layer(layer, block, kind).to(layer.weight.device)
     replaced.compressed.copy_(compressed)
     if layer.bias is not None and replaced.bias is not None:
         replaced.bias.copy_(layer.bias)
@@ -158,7 +158,7 @@ def _grouped_norm(norm: nn.BatchNorm2d, scale: Tensor, block: int, average: bool
     the root mean square of the channels', with means and biases such that nothing changes once the weight has the
     rest."""
     assert norm.running_mean is not None and norm.running_var is not None
-    grouped = GroupedBatchNorm2d(norm.num_features, block, norm.eps, norm.momentum or 0.1)
+    grouped = GroupedBatchNorm2d(norm.num_features, block, norm.eps, norm.momentum or 0.1).to(norm.weight.device)
     grouped.bias.copy_(norm.bias)
     if average:
         grouped.weight.copy_(by_group(norm.weight, block))
