@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         choices=list(MEASURES),
         default=["hint"],
-        help="what searched sizes may take no more of than uniform ones: a search for each (default hint)",
+        help="what searched sizes may take no more of than uniform ones, all at once (default hint)",
     )
     one.add_argument("--blocks", type=int, nargs="+", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -191,6 +191,7 @@ def _training(parser: argparse.ArgumentParser, epochs: int, rate: float) -> None
     parser.add_argument("--distil", type=float, default=0.5, help="weight of the teacher (fine-tuning only)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16")
+    parser.add_argument("--compile", action="store_true", help="through torch.compile: pays for vit on a GPU")
     parser.add_argument("--checkpoint-steps", type=_count, default=100)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -205,6 +206,7 @@ def _options(args: argparse.Namespace) -> Options:
         distil=args.distil,
         seed=args.seed,
         bf16=args.bf16,
+        compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
     )
 
@@ -386,6 +388,7 @@ def _compare(args: argparse.Namespace) -> None:
         optimiser=args.optimiser,
         distil=args.distil,
         bf16=args.bf16,
+        compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
     )
     comparison = Comparison(

@@ -70,16 +70,12 @@ def rank_correlation(rows: Sequence[dict[str, Any]], of: str, against: str) -> f
 def sizes_for(
     network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measures: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """By run: all layers of size b as far as they run as such, and searched ones of at most the same cost.
-
-    The searched ones stand once for each of `measures`, which is in the name: "searched as 8, hint".
-    """
+    """By run: all layers of size b as far as they run as such, and searched ones that cost no more in any measure."""
     runs: dict[str, dict[str, int]] = {"dense, fine-tuned": {name: 1 for name in omega}}
     for b in blocks:
         runs[f"uniform {b}"] = costs.as_they_run(uniform(network, b))
-        for measure in measures:
-            limit = costs.of(measure, runs[f"uniform {b}"])
-            runs[f"searched as {b}, {measure}"] = search(omega, costs, {measure: limit}).sizes
+        limits = {measure: costs.of(measure, runs[f"uniform {b}"]) for measure in measures}
+        runs[f"searched as {b}"] = search(omega, costs, limits).sizes
     return runs
 
 
