@@ -7,6 +7,7 @@ together with its batch norm: what must have the structure is the product of the
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -129,6 +130,9 @@ def _convert_one(
         by_row = norm.scale()[::block]
         compressed = fit(site.fused_weight(), block, kind, importance)
         compressed /= by_row.view(-1, *[1] * (compressed.dim() - 1))
+        # Means are smaller than what they are of. As large as the dense weight again, since the norm takes any factor
+        # out: how far a training step turns a weight depends on its size.
+        _stretch(norm, compressed, float((layer.weight.square().sum() / (block * compressed.square().sum())).sqrt()))
     replaced = block_layer(layer, block, kind).to(layer.weight.device)
     replaced.compressed.copy_(compressed)
     if layer.bias is not None and replaced.bias is not None:
@@ -136,6 +140,17 @@ def _convert_one(
     network.set_submodule(site.name, replaced)
     if norm is not None:
         network.set_submodule(site.name.removesuffix("conv") + "bn", norm)
+
+
+def _stretch(norm: GroupedBatchNorm2d, compressed: Tensor, factor: float) -> None:
+    """The weight times `factor`, and the norm behind it such that nothing changes."""
+    if not 0 < factor < math.inf:
+        return
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt() / factor
+    compressed *= factor
+    norm.running_mean *= factor
+    norm.running_var *= factor**2
+    norm.weight.copy_(scale * (norm.running_var + norm.eps).sqrt())
 
 
 def block_layer(layer: nn.Conv2d | nn.Linear, block: int, kind: Kind) -> BlockConv2d | BlockLinear:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from .blocks import Kind
-from .convert import convert
+from .convert import convert, each_block_layer
 from .data import Split
 from .fuse import fold
 from .networks import build
@@ -289,7 +289,7 @@ def train(
                 if step < first:
                     continue
                 for group in optimiser.param_groups:
-                    group["lr"] = options.rate_at(state["step"], steps)
+                    group["lr"] = options.rate_at(state["step"], steps) * group["share"]
                 loss = _loss(called, teacher, state["step"], images, labels, options)
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -326,9 +326,19 @@ def train(
 
 def _optimiser(network: nn.Module, options: Options) -> torch.optim.Optimizer:
     # Norms and biases are not decayed.
-    decayed = [p for p in network.parameters() if p.dim() > 1]
     rest = [p for p in network.parameters() if p.dim() <= 1]
-    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": 0.0, "share": 1.0}]
+    # A value of a block stands in b entries and gets the sum of their gradients. With 1/b of the rate what SGD does to
+    # the weight that runs is a step of the full rate, averaged along diagonals; and the decay is that of a dense layer.
+    block_of = {id(layer.compressed): layer.block for _, layer in each_block_layer(network)}
+    by_block: dict[int, list[nn.Parameter]] = {}
+    for p in network.parameters():
+        if p.dim() > 1:
+            by_block.setdefault(block_of.get(id(p), 1), []).append(p)
+    for b, parameters in sorted(by_block.items()):
+        # Adam's steps do not depend on the gradient's size.
+        b = 1 if options.optimiser == "adamw" else b
+        groups.append({"params": parameters, "weight_decay": options.weight_decay * b, "share": 1 / b})
     fused = device_of(network).type == "cuda"
     if options.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=options.rate, fused=fused)
