@@ -17,13 +17,13 @@ import pytest
 import torch
 
 from circulant import sensitivity
-from circulant.blocks import Kind
+from circulant.blocks import Kind, expand, fit
 from circulant.cli import main
 from circulant.compare import merged, rank_correlation, rises
-from circulant.convert import convert, uniform
+from circulant.convert import convert, each_block_layer, uniform
 from circulant.data import DataError, Split, fashion_mnist, read_idx
 from circulant.front import Point, pareto
-from circulant.layers import GroupedBatchNorm2d
+from circulant.layers import BlockLinear, GroupedBatchNorm2d
 from circulant.training import (
     Architecture,
     Options,
@@ -33,6 +33,7 @@ from circulant.training import (
     distillation,
     evaluate,
     load_network,
+    optimiser_of,
     train,
 )
 
@@ -283,6 +284,33 @@ def test_fine_tuning_regains_what_conversion_lost(splits: tuple[Split, Split], t
     train(tmp_path, replace(SMALL, sizes=sizes), network, *splits, OPTIONS, Teacher(teacher), False)
     after = evaluate(network, splits[1]).accuracy
     assert before < dense - 0.2 and after > before + 0.2
+
+
+def test_a_step_of_blocks_is_the_dense_step_averaged_along_diagonals() -> None:
+    torch.manual_seed(4)
+    layer = BlockLinear(8, 4, 4, Kind.SKEW, bias=False)
+    network = torch.nn.Sequential(layer)
+    before = layer.dense_weight().detach()
+    x, goal = torch.randn(5, 8), torch.randn(5, 4)
+    dense = before.clone().requires_grad_()
+    ((x @ dense.T - goal) ** 2).sum().backward()
+    options = Options(rate=0.01, momentum=0.0, weight_decay=0.3)
+    expected = before - 0.01 * (expand(fit(dense.grad, 4, Kind.SKEW), Kind.SKEW) + 0.3 * before)
+    # Nesterov's momentum cannot be zero, so that the first step is (1 + momentum) times the gradient.
+    optimiser = optimiser_of(network, replace(options, momentum=0.5))
+    for group in optimiser.param_groups:
+        group["lr"] = options.rate * group["share"] / 1.5
+    ((network(x) - goal) ** 2).sum().backward()
+    optimiser.step()
+    assert torch.allclose(layer.dense_weight(), expected, atol=1e-6)
+
+
+def test_converted_weights_are_as_long_as_dense_ones(trained: Path) -> None:
+    _, network = load_network(trained)
+    changed = convert(network, uniform(network, 8))
+    for name, layer in each_block_layer(changed):
+        length = network.get_submodule(name).weight.norm()
+        assert torch.allclose(layer.dense_weight().norm(), length, rtol=1e-4), name
 
 
 def test_distillation_is_least_at_the_teachers_prediction() -> None:

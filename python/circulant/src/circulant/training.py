@@ -241,7 +241,7 @@ def train(
         _channels_last(network)
     called: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if options.compiled else network
     torch.manual_seed(options.seed)
-    optimiser = _optimiser(network, options)
+    optimiser = optimiser_of(network, options)
     run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None}
     state: dict[str, Any] = {"step": 0, "epochs": [], "loss": 0.0, "steps": 0, "seconds": 0.0}
     checkpoint = folder / "checkpoint.pt"
@@ -324,7 +324,8 @@ def train(
     return _curves(architecture, run, state)
 
 
-def _optimiser(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+def optimiser_of(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """Its groups have a `share` of the rate."""
     # Norms and biases are not decayed.
     rest = [p for p in network.parameters() if p.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": 0.0, "share": 1.0}]
