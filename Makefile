@@ -186,11 +186,16 @@ test-circulant: $(VENV)/circulant/ready
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/mypy
 	$(VENV)/circulant/bin/python -m pytest --quiet python/circulant
 
-# The recorded comparison (python/circulant/README.md). Runs continue where they were stopped.
-TRAIN_ARGS ?= --network resnet18 --width 0.25 --samples 20000 --epochs 6 --bf16 --test-samples 2000 \
-  --tuning-samples 10000 --tuning-epochs 2 --fisher-samples 1024 --rise-samples 100 --blocks 8 --seeds 0 1 2 \
-  --costs $(CIRCULANT)/results/resnet18-0.25.plan.json --measure hint --out $(CURDIR)/target/circulant/resnet18-0.25 \
-  --results $(CIRCULANT)/results/resnet18-0.25.json
+# The recorded comparisons (python/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
+TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 8 --blocks 8 4 --rise-samples 500
+TRAIN_mobilenetv2 := --rate 0.1 --epochs 8 --tuning-rate 0.1 --tuning-epochs 5 --blocks 8 --rise-seeds
+TRAIN_NETWORKS ?= resnet18 mobilenetv2
+TRAIN_ARGS ?= --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures hint weighed --seeds 0 1 2
 
 train-circulant:
-	PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare $(TRAIN_ARGS)
+	for network in $(TRAIN_NETWORKS); do \
+	  case $$network in resnet18) own='$(TRAIN_resnet18)';; mobilenetv2) own='$(TRAIN_mobilenetv2)';; *) own=;; esac; \
+	  PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $$network $$own $(TRAIN_ARGS) \
+	    --costs $(CIRCULANT)/results/$$network.plan.json --out $(CURDIR)/target/circulant/$$network \
+	    --results $(CIRCULANT)/results/$$network.json || exit 1; \
+	done

@@ -89,13 +89,13 @@ def test_a_transformers_products_are_networks_of_their_own(tmp_path: Path) -> No
     network = converted("vit")
     data = Split(torch.randn(2, 1, 32, 32), torch.zeros(2, dtype=torch.int64))
     sizes = export_products(network, tmp_path, data)
-    assert len(sizes) == 4 * 9 and set(sizes.values()) == {4}
+    assert len(sizes) == 4 * 9 + 2 and {b for name, b in sizes.items() if name.startswith("layers.")} == {4}
     outputs = {}
     network.layers[3].up.register_forward_hook(lambda _, __, y: outputs.update(up=y))
     network(data.images)
-    session = runtime.InferenceSession(tmp_path / "3.up.onnx", providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(tmp_path / "layers.3.up.onnx", providers=["CPUExecutionProvider"])
     for number in range(2):
-        values = np.load(tmp_path / "3.up" / f"{number:05}.npy")
+        values = np.load(tmp_path / "layers.3.up" / f"{number:05}.npy")
         (found,) = session.run(None, {"input": values[None]})
         expected = outputs["up"][number].T.reshape(found.shape[1:]).detach().numpy()
         assert np.allclose(found[0], expected, atol=1e-4)

@@ -1,5 +1,6 @@
 """Data, training that survives a kill, the sensitivity against the truth, and the command line."""
 
+import copy
 import gzip
 import json
 import os
@@ -16,13 +17,25 @@ import pytest
 import torch
 
 from circulant import sensitivity
-from circulant.blocks import Kind
+from circulant.blocks import Kind, expand, fit
 from circulant.cli import main
-from circulant.compare import rank_correlation, rises
-from circulant.convert import convert, uniform
+from circulant.compare import merged, rank_correlation, rises
+from circulant.convert import convert, each_block_layer, uniform
 from circulant.data import DataError, Split, fashion_mnist, read_idx
 from circulant.front import Point, pareto
-from circulant.training import Architecture, Options, RunError, distillation, evaluate, load_network, train
+from circulant.layers import BlockLinear, GroupedBatchNorm2d
+from circulant.training import (
+    Architecture,
+    Options,
+    RunError,
+    Teacher,
+    device_named,
+    distillation,
+    evaluate,
+    load_network,
+    optimiser_of,
+    train,
+)
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
@@ -95,6 +108,14 @@ def test_batches_depend_on_seed_epoch_and_step_only(splits: tuple[Split, Split])
     assert torch.allclose(plain[0].flatten(1).sort(1).values, twice[0][0][0].flatten(1).sort(1).values)
 
 
+def test_pictures_held_back_are_the_last(splits: tuple[Split, Split]) -> None:
+    kept, held = splits[0].apart(300)
+    assert len(kept) == 500 and len(held) == 300
+    assert torch.equal(torch.cat([kept.images, held.images]), splits[0].images)
+    with pytest.raises(DataError, match="hold back 800"):
+        splits[0].apart(800)
+
+
 def test_files_that_are_wrong_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="apt-get install dataset-fashion-mnist"):
         fashion_mnist(tmp_path, "train")
@@ -113,10 +134,10 @@ def test_files_that_are_wrong_are_refused(tmp_path: Path) -> None:
             read_idx(path)
 
 
-def block_run(trained: Path) -> tuple[Architecture, torch.nn.Module, torch.nn.Module]:
+def block_run(trained: Path) -> tuple[Architecture, torch.nn.Module, Teacher]:
     architecture, teacher = load_network(trained)
     sizes = uniform(teacher, 4)
-    return replace(architecture, sizes=sizes), convert(teacher, sizes), teacher
+    return replace(architecture, sizes=sizes), convert(teacher, sizes), Teacher(teacher)
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_result(
@@ -153,6 +174,86 @@ def test_a_run_with_other_options_is_refused(splits: tuple[Split, Split], traine
         load_network(tmp_path / "broken.pt")
 
 
+def test_a_teacher_gives_the_same_loss_when_it_is_asked_again(
+    splits: tuple[Split, Split], trained: Path, tmp_path: Path
+) -> None:
+    data, test = splits[0].first(200), splits[1].first(50)
+    options = replace(OPTIONS, epochs=2)
+    architecture, network, teacher = block_run(trained)
+    first = train(tmp_path / "first", architecture, network, data, test, options, teacher, False)
+    architecture, network, _ = block_run(trained)
+    # Now from what it kept; and a new one once more.
+    again = train(tmp_path / "again", architecture, network, data, test, options, teacher, False)
+    architecture, network, anew = block_run(trained)
+    third = train(tmp_path / "third", architecture, network, data, test, options, anew, False)
+    assert first["epochs"] == again["epochs"] == third["epochs"]
+    with pytest.raises(RunError, match="other batches"):
+        train(tmp_path / "other", architecture, network, data, test, replace(options, seed=1), teacher, False)
+
+
+def test_results_of_seeds_are_merged() -> None:
+    def part(seed: int, accuracy: float) -> dict:
+        runs = [
+            {"seed": seed, "name": name, "accuracy": value, "costs": {"hint": 10.0}}
+            for name, value in (("dense, fine-tuned", 0.9), ("uniform 8", accuracy))
+        ]
+        return {"machine": "x", "runs": runs, "correlation": [{"seed": seed}], "summary": []}
+
+    found = merged([part(1, 0.8), part(0, 0.7)])
+    assert [run["seed"] for run in found["runs"]] == [0, 0, 1, 1]
+    row = found["summary"][1]
+    assert row["seeds"] == 2 and abs(row["loss_mean"] - 15) < 1e-9 and abs(row["loss_std"] - 50**0.5) < 1e-9
+    with pytest.raises(ValueError, match="same seed"):
+        merged([part(1, 0.8), part(1, 0.7)])
+    with pytest.raises(ValueError, match="different machines"):
+        merged([part(1, 0.8), {**part(0, 0.7), "machine": "y"}])
+    with pytest.raises(ValueError, match="not results files"):
+        merged([{"machine": "x"}])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("block", [1, 4])
+def test_grouped_norm_is_the_same_on_a_gpu(block: int) -> None:
+    torch.manual_seed(2)
+    norm = GroupedBatchNorm2d(16, block)
+    torch.nn.init.uniform_(norm.weight, 0.5, 2)
+    x, direction = torch.randn(6, 16, 9, 9) * 3 + 1, torch.randn(6, 16, 9, 9)
+    found = []
+    for device, order in (
+        ("cpu", torch.contiguous_format),
+        ("cuda", torch.contiguous_format),
+        ("cuda", torch.channels_last),
+    ):
+        own = copy.deepcopy(norm).to(device)
+        there = x.to(device).clone(memory_format=order).requires_grad_()
+        y = own(there)
+        (y * direction.to(device)).sum().backward()
+        values = [y, there.grad, own.weight.grad, own.bias.grad, own.running_mean, own.running_var]
+        found.append([value.detach().cpu() for value in values])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_network_learns_on_a_gpu_and_loads_without(
+    splits: tuple[Split, Split], trained: Path, tmp_path: Path
+) -> None:
+    architecture, teacher = load_network(trained)
+    teacher.to(device_named("cuda"))
+    sizes = uniform(teacher, 2)
+    importance = sensitivity.fisher(teacher, splits[0].first(100))
+    network = convert(teacher, sizes, Kind.SKEW, importance)
+    here = convert(teacher.cpu(), sizes, Kind.SKEW, {name: value.cpu() for name, value in importance.items()})
+    assert evaluate(network, splits[1]).loss == pytest.approx(evaluate(here, splits[1]).loss, rel=1e-3)
+    options = replace(OPTIONS, bf16=True)
+    train(tmp_path, replace(architecture, sizes=sizes), network, *splits, options, Teacher(teacher.cuda()), False)
+    after = evaluate(network, splits[1])
+    assert after.accuracy > evaluate(here, splits[1]).accuracy + 0.2
+    _, loaded = load_network(tmp_path / "final.pt")
+    assert evaluate(loaded, splits[1]).loss == pytest.approx(after.loss, rel=1e-3, abs=1e-4)
+
+
 def test_a_killed_process_continues_to_the_same_result(data_folder: Path, trained: Path, tmp_path: Path) -> None:
     def command(out: Path) -> list[str]:
         text = f"finetune --model {trained} --uniform 8 --out {out} --data {data_folder} --samples 300 --epochs 3"
@@ -180,9 +281,36 @@ def test_fine_tuning_regains_what_conversion_lost(splits: tuple[Split, Split], t
     sizes = uniform(teacher, 2)
     network = convert(teacher, sizes)
     before = evaluate(network, splits[1]).accuracy
-    train(tmp_path, replace(SMALL, sizes=sizes), network, *splits, OPTIONS, teacher, False)
+    train(tmp_path, replace(SMALL, sizes=sizes), network, *splits, OPTIONS, Teacher(teacher), False)
     after = evaluate(network, splits[1]).accuracy
     assert before < dense - 0.2 and after > before + 0.2
+
+
+def test_a_step_of_blocks_is_the_dense_step_averaged_along_diagonals() -> None:
+    torch.manual_seed(4)
+    layer = BlockLinear(8, 4, 4, Kind.SKEW, bias=False)
+    network = torch.nn.Sequential(layer)
+    before = layer.dense_weight().detach()
+    x, goal = torch.randn(5, 8), torch.randn(5, 4)
+    dense = before.clone().requires_grad_()
+    ((x @ dense.T - goal) ** 2).sum().backward()
+    options = Options(rate=0.01, momentum=0.0, weight_decay=0.3)
+    expected = before - 0.01 * (expand(fit(dense.grad, 4, Kind.SKEW), Kind.SKEW) + 0.3 * before)
+    # Nesterov's momentum cannot be zero, so that the first step is (1 + momentum) times the gradient.
+    optimiser = optimiser_of(network, replace(options, momentum=0.5))
+    for group in optimiser.param_groups:
+        group["lr"] = options.rate * group["share"] / 1.5
+    ((network(x) - goal) ** 2).sum().backward()
+    optimiser.step()
+    assert torch.allclose(layer.dense_weight(), expected, atol=1e-6)
+
+
+def test_converted_weights_are_as_long_as_dense_ones(trained: Path) -> None:
+    _, network = load_network(trained)
+    changed = convert(network, uniform(network, 8))
+    for name, layer in each_block_layer(changed):
+        length = network.get_submodule(name).weight.norm()
+        assert torch.allclose(layer.dense_weight().norm(), length, rtol=1e-4), name
 
 
 def test_distillation_is_least_at_the_teachers_prediction() -> None:
@@ -254,7 +382,8 @@ def test_the_command_line_from_data_to_a_front(
     assert np.load(next((tmp_path / "samples").glob("*/*.npy"))).shape == (1, 32, 32)
     run(
         f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
-        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --seeds 0 --results {t}/results.json"
+        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --measures weighed hint --seeds 0 "
+        "--results {t}/results.json"
     )
     results = json.loads((tmp_path / "results.json").read_text())
     names = [row["name"] for row in results["summary"]]

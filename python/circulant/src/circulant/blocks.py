@@ -12,14 +12,17 @@ column. Source: PrivCirNet, Section 2 (circulant); docs/circulant.md (skew).
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from functools import cache
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 # Block sizes that the backends know.
 SIZES = (1, 2, 4, 8, 16)
+CPU = torch.device("cpu")
 
 
 class Kind(StrEnum):
@@ -42,7 +45,7 @@ def check_size(outputs: int, inputs: int, block: int) -> None:
 
 
 @cache
-def _places(block: int, kind: Kind) -> tuple[Tensor, Tensor]:
+def _places(block: int, kind: Kind, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """For the entries of a block, row by row: which w they hold, and with which sign. Both `[b * b]`."""
     row = torch.arange(block)[:, None]
     column = torch.arange(block)[None, :]
@@ -50,7 +53,42 @@ def _places(block: int, kind: Kind) -> tuple[Tensor, Tensor]:
     sign = torch.ones(block, block)
     if kind is Kind.SKEW:
         sign[row < column] = -1.0
-    return place.flatten(), sign.flatten()
+    return place.flatten().to(device), sign.flatten().to(device)
+
+
+@cache
+def _entries_of(block: int, device: torch.device) -> Tensor:
+    """For each w, the b entries of a block that hold it: `[b * b]`, w by w."""
+    w, column = torch.arange(block)[:, None], torch.arange(block)[None, :]
+    return ((w + column) % block * block + column).flatten().to(device)
+
+
+class _Spread(torch.autograd.Function):
+    """Values of blocks `[P, Q, b, *taps]` to their entries `[P, Q, b * b, *taps]`.
+
+    Both ways by index_select, which only reads at random: torch's own gradient adds at random, which is slow on GPUs
+    and rounds in another order each time.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, values: Tensor, kind: Kind) -> Tensor:
+        block, taps = values.shape[2], values.dim() - 3
+        ctx.kind = kind  # type: ignore[attr-defined]
+        place, sign = _places(block, kind, values.device)
+        entries = values.index_select(2, place)
+        return entries * _over(sign, taps, entries) if kind is Kind.SKEW else entries
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        kind: Kind = ctx.kind  # type: ignore[attr-defined]
+        block, taps = math.isqrt(gradient.shape[2]), gradient.dim() - 3
+        if kind is Kind.SKEW:
+            gradient = gradient * _over(_places(block, kind, gradient.device)[1], taps, gradient)
+        return _along_diagonals(gradient), None
+
+
+def _over(sign: Tensor, taps: int, like: Tensor) -> Tensor:
+    return sign.to(like.dtype).view(-1, *[1] * taps)
 
 
 def expand(compressed: Tensor, kind: Kind) -> Tensor:
@@ -58,10 +96,7 @@ def expand(compressed: Tensor, kind: Kind) -> Tensor:
     p, q, b, *taps = compressed.shape
     if b == 1:
         return compressed.squeeze(2)
-    place, sign = _places(b, kind)
-    entries = compressed.index_select(2, place.to(compressed.device))
-    if kind is Kind.SKEW:
-        entries = entries * sign.to(compressed).view(-1, *[1] * len(taps))
+    entries: Tensor = _Spread.apply(compressed, kind)  # type: ignore[no-untyped-call]
     return entries.reshape(p, q, b, b, *taps).transpose(1, 2).reshape(p * b, q * b, *taps)
 
 
@@ -85,23 +120,22 @@ def fit(dense: Tensor, block: int, kind: Kind, importance: Tensor | None = None)
     if block == 1:
         check_size(dense.shape[0], dense.shape[1], block)
         return dense.unsqueeze(2).clone()
-    place, sign = _places(block, kind)
-    place = place.to(dense.device)
-    values = _entries(dense, block) * sign.to(dense).view(-1, *[1] * (dense.dim() - 2))
-    mean = _along_diagonals(values, place, block) / block
+    sign = _places(block, kind, dense.device)[1]
+    values = _entries(dense, block) * _over(sign, dense.dim() - 2, dense)
+    mean = _along_diagonals(values) / block
     if importance is None:
         return mean
     weight = _entries(importance, block)
-    total = _along_diagonals(weight, place, block)
-    fitted = _along_diagonals(values * weight, place, block) / total
+    total = _along_diagonals(weight)
+    fitted = _along_diagonals(values * weight) / total
     return torch.where((total > 0) & fitted.isfinite(), fitted, mean)
 
 
-def _along_diagonals(entries: Tensor, place: Tensor, block: int) -> Tensor:
-    """Sums of `[O/b, I/b, b * b, *taps]` over the entries that hold the same w."""
-    shape = list(entries.shape)
-    shape[2] = block
-    return torch.zeros(shape, dtype=entries.dtype, device=entries.device).index_add_(2, place, entries)
+def _along_diagonals(entries: Tensor) -> Tensor:
+    """Sums of `[P, Q, b * b, *taps]` over the entries that hold the same w: `[P, Q, b, *taps]`."""
+    p, q, count, *taps = entries.shape
+    block = math.isqrt(count)
+    return entries.index_select(2, _entries_of(block, entries.device)).reshape(p, q, block, block, *taps).sum(3)
 
 
 def compress(dense: Tensor, block: int, kind: Kind) -> Tensor:

@@ -1,4 +1,4 @@
-"""The command line: `python -m circulant train|sensitivity|search|finetune|export|front|compare`."""
+"""The command line: `python -m circulant train|sensitivity|join|search|finetune|export|front|compare|merge`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 
 from . import sensitivity as sensitivities
 from .blocks import SIZES, Kind
-from .compare import Comparison, compare, correlations, rises
+from .compare import Comparison, compare, correlations, merged, rises
 from .convert import convert, uniform
 from .data import CLASSES, Split, fashion_mnist, folder
 from .export import export, export_products, write_samples
 from .front import plot, points_of
 from .fuse import FusedMobileNetV2, fold
 from .networks import NETWORKS, MobileNetV2, ViT
-from .search import MEASURES, costs_of, read_costs, search
-from .training import Architecture, Options, evaluate, load_network, train, with_sizes
+from .search import MEASURES, costs_of, joined, read_costs, search
+from .training import Architecture, Options, Teacher, device_named, evaluate, load_network, train, with_sizes
 
 
 class UsageError(ValueError):
@@ -68,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--rise", type=_count, metavar="N", help="measure the true rise in loss over N pictures too")
     _kind(one)
     _data(one)
+    _device(one)
+
+    one = command("join", _join, "The plans of networks of one linear layer each (export --products) as one.")
+    one.add_argument("--plans", type=Path, required=True, help="folder of LAYER.plan.json, by `jaguar plan --json`")
+    one.add_argument("--out", type=Path, required=True, help="a .json, for --costs")
 
     one = command("search", _search, "Choose a block size for each layer under a bound.")
     one.add_argument("--sensitivity", type=Path, required=True, help="what `sensitivity` wrote")
@@ -99,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--model", type=Path, required=True, help="final.pt, dense or with blocks")
     one.add_argument("--out", type=Path, required=True, help="the .onnx file")
     one.add_argument("--fuse", action="store_true", help="MobileNetV2: projection and next expansion as one layer")
-    one.add_argument("--products", type=Path, help="vit: also each product of its layers as a network, with 4 inputs")
+    one.add_argument("--products", type=Path, help="vit: also each linear layer as a network, with 4 inputs")
     one.add_argument("--samples", type=Path, help="also write test pictures as .npy, in folders by class")
     one.add_argument("--count", type=_count, default=100, help="how many (default 100)")
     _data(one)
@@ -117,11 +122,22 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--tuning-samples", type=_count, help="training pictures for fine-tuning (default as --samples)")
     one.add_argument("--fisher-samples", type=_count, default=2048)
     one.add_argument("--rise-samples", type=_count, default=1000, help="for the true rise in loss (default 1000)")
+    one.add_argument("--rise-seeds", type=int, nargs="*", default=[0], help="for which seeds it is (default 0)")
     one.add_argument("--costs", type=Path, required=True, help="what `jaguar plan MODEL --json --block-sizes` wrote")
-    one.add_argument("--measure", choices=list(MEASURES), default="weighed", help="what is held equal")
+    one.add_argument(
+        "--measures",
+        nargs="+",
+        choices=list(MEASURES),
+        default=["hint"],
+        help="what searched sizes may take no more of than uniform ones, all at once (default hint)",
+    )
     one.add_argument("--blocks", type=int, nargs="+", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     one.add_argument("--results", type=Path, required=True, help="a .json")
+
+    one = command("merge", _merge, "Results of `compare` over different seeds, as processes side by side make them.")
+    one.add_argument("parts", type=Path, nargs="+", help="their .json files")
+    one.add_argument("--out", type=Path, required=True, help="a .json")
     return parser
 
 
@@ -152,18 +168,30 @@ def _data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help="folder of the idx files (default: CIRCULANT_DATA, else Debian's)")
 
 
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto is a GPU where there is one (default)"
+    )
+
+
 def _training(parser: argparse.ArgumentParser, epochs: int, rate: float) -> None:
     _data(parser)
+    _device(parser)
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the same command continues it")
     parser.add_argument("--samples", type=_count, help="training pictures (default all)")
     parser.add_argument("--test-samples", type=_count, help="test pictures after each epoch (default all)")
+    parser.add_argument(
+        "--hold-back", type=_count, metavar="N", help="the last N training pictures in place of the test's: for options"
+    )
     parser.add_argument("--epochs", type=_count, default=epochs)
     parser.add_argument("--batch", type=_count, default=64)
     parser.add_argument("--rate", type=float, default=rate)
+    parser.add_argument("--weight-decay", type=float, default=5e-4)
     parser.add_argument("--optimiser", choices=("sgd", "adamw"), default="sgd", help="adamw for a ViT, at rate 0.001")
     parser.add_argument("--distil", type=float, default=0.5, help="weight of the teacher (fine-tuning only)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16")
+    parser.add_argument("--compile", action="store_true", help="through torch.compile: pays for vit on a GPU")
     parser.add_argument("--checkpoint-steps", type=_count, default=100)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -173,25 +201,32 @@ def _options(args: argparse.Namespace) -> Options:
         epochs=args.epochs,
         batch=args.batch,
         rate=args.rate,
+        weight_decay=args.weight_decay,
         optimiser=args.optimiser,
         distil=args.distil,
         seed=args.seed,
         bf16=args.bf16,
+        compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
     )
 
 
 def _splits(args: argparse.Namespace) -> tuple[Split, Split]:
     where = folder(args.data)
-    return fashion_mnist(where, "train").first(args.samples), fashion_mnist(where, "t10k")
+    data = fashion_mnist(where, "train")
+    if args.hold_back is None:
+        return data.first(args.samples), fashion_mnist(where, "t10k")
+    kept, held = data.apart(args.hold_back)
+    return kept.first(args.samples), held
 
 
 def _train(args: argparse.Namespace) -> None:
     data, test = _splits(args)
     architecture = Architecture(args.network, args.width)
     torch.manual_seed(args.seed)
+    network = architecture.build().to(device_named(args.device))
     watched = test.first(args.test_samples)
-    curves = train(args.out, architecture, architecture.build(), data, watched, _options(args), None, not args.quiet)
+    curves = train(args.out, architecture, network, data, watched, _options(args), None, not args.quiet)
     _report(args.out, curves)
 
 
@@ -211,6 +246,7 @@ def _dense(path: Path) -> tuple[Architecture, torch.nn.Module]:
 
 def _sensitivity(args: argparse.Namespace) -> None:
     architecture, network = _dense(args.model)
+    network.to(device_named(args.device))
     kind = Kind(args.kind)
     data = fashion_mnist(folder(args.data), "train")
     samples = data.first(args.samples)
@@ -260,6 +296,14 @@ def _omega(path: Path) -> dict[str, dict[int, float]]:
         raise UsageError(f"{path}: omega is not a table of layers by size ({error})") from None
 
 
+def _join(args: argparse.Namespace) -> None:
+    plans = {path.name.removesuffix(".plan.json"): path for path in sorted(args.plans.glob("*.plan.json"))}
+    if not plans:
+        raise UsageError(f"{args.plans}: no file called LAYER.plan.json")
+    args.out.write_text(json.dumps(joined(plans)) + "\n")
+    print(f"{args.out}: {len(plans)} layers")
+
+
 def _search(args: argparse.Namespace) -> None:
     omega, costs = _omega(args.sensitivity), read_costs(args.costs)
     limits = dict(args.limit)
@@ -279,18 +323,21 @@ def _search(args: argparse.Namespace) -> None:
 
 def _finetune(args: argparse.Namespace) -> None:
     architecture, teacher = _dense(args.model)
+    device = device_named(args.device)
+    teacher.to(device)
     kind = Kind(args.kind)
     sizes = _sizes(args.sizes) if args.sizes is not None else uniform(teacher, args.uniform)
     importance = None
     if args.sensitivity is not None:
-        importance = torch.load(args.sensitivity.with_suffix(".pt"), weights_only=True)
+        importance = torch.load(args.sensitivity.with_suffix(".pt"), map_location=device, weights_only=True)
     network = convert(teacher, sizes, kind, importance, args.average_norm)
     data, test = _splits(args)
     watched = test.first(args.test_samples)
     if not (args.out / "checkpoint.pt").exists():
         print(f"just converted: accuracy {100 * evaluate(network, watched).accuracy:.2f} %")
     changed = with_sizes(architecture, sizes, kind)
-    _report(args.out, train(args.out, changed, network, data, watched, _options(args), teacher, not args.quiet))
+    curves = train(args.out, changed, network, data, watched, _options(args), Teacher(teacher), not args.quiet)
+    _report(args.out, curves)
 
 
 def _sizes(path: Path) -> dict[str, int]:
@@ -337,33 +384,47 @@ def _compare(args: argparse.Namespace) -> None:
         epochs=args.tuning_epochs,
         batch=args.batch,
         rate=args.tuning_rate,
+        weight_decay=args.weight_decay,
         optimiser=args.optimiser,
         distil=args.distil,
         bf16=args.bf16,
+        compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
     )
     comparison = Comparison(
         architecture=Architecture(args.network, args.width),
         costs=read_costs(args.costs),
-        measure=args.measure,
+        measures=args.measures,
         blocks=args.blocks,
         dense=dense,
         tuning=tuning,
         tuning_samples=args.tuning_samples,
         fisher_samples=args.fisher_samples,
         rise_samples=args.rise_samples,
+        rise_seeds=args.rise_seeds,
         watch=args.test_samples or len(test),
+        device=device_named(args.device),
     )
     args.results.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(results: dict[str, Any]) -> None:
         args.results.write_text(json.dumps(results, indent=1) + "\n")
 
-    results = compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet)
+    _print(compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet))
+
+
+def _merge(args: argparse.Namespace) -> None:
+    results = merged([_read(path, "architecture") for path in args.parts])
+    args.out.write_text(json.dumps(results, indent=1) + "\n")
+    _print(results)
+
+
+def _print(results: dict[str, Any]) -> None:
     for row in results["summary"]:
         accuracy = f"{row['accuracy_mean']:6.2f} % {_spread(row['accuracy_std'])}"
-        lost = f"{row['loss_mean']:5.2f} {_spread(row['loss_std'])}"
-        print(f"{row['name']:18} {accuracy}   lost {lost}   {args.measure} {row['costs'][args.measure]:.6g}")
+        lost = "" if row["loss_mean"] is None else f"lost {row['loss_mean']:5.2f} {_spread(row['loss_std'])}"
+        costs = "  ".join(f"{measure} {row['costs'][measure]:.6g}" for measure in results["measures"])
+        print(f"{row['name']:26} {accuracy}   {lost:16}   {costs}")
     for row in results["correlation"]:
         print(
             f"seed {row['seed']}: rank correlation with the rise in loss {row['omega']:.3f} (Omega full), "

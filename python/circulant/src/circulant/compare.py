@@ -8,7 +8,6 @@ test pictures and of the last epoch; no epoch is picked by them.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import statistics
 from collections.abc import Callable, Sequence
@@ -21,12 +20,12 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from . import sensitivity
-from .blocks import Kind
+from .blocks import CPU, Kind
 from .convert import convert, uniform
 from .data import Split
 from .search import Costs, costs_of, search
 from .sensitivity import Table
-from .training import Architecture, Options, evaluate, load_network, train, with_sizes
+from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, train, with_sizes
 
 # Gradients of so many samples at a time are squared.
 FISHER_BATCH = 4
@@ -69,14 +68,14 @@ def rank_correlation(rows: Sequence[dict[str, Any]], of: str, against: str) -> f
 
 
 def sizes_for(
-    network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measure: str
+    network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measures: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """By run: all layers of size b as far as they run as such, and searched ones of at most the same cost."""
+    """By run: all layers of size b as far as they run as such, and searched ones that cost no more in any measure."""
     runs: dict[str, dict[str, int]] = {"dense, fine-tuned": {name: 1 for name in omega}}
     for b in blocks:
         runs[f"uniform {b}"] = costs.as_they_run(uniform(network, b))
-        limit = costs.of(measure, runs[f"uniform {b}"])
-        runs[f"searched as {b}"] = search(omega, costs, {measure: limit}).sizes
+        limits = {measure: costs.of(measure, runs[f"uniform {b}"]) for measure in measures}
+        runs[f"searched as {b}"] = search(omega, costs, limits).sizes
     return runs
 
 
@@ -86,22 +85,24 @@ class Comparison:
 
     architecture: Architecture
     costs: Costs
-    measure: str
+    measures: Sequence[str]
     blocks: Sequence[int]
     dense: Options
     tuning: Options
     tuning_samples: int | None = None
     fisher_samples: int = 2048
     rise_samples: int = 1000
+    rise_seeds: Sequence[int] = (0,)
     watch: int = 2000
     kind: Kind = Kind.SKEW
+    device: torch.device = CPU
 
     def described(self, data: Split, test: Split) -> dict[str, Any]:
         """The head of the results."""
         return {
             "machine": {
                 "processor": platform.machine(),
-                "cores": os.cpu_count(),
+                "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
             },
@@ -119,7 +120,7 @@ class Comparison:
             },
             "dense_options": asdict(self.dense),
             "tuning_options": asdict(self.tuning),
-            "measure": self.measure,
+            "measures": list(self.measures),
         }
 
 
@@ -135,6 +136,7 @@ def compare(
     """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
     c = comparison
     results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
     def add(**run: Any) -> None:
@@ -146,17 +148,22 @@ def compare(
         inside = folder / f"seed{seed}"
         torch.manual_seed(seed)
         options = replace(c.dense, seed=seed)
-        curves = train(inside / "dense", c.architecture, c.architecture.build(), data, watched, options, None, progress)
-        _, teacher = load_network(inside / "dense" / "final.pt")
+        # Drawn on the processor: the same weights to begin with on every device.
+        fresh = c.architecture.build().to(c.device)
+        curves = train(inside / "dense", c.architecture, fresh, data, watched, options, None, progress)
+        dense = load_network(inside / "dense" / "final.pt")[1].to(c.device)
         everywhere = {name: 1 for name in c.costs.figures}
-        add(seed=seed, name="dense", **_run(inside / "dense", teacher, everywhere, c.costs, test, curves))
-        importance = _importance(inside / "fisher.pt", teacher, data.first(c.fisher_samples))
-        omega = sensitivity.full_table(teacher, importance, data.first(c.fisher_samples), c.kind, FISHER_BATCH)
-        rows = _rises(inside / "rises.json", teacher, importance, omega, data.first(c.rise_samples), c.kind)
-        results["correlation"].append({"seed": seed, **correlations(rows)})
-        for name, sizes in sizes_for(teacher, omega, c.costs, c.blocks, c.measure).items():
+        add(seed=seed, name="dense", **_run(inside / "dense", dense, everywhere, c.costs, test, curves))
+        samples = data.first(c.fisher_samples)
+        importance = _importance(inside / "fisher.pt", dense, samples)
+        omega = sensitivity.full_table(dense, importance, samples, c.kind, FISHER_BATCH)
+        if seed in c.rise_seeds:
+            rows = _rises(inside / "rises.json", dense, importance, omega, data.first(c.rise_samples), c.kind)
+            results["correlation"].append({"seed": seed, **correlations(rows)})
+        teacher = Teacher(dense)
+        for name, sizes in sizes_for(dense, omega, c.costs, c.blocks, c.measures).items():
             run = inside / name.replace(" ", "-").replace(",", "")
-            changed = convert(teacher, sizes, c.kind, importance)
+            changed = convert(dense, sizes, c.kind, importance)
             before = evaluate(changed, watched).accuracy
             architecture, options = with_sizes(c.architecture, sizes, c.kind), replace(c.tuning, seed=seed)
             samples = data.first(c.tuning_samples)
@@ -164,6 +171,26 @@ def compare(
             row = _run(run, changed, sizes, c.costs, test, curves)
             add(seed=seed, name=name, accuracy_before_tuning=before, **row)
     return results
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The results of several calls, over different seeds, as those of one. Raises ValueError if they do not belong."""
+    lists = ("runs", "correlation", "summary")
+    try:
+        heads = [{key: value for key, value in part.items() if key not in lists} for part in parts]
+        if any(head != heads[0] for head in heads):
+            raise ValueError("these results are of different machines, data or options")
+        runs = sorted((run for part in parts for run in part["runs"]), key=lambda run: run["seed"])
+        if len({(run["seed"], run["name"]) for run in runs}) != len(runs):
+            raise ValueError("two of these results have the same seed")
+        return {
+            **heads[0],
+            "runs": runs,
+            "correlation": sorted((row for part in parts for row in part["correlation"]), key=lambda row: row["seed"]),
+            "summary": _summary(runs),
+        }
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"not results files of this package ({error!r})") from None
 
 
 def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -200,7 +227,7 @@ def _run(
 def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.Tensor]:
     if not path.exists():
         torch.save(sensitivity.fisher(network, data, FISHER_BATCH), path)
-    kept: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
+    kept: dict[str, torch.Tensor] = torch.load(path, map_location=device_of(network), weights_only=True)
     return kept
 
 

@@ -7,6 +7,7 @@ together with its batch norm: what must have the structure is the product of the
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Site:
     def row_scale(self) -> Tensor:
         """What the batch norm multiplies each output channel by in evaluation, `[O]`; ones without one."""
         if self.norm is None:
-            return torch.ones(self.outputs)
+            return torch.ones(self.outputs, device=self.layer.weight.device)
         return norm_scale(self.norm)
 
     def fused_weight(self) -> Tensor:
@@ -129,13 +130,27 @@ def _convert_one(
         by_row = norm.scale()[::block]
         compressed = fit(site.fused_weight(), block, kind, importance)
         compressed /= by_row.view(-1, *[1] * (compressed.dim() - 1))
-    replaced = block_layer(layer, block, kind)
+        # Means are smaller than what they are of. As large as the dense weight again, since the norm takes any factor
+        # out: how far a training step turns a weight depends on its size.
+        _stretch(norm, compressed, float((layer.weight.square().sum() / (block * compressed.square().sum())).sqrt()))
+    replaced = block_layer(layer, block, kind).to(layer.weight.device)
     replaced.compressed.copy_(compressed)
     if layer.bias is not None and replaced.bias is not None:
         replaced.bias.copy_(layer.bias)
     network.set_submodule(site.name, replaced)
     if norm is not None:
         network.set_submodule(site.name.removesuffix("conv") + "bn", norm)
+
+
+def _stretch(norm: GroupedBatchNorm2d, compressed: Tensor, factor: float) -> None:
+    """The weight times `factor`, and the norm behind it such that nothing changes."""
+    if not 0 < factor < math.inf:
+        return
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt() / factor
+    compressed *= factor
+    norm.running_mean *= factor
+    norm.running_var *= factor**2
+    norm.weight.copy_(scale * (norm.running_var + norm.eps).sqrt())
 
 
 def block_layer(layer: nn.Conv2d | nn.Linear, block: int, kind: Kind) -> BlockConv2d | BlockLinear:
@@ -158,7 +173,7 @@ def _grouped_norm(norm: nn.BatchNorm2d, scale: Tensor, block: int, average: bool
     the root mean square of the channels', with means and biases such that nothing changes once the weight has the
     rest."""
     assert norm.running_mean is not None and norm.running_var is not None
-    grouped = GroupedBatchNorm2d(norm.num_features, block, norm.eps, norm.momentum or 0.1)
+    grouped = GroupedBatchNorm2d(norm.num_features, block, norm.eps, norm.momentum or 0.1).to(norm.weight.device)
     grouped.bias.copy_(norm.bias)
     if average:
         grouped.weight.copy_(by_group(norm.weight, block))

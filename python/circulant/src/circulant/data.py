@@ -37,6 +37,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def to(self, device: torch.device) -> Split:
+        """All of them on `device`, in one piece."""
+        return Split(self.images.to(device), self.labels.to(device))
+
     def first(self, count: int | None) -> Split:
         """The first `count` of them (all, where that is None). Raises DataError where there are fewer."""
         if count is None:
@@ -44,6 +48,13 @@ class Split:
         if not 0 < count <= len(self):
             raise DataError(f"asked for {count} pictures of {len(self)}")
         return Split(self.images[:count], self.labels[:count])
+
+    def apart(self, count: int) -> tuple[Split, Split]:
+        """All but the last `count`, and these: to choose options by. Raises DataError unless both have some."""
+        if not 0 < count < len(self):
+            raise DataError(f"asked to hold back {count} pictures of {len(self)}")
+        kept = len(self) - count
+        return Split(self.images[:kept], self.labels[:kept]), Split(self.images[kept:], self.labels[kept:])
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order."""
@@ -54,25 +65,28 @@ class Split:
         """One epoch in an order that depends on `seed` and `epoch` only; a last batch that is not full is left out.
 
         With `augment` every picture is mirrored half of the time and shifted by up to 2 pixels either way, the width
-        of the padding. Batch k is the same whether or not those before it were taken: what resuming rests on.
+        of the padding. All is drawn at the epoch's start, on the processor: batch k is the same whether or not those
+        before it were taken, which resuming rests on, and the same on every device.
         """
-        order = torch.from_numpy(np.random.default_rng([seed, epoch]).permutation(len(self)))
-        for step in range(len(self) // size):
-            chosen = order[step * size : (step + 1) * size]
-            images = self.images[chosen]
+        rng, count, device = np.random.default_rng([seed, epoch]), len(self), self.images.device
+        order = torch.from_numpy(rng.permutation(count)).to(device)
+        shifts = torch.from_numpy(rng.integers(-2, 3, (2, count))).to(device)
+        mirrored = torch.from_numpy(rng.random(count) < 0.5).to(device)
+        for step in range(count // size):
+            at = slice(step * size, (step + 1) * size)
+            images = self.images[order[at]]
             if augment:
-                images = _augmented(images, np.random.default_rng([seed, epoch, step]))
-            yield images, self.labels[chosen]
+                images = _augmented(images, shifts[:, at], mirrored[at])
+            yield images, self.labels[order[at]]
 
 
-def _augmented(images: Tensor, rng: np.random.Generator) -> Tensor:
-    n = len(images)
-    shifts = rng.integers(-2, 3, (2, n, 1))
-    rows = (np.arange(SIDE) + shifts[0]) % SIDE
-    columns = (np.arange(SIDE) + shifts[1]) % SIDE
-    mirrored = rng.random(n) < 0.5
-    columns[mirrored] = columns[mirrored][:, ::-1]
-    picture = np.arange(n)[:, None, None]
+def _augmented(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
+    """Rows and columns shifted around the edge by `shifts`, `[2, n]`; then mirrored where `mirrored` says so."""
+    places = torch.arange(SIDE, device=images.device)
+    rows = (places + shifts[0, :, None]) % SIDE
+    columns = (places + shifts[1, :, None]) % SIDE
+    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    picture = torch.arange(len(images), device=images.device)[:, None, None]
     return images.squeeze(1)[picture, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
 
 

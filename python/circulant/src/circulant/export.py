@@ -67,14 +67,13 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
 
 
 def export_products(network: ViT, folder: Path, data: Split) -> dict[str, int]:
-    """Each product of a transformer's layers as a network of its own, for private runs layer by layer.
+    """Each linear layer of a transformer as a network of its own, for plans and private runs layer by layer.
 
-    `folder/NAME.onnx` is a 1x1 convolution over a map of tokens, `[C, 16, 16]` for 256; `folder/NAME/NUMBER.npy`
-    are its inputs for the pictures of `data`. Returns the block size by name.
+    `folder/NAME.onnx` is a 1x1 convolution over a map of tokens, `[C, 16, 16]` for 256 (the patches' is as it stands);
+    `folder/NAME/NUMBER.npy` are its inputs for the pictures of `data`. Returns the block size by name.
     """
-    layers = {
-        name: module for name, module in network.layers.named_modules() if isinstance(module, BlockLinear | nn.Linear)
-    }
+    kinds = BlockLinear | nn.Linear | nn.Conv2d
+    layers = {name: module for name, module in network.named_modules() if isinstance(module, kinds)}
     inputs: dict[str, torch.Tensor] = {}
 
     def listener(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
@@ -90,12 +89,8 @@ def export_products(network: ViT, folder: Path, data: Split) -> dict[str, int]:
         handle.remove()
     sizes = {}
     for name, module in layers.items():
-        tokens = inputs[name].transpose(1, 2)
-        side = math.isqrt(tokens.shape[2])
-        if side * side != tokens.shape[2]:
-            raise ExportError(f"layer {name}: {tokens.shape[2]} tokens are no square map")
-        maps = tokens.reshape(len(data), -1, side, side).contiguous()
-        sizes[name] = export(nn.Sequential(_product(module)), folder / f"{name}.onnx", (1, *maps.shape[1:])).get("0", 1)
+        product, maps = (module, inputs[name]) if isinstance(module, nn.Conv2d) else _product(module, inputs[name])
+        sizes[name] = export(nn.Sequential(product), folder / f"{name}.onnx", (1, *maps.shape[1:])).get("0", 1)
         (folder / name).mkdir(exist_ok=True)
         for number, values in enumerate(maps):
             np.save(folder / name / f"{number:05}.npy", values.numpy())
@@ -103,8 +98,12 @@ def export_products(network: ViT, folder: Path, data: Split) -> dict[str, int]:
 
 
 @torch.no_grad()
-def _product(layer: BlockLinear | nn.Linear) -> nn.Module:
-    """The same layer as a 1x1 convolution."""
+def _product(layer: BlockLinear | nn.Linear, tokens: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+    """The same layer as a 1x1 convolution; and its input, `[N, C]` or `[N, tokens, C]`, as maps."""
+    maps = tokens.reshape(len(tokens), -1, layer.in_features).transpose(1, 2)
+    side = math.isqrt(maps.shape[2])
+    if side * side != maps.shape[2]:
+        raise ExportError(f"{maps.shape[2]} tokens are no square map")
     conv: BlockConv2d | nn.Conv2d
     if isinstance(layer, BlockLinear):
         conv = BlockConv2d(layer.in_features, layer.out_features, 1, layer.block, layer.kind)
@@ -114,7 +113,7 @@ def _product(layer: BlockLinear | nn.Linear) -> nn.Module:
         conv.weight.copy_(layer.weight[..., None, None])
     if conv.bias is not None:
         conv.bias.zero_() if layer.bias is None else conv.bias.copy_(layer.bias)
-    return conv
+    return conv, maps.reshape(*maps.shape[:2], side, side).contiguous()
 
 
 def _name_nodes(model: onnx.ModelProto, network: nn.Module) -> set[str]:

@@ -57,13 +57,13 @@ def _folded(conv: nn.Module, norm: nn.Module) -> nn.Module:
             raise FoldError(f"the norm's scale differs within blocks of {conv.block}: it needs a GroupedBatchNorm2d")
         folded = BlockConv2d(
             conv.in_channels, conv.out_channels, conv.kernel_size, conv.block, conv.kind, conv.stride, conv.padding
-        )
+        ).to(conv.compressed.device)
         folded.compressed.copy_(conv.compressed * groups[:, 0].view(-1, 1, 1, 1, 1))
         bias = conv.bias
     elif isinstance(conv, nn.Conv2d):
         folded = copy.deepcopy(conv)
         folded.weight.mul_(scale.view(-1, 1, 1, 1))
-        folded.bias = nn.Parameter(torch.zeros(conv.out_channels))
+        folded.bias = nn.Parameter(conv.weight.new_zeros(conv.out_channels))
         bias = conv.bias
     else:
         raise FoldError(f"cannot fold into a {type(conv).__name__}")

@@ -92,12 +92,18 @@ class _GroupNormalise(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, x: Tensor, gamma: Tensor, beta: Tensor, block: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # torch's own batch norm only for its statistics: var_mean takes three times as long on maps.
-        _, mean, inverse = torch.native_batch_norm(x, torch.ones_like(beta), beta, None, None, True, 0.0, eps)
+        # torch's own kernels only for the statistics: var_mean takes three times as long on maps.
+        if x.is_cuda:
+            mean, inverse = torch.batch_norm_stats(x, eps)
+        else:
+            _, mean, inverse = torch.native_batch_norm(x, torch.ones_like(beta), beta, None, None, True, 0.0, eps)
         variance = by_group(inverse**-2 - eps, block)
         inverse = (variance + eps).rsqrt()
-        scale = (gamma * inverse).repeat_interleave(block)
-        y = torch.addcmul(_maps(beta - mean * scale, x), x, _maps(scale, x))
+        if x.is_cuda:
+            y = torch.batch_norm_elemt(x, _channels(gamma, block), beta, mean, _channels(inverse, block), eps)
+        else:
+            scale = _channels(gamma * inverse, block)
+            y = torch.addcmul(_maps(beta - mean * scale, x), x, _maps(scale, x))
         ctx.save_for_backward(x, gamma, mean, inverse)
         ctx.block = block  # type: ignore[attr-defined]
         ctx.mark_non_differentiable(mean, variance)
@@ -108,17 +114,41 @@ class _GroupNormalise(torch.autograd.Function):
         x, gamma, mean, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
         block: int = ctx.block  # type: ignore[attr-defined]
         count = x.numel() // x.shape[1]
+        if x.is_cuda:
+            return *_gradients_on_cuda(dy, x, gamma, mean, inverse, block), None, None
         total = dy.sum((0, 2, 3), dtype=torch.float32)
         # By channel, sum of dy * (x - mean).
         moment = (dy * x).sum((0, 2, 3), dtype=torch.float32) - mean * total
         moment = moment.reshape(-1, block).sum(1)
         d_gamma = moment * inverse
         d_variance = -0.5 * gamma * inverse**3 * moment
-        scale = (gamma * inverse).repeat_interleave(block)
-        slope = (2 * d_variance / (count * block)).repeat_interleave(block)
+        scale = _channels(gamma * inverse, block)
+        slope = _channels(2 * d_variance / (count * block), block)
         dx = torch.addcmul(_maps(-scale * total / count - slope * mean, x), dy, _maps(scale, x))
         dx = torch.addcmul(dx, x, _maps(slope, x))
         return dx, d_gamma, total, None, None
+
+
+def _gradients_on_cuda(
+    dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, inverse: Tensor, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by the kernels of torch's synchronised batch norm: a group's channels share sums as its devices do."""
+    if x.is_contiguous(memory_format=torch.channels_last):
+        dy = dy.contiguous(memory_format=torch.channels_last)
+    else:
+        dy, x = dy.contiguous(), x.contiguous()
+    scale, inverses = _channels(gamma, block), _channels(inverse, block)
+    total, moment, _, _ = torch.batch_norm_backward_reduce(dy, x, mean, inverses, scale, True, False, False)
+    grouped = moment.reshape(-1, block).sum(1)
+    count = torch.full((1,), x.numel() // x.shape[1], dtype=torch.int32, device=x.device)
+    shared = _channels(grouped / block, block)
+    dx = torch.batch_norm_backward_elemt(dy, x, mean, inverses, scale, total, shared, count)
+    return dx, grouped * inverse, total
+
+
+def _channels(values: Tensor, block: int) -> Tensor:
+    """Numbers by group as numbers by channel."""
+    return values.unsqueeze(1).expand(-1, block).reshape(-1)
 
 
 def _maps(values: Tensor, like: Tensor) -> Tensor:

@@ -126,8 +126,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, tokens, dim = x.shape
         q, k, v = self.qkv(x).reshape(n, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        weights = ((q @ k.transpose(-2, -1)) * (dim // self.heads) ** -0.5).softmax(-1)
-        y: Tensor = self.out((weights @ v).transpose(1, 2).reshape(n, tokens, dim))
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        y: Tensor = self.out(mixed.transpose(1, 2).reshape(n, tokens, dim))
         return y
 
 

@@ -109,6 +109,21 @@ def read_costs(path: Path) -> Costs:
     return Costs(figures, effective)
 
 
+def joined(plans: Mapping[str, Path]) -> dict[str, Any]:
+    """The plans of networks of one linear layer each, by the layer's name, as one that `read_costs` takes.
+
+    For a network that no plan takes whole. Raises SearchError.
+    """
+    layers = []
+    for name, path in plans.items():
+        read_costs(path)
+        own = json.loads(path.read_text())["block_sizes"]
+        if len(own) != 1:
+            raise SearchError(f"{path}: {len(own)} linear layers, expected one")
+        layers.append({**own[0], "name": name})
+    return {"block_sizes": layers}
+
+
 def _number(path: Path, name: str, value: Any) -> float | None:
     if value is None:
         return None

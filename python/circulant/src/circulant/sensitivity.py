@@ -34,7 +34,9 @@ def _gradients(
 ) -> Iterator[tuple[Tensor, ...]]:
     """Gradients of the loss of each batch by the fused weights, times the root of the batch's size."""
     weights = [site.layer.weight for site in found]
-    draw = torch.Generator().manual_seed(seed)
+    device = weights[0].device
+    data = data.to(device)
+    draw = torch.Generator(device).manual_seed(seed)
     if len(data) < batch:
         raise ValueError(f"{len(data)} samples do not fill one batch of {batch}")
     for step in range(len(data) // batch):
@@ -85,13 +87,13 @@ def full_table(
         own = None if importance is None else importance[site.name]
         moved = [(expand(fit(weight, b, kind, own), kind) - weight).flatten() for b in site.sizes]
         moves.append(torch.stack(moved))
-        sums.append(torch.zeros(len(site.sizes), dtype=torch.float64))
+        sums.append(torch.zeros(len(site.sizes), dtype=torch.float64, device=weight.device))
     for gradients in _gradients(folded, found, data, batch, labels, seed):
         for total, move, gradient in zip(sums, moves, gradients, strict=True):
             total += (move @ gradient.flatten()).double() ** 2
     steps = len(data) // batch
     return {
-        site.name: {b: float(v) / steps for b, v in zip(site.sizes, total, strict=True)}
+        site.name: {b: v / steps for b, v in zip(site.sizes, total.tolist(), strict=True)}
         for site, total in zip(found, sums, strict=True)
     }
 

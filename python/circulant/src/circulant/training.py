@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from .blocks import Kind
-from .convert import convert
+from .convert import convert, each_block_layer
 from .data import Split
+from .fuse import fold
 from .networks import build
 
 
@@ -53,7 +54,8 @@ class Options:
 
     `distil` is the weight of the teacher's part of the loss, the rest is cross entropy; `temperature` softens both
     sides of it. `bf16`: convolutions and products in bfloat16 while training; accuracies are always measured in float.
-    `checkpoint_steps`: a checkpoint every so many steps besides that at the end of each epoch.
+    `compiled`: through torch.compile.
+    `checkpoint_steps`: a checkpoint every so many steps, and one at the end.
     """
 
     epochs: int = 1
@@ -67,6 +69,7 @@ class Options:
     temperature: float = 2.0
     augment: bool = True
     bf16: bool = False
+    compiled: bool = False
     seed: int = 0
     checkpoint_steps: int = 100
 
@@ -94,18 +97,73 @@ class Measured:
     accuracy: float
 
 
+def device_named(name: str) -> torch.device:
+    """`auto` is a GPU where there is one. Raises ValueError for `cuda` where there is none."""
+    found = torch.cuda.is_available()
+    if name == "auto":
+        name = "cuda" if found else "cpu"
+    if name == "cuda":
+        if not found:
+            raise ValueError("torch finds no GPU: take --device cpu")
+        # What is measured in float is so in all 24 bits; training has --bf16.
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+    return torch.device(name)
+
+
+def _channels_last(network: nn.Module) -> nn.Module:
+    """Convolutions' weights in that order, in place: GPUs are faster by it. Compressed ones have no such order."""
+    for parameter in network.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where its weights are."""
+    return next(network.parameters()).device
+
+
 @torch.no_grad()
 def evaluate(network: nn.Module, data: Split, batch: int = 250) -> Measured:
-    """In evaluation mode and in float; the network's mode is put back."""
+    """In evaluation mode and in float, on the network's device; the network's mode is put back."""
     was = network.training
     network.eval()
-    loss, right = 0.0, 0
+    data = data.to(device_of(network))
+    loss = torch.zeros((), dtype=torch.float64, device=data.images.device)
+    right = torch.zeros((), dtype=torch.int64, device=data.images.device)
     for images, labels in data.batches(batch):
         logits = network(images.contiguous(memory_format=torch.channels_last))
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-        right += int((logits.argmax(1) == labels).sum())
+        loss += F.cross_entropy(logits, labels, reduction="sum")
+        right += (logits.argmax(1) == labels).sum()
     network.train(was)
-    return Measured(loss / len(data), right / len(data))
+    return Measured(float(loss) / len(data), int(right) / len(data))
+
+
+class Teacher:
+    """A dense network's logits for the batches of a run.
+
+    Runs with the same seed, samples and batch see the same pictures, moved alike: what was asked in one is kept for the
+    next, 40 bytes a picture and epoch. Runs of other batches need a teacher of their own.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        # Folded it is the same function with fewer passes over the maps.
+        self._network = _channels_last(fold(network))
+        self._batches: object = None
+        self._kept: dict[int, Tensor] = {}
+
+    def begin(self, batches: object) -> None:
+        """`batches` is all that they depend on. Raises RunError where another run had others."""
+        if self._batches not in (None, batches):
+            raise RunError("a teacher's kept answers are for other batches")
+        self._batches = batches
+
+    @torch.no_grad()
+    def __call__(self, step: int, images: Tensor) -> Tensor:
+        if step not in self._kept:
+            self._kept[step] = self._network(images).float()
+        return self._kept[step]
 
 
 def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -134,7 +192,7 @@ def _plain(architecture: Architecture) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = torch.load(path, weights_only=True)
+        kept = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
     except Exception as error:  # torch raises many kinds for broken files
@@ -145,7 +203,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def load_network(path: Path) -> tuple[Architecture, nn.Module]:
-    """What `save_network` wrote, in evaluation mode. Raises RunError."""
+    """What `save_network` wrote, in evaluation mode, on the processor. Raises RunError."""
     kept = _read(path)
     architecture = Architecture(**{**kept["architecture"], "kind": Kind(kept["architecture"]["kind"])})
     network = architecture.build()
@@ -163,24 +221,29 @@ def train(
     data: Split,
     test: Split,
     options: Options,
-    teacher: nn.Module | None = None,
+    teacher: Teacher | None = None,
     progress: bool = True,
     stop_after: int | None = None,
 ) -> dict[str, Any]:
-    """Trains `network` in place and returns the curves; continues from `folder` if a checkpoint is there.
+    """Trains `network` in place, on its device, and returns the curves; continues from a checkpoint in `folder`.
 
-    With `teacher` (dense, never changed) the loss is distilled. `stop_after` ends the run, as a kill would, after that
-    many steps of this call. Raises RunError if the checkpoint is of a run with other options.
+    With `teacher` the loss is distilled. `stop_after` ends the run, as a kill would, after that many steps of this
+    call. Raises RunError if the checkpoint is of a run with other options.
     """
     folder.mkdir(parents=True, exist_ok=True)
     steps_an_epoch = len(data) // options.batch
     if steps_an_epoch == 0:
         raise RunError(f"{len(data)} samples do not fill one batch of {options.batch}")
     steps = steps_an_epoch * options.epochs
+    device = device_of(network)
+    data, test = data.to(device), test.to(device)
+    if device.type == "cuda":
+        _channels_last(network)
+    called: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if options.compiled else network
     torch.manual_seed(options.seed)
-    optimiser = _optimiser(network, options)
+    optimiser = optimiser_of(network, options)
     run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None}
-    state: dict[str, Any] = {"step": 0, "epochs": [], "sums": [0.0, 0], "seconds": 0.0}
+    state: dict[str, Any] = {"step": 0, "epochs": [], "loss": 0.0, "steps": 0, "seconds": 0.0}
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
         kept = _read(checkpoint)
@@ -191,9 +254,18 @@ def train(
         torch.set_rng_state(kept["random"])
         state = kept["state"]
     if teacher is not None:
-        teacher = teacher.eval()
+        teacher.begin((options.seed, len(data), options.batch, options.augment, options.bf16))
+    # Summed where it is made: to fetch each step's loss would wait for the device each time.
+    total = torch.tensor(state["loss"], dtype=torch.float64, device=device)
+
+    def fetched() -> float:
+        value = float(total)
+        if not math.isfinite(value):
+            raise RunError(f"the loss is no number any more at step {state['step']}: lower the rate")
+        return value
 
     def keep() -> None:
+        state["loss"] = fetched()
         state["seconds"] += time.process_time() - since[0]
         since[0] = time.process_time()
         save_network(
@@ -207,7 +279,7 @@ def train(
         )
 
     since = [time.process_time()]
-    done = 0
+    done, due = 0, False
     bar = tqdm(total=steps, initial=state["step"], desc=folder.name, unit="step", disable=not progress, mininterval=2)
     with bar:
         for epoch in range(state["step"] // steps_an_epoch, options.epochs):
@@ -217,30 +289,34 @@ def train(
                 if step < first:
                     continue
                 for group in optimiser.param_groups:
-                    group["lr"] = options.rate_at(state["step"], steps)
-                loss = _loss(network, teacher, images, labels, options)
+                    group["lr"] = options.rate_at(state["step"], steps) * group["share"]
+                loss = _loss(called, teacher, state["step"], images, labels, options)
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
-                state["sums"][0] += float(loss.detach())
-                state["sums"][1] += 1
+                total += loss.detach()
+                state["steps"] += 1
                 state["step"] += 1
                 done += 1
                 bar.update()
-                if not math.isfinite(state["sums"][0]):
-                    raise RunError(f"the loss is no number any more at step {state['step']}: lower the rate")
-                if state["step"] % options.checkpoint_steps == 0 and step + 1 < steps_an_epoch:
+                due = due or state["step"] % options.checkpoint_steps == 0
+                if due and step + 1 < steps_an_epoch:
                     keep()
+                    due = False
                 if done == stop_after:
                     return _curves(architecture, run, state)
             measured = evaluate(network, test)
-            mean = state["sums"][0] / state["sums"][1]
+            mean = fetched() / state["steps"]
             state["epochs"].append(
                 {"epoch": epoch + 1, "train_loss": mean, "test_loss": measured.loss, "test_accuracy": measured.accuracy}
             )
-            state["sums"] = [0.0, 0]
             bar.set_postfix(loss=f"{mean:.3f}", accuracy=f"{100 * measured.accuracy:.2f} %")
-            keep()
+            due = due or epoch + 1 == options.epochs
+            state["steps"] = 0
+            total.zero_()
+            if due:
+                keep()
+                due = False
             curves = _curves(architecture, run, state)
             _write(folder / "curves.json", lambda beside: beside.write_text(json.dumps(curves, indent=1) + "\n"))  # noqa: B023
     network.eval()
@@ -248,25 +324,43 @@ def train(
     return _curves(architecture, run, state)
 
 
-def _optimiser(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+def optimiser_of(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """Its groups have a `share` of the rate."""
     # Norms and biases are not decayed.
-    decayed = [p for p in network.parameters() if p.dim() > 1]
     rest = [p for p in network.parameters() if p.dim() <= 1]
-    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": 0.0, "share": 1.0}]
+    # A value of a block stands in b entries and gets the sum of their gradients. With 1/b of the rate what SGD does to
+    # the weight that runs is a step of the full rate, averaged along diagonals; and the decay is that of a dense layer.
+    block_of = {id(layer.compressed): layer.block for _, layer in each_block_layer(network)}
+    by_block: dict[int, list[nn.Parameter]] = {}
+    for p in network.parameters():
+        if p.dim() > 1:
+            by_block.setdefault(block_of.get(id(p), 1), []).append(p)
+    for b, parameters in sorted(by_block.items()):
+        # Adam's steps do not depend on the gradient's size.
+        b = 1 if options.optimiser == "adamw" else b
+        groups.append({"params": parameters, "weight_decay": options.weight_decay * b, "share": 1 / b})
+    fused = device_of(network).type == "cuda"
     if options.optimiser == "adamw":
-        return torch.optim.AdamW(groups, lr=options.rate)
-    return torch.optim.SGD(groups, lr=options.rate, momentum=options.momentum, nesterov=True)
+        return torch.optim.AdamW(groups, lr=options.rate, fused=fused)
+    return torch.optim.SGD(groups, lr=options.rate, momentum=options.momentum, nesterov=True, fused=fused)
 
 
-def _loss(network: nn.Module, teacher: nn.Module | None, images: Tensor, labels: Tensor, options: Options) -> Tensor:
-    # Channels last is the faster order on CPUs; convolutions keep it.
+def _loss(
+    network: Callable[[Tensor], Tensor],
+    teacher: Teacher | None,
+    step: int,
+    images: Tensor,
+    labels: Tensor,
+    options: Options,
+) -> Tensor:
+    # Channels last is the faster order; convolutions keep it.
     images = images.contiguous(memory_format=torch.channels_last)
-    with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=options.bf16):
         logits = network(images).float()
         goal = None
         if teacher is not None and options.distil > 0:
-            with torch.no_grad():
-                goal = teacher(images).float()
+            goal = teacher(step, images)
     loss = F.cross_entropy(logits, labels)
     if goal is None:
         return loss
