@@ -8,6 +8,7 @@ mod guard;
 mod leakage;
 mod log;
 mod notes;
+mod page;
 mod params;
 mod plan;
 mod predict;

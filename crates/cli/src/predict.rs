@@ -62,8 +62,9 @@ pub struct Args {
     /// cannot be used, an error.
     #[arg(long, conflicts_with = "costs")]
     json: bool,
-    /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
-    #[arg(long)]
+    /// Write a timeline of both parties: a web page if the name ends in .html, else a file that a browser's trace viewer opens
+    /// (chrome://tracing, ui.perfetto.dev).
+    #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// How many prepared queries to have ready, so that an input waits for the online part only: both parties hold them in
     /// memory, and there is a second connection (default: 1 with --stdin or more than one input, else 0).
@@ -223,7 +224,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     keeper.close()?;
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
-        trace.write(path)?;
+        trace.write(path, &format!("{model} at {}", args.reach.server))?;
     }
     inputs.end()
 }
