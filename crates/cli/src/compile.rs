@@ -185,16 +185,15 @@ pub fn run(args: &Args) -> Result<()> {
     let picture = |f: &PathBuf| !f.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
     options.raw_pixels = files.iter().any(picture) && preprocessing.is_identity();
 
-    let mut shown =
-        Shown {
-            steps,
-            search: Search::new(),
-            verbose: args.verbose,
-            bound: options.bound,
-            files: &files,
-            tried: Vec::new(),
-            warnings: Vec::new(),
-        };
+    let mut shown = Shown {
+        steps,
+        search: Search::new(),
+        verbose: args.verbose,
+        bound: options.bound,
+        files: &files,
+        tried: Vec::new(),
+        warnings: Vec::new(),
+    };
     let compiled = compile(&graph, &images, &options, &mut |event| shown.show(&event));
     let Shown { mut steps, tried, warnings, .. } = shown;
     let compiled = compiled.map_err(|error| match error {

@@ -15,6 +15,7 @@ mod predict;
 mod progress;
 mod protocol;
 mod reach;
+mod rows;
 mod serve;
 mod token;
 mod trace;

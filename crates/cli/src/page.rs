@@ -8,7 +8,9 @@ use jaguar_terminal::say;
 
 /// Whether a path's name is that of a web page.
 pub fn is_page(path: &Path) -> bool {
-    path.extension().and_then(OsStr::to_str).is_some_and(|e| matches!(e.to_ascii_lowercase().as_str(), "html" | "htm"))
+    path.extension()
+        .and_then(OsStr::to_str)
+        .is_some_and(|e| matches!(e.to_ascii_lowercase().as_str(), "html" | "htm"))
 }
 
 /// Refuses a place where a page cannot be written, or where something else would be lost: before the work.

@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.report {
         let id = bundle.id().to_string();
         let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
-        let subject = cost::Subject { network, id: &id, plan: &plan, allowed, site: site.as_ref(), links: &links };
+        let subject =
+            cost::Subject { network, id: &id, plan: &plan, allowed, site: site.as_ref(), links: &links };
         let page = cost::page(&subject)?;
         // (With --json nothing else is printed.)
         if args.json { std::fs::write(path, page)? } else { page::write(path, &page)? }

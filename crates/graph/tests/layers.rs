@@ -28,7 +28,8 @@ fn image(graph: &Graph, seed: u32) -> Vec<f32> {
 /// what comes out is what the comparison of outputs alone says.
 #[test]
 fn layers_differ_by_rounding_and_images_as_in_the_agreement() {
-    for name in ["conv_shapes_13", "clips_21", "batch_norm_and_concat_17", "average_pools_19", "qdq_relu6_13"] {
+    for name in ["conv_shapes_13", "clips_21", "batch_norm_and_concat_17", "average_pools_19", "qdq_relu6_13"]
+    {
         let graph = graph(name);
         let images: Vec<Vec<f32>> = (1..5).map(|seed| image(&graph, seed)).collect();
         let options = Options { activation_bits: 20, ..Options::default() };

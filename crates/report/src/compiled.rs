@@ -34,7 +34,12 @@ pub struct Found {
 
 impl Found {
     /// What is known once a network is compiled; `tried` and `warnings` are the caller's, who heard of them.
-    pub fn new(compiled: &Compiled, bound: f64, tried: Vec<(u32, Option<f64>)>, warnings: Vec<String>) -> Self {
+    pub fn new(
+        compiled: &Compiled,
+        bound: f64,
+        tried: Vec<(u32, Option<f64>)>,
+        warnings: Vec<String>,
+    ) -> Self {
         let (nodes, held_out) = (compiled.report.nodes.clone(), compiled.held_out.clone());
         Self { nodes, held_out, tried, warnings, bound }
     }
@@ -191,7 +196,9 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
     let all_keep = groups.iter().chain([&held_out]).all(|g| g.keeps && g.overflows == 0);
     let verdict = match (all_same, all_keep) {
         (true, true) => "The compiled network answers as the float network does, within the bound.",
-        (true, false) => "Every input has the float network's class, but some outputs are off by more than the bound.",
+        (true, false) => {
+            "Every input has the float network's class, but some outputs are off by more than the bound."
+        }
         (false, _) => "Some inputs have another class than in the float network.",
     };
     let bits = network.activation_bits - network.guard_bits;
@@ -228,7 +235,8 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
 
 impl Group {
     fn of(what: &'static str, images: &[Image], bound: f64) -> Self {
-        let errors = || images.iter().flat_map(|i| i.float.iter().zip(&i.integer)).map(|(a, b)| (a - b).abs());
+        let errors =
+            || images.iter().flat_map(|i| i.float.iter().zip(&i.integer)).map(|(a, b)| (a - b).abs());
         let worst = images.iter().map(|i| i.error).fold(0.0, f64::max);
         Self {
             what,
@@ -294,7 +302,8 @@ fn chart(of: &Subject<'_>) -> Chart {
     let x = |i: usize| 70.0 + 915.0 * (i as f64 + 0.5) / errors.len() as f64;
     let mut line = String::new();
     let mut dots = Vec::new();
-    for (i, ((node, layer), &error)) in of.model.network.nodes.iter().zip(of.layers).zip(&errors).enumerate() {
+    for (i, ((node, layer), &error)) in of.model.network.nodes.iter().zip(of.layers).zip(&errors).enumerate()
+    {
         let (x, y) = (format!("{:.1}", x(i)), format!("{:.1}", y(error.log10())));
         line.push_str(&format!("{}{x} {y}", if i == 0 { 'M' } else { 'L' }));
         let operation = of.model.network.describe(&node.op);
@@ -386,7 +395,17 @@ fn preprocessing(spec: &ImageSpec, channels: usize) -> Vec<(&'static str, String
                 other => format!("{other:?}"),
             },
         ),
-        ("channels", if channels == 1 { "grey" } else if spec.bgr { "blue, green, red" } else { "red, green, blue" }.to_owned()),
+        (
+            "channels",
+            if channels == 1 {
+                "grey"
+            } else if spec.bgr {
+                "blue, green, red"
+            } else {
+                "red, green, blue"
+            }
+            .to_owned(),
+        ),
         ("subtracted from pixels of 0 to 255", list(&spec.mean, "nothing")),
         ("then multiplied by", list(&spec.factor, "1")),
     ]

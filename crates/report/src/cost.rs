@@ -149,7 +149,8 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
     let Subject { network, plan, site, .. } = *of;
     let prediction = predict(plan, &Session::default(), site);
     let mut plans = vec![site.and_then(|site| timed(plan, site))];
-    let mut backends = vec![backend("as planned".into(), "what the planner chose, layer by layer", &prediction)];
+    let mut backends =
+        vec![backend("as planned".into(), "what the planner chose, layer by layer", &prediction)];
     backends[0].taken = true;
     for id in BackendId::all().filter(|id| id.backend().is_secure()) {
         let choices = Choices { weight_memory: plan.choices.weight_memory, ..Choices::standard(network, id) };
@@ -263,9 +264,10 @@ fn stages(p: &Prediction) -> Vec<Stage> {
             seconds: seconds(p.key_seconds),
         });
     }
-    for (what, key, total) in
-        [("query: offline, before the input", "offline", &p.offline), ("query: online, with the input", "online", &p.online)]
-    {
+    for (what, key, total) in [
+        ("query: offline, before the input", "offline", &p.offline),
+        ("query: online, with the input", "online", &p.online),
+    ] {
         stages.push(Stage {
             what,
             key,

@@ -53,7 +53,13 @@ pub fn thumbnail(tensor: &[f32], shape: Shape, spec: &ImageSpec) -> Result<Optio
     let picture = RgbImage::from_fn(width as u32, height as u32, |x, y| {
         let at = y as usize * width + x as usize;
         let colour = [0, 1, 2].map(|colour| {
-            let channel = if channels == 1 { 0 } else if spec.bgr { 2 - colour } else { colour };
+            let channel = if channels == 1 {
+                0
+            } else if spec.bgr {
+                2 - colour
+            } else {
+                colour
+            };
             (255.0 * (pixel(channel, at) - low) / (high - low).max(f32::MIN_POSITIVE)).round() as u8
         });
         Rgb(colour)
@@ -76,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_thumbnail_shows_the_picture_that_the_tensor_was_made_of() {
-        let spec = ImageSpec { bgr: true, mean: vec![10.0, 20.0, 30.0], factor: vec![0.5], ..Default::default() };
+        let spec =
+            ImageSpec { bgr: true, mean: vec![10.0, 20.0, 30.0], factor: vec![0.5], ..Default::default() };
         // Blue, green, red planes of 8x4 pixels; pixel 5 differs.
         let colours = [200.0, 100.0, 50.0f32];
         let mut tensor = Vec::new();

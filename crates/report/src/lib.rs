@@ -139,9 +139,18 @@ mod tests {
 
     #[test]
     fn numbers_are_written_to_be_read() {
-        assert_eq!([thousands(0), thousands(999), thousands(1_234_567)], ["0", "999", "1\u{202f}234\u{202f}567"]);
-        assert_eq!([percent(0.0), percent(0.000_5), percent(0.031_4), percent(1.0)], ["0", "0.0500", "3.14", "100.0"]);
-        assert_eq!([number(0.0), number(-0.25), number(12.345), number(123_456.0)], ["0", "-0.2500", "12.35", "1.23e5"]);
+        assert_eq!(
+            [thousands(0), thousands(999), thousands(1_234_567)],
+            ["0", "999", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(
+            [percent(0.0), percent(0.000_5), percent(0.031_4), percent(1.0)],
+            ["0", "0.0500", "3.14", "100.0"]
+        );
+        assert_eq!(
+            [number(0.0), number(-0.25), number(12.345), number(123_456.0)],
+            ["0", "-0.2500", "12.35", "1.23e5"]
+        );
         assert_eq!([mib(0), mib(3 << 19)], ["–", "1.50"]);
     }
 }

@@ -121,7 +121,8 @@ pub fn page(trace: &Value, about: &str) -> Result<String, ReportError> {
     let file = File::deserialize(trace)?;
     let complete: Vec<&Event> = file.events.iter().filter(|e| e.ph == "X").collect();
     let clocks = file.other.get("server_clock").and_then(Value::as_array);
-    let mut asked: Vec<&Event> = complete.iter().filter(|e| e.cat == "query" && e.pid == CLIENT).copied().collect();
+    let mut asked: Vec<&Event> =
+        complete.iter().filter(|e| e.cat == "query" && e.pid == CLIENT).copied().collect();
     asked.sort_by_key(|e| e.ts);
     let own: Vec<[Vec<&Event>; 2]> = queries(&complete, asked.len());
     let all = asked.len();
@@ -196,8 +197,9 @@ fn around(events: &[&Event], online: bool) -> Option<(u64, u64)> {
 
 fn row(queries: &[[Vec<&Event>; 2]]) -> Row {
     let length = |online| -> u64 {
-        let of = |parties: &[Vec<&Event>; 2]| around(&parties[0], online).map_or(0, |(start, end)| end - start);
-        queries.iter().map(of).sum()
+        let of =
+            |parties: &[Vec<&Event>; 2]| around(&parties[0], online).map_or(0, |(start, end)| end - start);
+        queries.iter().map(of).fold(0, u64::saturating_add)
     };
     let sum = |party: usize, what: &str| -> f64 {
         queries.iter().flat_map(|q| &q[party]).filter(|e| is_work(e)).map(|e| figure(e, what)).sum()
@@ -217,11 +219,15 @@ fn stages(parties: &[Vec<&Event>; 2]) -> Vec<Stage> {
         let (start, end) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
         let length = (end - start).max(1);
         let place = |at: u64| WIDTH * (at.clamp(start, end) - start) as f64 / length as f64;
-        let parties = [(0, "client"), (1, "server")].map(|(i, party)| track(party, &parties[i], online, &place));
+        let parties =
+            [(0, "client"), (1, "server")].map(|(i, party)| track(party, &parties[i], online, &place));
         let marks = (0..=4).map(|i| format!("{:.0}", length as f64 * 1e-3 * f64::from(i) / 4.0)).collect();
         Some(Stage { name, takes: seconds(length), parties, marks })
     };
-    [("Offline, before the input", false), ("Online, with the input", true)].into_iter().filter_map(stage).collect()
+    [("Offline, before the input", false), ("Online, with the input", true)]
+        .into_iter()
+        .filter_map(stage)
+        .collect()
 }
 
 fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u64) -> f64) -> Track {
@@ -232,7 +238,8 @@ fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u6
         let (from, to) = bounds(e);
         let operation = e.args.get("operation").and_then(Value::as_str).unwrap_or("");
         let kind = Kind::of(operation);
-        let working = format!("{:.1} ms working, {:.1} ms waiting", figure(e, "working_ms"), figure(e, "waiting_ms"));
+        let working =
+            format!("{:.1} ms working, {:.1} ms waiting", figure(e, "working_ms"), figure(e, "waiting_ms"));
         (to - from >= NARROW).then(|| Span {
             x: format!("{from:.2}"),
             width: format!("{:.2}", to - from),
