@@ -4,6 +4,7 @@
 //! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
+//! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
@@ -20,6 +21,7 @@ mod failures;
 mod inputs;
 mod interruptions;
 mod kept;
+mod many;
 mod operation;
 mod pmax_leaky;
 mod predictions;
