@@ -1,7 +1,7 @@
 //! Many inputs in one run: rows of a CSV file, a run that goes on with one; and the pages that commands write.
 
 use crate::predictions::{Deployment, photo};
-use crate::process::{Process, jaguar, repository};
+use crate::process::{Process, Scratch, Server, jaguar, repository};
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// A broken picture has a row with its error, an answer has its class; a second run asks for what is missing only.
@@ -86,4 +86,47 @@ fn pages_are_written() {
     let refused = ["plan", &it.model, "--report", &page("plan.txt")];
     crate::fails(&refused, &["--report", ".html"]);
     crate::fails(&["plan", &it.model, "--report", &page("nowhere/plan.html")], &["is no folder"]);
+}
+
+/// Each `jaguar` command of docs/start.md, in its order: with another network in place of the reader's own, and the server's port.
+#[test]
+fn the_start_page_runs() {
+    let folder = Scratch::new("start");
+    let page = std::fs::read_to_string(repository("docs/start.md")).unwrap();
+    std::fs::copy(repository("python/jaguar/tests/tiny.onnx"), folder.path("own.onnx")).unwrap();
+    let demo = repository("demo");
+    let blocks =
+        page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().replace("\\\n", " "));
+    let lines: Vec<String> = blocks.flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let mut server = None;
+    let mut ran = Vec::new();
+    for line in lines.iter().filter(|line| line.starts_with("jaguar ")) {
+        let mut words: Vec<String> = line.split_whitespace().skip(1).map(str::to_owned).collect();
+        ran.push(words[0].clone());
+        if words[0] == "serve" {
+            let model = folder.path(&words[1]);
+            server = Some(Server::start(&model, &["--calibrate", "off"], WATCHDOG));
+            continue;
+        }
+        for word in &mut words {
+            if let Some(rest) = word.strip_prefix("demo/") {
+                *word = format!("{demo}/{rest}");
+            } else if word == "127.0.0.1:7447" {
+                word.clone_from(&server.as_ref().expect("a server that was started before").address);
+            }
+        }
+        // No test measures the machine, or writes into the user's cache.
+        match ran.last().unwrap().as_str() {
+            "plan" => words.extend(["--calibrate".into(), "off".into()]),
+            "predict" => words.push("--no-cache".into()),
+            _ => {}
+        }
+        let mut command = jaguar(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        command.current_dir(folder.path(""));
+        Process::start(command).finish(WATCHDOG).succeeded();
+    }
+    assert_eq!(ran, ["--version", "compile", "plan", "serve", "predict", "predict"]);
+    for written in ["own.jaguar", "own.html", "plan.html", "trace.html", "answers.csv"] {
+        assert!(std::fs::metadata(folder.path(written)).unwrap().len() > 0, "{written}");
+    }
 }
