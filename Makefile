@@ -1,6 +1,7 @@
 # What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
 # or newer; without it, `make test` leaves the tests of fhe/ out and says so.
-# `make test` fetches what builds and checks the Python package from PyPI, once (python/jaguar/requirements.txt).
+# `make test` fetches what builds and checks the Python package and the site from PyPI, once (python/jaguar/requirements.txt,
+# docs/requirements.txt).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
