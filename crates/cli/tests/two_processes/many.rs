@@ -105,7 +105,7 @@ fn the_start_page_runs() {
         ran.push(words[0].clone());
         if words[0] == "serve" {
             let model = folder.path(&words[1]);
-            server = Some(Server::start(&model, &["--calibrate", "off"], WATCHDOG));
+            server = Some(Server::start(&model, &[], WATCHDOG));
             continue;
         }
         for word in &mut words {
