@@ -134,7 +134,14 @@ pub fn page(trace: &Value, about: &str) -> Result<String, ReportError> {
         let drawn = number < DRAWN;
         let stages = if drawn { stages(parties) } else { Vec::new() };
         let (layers, more) = if drawn { layers(parties) } else { (Vec::new(), 0) };
-        queries.push(Query { input, uncertainty, stages, layers, more, row: row(&[parties.clone()]) });
+        queries.push(Query {
+            input,
+            uncertainty,
+            stages,
+            layers,
+            more,
+            row: row(std::slice::from_ref(parties)),
+        });
     }
     let page = Page {
         frame: Frame::new()?,
@@ -256,7 +263,7 @@ fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u6
     Track {
         party,
         words: format!("{party}: works {:.2} s, waits {:.2} s", sum("working_ms"), sum("waiting_ms")),
-        spans: own.iter().filter_map(|e| span(e)).collect(),
+        spans: own.iter().filter_map(span).collect(),
         waits: events.iter().filter(|e| e.cat == "waiting").filter_map(|e| wait(&e)).collect(),
     }
 }
