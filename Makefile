@@ -1,6 +1,7 @@
 # What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
 # or newer; without it, `make test` leaves the tests of fhe/ out and says so.
-# `make test` fetches what builds and checks the Python package from PyPI, once (python/jaguar/requirements.txt).
+# `make test` fetches what builds and checks the Python package and the site from PyPI, once (python/jaguar/requirements.txt,
+# docs/requirements.txt).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision \
+.PHONY: help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -22,6 +23,7 @@ help:
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
 	@echo 'make wheel          the Python package as one wheel and a source distribution, in target/python/dist'
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
+	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
@@ -49,7 +51,7 @@ static: toolchain
 	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --package jaguar-cli --target $(STATIC_TARGET)
 	@echo 'target/$(STATIC_TARGET)/release/jaguar'
 
-test: lint test-fhe test-circulant-if-torch
+test: lint docs test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
 	$(MAKE) test-python
 
@@ -79,6 +81,17 @@ test-python: toolchain $(PYTHON_TARGET)/ready
 	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(CURDIR)/$(VENV)/torch/bin/python -m pytest -q -o filterwarnings= tests/test_torch.py; \
 	else \
 	  echo 'skip: torch is not installed (make torch-models): modules of torch and the example in python/jaguar/examples untested'; \
+	fi
+
+# The site. Where its tools cannot be had (no network, an older Python), it is left out and that is said.
+DOCS_VENV := $(CURDIR)/target/docs/venv
+
+docs:
+	@if test $(DOCS_VENV)/ready -nt docs/requirements.txt || { $(PYTHON) -m venv --clear $(DOCS_VENV) && \
+	    $(DOCS_VENV)/bin/pip install --quiet --requirement docs/requirements.txt && touch $(DOCS_VENV)/ready; } 2>/dev/null; then \
+	  NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict && echo 'wrote target/docs/site/index.html'; \
+	else \
+	  echo 'skip: mkdocs-material cannot be installed (docs/requirements.txt): the documentation is not built, its links are unchecked'; \
 	fi
 
 wheel: toolchain $(PYTHON_TARGET)/ready

@@ -42,10 +42,11 @@ ARROWS: dict[str, set[str]] = {
     "serve": {"wire", "net", "engine"},
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
+    "report": {"terminal", "graph", "plan", "compile"},
     "bench": {"terminal", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"convfhe", "terminal", "tables", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
     # The native part of the Python package, in `python/jaguar`.
-    "python": {"terminal", "tables", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net", "graph", "linear", "plan", "profile", "engine"},
+    "python": {"terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net", "graph", "linear", "plan", "profile", "engine"},
 }
 
 # Crates that are not in the folder of their name.

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import benchmark_tables
 import check_layers
+import docs_site
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,6 +218,35 @@ class HyenaNetworks(unittest.TestCase):
 
 
 # What a checkpoint names; pickle looks the names up in their modules when it writes.
+
+class DocsSite(unittest.TestCase):
+    def test_links_lead_to_pages_of_the_site_or_become_text(self):
+        for page, text, expected in [
+            ("start.md", "[a](models.md#errors)", "[a](models.md#errors)"),
+            ("start.md", "[the\npackage](../python/jaguar/README.md#images)", "[the\npackage](repository/python.md#images)"),
+            ("repository/python.md", "[t](../../docs/threat-model.md)", "[t](../threat-model.md)"),
+            ("protocols/linear.md", "[code](../../crates/ring/src/lib.rs)", "code"),
+            ("protocols/linear.md", "[`x`](../planner.md), [y](#ring), [z](https://z.example)", "[`x`](../planner.md), [y](#ring), [z](https://z.example)"),
+            ("start.md", "![figure](figures/relu-flights.svg)", "![figure](figures/relu-flights.svg)"),
+            ("start.md", "```sh\n[a](nowhere.md)\n```\n[b](models.md)", "```sh\n[a](nowhere.md)\n```\n[b](models.md)"),
+        ]:
+            self.assertEqual(docs_site.rewritten(text, page), (expected, []), text)
+
+    def test_links_that_lead_nowhere_are_told(self):
+        text, broken = docs_site.rewritten("[a](../crates/nothing.rs) [b](models.md) [c](nothing.md#x)", "start.md")
+        self.assertEqual(broken, ["../crates/nothing.rs", "nothing.md#x"])
+        self.assertIn("[b](models.md)", text)
+
+    def test_figures_are_there_and_have_titles(self):
+        text = (ROOT / "docs" / "how-it-works.md").read_text()
+        figures = re.findall(r"!\[[^\]]+\]\((figures/[^)]+)\)", text)
+        self.assertEqual(len(figures), 5)
+        for figure in figures:
+            drawing = (ROOT / "docs" / figure).read_text()
+            self.assertIn("<title", drawing)
+            self.assertIn("prefers-color-scheme:dark", drawing)
+
+
 class FloatStorage:
     pass
 

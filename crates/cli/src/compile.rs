@@ -12,13 +12,15 @@ use jaguar_graph::agreement::Agreement;
 use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Op, Resize, Shape};
-use jaguar_graph::quantise::Report;
+use jaguar_graph::quantise::{Report, layers};
+use jaguar_report::compiled;
 use jaguar_samples::{self as samples, Axes};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
 use crate::notes::collect;
 use crate::one_round::{self, Protocol};
+use crate::page;
 use crate::progress::{Search, Steps};
 
 #[derive(clap::Args)]
@@ -100,6 +102,9 @@ pub struct Args {
     /// Print the range, scale and shift of every layer.
     #[arg(short, long)]
     verbose: bool,
+    /// Write a web page: how inputs and layers agree with the float network, ranges, what is clipped, the worst images.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -136,6 +141,11 @@ pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
     if args.protocol == Protocol::Interactive {
         check_output(&args.output)?;
+    } else if args.report.is_some() {
+        bail!("--report: a report is of a model for the interactive protocol");
+    }
+    if let Some(page) = &args.report {
+        page::check(page)?;
     }
     let cpu = Cpu::detect();
     let mut steps = Steps::default();
@@ -203,10 +213,17 @@ pub fn run(args: &Args) -> Result<()> {
     }
     options.raw_pixels = pictures && preprocessing.is_identity();
 
-    let mut shown =
-        Shown { steps, search: Search::new(), verbose: args.verbose, bound: options.bound, files: &files };
+    let mut shown = Shown {
+        steps,
+        search: Search::new(),
+        verbose: args.verbose,
+        bound: options.bound,
+        files: &files,
+        tried: Vec::new(),
+        warnings: Vec::new(),
+    };
     let compiled = compile(&graph, &images, &options, &mut |event| shown.show(&event));
-    let Shown { mut steps, .. } = shown;
+    let Shown { mut steps, tried, warnings, .. } = shown;
     let compiled = compiled.map_err(|error| match error {
         CompileError::Overflows { values, bits } => anyhow!(
             "{values} values leave the range of {bits} bits on the calibration inputs themselves; raise --activation-bits or --headroom"
@@ -256,6 +273,29 @@ pub fn run(args: &Args) -> Result<()> {
         bytes(std::fs::metadata(&args.output).map_or(0, |m| m.len())),
         compiled.bundle.id()
     );
+    if let Some(path) = &args.report {
+        let found = compiled::Found::new(&compiled, options.bound, tried, warnings);
+        let all = images.len() + tested.len();
+        steps.begin(format!("comparing {all} inputs layer by layer"));
+        let inputs = [images.as_slice(), tested.as_slice()];
+        let mut heard = |done| steps.done(done, all);
+        let (layers, outputs) = layers::compare(cpu, &graph, &compiled.bundle.model, inputs, &mut heard)?;
+        let names: Vec<String> = files.iter().chain(&test_files).map(|f| page::short(f)).collect();
+        let tensors = images.iter().chain(&tested);
+        let inputs: Vec<compiled::Input<'_>> =
+            names.iter().zip(tensors).map(|(name, tensor)| compiled::Input { name, tensor }).collect();
+        let page = compiled::page(&compiled::Subject {
+            model: &compiled.bundle.model,
+            id: &compiled.bundle.id().to_string(),
+            found: &found,
+            layers: &layers,
+            images: &outputs,
+            inputs: &inputs,
+            calibration: images.len(),
+        })?;
+        steps.finish();
+        page::write(path, &page)?;
+    }
     Ok(())
 }
 
@@ -267,6 +307,9 @@ struct Shown<'a> {
     bound: f64,
     /// The samples' files.
     files: &'a [PathBuf],
+    /// For a report: widths, and by which part of their spread logits were off.
+    tried: Vec<(u32, Option<f64>)>,
+    warnings: Vec<String>,
 }
 
 impl Shown<'_> {
@@ -283,14 +326,21 @@ impl Shown<'_> {
             Event::Trying(widths) => {
                 self.steps.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));
             }
-            Event::Tried(bits, found) => say_width(*bits, *found),
+            Event::Tried(bits, found) => {
+                self.tried.push((*bits, found.map(|f| f.worst_relative_error)));
+                say_width(*bits, *found);
+            }
             Event::Quantised(report) => {
                 self.steps.finish();
                 if self.verbose {
                     say_layers(report);
                 }
             }
-            Event::Warning(warning) => eprintln!("warning: {}", with_options(warning)),
+            Event::Warning(warning) => {
+                let warning = with_options(warning);
+                eprintln!("warning: {warning}");
+                self.warnings.push(warning);
+            }
             Event::Signs(stage) => self.search.stage(*stage),
             Event::SignsChosen(chosen) => {
                 self.search.finish();

@@ -6,13 +6,15 @@ use anyhow::Result;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::{BackendId, Choices, Plan};
-use jaguar_profile::{Between, When, kept};
+use jaguar_profile::{Between, Imitated, When, kept};
+use jaguar_report::cost;
 use jaguar_tables::plan::Planned;
 use jaguar_terminal::say;
 
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::notes::tell;
+use crate::page;
 use crate::protocol;
 
 #[derive(clap::Args)]
@@ -43,6 +45,9 @@ pub struct Args {
     /// Everything as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a web page too: costs by layer and by backend, where the time goes, and sliders for the link.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// When to measure this machine; what a server chose before counts unless it is off.
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
@@ -56,6 +61,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
+    if let Some(path) = &args.report {
+        page::check(path)?;
+    }
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
@@ -76,6 +84,15 @@ pub fn run(args: &Args) -> Result<()> {
         say!("{}", serde_json::to_string_pretty(&planned)?);
     } else {
         say!("{}", planned.to_string().trim_end());
+    }
+    if let Some(path) = &args.report {
+        let id = bundle.id().to_string();
+        let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
+        let subject =
+            cost::Subject { network, id: &id, plan: &plan, allowed, site: site.as_ref(), links: &links };
+        let page = cost::page(&subject)?;
+        // (With --json nothing else is printed.)
+        if args.json { std::fs::write(path, page)? } else { page::write(path, &page)? }
     }
     Ok(())
 }

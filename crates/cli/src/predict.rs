@@ -31,6 +31,7 @@ use crate::notes::collect;
 use crate::one_round::{self, Later, Protocol};
 use crate::progress::Bars;
 use crate::reach::Reach;
+use crate::rows::Rows;
 use crate::trace::Trace;
 
 #[derive(clap::Args)]
@@ -66,8 +67,16 @@ pub struct Args {
     /// cannot be used, an error.
     #[arg(long, conflicts_with = "costs")]
     json: bool,
-    /// Write a timeline of both parties that a browser's trace viewer opens (chrome://tracing, ui.perfetto.dev).
-    #[arg(long)]
+    /// Write one row an input into this CSV file, as the answers come, and show one bar for all: for many pictures. An input that cannot
+    /// be used has a row with its error.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "costs"])]
+    csv: Option<PathBuf>,
+    /// Go on with a --csv file that is there: inputs that have an answer in it are left out.
+    #[arg(long, requires = "csv")]
+    resume: bool,
+    /// Write a timeline of both parties: a web page if the name ends in .html, else a file that a browser's trace viewer opens
+    /// (chrome://tracing, ui.perfetto.dev).
+    #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// How many prepared queries to have ready, so that an input waits for the online part only: both parties hold them in
     /// memory, and there is a second connection (default: 1 with --stdin or more than one input, else 0).
@@ -133,8 +142,27 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
     }
-    let mut bars = Bars::new(args.json);
-    let several = args.stdin || files.len() > 1;
+    if let Some(csv) = &args.csv {
+        ensure!(!files.contains(csv), "--csv {} would overwrite an input", csv.display());
+    }
+    let rows = args.csv.as_ref().map(|path| Rows::open(path, args.resume)).transpose()?;
+    let (files, skipped) = match &rows {
+        None => (files, 0),
+        Some(rows) => {
+            let before = files.len();
+            let files: Vec<PathBuf> = files.into_iter().filter(|file| !rows.has(file)).collect();
+            let skipped = before - files.len();
+            (files, skipped)
+        }
+    };
+    if skipped > 0 {
+        say!("{} have an answer already", count(skipped as u64));
+        if files.is_empty() && !args.stdin {
+            return Ok(());
+        }
+    }
+    let mut bars = if rows.is_some() { Bars::of_many(files.len() as u64) } else { Bars::new(args.json) };
+    let several = args.stdin || args.csv.is_some() || files.len() > 1;
     let mut inputs = Inputs {
         args,
         several,
@@ -142,6 +170,8 @@ pub fn run(args: &Args) -> Result<()> {
         files: files.into(),
         lines: args.stdin.then(|| stdin().lines()),
         failed: Vec::new(),
+        answered: 0,
+        rows,
     };
     // A file that cannot be read is told before anything is sent or fetched, if it is the first.
     let named = inputs.all > 0;
@@ -214,6 +244,7 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: no second connection ({reason}); an input waits for a query that is being prepared");
     }
     let mut told = None;
+    let mut sent = 0;
     while let Some((path, input)) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars))
     {
         let name = path.display().to_string();
@@ -231,8 +262,19 @@ pub fn run(args: &Args) -> Result<()> {
         }
         let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
         let warnings = leaks.iter().cloned().chain(bars.take_warnings()).collect();
+        inputs.answered += 1;
+        if let Some(rows) = &mut inputs.rows {
+            rows.answer(&path, keeper.network(), &prediction, &report)?;
+            sent += report.offline.bytes_up
+                + report.offline.bytes_down
+                + report.online.bytes_up
+                + report.online.bytes_down;
+        }
+        bars.inputs((inputs.answered + inputs.failed.len()) as u64, inputs.all as u64);
         let about = About { model: &model, network: keeper.network(), ready: keeper.stock() };
-        show(args, (name, warnings), &about, &prediction, (&report, predicted))?;
+        if inputs.rows.is_none() {
+            show(args, (name, warnings), &about, &prediction, (&report, predicted))?;
+        }
         if let Some(why) = keeper.no_room().filter(|why| told != Some(*why)) {
             eprintln!("note: {why}");
             told = Some(why);
@@ -244,8 +286,20 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     keeper.close()?;
+    if let Some(path) = &args.csv {
+        let (seconds, answered) = (bars.seconds(), inputs.answered);
+        bars.end();
+        let each = answered.max(1) as f64;
+        say!(
+            "{answered} of {} inputs answered in {seconds:.0} s ({:.2} s and {} each), in {}",
+            inputs.all,
+            seconds / each,
+            bytes(sent / answered.max(1) as u64),
+            path.display()
+        );
+    }
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
-        trace.write(path)?;
+        trace.write(path, &format!("{model} at {}", args.reach.server))?;
     }
     inputs.end()
 }
@@ -261,6 +315,9 @@ struct Inputs<'a> {
     /// Where more come from.
     lines: Option<Lines<StdinLock<'static>>>,
     failed: Vec<anyhow::Error>,
+    answered: usize,
+    /// Where answers and errors are written, in place of standard output.
+    rows: Option<Rows>,
 }
 
 impl Inputs<'_> {
@@ -336,11 +393,17 @@ impl Inputs<'_> {
             let error = in_one_line(error.as_ref());
             say!("{}", serde_json::json!({ "input": path.display().to_string(), "error": error }));
         }
+        if let Some(rows) = &mut self.rows
+            && let Err(error) = rows.error(path, &in_one_line(error.as_ref()))
+        {
+            bars.line(&format!("error: {}", in_one_line(error.as_ref())));
+        }
         // A single one is the command's own error.
         if self.several {
             bars.line(&format!("error: {}", in_one_line(error.as_ref())));
         }
         self.failed.push(error);
+        bars.inputs((self.answered + self.failed.len()) as u64, self.all as u64);
     }
 
     /// How the command ends.

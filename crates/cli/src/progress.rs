@@ -19,7 +19,22 @@ pub struct Bars {
     layer: String,
     quiet: bool,
     warnings: Vec<String>,
+    /// One bar for all inputs, in place of those above.
+    many: Option<Many>,
 }
+
+/// How far many inputs are: a bar on a terminal, elsewhere a line now and then.
+struct Many {
+    bar: ProgressBar,
+    since: Instant,
+    told: Instant,
+    /// Answered, and all of them.
+    done: u64,
+    of: u64,
+}
+
+/// How often a line tells how far many inputs are, where there is no terminal.
+const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 #[derive(PartialEq, Eq, Clone, Copy)]
 enum Kind {
@@ -31,14 +46,42 @@ enum Kind {
 impl Bars {
     /// Bars on standard error (`quiet`: none).
     pub fn new(quiet: bool) -> Self {
-        Self { bar: None, layer: String::new(), quiet, warnings: Vec::new() }
+        Self { bar: None, layer: String::new(), quiet, warnings: Vec::new(), many: None }
+    }
+
+    /// One bar for `of` inputs.
+    pub fn of_many(of: u64) -> Self {
+        let template = "inputs [{bar:30}] {pos}/{len} ({elapsed}, {eta} left) {msg}";
+        let style =
+            ProgressStyle::with_template(template).expect("a well-formed template").progress_chars("=> ");
+        let bar = ProgressBar::new(of).with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let now = Instant::now();
+        Self { many: Some(Many { bar, since: now, told: now, done: 0, of }), ..Self::new(false) }
+    }
+
+    /// So many of so many inputs are done (answered or not).
+    pub fn inputs(&mut self, done: u64, of: u64) {
+        let Some(many) = &mut self.many else { return };
+        (many.done, many.of) = (done, of);
+        many.bar.set_length(of);
+        many.bar.set_position(done);
+        if !stderr().is_terminal() && many.told.elapsed() >= NOW_AND_THEN {
+            many.told = Instant::now();
+            eprintln!("inputs, {done}/{of}, {:.0} s ...", many.since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Seconds since this began.
+    pub fn seconds(&self) -> f64 {
+        self.many.as_ref().map_or(0.0, |many| many.since.elapsed().as_secs_f64())
     }
 
     /// Prints a line to standard error, above the bar if there is one.
     pub fn line(&self, text: &str) {
-        match &self.bar {
-            Some((bar, _)) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+        match (&self.bar, &self.many) {
+            (Some((bar, _)), _) | (None, Some(Many { bar, .. })) => bar.suspend(|| eprintln!("{text}")),
+            (None, None) => eprintln!("{text}"),
         }
     }
 
@@ -68,8 +111,16 @@ impl Bars {
         }
     }
 
+    /// Removes the bar of all inputs too.
+    pub fn end(&mut self) {
+        self.finish();
+        if let Some(many) = self.many.take() {
+            many.bar.finish_and_clear();
+        }
+    }
+
     fn bar(&mut self, kind: Kind, total: u64) -> Option<&ProgressBar> {
-        if self.quiet {
+        if self.quiet || self.many.is_some() {
             return None;
         }
         if self.bar.as_ref().is_none_or(|(_, k)| *k != kind) {
@@ -217,6 +268,11 @@ impl Progress for Bars {
     }
 
     fn hint(&mut self, done: u64, total: u64) {
+        if let Some(many) = &self.many {
+            let text = format!("hint {} of {}", bytes(done), bytes(total));
+            many.bar.set_message(if done < total { text } else { String::new() });
+            return;
+        }
         match &self.bar {
             // The hint comes layer by layer while the layers are prepared.
             Some((bar, Kind::Layers(SessionStage::Offline))) => {

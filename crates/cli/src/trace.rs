@@ -12,8 +12,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jaguar_engine::report::{Cost, Report, Row};
 use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
+use jaguar_report::timeline;
 use jaguar_wire::{Clock, Stage, SystemClock};
 use serde_json::{Value, json};
+
+use crate::page::is_page;
 
 /// The parties' process numbers.
 const CLIENT: u32 = 1;
@@ -155,8 +158,8 @@ impl Trace {
         lane
     }
 
-    /// Writes the file.
-    pub fn write(mut self, path: &Path) -> Result<()> {
+    /// Writes the file: a page if its name says so, else the viewer's format. `about` says what was run, and where.
+    pub fn write(mut self, path: &Path, about: &str) -> Result<()> {
         let mut events = Vec::new();
         for (process, party) in [(CLIENT, "client"), (SERVER, "server")] {
             let named = |what: &str, thread: usize, name: String| json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } });
@@ -180,6 +183,10 @@ impl Trace {
             "displayTimeUnit": "ms",
             "otherData": { "version": env!("CARGO_PKG_VERSION"), "server_clock": self.clocks },
         });
+        if is_page(path) {
+            let page = timeline::page(&trace, about)?;
+            return std::fs::write(path, page).with_context(|| path.display().to_string());
+        }
         let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
         serde_json::to_writer(std::io::BufWriter::new(file), &trace)
             .with_context(|| path.display().to_string())

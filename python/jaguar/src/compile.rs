@@ -11,6 +11,7 @@ use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_bytes, import_file};
 use jaguar_graph::network::Resize;
 use jaguar_graph::signs::Stage;
+use jaguar_report::compiled::Found;
 use jaguar_samples::Axes;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -42,6 +43,16 @@ pub struct Settings {
     headroom: f64,
     input_shape: Option<Vec<usize>>,
     outputs: Vec<String>,
+}
+
+/// What a model was compiled from, and what that told: for reports, and to compare with.
+pub struct Origin {
+    /// The float network.
+    pub graph: Graph,
+    /// The calibration inputs.
+    pub given: Vec<Given>,
+    /// What compiling told.
+    pub found: Found,
 }
 
 /// Where an ONNX network is.
@@ -138,15 +149,23 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
             tensors.len()
         ));
     }
-    let compiled = compile(&graph, &tensors, &options, &mut |event| show(task, &event))?;
+    let mut tried = Vec::new();
+    let compiled = compile(&graph, &tensors, &options, &mut |event| {
+        if let Event::Tried(bits, found) = &event {
+            tried.push((*bits, found.map(|f| f.worst_relative_error)));
+        }
+        show(task, &event);
+    })?;
+    let warnings: Vec<String> = compiled.warnings.iter().map(with_options).collect();
     let about = json!({
         "agreement": agreement(&compiled.agreement),
         "held_out": agreement(&compiled.held_out),
-        "warnings": compiled.warnings.iter().map(with_options).collect::<Vec<_>>(),
+        "warnings": &warnings,
         "hint_bytes": compiled.plan.hint_bytes(),
     });
-    let model = Model::new(compiled.bundle, Some(graph));
-    Ok((model, about.to_string()))
+    let found = Found::new(&compiled, options.bound, tried, warnings);
+    let origin = Origin { graph, given: given.to_vec(), found };
+    Ok((Model::new(compiled.bundle, Some(origin)), about.to_string()))
 }
 
 fn show(task: &Task, event: &Event<'_>) {

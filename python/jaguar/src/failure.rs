@@ -12,6 +12,7 @@ use jaguar_graph::reference::ReferenceError;
 use jaguar_plan::PlanError;
 use jaguar_profile::ProfileError;
 use jaguar_profile::link::NoLink;
+use jaguar_report::ReportError;
 use jaguar_samples::folder::FolderError;
 use jaguar_samples::{FitError, OpenError};
 use jaguar_terminal::in_one_line;
@@ -83,6 +84,12 @@ fn kind_of_session(error: &EngineError) -> &'static str {
         EngineError::Input(_) => "InputError",
         EngineError::Idle { .. } => "ConnectionFailedError",
         _ => "JaguarError",
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        Self::new("JaguarError", in_one_line(&error))
     }
 }
 

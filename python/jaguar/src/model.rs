@@ -1,24 +1,27 @@
 //! A compiled model: what it costs, what it answers, how often it is right.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jaguar_accuracy::labelled::labelled;
 use jaguar_accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
+use jaguar_compile::CompileError;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Prediction;
-use jaguar_graph::float::Graph;
+use jaguar_graph::quantise::layers;
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, Choices, Plan};
-use jaguar_profile::Between;
+use jaguar_profile::{Between, Imitated};
+use jaguar_report::{compiled, cost};
+use jaguar_samples::Axes;
 use jaguar_tables::plan::Planned;
 use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::answer::Answer;
 use crate::choice::{Planning, backends};
-use crate::compile::Onnx;
+use crate::compile::{Onnx, Origin};
 use crate::failure::Failure;
 use crate::input::{Given, Input, given};
 use crate::task::{Heard, Task, run};
@@ -27,8 +30,8 @@ use crate::task::{Heard, Task, run};
 #[pyclass(frozen, module = "jaguar._native")]
 pub struct Model {
     pub bundle: Arc<Bundle>,
-    /// The float network, if it was compiled here.
-    float: Option<Arc<Graph>>,
+    /// What it was compiled from, if that was here.
+    origin: Option<Arc<Origin>>,
 }
 
 /// How to tell accuracy: a dictionary's items.
@@ -47,8 +50,8 @@ pub struct Evaluation {
 }
 
 impl Model {
-    pub fn new(bundle: Bundle, float: Option<Graph>) -> Self {
-        Self { bundle: Arc::new(bundle), float: float.map(Arc::new) }
+    pub fn new(bundle: Bundle, origin: Option<Origin>) -> Self {
+        Self { bundle: Arc::new(bundle), origin: origin.map(Arc::new) }
     }
 }
 
@@ -78,7 +81,7 @@ impl Model {
     /// The same model with another number of guard bits.
     fn guarded(&self, bits: u32) -> PyResult<Self> {
         let bundle = Bundle::clone(&self.bundle).guarded(bits).map_err(Failure::from)?;
-        Ok(Self { bundle: Arc::new(bundle), float: self.float.clone() })
+        Ok(Self { bundle: Arc::new(bundle), origin: self.origin.clone() })
     }
 
     #[getter]
@@ -114,13 +117,14 @@ impl Model {
         (network.activation_bits - network.guard_bits, network.guard_bits, network.weight_bits)
     }
 
-    /// What is done in each layer and what it will cost: as text, and as JSON.
-    #[pyo3(signature = (planning, explain, listener = None))]
+    /// What is done in each layer and what it will cost: as text, and as JSON; and as a page in a file.
+    #[pyo3(signature = (planning, explain, page, listener = None))]
     fn plan(
         &self,
         py: Python<'_>,
         planning: Planning,
         explain: bool,
+        page: Option<PathBuf>,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<(String, String)> {
         let bundle = Arc::clone(&self.bundle);
@@ -128,8 +132,41 @@ impl Model {
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
                 let plan = Plan::new(&bundle.model.network, choices)?;
                 let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain, false)?;
+                if let Some(path) = page {
+                    let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
+                    let text = cost::page(&cost::Subject {
+                        network: &bundle.model.network,
+                        id: &bundle.id().to_string(),
+                        plan: &plan,
+                        allowed: Allowed::default(),
+                        site,
+                        links: &links,
+                    })?;
+                    write(&path, &text)?;
+                }
                 Ok((planned.to_string().trim_end().to_owned(), serde_json::to_string(&planned)?))
             })
+        })
+    }
+
+    /// What compiling did, as a page in a file: on the calibration inputs, and on others.
+    #[pyo3(signature = (path, others, listener = None))]
+    fn report(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        others: Vec<Bound<'_, Input>>,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let Some(origin) = self.origin.clone() else {
+            let text =
+                "a model that was loaded does not know what it was compiled from: report before you save it";
+            return Err(Failure::option(text).into());
+        };
+        let (bundle, others) = (Arc::clone(&self.bundle), given(&others));
+        run(py, &Arc::default(), listener.as_ref(), move |task| {
+            let page = report(task, &bundle, &origin, &others)?;
+            write(&path, &page)
         })
     }
 
@@ -160,12 +197,12 @@ impl Model {
         settings: Evaluation,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        let (bundle, float) = (Arc::clone(&self.bundle), self.float.clone());
+        let (bundle, origin) = (Arc::clone(&self.bundle), self.origin.clone());
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             let found = labelled(&path, &bundle.model.network.output.labels, classes(&bundle.model)?)?;
             found.skipped.iter().for_each(|skipped| task.note(skipped.to_string()));
             let pictures = found.pictures.into_iter().map(|one| (Given::File(one.path), one.class)).collect();
-            evaluate(task, &bundle, float, pictures, settings, found.by)
+            evaluate(task, &bundle, origin.as_deref(), pictures, settings, found.by)
         })
     }
 
@@ -179,7 +216,7 @@ impl Model {
         settings: Evaluation,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        let (bundle, float) = (Arc::clone(&self.bundle), self.float.clone());
+        let (bundle, origin) = (Arc::clone(&self.bundle), self.origin.clone());
         let inputs = given(&inputs);
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             if inputs.len() != labels.len() {
@@ -193,9 +230,44 @@ impl Model {
                 return Err(Failure::input(text));
             }
             let pictures = inputs.into_iter().zip(labels).collect();
-            evaluate(task, &bundle, float, pictures, settings, "numbers")
+            evaluate(task, &bundle, origin.as_deref(), pictures, settings, "numbers")
         })
     }
+}
+
+fn write(path: &Path, page: &str) -> Result<(), Failure> {
+    std::fs::write(path, page).map_err(|e| Failure::option(e.to_string()).of(path.display()))
+}
+
+fn report(task: &Task, bundle: &Bundle, origin: &Origin, others: &[Given]) -> Result<String, Failure> {
+    let (model, network) = (&bundle.model, &bundle.model.network);
+    let all = origin.given.len() + others.len();
+    let read = |(i, one): (usize, &Given)| {
+        let name = one.name(i);
+        task.at("reading inputs", i, all, &name);
+        let axes = Axes::of_network(network);
+        let tensor = one.source()?.tensor(&network.input.image, network.nodes[0].shape, axes);
+        Ok((tensor.map_err(|e| Failure::from(e).of(&name))?, name))
+    };
+    let read: Result<Vec<(Vec<f32>, String)>, Failure> =
+        origin.given.iter().chain(others).enumerate().map(read).collect();
+    let (tensors, names): (Vec<Vec<f32>>, Vec<String>) = read?.into_iter().unzip();
+    let (calibration, tested) = tensors.split_at(origin.given.len());
+    let mut heard = |done| task.at("comparing layer by layer", done, all, "");
+    let cpu = Cpu::detect();
+    let (layers, images) = layers::compare(cpu, &origin.graph, model, [calibration, tested], &mut heard)
+        .map_err(CompileError::from)?;
+    let inputs: Vec<compiled::Input<'_>> =
+        names.iter().zip(&tensors).map(|(name, tensor)| compiled::Input { name, tensor }).collect();
+    Ok(compiled::page(&compiled::Subject {
+        model,
+        id: &bundle.id().to_string(),
+        found: &origin.found,
+        layers: &layers,
+        images: &images,
+        inputs: &inputs,
+        calibration: calibration.len(),
+    })?)
 }
 
 fn simulate(
@@ -223,7 +295,7 @@ fn simulate(
 fn evaluate(
     task: &Task,
     bundle: &Bundle,
-    float: Option<Arc<Graph>>,
+    origin: Option<&Origin>,
     mut pictures: Vec<(Given, usize)>,
     settings: Evaluation,
     labels_by: &str,
@@ -232,14 +304,15 @@ fn evaluate(
     let classes = classes(model)?;
     let tops = tops(&settings.top, classes)?;
     let allowed = backends(settings.backends.as_deref())?;
-    let float = match settings.float {
-        None => float,
+    let imported = match settings.float {
+        None => None,
         Some(onnx) => {
             task.at("reading the float network", 0, 0, "");
-            Some(Arc::new(onnx.import(None, Vec::new())?))
+            Some(onnx.import(None, Vec::new())?)
         }
     };
-    if let Some(graph) = &float {
+    let float = imported.as_ref().or(origin.map(|origin| &origin.graph));
+    if let Some(graph) = float {
         same_network(graph, model)?;
     }
     if let Some(limit) = settings.limit {
@@ -252,7 +325,7 @@ fn evaluate(
     for (i, (one, class)) in pictures.iter().enumerate() {
         let name = one.name(i);
         task.at("running both networks", i, pictures.len(), &name);
-        let run = measure(model, float.as_deref(), &one.source()?, *class);
+        let run = measure(model, float, &one.source()?, *class);
         let run = run.map_err(|e| Failure::from(e).of(&name))?;
         if let Some(warning) = &run.warning {
             task.warning(format!("{name}: {warning}"));

@@ -183,3 +183,18 @@ def test_wrong_images(model: jaguar.Model) -> None:
         model.evaluate(images(1))
     with pytest.warns(jaguar.JaguarWarning, match="input 0"):
         model.simulate(1000 * images(1))
+
+
+def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:
+    page = model.report(tmp_path / "compiled.html", images(2, seed=5)).read_text()
+    assert page.startswith("<!DOCTYPE html>") and page.rstrip().endswith("</html>")
+    assert model.id in page and "test inputs" in page and "tabby, cat" in page
+    assert "https://" not in page and "http://" not in page
+    model.plan(report=tmp_path / "plan.html", measure="off")
+    page = (tmp_path / "plan.html").read_text()
+    assert model.id in page and "cheetah" in page
+    model.save(tmp_path / "x.jaguar")
+    with pytest.raises(jaguar.OptionError, match="loaded"):
+        jaguar.Model.load(tmp_path / "x.jaguar").report(tmp_path / "y.html")
+    with pytest.raises(jaguar.OptionError):
+        model.report(tmp_path / "nowhere" / "y.html")

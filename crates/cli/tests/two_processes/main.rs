@@ -5,6 +5,7 @@
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 //! - [`one_round`]: one message up and one down, with `jaguar-fhe`.
+//! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
@@ -21,6 +22,7 @@ mod failures;
 mod inputs;
 mod interruptions;
 mod kept;
+mod many;
 #[cfg(target_os = "linux")]
 mod one_round;
 mod operation;

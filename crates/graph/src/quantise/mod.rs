@@ -12,6 +12,7 @@
 //! that, channels of very different sizes are brought closer together ([`Options::equalise`]).
 
 mod equalise;
+pub mod layers;
 mod width;
 
 use std::fmt;

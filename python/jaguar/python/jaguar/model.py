@@ -258,6 +258,7 @@ class Model:
         prefer: str = "query",
         backends: Sequence[str] | None = None,
         explain: bool = False,
+        report: PathLike | None = None,
         measure: str = "auto",
         cache: PathLike | None = None,
         progress: Progress = None,
@@ -265,12 +266,24 @@ class Model:
         """What is done in each layer, and what a query will cost over `link`: "loopback", "lan", "wan", or a file of
         `jaguar calibrate --link-to`.
 
-        `prefer`: "query", or "online" for a short answer. `explain`: for every choice, what else there was. `measure`: "auto" measures
+        `prefer`: "query", or "online" for a short answer. `explain`: for every choice, what else there was. `report`: a file for
+        the same as a web page, with sliders for the link. `measure`: "auto" measures
         this machine once, for a few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
         """
         options = planning(link, prefer, backends, measure, cache)
         with Listener(progress, "plan") as listener:
-            return Plan(*self._native.plan(options, explain, listener))
+            return Plan(*self._native.plan(options, explain, report, listener))
+
+    def report(self, path: PathLike, images: Images | None = None, *, progress: Progress = None) -> Path:
+        """Writes a web page of how it was compiled: agreement with the float network, each layer's range, error and histogram, what is
+        clipped, and the images that agree least. On the calibration inputs, and on `images`, which had no part in calibration.
+
+        For a model that was compiled in this process, from calibration files that are still there.
+        """
+        others = [] if images is None else _inputs.many(images)
+        with Listener(progress, "report") as listener:
+            self._native.report(path, others, listener)
+        return Path(path)
 
     def simulate(self, images: Images, *, progress: Progress = None) -> list[Prediction]:
         """What the integer network says of each image, exactly. (Private runs differ from it by how they round.)"""

@@ -1,0 +1,39 @@
+//! Pages that are written beside what a command prints.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use jaguar_terminal::say;
+
+/// Whether a path's name is that of a web page.
+pub fn is_page(path: &Path) -> bool {
+    path.extension()
+        .and_then(OsStr::to_str)
+        .is_some_and(|e| matches!(e.to_ascii_lowercase().as_str(), "html" | "htm"))
+}
+
+/// Refuses a place where a page cannot be written, or where something else would be lost: before the work.
+pub fn check(path: &Path) -> Result<()> {
+    let shown = path.display();
+    ensure!(is_page(path), "--report {shown}: a name that ends in .html is needed");
+    if path.is_dir() {
+        bail!("--report {shown}: that is no file");
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "--report {shown}: {} is no folder", folder.display());
+    Ok(())
+}
+
+/// Writes a page, and says so.
+pub fn write(path: &Path, page: &str) -> Result<()> {
+    std::fs::write(path, page).with_context(|| path.display().to_string())?;
+    say!("wrote {}", path.display());
+    Ok(())
+}
+
+/// The last two parts of a file's path: a page may be passed on, and where its maker keeps files is nobody's business.
+pub fn short(path: &Path) -> String {
+    let parts: Vec<_> = path.components().rev().take(2).collect();
+    parts.into_iter().rev().collect::<std::path::PathBuf>().display().to_string()
+}

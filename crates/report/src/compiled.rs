@@ -1,0 +1,415 @@
+//! What compiling did to a network: how it agrees with the float network, layer by layer and image by image.
+
+use askama::Template;
+use jaguar_compile::Compiled;
+use jaguar_graph::agreement::Agreement;
+use jaguar_graph::network::{ImageSpec, Model, Resize, argmax};
+use jaguar_graph::quantise::NodeReport;
+use jaguar_graph::quantise::layers::{BARS, Clipped, Image, Layer};
+
+use crate::draw::{histogram, thumbnail};
+use crate::{Frame, Kind, ReportError, number, percent, render, thousands};
+
+/// How many of the images that agree least are shown.
+const WORST: usize = 12;
+
+/// Errors below this part are drawn at the chart's foot.
+const LEAST: f64 = 1e-6;
+
+/// What `compile` told, beside the model.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// By node, its range and how its weights came out.
+    pub nodes: Vec<NodeReport>,
+    /// An imitated private run beside the float network: scales from either half of the calibration inputs, on the other half.
+    pub held_out: Agreement,
+    /// Activation bits that were tried, and by which part of their spread logits were off at most on inputs left out of calibration;
+    /// `None` where there are no scales.
+    pub tried: Vec<(u32, Option<f64>)>,
+    /// In the words of whoever asked.
+    pub warnings: Vec<String>,
+    /// By which part of their spread logits may be off.
+    pub bound: f64,
+}
+
+impl Found {
+    /// What is known once a network is compiled; `tried` and `warnings` are the caller's, who heard of them.
+    pub fn new(
+        compiled: &Compiled,
+        bound: f64,
+        tried: Vec<(u32, Option<f64>)>,
+        warnings: Vec<String>,
+    ) -> Self {
+        let (nodes, held_out) = (compiled.report.nodes.clone(), compiled.held_out.clone());
+        Self { nodes, held_out, tried, warnings, bound }
+    }
+}
+
+/// An input that both networks ran on.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// What it is called: its file, or its number.
+    pub name: &'a str,
+    /// `[C, H, W]`, preprocessed.
+    pub tensor: &'a [f32],
+}
+
+/// What a page is about.
+pub struct Subject<'a> {
+    /// The compiled model.
+    pub model: &'a Model,
+    /// Its public name.
+    pub id: &'a str,
+    /// What compiling it told.
+    pub found: &'a Found,
+    /// By node, as [`jaguar_graph::quantise::layers::compare`] gives it, ...
+    pub layers: &'a [Layer],
+    /// ... and by input.
+    pub images: &'a [Image],
+    /// The inputs: those of calibration, then the others.
+    pub inputs: &'a [Input<'a>],
+    /// How many are those of calibration.
+    pub calibration: usize,
+}
+
+#[derive(Template)]
+#[template(path = "compiled.html")]
+struct Page<'a> {
+    frame: Frame,
+    name: &'a str,
+    id: &'a str,
+    bits: [u32; 3],
+    classes: usize,
+    input: String,
+    /// Calibration inputs, others.
+    groups: Vec<Group>,
+    held_out: Group,
+    bound: String,
+    verdict: &'static str,
+    tried: Vec<Tried>,
+    warnings: &'a [String],
+    preprocessing: Vec<(&'static str, String)>,
+    layers: Vec<Row<'a>>,
+    overflows: u64,
+    beyond: u64,
+    chart: Chart,
+    bars: Bars,
+    worst: Vec<Card<'a>>,
+    kinds: [Kind; 4],
+}
+
+/// Agreement on some of the inputs.
+struct Group {
+    what: &'static str,
+    inputs: usize,
+    same: usize,
+    mean: String,
+    largest: String,
+    worst: String,
+    keeps: bool,
+    overflows: u64,
+}
+
+struct Tried {
+    bits: u32,
+    error: Option<String>,
+    taken: bool,
+}
+
+struct Row<'a> {
+    index: usize,
+    name: &'a str,
+    operation: String,
+    kind: Kind,
+    shape: String,
+    range: String,
+    spare: String,
+    error: String,
+    /// Of a bar, 0 to 100.
+    error_bar: String,
+    largest: String,
+    histogram: String,
+    zeros: String,
+    ceiling: String,
+    beyond: String,
+    overflows: String,
+    shift: String,
+    largest_weight: String,
+}
+
+/// Errors by layer, drawn in a box of 1000 by 260.
+struct Chart {
+    /// Height and words of each line of the grid.
+    grid: Vec<(String, String)>,
+    line: String,
+    dots: Vec<Dot>,
+}
+
+struct Dot {
+    x: String,
+    y: String,
+    kind: Kind,
+    title: String,
+}
+
+/// Errors by image, sorted, in a box of 1000 by 160.
+struct Bars {
+    bars: Vec<Dot>,
+    width: String,
+    bound: String,
+    top: String,
+}
+
+struct Card<'a> {
+    name: &'a str,
+    part: &'static str,
+    picture: Option<String>,
+    error: String,
+    same: bool,
+    rows: Vec<(String, String, String)>,
+}
+
+/// The page.
+///
+/// # Errors
+/// When the system gives no random bytes, or a picture cannot be encoded.
+pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
+    let network = &of.model.network;
+    let (calibration, others) = of.images.split_at(of.calibration.min(of.images.len()));
+    let bound = of.found.bound;
+    let mut groups = vec![Group::of("calibration inputs", calibration, bound)];
+    if !others.is_empty() {
+        groups.push(Group::of("test inputs", others, bound));
+    }
+    let held_out = &of.found.held_out;
+    let held_out = Group {
+        what: "calibration inputs, each with scales from the other half, rounded by chance as a private run does",
+        inputs: held_out.images,
+        same: held_out.same_class,
+        mean: number(held_out.mean_error),
+        largest: number(held_out.max_error),
+        worst: percent(held_out.worst_relative_error),
+        keeps: held_out.worst_relative_error <= bound,
+        overflows: held_out.overflows as u64,
+    };
+    let all_same = groups.iter().chain([&held_out]).all(|g| g.same == g.inputs);
+    let all_keep = groups.iter().chain([&held_out]).all(|g| g.keeps && g.overflows == 0);
+    let verdict = match (all_same, all_keep) {
+        (true, true) => "The compiled network answers as the float network does, within the bound.",
+        (true, false) => {
+            "Every input has the float network's class, but some outputs are off by more than the bound."
+        }
+        (false, _) => "Some inputs have another class than in the float network.",
+    };
+    let bits = network.activation_bits - network.guard_bits;
+    let layers = rows(of);
+    let page = Page {
+        frame: Frame::new()?,
+        name: &network.name,
+        id: of.id,
+        bits: [bits, network.guard_bits, network.weight_bits],
+        classes: network.nodes.last().map_or(0, |n| n.shape.iter().product()),
+        input: shape(network.nodes[0].shape),
+        groups,
+        held_out,
+        bound: percent(bound),
+        verdict,
+        tried: of
+            .found
+            .tried
+            .iter()
+            .map(|&(tried, error)| Tried { bits: tried, error: error.map(percent), taken: tried == bits })
+            .collect(),
+        warnings: &of.found.warnings,
+        preprocessing: preprocessing(&network.input.image, network.nodes[0].shape[0]),
+        overflows: of.layers.iter().map(|l| l.overflows).sum(),
+        beyond: of.layers.iter().map(|l| l.beyond).sum(),
+        chart: chart(of),
+        bars: bars(of),
+        worst: worst(of)?,
+        layers,
+        kinds: Kind::ALL,
+    };
+    render(&page)
+}
+
+impl Group {
+    fn of(what: &'static str, images: &[Image], bound: f64) -> Self {
+        let errors =
+            || images.iter().flat_map(|i| i.float.iter().zip(&i.integer)).map(|(a, b)| (a - b).abs());
+        let worst = images.iter().map(|i| i.error).fold(0.0, f64::max);
+        Self {
+            what,
+            inputs: images.len(),
+            same: images.iter().filter(|i| argmax(&i.float) == argmax(&i.integer)).count(),
+            mean: number(errors().sum::<f64>() / errors().count().max(1) as f64),
+            largest: number(errors().fold(0.0, f64::max)),
+            worst: percent(worst),
+            keeps: worst <= bound,
+            overflows: images.iter().map(|i| i.overflows).sum(),
+        }
+    }
+}
+
+fn shape([c, h, w]: [usize; 3]) -> String {
+    format!("{c} × {h} × {w}")
+}
+
+/// A count, or a dash.
+fn some(n: u64) -> String {
+    if n == 0 { "–".into() } else { thousands(n) }
+}
+
+fn rows<'a>(of: &Subject<'a>) -> Vec<Row<'a>> {
+    let network = &of.model.network;
+    let largest = of.layers.iter().map(Layer::relative_error).fold(f64::MIN_POSITIVE, f64::max);
+    let row = |(index, (node, layer)): (usize, (&'a jaguar_graph::network::Node, &Layer))| {
+        let found = of.found.nodes.get(index);
+        let linear = found.and_then(|n| n.linear.as_ref());
+        let operation = network.describe(&node.op);
+        let part = |n: u64| percent(n as f64 / layer.values.max(1) as f64);
+        let Clipped { low, high } = layer.clipped.unwrap_or_default();
+        let clips = layer.clipped.is_some();
+        let none = || "–".to_owned();
+        Row {
+            index,
+            name: &node.name,
+            kind: Kind::of(&operation),
+            operation,
+            shape: shape(node.shape),
+            range: number(layer.range),
+            spare: found.map_or_else(none, |n| format!("{:.1}", n.spare_bits)),
+            error: percent(layer.relative_error()),
+            error_bar: format!("{:.1}", 100.0 * layer.relative_error() / largest),
+            largest: number(layer.largest_error),
+            histogram: histogram(&layer.histogram),
+            zeros: if clips { part(low) } else { none() },
+            ceiling: if high > 0 { part(high) } else { none() },
+            beyond: some(layer.beyond),
+            overflows: some(layer.overflows),
+            shift: linear.map_or_else(none, |l| l.shift.to_string()),
+            largest_weight: linear.map_or_else(none, |l| thousands(l.largest_weight.unsigned_abs())),
+        }
+    };
+    network.nodes.iter().zip(of.layers).enumerate().map(row).collect()
+}
+
+fn chart(of: &Subject<'_>) -> Chart {
+    let errors: Vec<f64> = of.layers.iter().map(|l| l.relative_error().max(LEAST)).collect();
+    let high = errors.iter().copied().filter(|e| e.is_finite()).fold(LEAST * 10.0, f64::max).log10().ceil();
+    let low = errors.iter().copied().fold(1.0, f64::min).log10().floor();
+    let y = |log: f64| 240.0 - 220.0 * (log.clamp(low, high) - low) / (high - low).max(1.0);
+    let x = |i: usize| 70.0 + 915.0 * (i as f64 + 0.5) / errors.len() as f64;
+    let mut line = String::new();
+    let mut dots = Vec::new();
+    for (i, ((node, layer), &error)) in of.model.network.nodes.iter().zip(of.layers).zip(&errors).enumerate()
+    {
+        let (x, y) = (format!("{:.1}", x(i)), format!("{:.1}", y(error.log10())));
+        line.push_str(&format!("{}{x} {y}", if i == 0 { 'M' } else { 'L' }));
+        let operation = of.model.network.describe(&node.op);
+        let title = format!("{}, {operation}: {} %", node.name, percent(layer.relative_error()));
+        dots.push(Dot { x, y, kind: Kind::of(&operation), title });
+    }
+    let grid = (low as i32..=high as i32)
+        .map(|log| (format!("{:.1}", y(f64::from(log))), format!("{} %", 10f64.powi(log + 2))));
+    Chart { grid: grid.collect(), line, dots }
+}
+
+fn bars(of: &Subject<'_>) -> Bars {
+    let mut order: Vec<usize> = (0..of.images.len()).collect();
+    order.sort_by(|&a, &b| of.images[b].error.total_cmp(&of.images[a].error));
+    let largest = order.first().map_or(0.0, |&i| of.images[i].error);
+    let top = largest.max(of.found.bound) * 1.1;
+    let step = 930.0 / order.len().max(1) as f64;
+    let bar = |(at, &i): (usize, &usize)| {
+        let image = &of.images[i];
+        let other = argmax(&image.float) != argmax(&image.integer);
+        Dot {
+            x: format!("{:.1}", 70.0 + step * at as f64),
+            y: format!("{:.1}", (130.0 * image.error / top).max(0.5)),
+            kind: if other { Kind::Activation } else { Kind::Linear },
+            title: format!(
+                "{}: {} %{}",
+                of.inputs.get(i).map_or("", |input| input.name),
+                percent(image.error),
+                if other { ", another class" } else { "" }
+            ),
+        }
+    };
+    Bars {
+        bars: order.iter().enumerate().map(bar).collect(),
+        width: format!("{:.2}", (step * 0.8).min(40.0)),
+        bound: format!("{:.1}", 140.0 - 130.0 * of.found.bound / top),
+        top: percent(top),
+    }
+}
+
+/// Those of another class first, then by error.
+fn worst<'a>(of: &Subject<'a>) -> Result<Vec<Card<'a>>, ReportError> {
+    let network = &of.model.network;
+    let same = |i: usize| argmax(&of.images[i].float) == argmax(&of.images[i].integer);
+    let mut order: Vec<usize> = (0..of.images.len().min(of.inputs.len())).collect();
+    order.sort_by(|&a, &b| same(a).cmp(&same(b)).then(of.images[b].error.total_cmp(&of.images[a].error)));
+    order.truncate(WORST);
+    let card = |i: usize| {
+        let (image, input) = (&of.images[i], of.inputs[i]);
+        let mut classes: Vec<usize> = (0..image.float.len()).collect();
+        classes.sort_by(|&a, &b| image.float[b].total_cmp(&image.float[a]));
+        classes.truncate(3);
+        let own = argmax(&image.integer);
+        if !classes.contains(&own) {
+            classes.push(own);
+        }
+        let name = |class: usize| match network.output.labels.get(class) {
+            Some(label) => label.clone(),
+            None => format!("class {class}"),
+        };
+        Ok(Card {
+            name: input.name,
+            part: if i < of.calibration { "calibration" } else { "test" },
+            picture: thumbnail(input.tensor, network.nodes[0].shape, &network.input.image)?,
+            error: percent(image.error),
+            same: same(i),
+            rows: classes
+                .into_iter()
+                .map(|c| (name(c), format!("{:.3}", image.float[c]), format!("{:.3}", image.integer[c])))
+                .collect(),
+        })
+    };
+    order.into_iter().map(card).collect()
+}
+
+/// How pictures become tensors, in words.
+fn preprocessing(spec: &ImageSpec, channels: usize) -> Vec<(&'static str, String)> {
+    let list = |values: &[f32], default: &str| match values {
+        [] => default.to_owned(),
+        values => values.iter().map(|v| format!("{v:.6}")).collect::<Vec<_>>().join(", "),
+    };
+    vec![
+        (
+            "size",
+            match spec.resize {
+                Resize::Exact => "resized to the network's input".to_owned(),
+                Resize::Shorter(side) => format!("shorter side to {side} pixels, then the centre"),
+                #[allow(unreachable_patterns)]
+                other => format!("{other:?}"),
+            },
+        ),
+        (
+            "channels",
+            if channels == 1 {
+                "grey"
+            } else if spec.bgr {
+                "blue, green, red"
+            } else {
+                "red, green, blue"
+            }
+            .to_owned(),
+        ),
+        ("subtracted from pixels of 0 to 255", list(&spec.mean, "nothing")),
+        ("then multiplied by", list(&spec.factor, "1")),
+    ]
+}
+
+/// The width of a histogram's box.
+const WIDTH: usize = 3 * BARS;

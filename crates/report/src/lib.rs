@@ -1,0 +1,156 @@
+//! Reports as web pages: what compiling did to a network ([`compiled`]), what a query will cost ([`cost`]), and when both parties did
+//! what ([`timeline`]).
+//!
+//! A page is one file. It has its style, its script and its pictures in itself and may load nothing: its content security policy says
+//! so to the browser. It can be read on a dark and on a light screen, on paper, and with a screen reader. Each number stands in a
+//! table; pictures repeat what tables say, and colours what words say.
+//!
+//! # What a page may hold
+//!
+//! Names of layers, files and classes are whatever a model's file, or a server, says. Templates (askama) escape them, in the data of
+//! scripts too. Should a name become a script all the same, the browser does not run it: scripts need the page's nonce.
+
+pub mod compiled;
+pub mod cost;
+mod draw;
+pub mod timeline;
+
+use askama::Template;
+
+/// Why a page could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The system gives no random bytes for the nonce.
+    #[error("no random bytes: {0}")]
+    Random(#[from] getrandom::Error),
+    /// A template could not be filled in.
+    #[error("the page could not be made: {0}")]
+    Template(#[from] askama::Error),
+    /// A picture could not be encoded.
+    #[error("a picture could not be encoded: {0}")]
+    Picture(#[from] image::ImageError),
+    /// A trace that is not one of `jaguar predict --trace`.
+    #[error("no trace: {0}")]
+    Trace(#[from] serde_json::Error),
+}
+
+/// What every page has.
+struct Frame {
+    /// Of this page alone: the browser runs no script and takes no style without it.
+    nonce: String,
+    style: &'static str,
+    version: &'static str,
+}
+
+impl Frame {
+    fn new() -> Result<Self, ReportError> {
+        let mut bytes = [0u8; 16];
+        getrandom::fill(&mut bytes)?;
+        let nonce = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Self { nonce, style: include_str!("../templates/style.css"), version: env!("CARGO_PKG_VERSION") })
+    }
+}
+
+fn render(page: &impl Template) -> Result<String, ReportError> {
+    Ok(page.render()?)
+}
+
+/// What an operation is, for colours and sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Linear,
+    Activation,
+    MaxPool,
+    Other,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Linear, Self::Activation, Self::MaxPool, Self::Other];
+
+    /// By what [`jaguar_graph::network::Op::describe`] says of it.
+    fn of(operation: &str) -> Self {
+        let begins = |with: &str| operation.starts_with(with);
+        if begins("conv") || begins("depthwise") {
+            Self::Linear
+        } else if begins("relu") {
+            Self::Activation
+        } else if begins("max-pool") {
+            Self::MaxPool
+        } else {
+            Self::Other
+        }
+    }
+
+    /// The style's name of it.
+    fn class(self) -> &'static str {
+        ["linear", "activation", "maxpool", "other"][self as usize]
+    }
+
+    fn words(self) -> &'static str {
+        ["convolutions, fully connected", "activations", "max-pools", "others"][self as usize]
+    }
+}
+
+/// Bytes without a unit, for columns in MiB.
+fn mib(bytes: u64) -> String {
+    if bytes == 0 { "–".into() } else { format!("{:.2}", bytes as f64 / 1_048_576.0) }
+}
+
+/// A part of one in percent, with as many places as it needs.
+fn percent(part: f64) -> String {
+    let percent = 100.0 * part;
+    match percent {
+        0.0 => "0".into(),
+        p if p < 0.001 => format!("{p:.1e}"),
+        p if p < 0.1 => format!("{p:.4}"),
+        p if p < 10.0 => format!("{p:.2}"),
+        p => format!("{p:.1}"),
+    }
+}
+
+/// A number with three to four significant digits.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        v if !(1e-3..1e5).contains(&v) => format!("{value:.2e}"),
+        v if v < 1.0 => format!("{value:.4}"),
+        v if v < 100.0 => format!("{value:.2}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// An integer with spaces between thousands.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_to_be_read() {
+        assert_eq!(
+            [thousands(0), thousands(999), thousands(1_234_567)],
+            ["0", "999", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(
+            [percent(0.0), percent(0.000_5), percent(0.031_4), percent(1.0)],
+            ["0", "0.0500", "3.14", "100.0"]
+        );
+        assert_eq!(
+            [number(0.0), number(-0.25), number(12.345), number(123_456.0)],
+            ["0", "-0.2500", "12.35", "1.23e5"]
+        );
+        assert_eq!([mib(0), mib(3 << 19)], ["–", "1.50"]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Every page, made from names that try to become part of it, and in a browser where there is one.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use jaguar_compile::{Compiled, Options, Widths, compile};
+use jaguar_cpu::Cpu;
+use jaguar_graph::float::Graph;
+use jaguar_graph::import;
+use jaguar_graph::quantise::layers;
+use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::predict::{Aim, Session, Site, predict};
+use jaguar_plan::{Allowed, BackendId, Choices, Plan};
+use jaguar_report::{compiled, cost, timeline};
+use serde_json::{Value, json};
+
+/// What somebody may call a layer, a file or a class.
+const NAMES: [&str; 4] = [
+    "<script>document.title='owned'</script>",
+    "\"><img src=x onerror=document.title='owned'>",
+    "</script><script>document.title='owned'</script>",
+    "</title></style>&lt;b&gt; {{ 7 * 7 }} ' onload=alert(1)",
+];
+
+/// A small network whose every name is one of those.
+fn network() -> (Graph, Vec<Vec<f32>>, Compiled) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../graph/tests/fixtures/clips_21.onnx");
+    let options = import::Options { cpu: Cpu::detect(), ..import::Options::default() };
+    let mut graph = import::import_file(path.as_ref(), &options).unwrap();
+    graph.name = NAMES[3].into();
+    for (i, node) in graph.nodes.iter_mut().enumerate() {
+        node.name = format!("{} {i}", NAMES[i % 4]);
+    }
+    let length: usize = graph.input_shape().iter().product();
+    let images: Vec<Vec<f32>> =
+        (0..6).map(|i| (0..length).map(|at| ((at * 7 + i * 13) % 23) as f32 / 4.0 - 3.0).collect()).collect();
+    let classes: usize = graph.nodes.last().unwrap().shape.iter().product();
+    let options = Options {
+        widths: Widths::Bits(18),
+        labels: (0..classes).map(|i| NAMES[i % 4].to_owned()).collect(),
+        ..Options::default()
+    };
+    let compiled = compile(&graph, &images, &options, &mut |_| ()).unwrap();
+    (graph, images, compiled)
+}
+
+fn compiled_page() -> String {
+    let (graph, images, compiled) = network();
+    let model = &compiled.bundle.model;
+    let (layers, outputs) =
+        layers::compare(Cpu::detect(), &graph, model, [&images[..4], &images[4..]], &mut |_| ()).unwrap();
+    let found = compiled::Found::new(
+        &compiled,
+        0.01,
+        vec![(17, None), (18, Some(0.001))],
+        vec![NAMES[0].into(), NAMES[1].into()],
+    );
+    let inputs: Vec<compiled::Input<'_>> =
+        images.iter().enumerate().map(|(i, tensor)| compiled::Input { name: NAMES[i % 4], tensor }).collect();
+    let (id, calibration) = (compiled.bundle.id().to_string(), 4);
+    compiled::page(&compiled::Subject {
+        model,
+        id: &id,
+        found: &found,
+        layers: &layers,
+        images: &outputs,
+        inputs: &inputs,
+        calibration,
+    })
+    .unwrap()
+}
+
+/// A machine on which everything takes a round figure.
+fn machine() -> Machine {
+    let product = json!({ "wide": 1e-9, "narrow": 2e-9, "grouped": 1e-8 });
+    let ring = |(dim, bits): (u32, u32)| {
+        json!({
+            "ring_dim": dim, "modulus_bits": bits, "ciphertext": 1e-3, "client_response": [[1, 1e-3]],
+            "server_response": [[1, 1e-3]], "hint_response": 1e-3, "client_word": 1e-7, "server_word": 2e-7,
+            "server_output": 3e-7, "online": product, "a_half": product,
+        })
+    };
+    let byte = json!({ "client": 1e-7, "server": 2e-7, "both": 2.5e-7 });
+    serde_json::from_value(json!({
+        "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
+        "rings": jaguar_plan::planner::RINGS.map(ring), "rns": [], "slots": [],
+        "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
+        "cots": [{ "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 },
+            { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }],
+        "nonlinear": [[byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte]],
+        "loopback": { "bytes_per_second": 1e9, "round_trip": 1e-5 },
+    }))
+    .unwrap()
+}
+
+const SLOW: Link = Link { bytes_per_second: 1e6, round_trip: 0.05 };
+
+/// The page, and the seconds of a query, offline and online, over the slow link.
+fn cost_page() -> (String, [f64; 2]) {
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let machine = machine();
+    let site =
+        Site { machine: &machine, link: machine.loopback, placement: Placement::Shared, aim: Aim::Query };
+    let subject = cost::Subject {
+        network,
+        id: &compiled.bundle.id().to_string(),
+        plan: &plan,
+        allowed: Allowed::default(),
+        site: Some(&site),
+        links: &[("slow", SLOW)],
+    };
+    let slow = predict(&plan, &Session::default(), Some(&Site { link: SLOW, ..site }));
+    (cost::page(&subject).unwrap(), [slow.offline.seconds.unwrap(), slow.online.seconds.unwrap()])
+}
+
+fn trace() -> Value {
+    let event = |name: &str, category: &str, process: u32, start: u64, length: u64| {
+        json!({ "name": name, "cat": category, "ph": "X", "pid": process, "tid": 1, "ts": start, "dur": length,
+            "args": { "input": NAMES[0], "operation": NAMES[1], "working_ms": 3.0, "waiting_ms": 1.0,
+                "bytes_up": 1 << 20, "bytes_down": 3 << 20, "rounds": 2 } })
+    };
+    let query = |process: u32, start: u64| {
+        vec![
+            event("query", "query", process, start, 100_000),
+            event("before the input", "stage", process, start, 60_000),
+            event(NAMES[0], "offline", process, start, 60_000),
+            event("waiting", "waiting", process, start + 1_000, 20_000),
+            event(NAMES[2], "online", process, start + 60_000, 40_000),
+            // What a server may claim.
+            event(NAMES[3], "online", process, u64::MAX, u64::MAX),
+        ]
+    };
+    let events: Vec<Value> =
+        (0..8).flat_map(|i| [query(1, i * 200_000), query(2, i * 200_000)]).flatten().collect();
+    json!({ "traceEvents": events, "otherData": { "server_clock": [{ "uncertainty_ms": 0.5 }] } })
+}
+
+fn pages() -> [(&'static str, String); 3] {
+    let timeline = timeline::page(&trace(), NAMES[2]).unwrap();
+    [("compiled", compiled_page()), ("cost", cost_page().0), ("timeline", timeline)]
+}
+
+#[test]
+fn names_stay_text() {
+    for (page, text) in pages() {
+        for name in NAMES {
+            assert!(!text.contains(name), "{page} holds {name} as it is");
+        }
+        assert!(!text.contains("<img src=x"), "{page}");
+        // Escaped, they are there.
+        assert!(text.contains("document.title=&#39;owned&#39;"), "{page}");
+        // Scripts: none but the page's own, each with the nonce; data is no script.
+        let nonce = text.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+        for script in text.split("<script").skip(1) {
+            let own = script.starts_with(&format!(" nonce=\"{nonce}\""));
+            assert!(own || script.starts_with(" type=\"application/json\""), "{page}");
+        }
+    }
+}
+
+#[test]
+fn pages_need_nothing_from_elsewhere() {
+    for (page, text) in pages() {
+        for from in ["http://", "https://", "src=\"/", "url(", "@import", "<link"] {
+            assert!(!text.contains(from), "{page} holds {from}");
+        }
+        assert!(text.contains("default-src 'none'"), "{page}");
+        // No style attribute: the policy forbids them, so they would have no effect.
+        assert!(!text.contains(" style="), "{page}");
+        // Tables say what they show, and drawings that are more than repetition say it too.
+        assert_eq!(text.matches("<table>").count(), text.matches("<caption").count(), "{page}");
+        for drawing in text.split("<svg").skip(1) {
+            let tag = drawing.split('>').next().unwrap();
+            assert!(tag.contains("aria-label=") || tag.contains("aria-hidden=\"true\""), "{page}: {tag}");
+        }
+        assert_eq!(text.matches("<img").count(), text.matches(" alt=\"").count(), "{page}");
+    }
+    // Two pages have two nonces.
+    assert_ne!(cost_page().0, cost_page().0);
+}
+
+#[test]
+fn what_is_no_trace_is_an_error() {
+    for wrong in [json!({}), json!({ "traceEvents": 7 }), json!({ "traceEvents": [{ "ph": "X" }] })] {
+        assert!(timeline::page(&wrong, "").is_err());
+    }
+    // Without queries, an empty page.
+    assert!(timeline::page(&json!({ "traceEvents": [] }), "x").unwrap().contains("0 queries"));
+}
+
+#[test]
+fn a_trace_is_shown_by_query_and_by_layer() {
+    let page = timeline::page(&trace(), "model at server").unwrap();
+    // All eight are in the table; six are drawn.
+    assert_eq!(
+        (page.matches("<h2 id=\"query-").count(), page.matches("Offline, before the input").count()),
+        (6, 6)
+    );
+    assert!(page.contains("8 queries") && page.contains("The first 6 are drawn above."));
+    assert!(page.contains("The server's times may be off by 0.50 ms"));
+}
+
+/// The page as the browser has it after its scripts ran; `None` where there is no browser.
+fn in_browser(name: &str, page: &str, fragment: &str) -> Option<String> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|b| Command::new(b).arg("--version").output().is_ok_and(|o| o.status.success()));
+    let Some(browser) = browser else {
+        println!("skip: no Chromium: pages are not looked at in a browser");
+        return None;
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("page.html");
+    std::fs::write(&file, page).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("file://{}{fragment}", file.display()))
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(&folder);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn no_name_runs_in_a_browser() {
+    for (name, page) in pages() {
+        let Some(shown) = in_browser(name, &page, "") else { return };
+        let title = shown.split("<title>").nth(1).unwrap().split("</title>").next().unwrap();
+        assert!(!title.starts_with("owned"), "{name}: a script ran");
+        assert_eq!(shown.matches("<script").count(), page.matches("<script").count(), "{name}");
+        assert_eq!(shown.matches("<img").count(), page.matches("<img").count(), "{name}");
+    }
+}
+
+/// The script's times over another link are those of the planner.
+#[test]
+fn the_script_calculates_as_the_planner_does() {
+    let (page, slow) = cost_page();
+    let Some(shown) = in_browser("slow", &page, "#slow") else { return };
+    for (key, seconds) in ["offline", "online"].into_iter().zip(slow) {
+        let marked = format!("data-seconds=\"{key}\" data-plan=\"0\">");
+        let found: Vec<&str> = shown.split(&marked).skip(1).map(|s| s.split('<').next().unwrap()).collect();
+        assert!(found.len() >= 2, "{key} is shown {} times", found.len());
+        found.iter().for_each(|found| assert_eq!(*found, format!("{seconds:.2}"), "{key}"));
+        // It is another number than over the link of the plan.
+        assert!(!page.contains(&format!("{marked}{seconds:.2}<")), "{key}");
+    }
+    assert!(shown.contains("1.00 MB/s") && shown.contains("50.0 ms"));
+}
