@@ -24,6 +24,7 @@ mod choices;
 mod domains;
 mod exchange;
 pub mod machine;
+pub mod memory;
 pub mod planner;
 pub mod predict;
 #[cfg(test)]

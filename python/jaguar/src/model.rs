@@ -10,8 +10,11 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Prediction;
 use jaguar_graph::float::Graph;
 use jaguar_graph::reference;
+use jaguar_plan::memory::Load;
 use jaguar_plan::{Allowed, Choices, Plan};
 use jaguar_profile::Between;
+use jaguar_profile::memory::room;
+use jaguar_tables::memory::MemoryNeeds;
 use jaguar_tables::plan::Planned;
 use pyo3::prelude::*;
 use serde_json::json;
@@ -127,7 +130,10 @@ impl Model {
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
                 let plan = Plan::new(&bundle.model.network, choices)?;
-                let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain, false)?;
+                let (network, allowed) = (&bundle.model.network, Allowed::default());
+                let load = Load::single(jaguar_terminal::threads());
+                let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
+                let planned = Planned::new(&bundle, &plan, allowed, site, needs, [explain, false])?;
                 Ok((planned.to_string().trim_end().to_owned(), serde_json::to_string(&planned)?))
             })
         })
