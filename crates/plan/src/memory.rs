@@ -8,14 +8,14 @@ use jaguar_graph::network::{Network, Op};
 use jaguar_mpc::cost;
 use serde::Serialize;
 
-use crate::{Allowed, BackendId, Choices, Plan};
+use crate::{Allowed, BackendId, Choices, Plan, Step};
 
 /// The program itself, its threads and tables.
 pub const PROGRAM: u64 = 14 << 20;
 
-/// Copies of the values that are alive together: shares, the same in another domain, as numbers in a sum, and what the
-/// allocator has not given back. Measured with networks from 0.5 to 26 million values.
-const COPIES: f64 = 2.5;
+/// Copies of the values that are alive together: shares, the same in another domain, as numbers in a sum, windows of a
+/// pool, and what the allocator has not given back. Measured with networks of 0.5 to 26 million values.
+const COPIES: u64 = 5;
 
 /// What one party's memory holds at its fullest, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -121,14 +121,17 @@ impl Load {
 /// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Noise of
 /// guard bits, masks and correlations are in it; what a query takes while it runs is not.
 pub fn prepared_bytes(network: &Network, plan: &Plan) -> [u64; 2] {
-    let nonlinear = plan.nonlinear_cost();
-    let mut bytes = [nonlinear.client_memory, nonlinear.server_memory];
-    for step in &plan.steps {
-        if let Some(layer) = &step.layer {
-            let guard = if network.guard_bits > 0 { size_of::<i16>() * step.values } else { 0 };
-            let [client, server] = layer.prepared_bytes();
-            bytes = [bytes[0] + client, bytes[1] + server + guard as u64];
-        }
+    let steps = plan.steps.iter().map(|step| step_prepared(network, step));
+    steps.fold([0; 2], |sum, step| [sum[0] + step[0], sum[1] + step[1]])
+}
+
+/// What one step of it holds.
+fn step_prepared(network: &Network, step: &Step) -> [u64; 2] {
+    let mut bytes = [step.cost.client_memory, step.cost.server_memory];
+    if let Some(layer) = &step.layer {
+        let guard = if network.guard_bits > 0 { size_of::<i16>() * step.values } else { 0 };
+        let [client, server] = layer.prepared_bytes();
+        bytes = [bytes[0] + client, bytes[1] + server + guard as u64];
     }
     bytes
 }
@@ -170,7 +173,8 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     }
 }
 
-/// What a query takes while it runs, at its fullest, beyond what was prepared: at the client and at the server.
+/// What a query takes while it runs, beyond what was prepared, at its fullest: at the client and at the server. What was
+/// prepared for a step is given back when the step is through.
 fn running_bytes(network: &Network, plan: &Plan, threads: usize) -> [u64; 2] {
     let values = |id: usize| plan.steps[id].values as u64;
     let mut last_use: Vec<usize> = (0..network.nodes.len()).collect();
@@ -180,12 +184,16 @@ fn running_bytes(network: &Network, plan: &Plan, threads: usize) -> [u64; 2] {
     // Values that are not needed any more after a step. (The last one is the result.)
     let mut gone = vec![0; network.nodes.len()];
     last_use.iter().enumerate().for_each(|(id, &last)| gone[last] += values(id));
-    let (mut alive, mut most) = (0, [0; 2]);
+    let (mut alive, mut used, mut most) = (0, [0; 2], [0; 2]);
     for (id, step) in plan.steps.iter().enumerate() {
         alive += values(id);
-        let shares = (COPIES * (size_of::<u64>() as u64 * alive) as f64) as u64;
+        let shares = COPIES * size_of::<u64>() as u64 * alive;
         let layer = step.layer.as_ref().map_or([0; 2], |layer| layer.running_bytes(threads));
-        most = [0, 1].map(|role| shares.saturating_add(layer[role]).max(most[role]));
+        let prepared = step_prepared(network, step);
+        for role in 0..2 {
+            most[role] = shares.saturating_add(layer[role]).saturating_sub(used[role]).max(most[role]);
+            used[role] += prepared[role];
+        }
         alive -= gone[id];
     }
     most
