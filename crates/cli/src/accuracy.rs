@@ -48,6 +48,9 @@ pub struct Args {
     /// As for `compile`, for --float.
     #[arg(long, value_delimiter = ',', requires = "float")]
     output_name: Vec<String>,
+    /// Its constant inputs, as `compile` took them.
+    #[arg(long, value_name = "NAME=NUMBER|FILE", value_parser = crate::compile::parse_constant)]
+    constant: Vec<(String, Vec<f32>)>,
     /// Which backends may run linear layers in the private runs.
     #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
@@ -197,6 +200,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
     let options = import::Options {
         input_shape: args.input_shape.clone(),
         outputs: args.output_name.clone(),
+        constants: args.constant.clone(),
         ..Default::default()
     };
     let graph = import_file(path, &options)?;

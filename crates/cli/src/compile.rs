@@ -8,13 +8,12 @@ use jaguar_compile::{
 };
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::agreement::Agreement;
-use jaguar_graph::image_input::MAX_SIDE;
+use jaguar_graph::agreement::{Agreement, Beyond};
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Op, Resize, Shape};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Op, Resize, Shape};
 use jaguar_graph::quantise::{Report, layers};
 use jaguar_report::compiled;
-use jaguar_samples::{self as samples, Axes};
+use jaguar_samples::{self as samples, Axes, Source};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
@@ -39,10 +38,15 @@ pub struct Args {
     /// Names of the classes, one a line, in the order of the outputs.
     #[arg(long)]
     labels: Option<PathBuf>,
-    /// How images are brought to the network's size: `exact`, or the length that the shorter side gets before
-    /// the centre is cut out (256 is usual).
-    #[arg(long, default_value = "exact", value_parser = parse_resize)]
+    /// How images are brought to the network's size: `exact`; the length that the shorter side gets before the centre is cut
+    /// out (256 is usual); `crop-pct=0.875`, as timm says that length; or `centre=0.875`, which first cuts out the central
+    /// square of that part of the shorter side, as TensorFlow's EfficientNets want.
+    #[arg(long, default_value = "exact", value_parser = str::parse::<Resize>)]
     resize: Resize,
+    /// How pixels are found there, as Pillow (torchvision, timm) does it: nearest, box, bilinear, hamming, bicubic or lanczos;
+    /// `interpolate` is bilinear without antialiasing, as in TensorFlow and Keras.
+    #[arg(long, default_value = "bilinear", value_parser = str::parse::<Filter>)]
+    filter: Filter,
     /// The network takes blue, green, red.
     #[arg(long)]
     bgr: bool,
@@ -85,6 +89,9 @@ pub struct Args {
     /// The input's shape with the batch, for models that leave it open, as 1,3,224,224.
     #[arg(long, value_delimiter = ',')]
     input_shape: Option<Vec<usize>>,
+    /// An input that is always the same, for models that have several: its name and a number, or a .npy file of numbers.
+    #[arg(long, value_name = "NAME=NUMBER|FILE", value_parser = parse_constant)]
+    constant: Vec<(String, Vec<f32>)>,
     /// Which output to compute, for models that have several: one, or more with commas between.
     #[arg(long, value_delimiter = ',')]
     output_name: Vec<String>,
@@ -121,12 +128,17 @@ fn parse_width(text: &str) -> Result<Widths, String> {
     }
 }
 
-fn parse_resize(text: &str) -> Result<Resize, String> {
-    if text == "exact" {
-        return Ok(Resize::Exact);
-    }
-    let pixels = text.parse().ok().filter(|n| (1..=MAX_SIDE as u32).contains(n));
-    pixels.map(Resize::Shorter).ok_or_else(|| format!("`exact` or a number of pixels (1 to {MAX_SIDE})"))
+/// `NAME=NUMBER`, or `NAME=FILE` with a tensor in it.
+pub fn parse_constant(text: &str) -> Result<(String, Vec<f32>), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=NUMBER or NAME=FILE is needed")?;
+    let values = match value.parse() {
+        Ok(number) => vec![number],
+        Err(_) => match samples::open(Path::new(value)).map_err(|e| e.to_string())? {
+            Source::Tensor { values, .. } => values,
+            Source::Pixels { .. } => return Err("a .npy file is needed".into()),
+        },
+    };
+    Ok((name.to_owned(), values))
 }
 
 /// What is wrong with an option, by the option's name.
@@ -150,8 +162,12 @@ pub fn run(args: &Args) -> Result<()> {
     let cpu = Cpu::detect();
     let mut steps = Steps::default();
     steps.begin(format!("reading {}", args.model.display()));
-    let options =
-        import::Options { input_shape: args.input_shape.clone(), outputs: args.output_name.clone(), cpu };
+    let options = import::Options {
+        input_shape: args.input_shape.clone(),
+        outputs: args.output_name.clone(),
+        constants: args.constant.clone(),
+        cpu,
+    };
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
     if let Some(name) = &args.name {
         graph.name.clone_from(name);
@@ -159,6 +175,7 @@ pub fn run(args: &Args) -> Result<()> {
     let shape = graph.input_shape();
     let preprocessing = Preprocessing {
         resize: args.resize,
+        filter: args.filter,
         bgr: args.bgr,
         pixel_scale: args.pixel_scale,
         mean: args.mean.clone(),
@@ -250,6 +267,7 @@ pub fn run(args: &Args) -> Result<()> {
         let found = compiled.agreement(cpu, &graph, &tested, &mut |done| steps.done(done, count))?;
         steps.finish();
         say_agreement("with the float model", "test", &found);
+        say_beyond(&compiled.beyond(cpu, &tested)?, &compiled.report, args);
     }
     if compiled.signs.is_some() {
         let with = "of imitated private runs, reduced-precision signs included, with the float model";
@@ -442,6 +460,34 @@ fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
         found.largest_logit,
         100.0 * found.worst_relative_error
     );
+}
+
+/// Where test inputs reach beyond what calibration saw.
+fn say_beyond(found: &[Beyond], report: &Report, args: &Args) {
+    /// Layers that are named without --verbose.
+    const SHOWN: usize = 5;
+    let Some(farthest) = found.first() else { return };
+    say!(
+        "test inputs reach beyond what calibration saw in {} of {} layers, at most {:.2} times as far (exact up to {} times, --headroom):",
+        found.len(),
+        report.nodes.len(),
+        farthest.times,
+        args.headroom
+    );
+    let shown = if args.verbose { found.len() } else { SHOWN };
+    for beyond in found.iter().take(shown) {
+        let node = &report.nodes[beyond.node];
+        say!(
+            "  {} ({}): {:.2} times, {} values",
+            node.name,
+            node.operation,
+            beyond.times,
+            count(beyond.values as u64)
+        );
+    }
+    if found.len() > shown {
+        say!("  and {} more (--verbose)", found.len() - shown);
+    }
 }
 
 /// What a width of activations was found to do.

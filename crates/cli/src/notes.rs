@@ -2,14 +2,26 @@
 
 use std::path::PathBuf;
 
+use jaguar_graph::network::Network;
+use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::{Allowed, Plan};
 use jaguar_profile::Note;
+use jaguar_profile::memory::room;
 use jaguar_samples::folder::{self, FolderError};
+use jaguar_tables::memory::MemoryNeeds;
 
 /// Prints a note to standard error.
 pub fn tell(note: Note) {
     match note {
         Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
         note => eprintln!("{note}"),
+    }
+}
+
+/// Says before it runs if what `party` has to do will not fit this machine's memory, and what would.
+pub fn warn_of_memory(network: &Network, plan: &Plan, allowed: Allowed, load: Load, party: Party) {
+    if let Some(warning) = MemoryNeeds::new(network, plan, allowed, load, room()).warning(party) {
+        eprintln!("warning: {warning}");
     }
 }
 

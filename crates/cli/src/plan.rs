@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
+use jaguar_plan::memory::Load;
 use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, kept};
 use jaguar_report::cost;
+use jaguar_tables::memory::MemoryNeeds;
 use jaguar_tables::plan::Planned;
 use jaguar_terminal::say;
 
@@ -54,6 +57,12 @@ pub struct Args {
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
+    /// Clients that the server has at once: for the memory that it takes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    clients: u64,
+    /// Prepared queries that each of them keeps: for the memory of both sides.
+    #[arg(long, default_value_t = 0)]
+    keep: u32,
     /// Threads for the linear layers (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
@@ -79,7 +88,10 @@ pub fn run(args: &Args) -> Result<()> {
     let choices = args.leakage.apply(choices, network)?;
     let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
     let allowed = args.leakage.allowed();
-    let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), args.explain, args.block_sizes)?;
+    let load = Load { clients: args.clients, kept: args.keep.into(), threads: jaguar_terminal::threads() };
+    let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
+    let shown = [args.explain, args.block_sizes];
+    let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), needs, shown)?;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&planned)?);
     } else {

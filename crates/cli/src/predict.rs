@@ -18,16 +18,17 @@ use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_net::Dialer;
+use jaguar_plan::memory::{Load, Party};
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
 use jaguar_tables::cost;
 use jaguar_terminal::table::{bytes, count};
-use jaguar_terminal::{in_one_line, say, size};
+use jaguar_terminal::{in_one_line, say, size, threads};
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::leakage::{self, AcceptSignLeakage};
-use crate::notes::collect;
+use crate::notes::{collect, warn_of_memory};
 use crate::one_round::{self, Later, Protocol};
 use crate::progress::Bars;
 use crate::reach::Reach;
@@ -239,6 +240,8 @@ pub fn run(args: &Args) -> Result<()> {
         let (here, there) = (bytes(keep * here), bytes(keep * there));
         eprintln!("note: {keep} prepared queries hold up to {here} here and {there} at the server");
     }
+    let load = Load { clients: 1, kept: keep, threads: threads() };
+    warn_of_memory(connected.network(), connected.plan(), args.leakage.allowed(), load, Party::Client);
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
     if let Some(reason) = keeper.no_runner() {
         eprintln!("note: no second connection ({reason}); an input waits for a query that is being prepared");

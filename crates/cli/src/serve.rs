@@ -14,20 +14,21 @@ use jaguar_engine::prepared_bytes;
 use jaguar_engine::server::{self, KeepLimits, Notice, Service};
 use jaguar_linear::product::{self, Hardware};
 use jaguar_net::{Bound, Listener, TokenFile, tls};
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::{BackendId, Choices, Plan};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::metrics::Metrics;
 use jaguar_serve::{Control, Event, Hosted, Limits, ServeError, Server};
 use jaguar_tables::event;
-use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
+use jaguar_terminal::{size, threads};
 use jaguar_wire::Traffic;
 use tracing::{error, info, warn};
 
 use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::log::{self, TARGET};
-use crate::notes::tell;
+use crate::notes::{tell, warn_of_memory};
 use crate::one_round::{self, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
@@ -199,7 +200,15 @@ pub fn run(args: &Args) -> Result<()> {
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
     let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
     let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
-    let service = Service::allowing(hardware, bundle, choices, reveal, args.leakage.allowed())?;
+    let plan = Plan::allowing(&bundle.model.network, choices, args.leakage.allowed())?;
+    warn_of_memory(
+        &bundle.model.network,
+        &plan,
+        args.leakage.allowed(),
+        Load::single(threads()),
+        Party::Server,
+    );
+    let service = Service::with_plan(hardware, bundle, plan, reveal)?;
     if let Some(warning) = leakage::warning(service.plan()) {
         eprintln!("warning: {warning}");
     }

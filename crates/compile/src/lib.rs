@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 
 use jaguar_bundle::{Bundle, BundleError};
 use jaguar_cpu::Cpu;
-use jaguar_graph::agreement::{Agreement, agreement_heard, private_agreement};
+use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
 use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, Trial, narrowest};
@@ -282,6 +282,14 @@ impl Compiled {
         done: &mut dyn FnMut(usize),
     ) -> Result<Agreement, CompileError> {
         Ok(agreement_heard(cpu, graph, &self.bundle.model, inputs, done)?)
+    }
+
+    /// Where values on other inputs reach beyond what calibration saw: by node, the farthest first.
+    ///
+    /// # Errors
+    /// An input of the wrong length.
+    pub fn beyond(&self, cpu: Cpu, inputs: &[Vec<f32>]) -> Result<Vec<Beyond>, CompileError> {
+        Ok(beyond(cpu, &self.bundle.model, &self.report, inputs)?)
     }
 
     /// Imitated private runs beside it: truncation by chance, and signs as they are.

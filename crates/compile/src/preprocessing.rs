@@ -1,12 +1,14 @@
 //! How pictures become tensors, as training code says it.
 
-use jaguar_graph::network::{ImageSpec, Resize};
+use jaguar_graph::network::{Filter, ImageSpec, Resize};
 
 /// A picture's channel value v (0 to 255) becomes `(v * pixel_scale - mean) / std`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocessing {
     /// How pictures are brought to the network's size.
     pub resize: Resize,
+    /// How pixels are found there.
+    pub filter: Filter,
     /// Whether the network takes blue, green, red.
     pub bgr: bool,
     /// Finite and not zero; torchvision's networks want 1/255.
@@ -34,6 +36,9 @@ pub enum PreprocessingError {
     /// A scale of zero, or none.
     #[error("pixel scale and std must be numbers other than zero")]
     Scale,
+    /// A part of a picture that is none.
+    #[error("the fraction of a picture that is kept must be above 0 and at most 1")]
+    Fraction,
     /// A mean that is no number.
     #[error("mean must be a finite number")]
     Mean,
@@ -54,8 +59,14 @@ impl Preprocessing {
         if !mean.iter().all(|m| m.is_finite()) {
             return Err(PreprocessingError::Mean);
         }
+        if let Resize::CropPct(fraction) | Resize::Centre(fraction) = self.resize
+            && !(fraction > 0.0 && fraction <= 1.0)
+        {
+            return Err(PreprocessingError::Fraction);
+        }
         Ok(ImageSpec {
             resize: self.resize,
+            filter: self.filter,
             bgr: self.bgr,
             mean: mean.iter().map(|m| m / self.pixel_scale).collect(),
             factor: std.iter().map(|s| self.pixel_scale / s).collect(),
@@ -83,7 +94,14 @@ mod tests {
     use super::*;
 
     fn plain() -> Preprocessing {
-        Preprocessing { resize: Resize::Exact, bgr: false, pixel_scale: 1.0, mean: vec![0.0], std: vec![1.0] }
+        Preprocessing {
+            resize: Resize::Exact,
+            filter: Filter::Bilinear,
+            bgr: false,
+            pixel_scale: 1.0,
+            mean: vec![0.0],
+            std: vec![1.0],
+        }
     }
 
     #[test]
@@ -96,6 +114,9 @@ mod tests {
         let count = PreprocessingError::Count { what: "mean", found: 2, channels: 3 };
         assert_eq!(of(&[1.0, 2.0]).spec(3), Err(count));
         assert_eq!(of(&[f32::NAN]).spec(3), Err(PreprocessingError::Mean));
+        let cut = |fraction| Preprocessing { resize: Resize::Centre(fraction), ..plain() };
+        assert!(cut(1.0).spec(3).is_ok());
+        assert_eq!(cut(1.5).spec(3), Err(PreprocessingError::Fraction));
         assert_eq!(Preprocessing { pixel_scale: 0.0, ..plain() }.spec(1), Err(PreprocessingError::Scale));
         assert_eq!(Preprocessing { std: vec![0.0], ..plain() }.spec(1), Err(PreprocessingError::Scale));
     }

@@ -175,7 +175,11 @@ impl Service {
         Self::with_plan(hardware.into(), bundle, plan, reveal)
     }
 
-    pub(crate) fn with_plan(
+    /// With a plan of the bundle's network that was made before: for who looks at it first.
+    ///
+    /// # Errors
+    /// When the label alone is to be revealed and the plan's result is too wide for it.
+    pub fn with_plan(
         hardware: Hardware,
         bundle: Bundle,
         plan: Plan,

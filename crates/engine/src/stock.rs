@@ -1,7 +1,6 @@
 //! Prepared queries that two parties keep: how many, what they hold, and why there are no more.
 
-use jaguar_graph::network::Network;
-use jaguar_plan::Plan;
+pub use jaguar_plan::memory::prepared_bytes;
 use serde::{Deserialize, Serialize};
 
 /// Kept queries, and the memory that they hold at the party that says so.
@@ -31,19 +30,4 @@ pub enum NoRoom {
         /// The server's limit.
         most: u64,
     },
-}
-
-/// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Noise of
-/// guard bits, masks and correlations are in it; what a query takes while it runs is not.
-pub fn prepared_bytes(network: &Network, plan: &Plan) -> [u64; 2] {
-    let nonlinear = plan.nonlinear_cost();
-    let mut bytes = [nonlinear.client_memory, nonlinear.server_memory];
-    for step in &plan.steps {
-        if let Some(layer) = &step.layer {
-            let guard = if network.guard_bits > 0 { size_of::<i16>() * step.values } else { 0 };
-            let [client, server] = layer.prepared_bytes();
-            bytes = [bytes[0] + client, bytes[1] + server + guard as u64];
-        }
-    }
-    bytes
 }

@@ -4,6 +4,7 @@ use jaguar_cpu::Cpu;
 
 use crate::float::Graph;
 use crate::network::{Model, argmax};
+use crate::quantise::Report;
 use crate::reference::{self, Draws, ReferenceError};
 
 /// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the
@@ -175,4 +176,48 @@ fn compare(
     }
     result.mean_error /= logits.max(1) as f64;
     Ok(result)
+}
+
+/// A node whose values reach beyond what calibration saw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beyond {
+    /// The node.
+    pub node: usize,
+    /// How many values do, over all images.
+    pub values: usize,
+    /// The largest, as a multiple of the largest that calibration saw. (Private runs are right up to the headroom.)
+    pub times: f64,
+}
+
+/// Where values of the integer network on these images reach beyond what calibration saw, by more than its rounding: by
+/// node, the farthest first. `report` is that of the model's calibration.
+///
+/// # Errors
+/// An image of the wrong length.
+pub fn beyond(
+    cpu: Cpu,
+    model: &Model,
+    report: &Report,
+    images: &[Vec<f32>],
+) -> Result<Vec<Beyond>, ReferenceError> {
+    let network = &model.network;
+    let unit = f64::from(network.guard_bits).exp2();
+    // In integers of the network, with room for the error of a value.
+    let bounds: Vec<f64> = report.nodes.iter().map(|node| node.range * node.scale * unit).collect();
+    let mut found: Vec<Beyond> =
+        (0..network.nodes.len()).map(|node| Beyond { node, values: 0, times: 0.0 }).collect();
+    for image in images {
+        let run = reference::run(cpu, model, &network.input.quantise(image, network.activation_bits))?;
+        for ((found, values), &bound) in found.iter_mut().zip(&run.values).zip(&bounds) {
+            let beyond = bound * 1.01 + 2.0 * unit;
+            let largest = values.iter().map(|v| v.unsigned_abs()).max().unwrap_or(0) as f64;
+            if largest > beyond {
+                found.values += values.iter().filter(|v| v.unsigned_abs() as f64 > beyond).count();
+                found.times = found.times.max(largest / bound.max(unit));
+            }
+        }
+    }
+    found.retain(|beyond| beyond.values > 0);
+    found.sort_by(|a, b| b.times.total_cmp(&a.times));
+    Ok(found)
 }

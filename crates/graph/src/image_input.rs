@@ -1,12 +1,13 @@
 //! Pixels to the network's input tensor: resize, crop, order of channels, `(pixel - mean)·factor`.
 //!
-//! The resize is bilinear with the filter widened to the shrinking factor (antialiased), as Pillow and so most
-//! training code does it, columns first, rounded to whole pixel values after each direction; within one pixel
-//! value of Pillow's fixed-point arithmetic.
+//! Resizes are [`crate::resample`]'s: Pillow's, bit for bit, or TensorFlow's.
+
+use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::network::{ImageSpec, Resize, Shape};
+use crate::network::{Filter, ImageSpec, Resize, Shape};
+use crate::resample::{interpolated, pillow};
 
 /// The largest width or height of an image, before and after resizing.
 pub const MAX_SIDE: usize = 1 << 15;
@@ -51,6 +52,9 @@ pub enum ImageError {
         /// In pixels.
         wanted_height: usize,
     },
+    /// A part of a picture that is none.
+    #[error("the fraction of a picture that is kept must be above 0 and at most 1")]
+    Fraction,
     /// Neither colour nor grey.
     #[error("the network takes {0} channels; images have 3, or 1 for grey")]
     Channels(usize),
@@ -77,12 +81,24 @@ pub fn tensor(
     if rgb.len() != width * height * 3 {
         return Err(ImageError::Length { width, height, expected: width * height * 3, found: rgb.len() });
     }
+    let fraction = |fraction: f32| match fraction {
+        fraction if fraction > 0.0 && fraction <= 1.0 => Ok(f64::from(fraction)),
+        _ => Err(ImageError::Fraction),
+    };
+    let shorter = |side: usize| {
+        let long = |long: usize, short: usize| side.saturating_mul(long) / short;
+        if width <= height { [side, long(height, width)] } else { [long(width, height), side] }
+    };
+    let mut centre = None;
     let [new_width, new_height] = match spec.resize {
         Resize::Exact => [wanted_width, wanted_height],
-        Resize::Shorter(side) => {
-            let side = side as usize;
-            let long = |long: usize, short: usize| side.saturating_mul(long) / short;
-            if width <= height { [side, long(height, width)] } else { [long(width, height), side] }
+        Resize::Shorter(side) => shorter(side as usize),
+        Resize::CropPct(of) => shorter((wanted_width.min(wanted_height) as f64 / fraction(of)?) as usize),
+        Resize::Centre(of) => {
+            // (A fraction of one 24-bit number off 1/8 must not lose a pixel.)
+            let side = (fraction(of)? * width.min(height) as f64 + 1e-4) as usize;
+            centre = Some(side.max(1));
+            [wanted_width, wanted_height]
         }
     };
     check_size(new_width, new_height)?;
@@ -94,10 +110,21 @@ pub fn tensor(
             wanted_height,
         });
     }
-    let narrow = resize_rows(rgb, width, new_width);
-    let turned = resize_rows(&transpose(&narrow, new_width), height, new_height);
-    let turned = transpose(&turned, new_height);
-    let (resized, _) = turned.as_chunks::<3>();
+    let (cut, size) = match centre {
+        Some(side) => (Cow::from(central_square(rgb, [width, height], side)), [side; 2]),
+        None => (Cow::from(rgb), [width, height]),
+    };
+    let new_size = [new_width, new_height];
+    let resized: Vec<[f32; 3]> = match spec.filter {
+        Filter::Interpolate => interpolated(&cut, size, new_size),
+        filter => {
+            let resized = pillow(&cut, size, new_size, filter);
+            let (pixels, _) = resized.as_chunks::<3>();
+            // Grey is whole too, as where pictures are converted.
+            let of = |p: &[u8; 3]| if channels == 1 { [f32::from(luma(*p)); 3] } else { p.map(f32::from) };
+            pixels.iter().map(of).collect()
+        }
+    };
 
     // The centre; an odd rest is split as Python's round() does, to the even side.
     let offset = |have: usize, want: usize| ((have - want) as f64 / 2.0).round_ties_even() as usize;
@@ -109,8 +136,13 @@ pub fn tensor(
         let factor = spec.factor.get(c).copied().unwrap_or(1.0);
         for row in resized.chunks_exact(new_width).skip(top).take(wanted_height) {
             out.extend(row[left..left + wanted_width].iter().map(|pixel| {
-                let value = if channels == 1 { luma(*pixel) } else { pixel[source] };
-                (f32::from(value) - mean) * factor
+                let value = match spec.filter {
+                    Filter::Interpolate if channels == 1 => {
+                        0.299 * pixel[0] + 0.587 * pixel[1] + 0.114 * pixel[2]
+                    }
+                    _ => pixel[source],
+                };
+                (value - mean) * factor
             }));
         }
     }
@@ -125,52 +157,14 @@ fn check_size(width: usize, height: usize) -> Result<(), ImageError> {
     Ok(())
 }
 
-type Pixel = [u8; 3];
+/// The square of `side` pixels in the middle, an odd rest above and to the left.
+fn central_square(rgb: &[u8], [width, height]: [usize; 2], side: usize) -> Vec<u8> {
+    let (left, top) = ((width - side).div_ceil(2), (height - side).div_ceil(2));
+    let rows = rgb.chunks_exact(3 * width).skip(top).take(side);
+    rows.flat_map(|row| &row[3 * left..][..3 * side]).copied().collect()
+}
 
-fn luma([r, g, b]: Pixel) -> u8 {
+fn luma([r, g, b]: [u8; 3]) -> u8 {
     // Weights .299, .587, .114 in 1/65536.
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
-}
-
-/// Rows of `width` pixels become columns.
-fn transpose(pixels: &[u8], width: usize) -> Vec<u8> {
-    let (pixels, _) = pixels.as_chunks::<3>();
-    let mut out = Vec::with_capacity(pixels.len() * 3);
-    for column in 0..width {
-        out.extend(pixels.iter().skip(column).step_by(width).flatten());
-    }
-    out
-}
-
-/// Resizes each row from `width` to `new_width` pixels.
-fn resize_rows(pixels: &[u8], width: usize, new_width: usize) -> Vec<u8> {
-    if width == new_width {
-        return pixels.to_vec();
-    }
-    let scale = width as f64 / new_width as f64;
-    let reach = scale.max(1.0);
-    // By output column: the first input column and the weights of the triangle over those in reach.
-    let filters: Vec<(usize, Vec<f32>)> = (0..new_width)
-        .map(|column| {
-            let centre = (column as f64 + 0.5) * scale;
-            let first = (centre - reach + 0.5).max(0.0) as usize;
-            let end = ((centre + reach + 0.5) as usize).min(width);
-            let weights = (first..end).map(|x| (1.0 - ((x as f64 + 0.5 - centre) / reach).abs()).max(0.0));
-            let weights: Vec<f64> = weights.collect();
-            let sum: f64 = weights.iter().sum();
-            (first, weights.into_iter().map(|w| (w / sum) as f32).collect())
-        })
-        .collect();
-    let mut out = Vec::with_capacity(pixels.len() / width * new_width);
-    for row in pixels.chunks_exact(width * 3) {
-        let (row, _) = row.as_chunks::<3>();
-        for (first, weights) in &filters {
-            let mut sums = [0f32; 3];
-            for (pixel, weight) in row[*first..].iter().zip(weights) {
-                sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += weight * f32::from(v));
-            }
-            out.extend(sums.map(|sum| (sum + 0.5) as u8));
-        }
-    }
-    out
 }

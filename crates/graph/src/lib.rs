@@ -23,6 +23,7 @@ mod ir;
 pub mod onnx;
 pub mod quantise;
 pub mod reference;
+pub mod resample;
 pub mod seen;
 pub mod signs;
 

@@ -63,7 +63,7 @@ fn sample() -> Network {
         node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
         node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
     ];
-    let image = ImageSpec { resize: Resize::Shorter(8), bgr: false, mean: vec![0.5; 4], factor: vec![] };
+    let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
         name: "sample".into(),
         activation_bits: 16,

@@ -1,36 +1,96 @@
-//! Images to tensors, against Pillow's resizing (`fixtures/make.py`).
+//! Images to tensors, against Pillow's and torch's resizing (`tools/make_pictures.py`).
 use jaguar_graph::image_input::{ImageError, tensor};
-use jaguar_graph::network::{ImageSpec, Resize};
+use jaguar_graph::network::{Filter, ImageSpec, Resize};
 
 fn spec(resize: Resize) -> ImageSpec {
-    ImageSpec { resize, bgr: false, mean: vec![], factor: vec![] }
+    ImageSpec { resize, ..ImageSpec::default() }
+}
+
+/// Records of a fixture: which filter, sizes before and after, pixels, and `bytes` a value of what is expected.
+struct Record<'a> {
+    filter: Filter,
+    sizes: [usize; 4],
+    pixels: &'a [u8],
+    expected: &'a [u8],
+}
+
+fn records(mut rest: &'static [u8], bytes: usize) -> Vec<Record<'static>> {
+    const FILTERS: [Filter; 7] = [
+        Filter::Nearest,
+        Filter::Box,
+        Filter::Bilinear,
+        Filter::Hamming,
+        Filter::Bicubic,
+        Filter::Lanczos,
+        Filter::Interpolate,
+    ];
+    let mut records = Vec::new();
+    while !rest.is_empty() {
+        let (header, after) = rest.split_at(20);
+        let numbers: Vec<usize> =
+            header.as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b) as usize).collect();
+        let sizes @ [w, h, new_w, new_h] = numbers[1..].try_into().expect("four sizes");
+        let (pixels, after) = after.split_at(w * h * 3);
+        let (expected, after) = after.split_at(new_w * new_h * 3 * bytes);
+        records.push(Record { filter: FILTERS[numbers[0]], sizes, pixels, expected });
+        rest = after;
+    }
+    records
+}
+
+fn resized(record: &Record<'_>) -> Vec<f32> {
+    let [w, h, new_w, new_h] = record.sizes;
+    let spec = ImageSpec { filter: record.filter, ..spec(Resize::Exact) };
+    let found = tensor(&spec, [3, new_h, new_w], record.pixels, w, h).expect("resizes");
+    let plane = new_w * new_h;
+    (0..3 * plane).map(|i| found[i % 3 * plane + i / 3]).collect()
 }
 
 #[test]
-fn resizing_is_pillows() {
-    let data = include_bytes!("fixtures/resized.rgb");
-    let mut rest = &data[..];
-    let mut records = 0;
-    while !rest.is_empty() {
-        let (header, after) = rest.split_at(16);
-        let sizes = header.as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b) as usize);
-        let [w, h, new_w, new_h] = sizes.collect::<Vec<_>>().try_into().expect("four sizes");
-        let (pixels, after) = after.split_at(w * h * 3);
-        let (expected, after) = after.split_at(new_w * new_h * 3);
-        rest = after;
-        let found = tensor(&spec(Resize::Exact), [3, new_h, new_w], pixels, w, h).expect("resizes");
-        let mut different = 0;
-        for (i, &expected) in expected.iter().enumerate() {
-            let (pixel, channel) = (i / 3, i % 3);
-            let error = (found[channel * new_w * new_h + pixel] - f32::from(expected)).abs();
-            assert!(error <= 1.0, "{w}x{h} to {new_w}x{new_h}: pixel {pixel} is off by {error}");
-            different += usize::from(error > 0.0);
-        }
-        // Pillow's fixed point sends exact halves either way; 20 to 27 pixels has many.
-        assert!(different * 20 <= expected.len(), "{different} of {} differ", expected.len());
-        records += 1;
+fn resizing_is_pillows_bit_for_bit() {
+    let records = records(include_bytes!("fixtures/resized.rgb"), 1);
+    for record in &records {
+        let expected: Vec<f32> = record.expected.iter().map(|&v| f32::from(v)).collect();
+        assert!(resized(record) == expected, "{:?} of {:?}", record.filter, record.sizes);
     }
-    assert_eq!(records, 5);
+    assert_eq!(records.len(), 6 * 6);
+}
+
+#[test]
+fn interpolation_is_that_of_tensors() {
+    let records = records(include_bytes!("fixtures/interpolated.rgb"), 4);
+    for record in &records {
+        let (expected, _) = record.expected.as_chunks::<4>();
+        for (found, &expected) in resized(record).iter().zip(expected) {
+            let expected = f32::from_le_bytes(expected);
+            assert!((found - expected).abs() < 1e-3, "{found}, {expected} of {:?}", record.sizes);
+        }
+    }
+    assert_eq!(records.len(), 4);
+}
+
+/// What the pipelines of torchvision, timm and TensorFlow make of a picture: size and place of what is cut out.
+#[test]
+fn pipelines_cut_out_what_they_do() {
+    // Red says the column, green the row, of a picture that is not scaled at all.
+    let picture =
+        |w: u8, h: u8| -> Vec<u8> { (0..h).flat_map(|y| (0..w).flat_map(move |x| [x, y, 0])).collect() };
+    let corner = |resize, [h, w]: [usize; 2], of: (u8, u8)| {
+        let spec = ImageSpec { filter: Filter::Nearest, ..spec(resize) };
+        let pixels = picture(of.0, of.1);
+        let found = tensor(&spec, [3, h, w], &pixels, of.0.into(), of.1.into()).expect("fits");
+        (found[0], found[h * w])
+    };
+    // 7/0.875 = 8: no scaling.
+    assert_eq!(corner(Resize::CropPct(0.875), [7, 7], (12, 8)), (2.0, 0.0));
+    assert_eq!(corner(Resize::Shorter(8), [6, 6], (11, 8)), (2.0, 1.0));
+    assert_eq!(corner(Resize::Centre(0.875), [7, 7], (12, 8)), (3.0, 1.0));
+    assert_eq!(corner(Resize::Centre(1.0), [8, 8], (12, 8)), (2.0, 0.0));
+    for fraction in [0.0, -1.0, 1.5, f32::NAN] {
+        for resize in [Resize::CropPct(fraction), Resize::Centre(fraction)] {
+            assert_eq!(tensor(&spec(resize), [3, 2, 2], &[0; 12], 2, 2), Err(ImageError::Fraction));
+        }
+    }
 }
 
 #[test]

@@ -373,6 +373,36 @@ fn open_and_chosen_shapes() {
     assert!(matches!(import_file(&path, &options), Err(ImportError::Output(_))));
 }
 
+/// An input that is told to be constant takes part as an initializer does.
+#[test]
+fn inputs_may_be_constant() {
+    let mut model = chain(&[("Relu", &[]), ("Mul", &["k"])], 3);
+    let graph = model.graph.as_mut().expect("a graph");
+    let dim = |v| DimensionProto { dim_value: Some(v), ..Default::default() };
+    let shape = TensorShapeProto { dim: [4, 1, 1].map(dim).into() };
+    let tensor_type = TensorTypeProto { elem_type: Some(1), shape: Some(shape) };
+    let k =
+        ValueInfoProto { name: Some("k".into()), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) };
+    graph.input.push(k);
+    let import = |constants: &[(&str, &[f32])]| {
+        let constants =
+            constants.iter().map(|(name, values)| ((*name).to_owned(), values.to_vec())).collect();
+        import_model(&model, "gain", &ImportOptions { constants, ..ImportOptions::default() })
+    };
+    let x: Vec<f32> = (0..256).map(|i| i as f32 / 16.0 - 8.0).collect();
+    for (given, gains) in [(&[0.5][..], [0.5; 4]), (&[1.0, 2.0, -1.0, 0.25], [1.0, 2.0, -1.0, 0.25])] {
+        let graph = import(&[("k", given)]).expect("imports");
+        let found = graph.forward(Cpu::detect(), &x).expect("runs");
+        let expected = |i: usize| (f64::from(x[i]).max(0.0) * gains[i / 64]).max(0.0);
+        assert!((0..256).all(|i| (f64::from(found[i] as f32) - expected(i)).abs() < 1e-4), "{given:?}");
+    }
+    let refused = |constants: &[(&str, &[f32])]| import(constants).expect_err("refused").to_string();
+    assert!(refused(&[]).contains("--constant"));
+    assert!(refused(&[("k", &[1.0, 2.0])]).contains("2 numbers"));
+    assert!(refused(&[("m", &[1.0])]).contains("\"m\""));
+    assert!(refused(&[("k", &[f32::NAN])]).contains("finite"));
+}
+
 /// A model of so many nodes in a row, each an operator with a constant or without.
 fn chain(operators: &[(&str, &[&str])], length: usize) -> ModelProto {
     let name = |i: usize| if i == 0 { "x".to_string() } else { format!("v{i}") };

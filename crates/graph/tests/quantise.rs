@@ -1,6 +1,6 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_cpu::Cpu;
-use jaguar_graph::agreement::agreement;
+use jaguar_graph::agreement::{agreement, beyond};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
@@ -63,6 +63,24 @@ fn clips_become_powers_of_two() {
         // The largest scale that leaves the pre-activation its headroom.
         let largest = f64::from(weight * 1.0 + 0.1) * model.scales[1];
         assert!(largest <= 4096.0 && (largest > 2048.0 || log2_six == 13), "{largest}");
+    }
+}
+
+/// What calibration saw is not beyond it; twice as much is, at the nodes where it is, the farthest first.
+#[test]
+fn values_beyond_calibration_are_found() {
+    let image = vec![1.0, -1.0, 0.5, 0.25];
+    let graph = chain(1.0, Op::Relu, 1.0);
+    let (model, report) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
+        .expect("quantises");
+    let run = |images: &[Vec<f32>]| beyond(Cpu::detect(), &model, &report, images).expect("the images fit");
+    assert_eq!(run(std::slice::from_ref(&image)), []);
+    let found = run(&[image.clone(), vec![2.0, -2.0, 0.5, 1.0]]);
+    // The input to 2; behind the first layer, which adds 0.1, to 2.1 instead of 1.1 (and to -1.9).
+    let by_node: Vec<(usize, usize)> = found.iter().map(|b| (b.node, b.values)).collect();
+    assert_eq!(by_node, [(0, 2), (1, 2), (2, 1), (3, 1)]);
+    for (beyond, times) in found.iter().zip([2.0, 2.1 / 1.1, 2.1 / 1.1, 2.1 / 1.1]) {
+        assert!((beyond.times - times).abs() < 0.01, "{beyond:?}");
     }
 }
 

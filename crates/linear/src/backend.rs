@@ -179,6 +179,16 @@ pub trait Layer: Debug + Send + Sync {
         [8 * ring_dim as u64 * (ciphertexts + responses) as u64; 2]
     }
 
+    /// Bytes that the server keeps of the layer's weights, once per model, as the backend wants them: besides those that
+    /// the compiled model holds.
+    fn model_bytes(&self) -> u64;
+
+    /// Bytes that the client and the server take for it while it runs with so many threads, about: besides what was
+    /// prepared, and shares of its input and output.
+    fn running_bytes(&self, _threads: usize) -> [u64; 2] {
+        [0; 2]
+    }
+
     /// How many parts the hint has, and the bytes of each: parts are made and kept one by one.
     fn hint_parts(&self) -> (usize, usize) {
         (0, 0)

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use jaguar_cpu::Cpu;
 pub use jaguar_gpu::GpuError;
 use jaguar_graph::network::{Linear, Shape, Weights};
+use jaguar_ring::gemm::{TILE, Term};
 
 pub use gpu::OnGpu;
 pub use processor::Processor;
@@ -114,6 +115,15 @@ pub trait Running: Send {
     /// # Panics
     /// When `channels` does not begin at a multiple of [`together`](Self::together), or `out` is of another length.
     fn channels(&mut self, channels: Range<usize>, out: &mut [u64]);
+}
+
+/// Bytes of a layer's weights as the kernels of [`jaguar_ring::gemm`] take them: pairs of numbers in tiles of outputs, and
+/// where each term is read.
+pub(crate) fn numbers_bytes(spec: &Linear, in_shape: Shape) -> u64 {
+    let outs = (spec.out_channels / spec.groups).next_multiple_of(TILE);
+    let terms = in_shape[0] / spec.groups * spec.kernel[0] * spec.kernel[1];
+    let each = outs * terms.next_multiple_of(2) * size_of::<i16>() + terms * size_of::<Term>();
+    (spec.groups * each) as u64
 }
 
 /// Channels that are made together, at least, in a layer of twice as many or more: each part packs the inputs anew,

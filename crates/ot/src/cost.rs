@@ -2,6 +2,7 @@
 
 use std::ops::Add;
 
+use crate::cots::AHEAD;
 use crate::instance::{Instances, Lpn};
 use crate::{Block, Width, base, iknp};
 
@@ -70,6 +71,16 @@ pub fn extension_bytes(instances: Instances, before: Drawn, more: Drawn) -> u64 
         bytes + bins(bit, bits) * bit.message() as u64 * BLOCK
     };
     total(before + more) - total(before)
+}
+
+/// Bytes that a party holds for both directions of a session: secrets, those of the next iteration in the making, and bits
+/// that are made ahead.
+pub fn session_bytes(instances: Instances) -> u64 {
+    let of = |width| {
+        let lpn = *instances.chain(width).last().expect("not empty");
+        2 * (lpn.bins_for(lpn.cost()) * lpn.bin()) as u64
+    };
+    BLOCK * (2 * (of(Width::Bit) + of(Width::Vector)) + AHEAD as u64)
 }
 
 /// What a correlation of this width sends in the long run, in bytes: those of an iteration, over what it hands out.

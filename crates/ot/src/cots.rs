@@ -28,7 +28,7 @@ pub struct Cots {
 }
 
 /// How many bits a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
-const AHEAD: usize = 1 << 19;
+pub(crate) const AHEAD: usize = 1 << 19;
 
 /// One direction, as one party has it.
 struct Direction<S> {

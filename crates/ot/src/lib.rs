@@ -55,7 +55,7 @@ pub mod threads;
 use jaguar_wire::{Channel, WireError};
 
 pub use block::Block;
-pub use cost::{Drawn, extension_bytes, mean_extension_bytes, setup_bytes};
+pub use cost::{Drawn, extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
 pub use cots::Cots;
 pub use hash::{Hash, combinations};
 pub use instance::{Bin, Instances};

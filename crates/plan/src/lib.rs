@@ -24,6 +24,7 @@ mod choices;
 mod domains;
 mod exchange;
 pub mod machine;
+pub mod memory;
 pub mod planner;
 pub mod predict;
 #[cfg(test)]
@@ -104,7 +105,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 18;
+pub const PROTOCOL_VERSION: u32 = 19;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{BackendId, Choices, Comparison, Exchange, Plan, PlanError, Schedule};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
-fn network() -> Network {
+pub(crate) fn network() -> Network {
     let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     let pool = Op::MaxPool { window, ignored: 0 };

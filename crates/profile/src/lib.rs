@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`measure`] | runs probes with the code that sessions run, and makes a `plan::machine::Machine` of their times |
 //! | [`kept`] | files in the cache folder: the machine's constants, links to servers, what a server chose for a model |
+//! | [`memory`] | what this machine has left |
 //! | [`link`] | the links that can be planned for and imitated |
 //!
 //! Nothing here prints. What a person may like to know is told to the caller as a [`Note`].
@@ -11,6 +12,7 @@
 pub mod kept;
 pub mod link;
 pub mod measure;
+pub mod memory;
 
 use std::path::PathBuf;
 

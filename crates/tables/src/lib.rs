@@ -2,4 +2,5 @@
 
 pub mod cost;
 pub mod event;
+pub mod memory;
 pub mod plan;

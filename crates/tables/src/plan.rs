@@ -16,6 +16,8 @@ use jaguar_plan::{Allowed, Choices, Comparison, Domain, Plan, PlanError, Step};
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
+use crate::memory::MemoryNeeds;
+
 /// A plan as a person reads it (`Display`), and a program ([`Serialize`]).
 #[derive(Serialize)]
 pub struct Planned<'a> {
@@ -30,6 +32,7 @@ pub struct Planned<'a> {
     placement: Option<Placement>,
     layers: Vec<Layer<'a>>,
     prediction: Prediction,
+    memory: MemoryNeeds,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,8 +67,8 @@ struct Layer<'a> {
 }
 
 impl<'a> Planned<'a> {
-    /// `plan` of the network in `bundle`; seconds only if `site` says where it runs; the planner's reasons, and what
-    /// weights in blocks would cost, if they are asked for.
+    /// `plan` of the network in `bundle`, with the `memory` that it takes; seconds only if `site` says where it runs; the
+    /// planner's reasons, and what weights in blocks would cost, if they are asked for.
     ///
     /// # Errors
     /// When the network with exact signs, to compare with, cannot be planned.
@@ -74,8 +77,8 @@ impl<'a> Planned<'a> {
         plan: &'a Plan,
         allowed: Allowed,
         site: Option<&Site<'_>>,
-        explained: bool,
-        in_blocks: bool,
+        memory: MemoryNeeds,
+        [explained, in_blocks]: [bool; 2],
     ) -> Result<Self, PlanError> {
         let network = &bundle.model.network;
         let exact = match caveat(network) {
@@ -95,6 +98,7 @@ impl<'a> Planned<'a> {
             placement: site.map(|s| s.placement),
             layers: layers(network, plan),
             prediction: predict(plan, &Session::default(), site),
+            memory,
             explanation: explained.then(|| planner::explain(network, plan, site)),
             block_sizes: in_blocks.then(|| block_sizes(network, plan, site)),
             network,
@@ -134,6 +138,7 @@ impl fmt::Display for Planned<'_> {
         }
         writeln!(f, "\n{}\n", by_layer(network, plan, prediction))?;
         write!(f, "{}", by_stage(prediction))?;
+        write!(f, "\n\n{}", self.memory)?;
         let keys: usize = plan.backends.iter().map(|layers| layers.session_bytes().0).sum();
         if keys > 0 {
             write!(f, "\nonce per session: a key of {}", bytes(keys as u64))?;

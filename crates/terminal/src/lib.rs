@@ -62,6 +62,11 @@ pub fn set_threads(threads: usize) -> Result<(), rayon::ThreadPoolBuildError> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()
 }
 
+/// How many threads the linear layers and the preparation have.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
 /// Prints a line to standard output. Who closes it early (`| head`) has seen enough: then the program ends.
 #[macro_export]
 macro_rules! say {

@@ -7,9 +7,7 @@ use jaguar_compile::{Event, Options, Preprocessing, Warning, Widths, compile};
 use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::Agreement;
 use jaguar_graph::float::Graph;
-use jaguar_graph::image_input::MAX_SIDE;
 use jaguar_graph::import::{self, import_bytes, import_file};
-use jaguar_graph::network::Resize;
 use jaguar_graph::signs::Stage;
 use jaguar_report::compiled::Found;
 use jaguar_samples::Axes;
@@ -27,8 +25,9 @@ use crate::task::{Task, run};
 pub struct Settings {
     name: Option<String>,
     labels: Vec<String>,
-    /// None: exactly to the network's size; else pixels of the shorter side.
-    resize: Option<u32>,
+    /// As the command takes it.
+    resize: String,
+    filter: String,
     bgr: bool,
     pixel_scale: f32,
     mean: Vec<f32>,
@@ -72,7 +71,8 @@ impl Onnx {
     /// # Errors
     /// When it cannot be read, or holds what cannot be run privately.
     pub fn import(&self, input_shape: Option<Vec<usize>>, outputs: Vec<String>) -> Result<Graph, Failure> {
-        let options = import::Options { input_shape, outputs, cpu: Cpu::detect() };
+        let options =
+            import::Options { input_shape, outputs, cpu: Cpu::detect(), ..import::Options::default() };
         match self {
             Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
             Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),
@@ -102,17 +102,10 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
         graph.name = name;
     }
     let shape = graph.input_shape();
-    let resize = match settings.resize {
-        None => Resize::Exact,
-        Some(pixels) if (1..=MAX_SIDE as u32).contains(&pixels) => Resize::Shorter(pixels),
-        Some(_) => {
-            return Err(Failure::option(format!(
-                "resize: \"exact\" or a number of pixels (1 to {MAX_SIDE})"
-            )));
-        }
-    };
+    let wrong = |option: &str, text: &str, why: String| Failure::option(format!("{option}='{text}': {why}"));
     let preprocessing = Preprocessing {
-        resize,
+        resize: settings.resize.parse().map_err(|why| wrong("resize", &settings.resize, why))?,
+        filter: settings.filter.parse().map_err(|why| wrong("filter", &settings.filter, why))?,
         bgr: settings.bgr,
         pixel_scale: settings.pixel_scale,
         mean: settings.mean,

@@ -11,10 +11,13 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Prediction;
 use jaguar_graph::quantise::layers;
 use jaguar_graph::reference;
+use jaguar_plan::memory::Load;
 use jaguar_plan::{Allowed, Choices, Plan};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated};
 use jaguar_report::{compiled, cost};
 use jaguar_samples::Axes;
+use jaguar_tables::memory::MemoryNeeds;
 use jaguar_tables::plan::Planned;
 use pyo3::prelude::*;
 use serde_json::json;
@@ -131,7 +134,10 @@ impl Model {
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
                 let plan = Plan::new(&bundle.model.network, choices)?;
-                let planned = Planned::new(&bundle, &plan, Allowed::default(), site, explain, false)?;
+                let (network, allowed) = (&bundle.model.network, Allowed::default());
+                let load = Load::single(jaguar_terminal::threads());
+                let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
+                let planned = Planned::new(&bundle, &plan, allowed, site, needs, [explain, false])?;
                 if let Some(path) = page {
                     let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
                     let text = cost::page(&cost::Subject {

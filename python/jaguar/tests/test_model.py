@@ -152,6 +152,8 @@ def test_wrong_options(model: jaguar.Model) -> None:
         ({"signs": "no"}, "reduced"),
         ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
         ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
+        ({"preprocessing": jaguar.Preprocessing(resize=0)}, "resize='0'"),
+        ({"preprocessing": jaguar.Preprocessing(filter="cubic")}, "filter='cubic': there are nearest"),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
             jaguar.compile(TINY, x, **options)  # type: ignore[arg-type]

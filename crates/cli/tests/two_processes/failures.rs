@@ -293,6 +293,14 @@ fn senseless_numbers() {
         &["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--resize", "99999"],
         &["--resize", "1 to 32768"],
     );
+    refused(
+        &["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--resize", "centre=1.5"],
+        &["--resize", "a fraction up to 1"],
+    );
+    refused(
+        &["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--filter", "cubic"],
+        &["--filter", "bicubic"],
+    );
 }
 
 /// Pixels as they are, for a network that wants them scaled: most likely the flags were forgotten.

@@ -24,78 +24,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "c1d287fa456dfe9e63853e9fb2b14b51fda6df33b2221aab48734b9aeac7e8fb",
-            "ed2fa7b649ebc397cb9a0a62c470cf53c2c32340c6a0cd364410f397160c9db4",
+            "8ef18423fc61c6c90b62386a3475c6bb9898b5bd0634849151380d748bed75fe",
+            "3bd69544fa4cd897ea816b4e531be88214e2b093c3a6fa933fa55d8505fa7dbd",
         ],
     ),
     (
         "cheetah",
         [
-            "344b580ad0aea230bbef3c3c7ee6adbd6d02e5afcc648bcc7a5db53e570b1055",
-            "587bacc7a79716b3e0c36263b3348776e3125c88ab9b6f591efa32d5e6196684",
+            "086bed48cf2ee5f5a4ed15286b3580352273db05fcccc7cd620e2a3480bf0357",
+            "8fc2db426e3c2ce0436761ec026654c009e4f08e733c7730d5ea452fea8e2c2c",
         ],
     ),
     (
         "fregata",
         [
-            "e137ed10c9d63ac649dea7d0d274ea03f13c6939b68d466447da2bc9d2b7624a",
-            "6aaaa15749b1761a4924dcf2a905426b9f5b8674fb0c5707f6f2207ac757853f",
+            "a59b5077343a9e3ecfa8ddf8af5b634ac1b3f81d44e6478e2712f4157fdfee9d",
+            "7b65b4c1d14ae0e4baebf9a8c9a7d7f555f334812950791095654cbf07cc4537",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "bcd1f494c14f2590921fed616881c28034cf7f80db3b656ba49e18437338ac15",
-            "456867c9ee7b92497283f2aee448d5af5058c37f7ccab22efbb6fbcd116cf751",
+            "83637b9136306d8cb7afe36d6d8c07b2110ae6f2c58f185ec8cc7957f6696057",
+            "7b0ec7221a7131089f650202816da3114a6e79dd6e91b43ab96c807839cc4b44",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "0fad63116c3cca1462559d24c640b4dac56d1bc39da79738968de831536c0245",
-            "604206bc40c60102c13c481aa804f230f42cba2f64d93423d3f0cffa9f431e7a",
+            "fd55826ecb5e9bb6d4ef2eee1ee5e6a2885dd9f487aeebb4ad39850c36e307b3",
+            "268f03fc9b87db23e1cdbb7eb8c17d6d1758da342942b26672ee82a5e6166986",
         ],
     ),
     (
         "hyena",
         [
-            "5d72e4df9e75245b880b5ffc9bc682193df25e8070f4d8bf690efa54cbffc165",
-            "edc681afc080873cce59338e3ebb7ebf911a88d17cd51834bfccc51eb45d2a15",
+            "b1a7180a4704b08eb017066d1de497f87c478ab8c9981379153b9b4558d4b899",
+            "0d0fd3d03109b21079255ad25272ed0860c68e61d804a7401458a2bd17ff1465",
         ],
     ),
     (
         "hyena-padded",
         [
-            "6e050669849c3cdb556d9e10717007534b2d977a929a79ee6d08c3d6af8ee304",
-            "46e6389047aec42108aa60bd89bd9b794ff49327f5b803d4161af3aa7defcf8c",
+            "53f6b1c246d991fc2df6520bd29081fd769ccb1a4d8a082d6faa902754db6c8c",
+            "a6c1fc98f7f88a965ea5075ff5efd3184f9c403e0ab1985aba0afed5e07dc341",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "48c1176733ba5880dbf0eb9dbe7483a35cb4bb2b9ab157cbf4a4133d27e57eab",
-            "22bb3ceae97936ba1dbdbc54e222b465ddb3c6117e95cf501c588f70d55a8ab8",
+            "66f0d3f7af65b4b7bef4811822de3c0d9200c1f51b1cd8a4e6bdb37b65609423",
+            "296bc20648ed0dcddf6397b95b87a343862d4e9e6e11809d077f7752cd29995d",
         ],
     ),
     (
         "cirencode",
         [
-            "8418b580920035114b93e4d2ce4f36434c1f1b4dc6db7c0acdeb92358b75061b",
-            "608dc5e42dbb566703f2efd78034680e2aaf6a7bcded36a5997b7573b17065ff",
+            "77d891fef0349ffbd05314394fbf938cdf826e9802a042fc42f25965a0b6b0ed",
+            "ab11476cf97571b1a7989f117b3af2e8031479501dae25cfc907405b3adf3104",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "9d2e5e7d31d61c2ce72e599c17d505a4b2b72988fb6de2e5439cec34e2035948",
-            "c54702b444bfb3950046479b6456cf5bcf11bb1ebd133449c3d3d0468a1cb31d",
+            "a3869da53044e21674b2b4a2a2d2ad83e164693c1ee172555fd1156f112d40b5",
+            "0fbe5fbb2058e7c94b2d74f5916d5b014ffcd209d8ba9a314d065b6aae8e9a1e",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "601c8f6e4a9d700dc52c6e06073a3486813ca45d281279952bc5880f8b0f9359",
-            "828f9f6be03bf02c4b715db044d7969cea0a8ef2f77705f595a43c7be43278d5",
+            "d9e7dd17061a8c6a926cf762307bf221b27ad45ef6b52263ed054d67dac7d2f8",
+            "1f3ed3dc4d93c1be8949a9949b4fb8fb7b12eb9ac7c33fc2599d02eeab08cb21",
         ],
     ),
 ];

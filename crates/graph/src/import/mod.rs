@@ -137,6 +137,8 @@ pub struct Options {
     /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after
     /// the other. Empty: the only one.
     pub outputs: Vec<String>,
+    /// Inputs that are always the same, by name: their values in C order, or a single one that fills them.
+    pub constants: Vec<(String, Vec<f32>)>,
     /// What constants are computed with.
     pub cpu: Cpu,
 }
@@ -502,6 +504,11 @@ fn translate(
         values.insert(tensor.name(), Value::Constant(Arc::new(Tensor { dims, values: data })));
     }
 
+    for (name, given) in &options.constants {
+        let (name, tensor) = constant_input(graph, name, given)?;
+        values.insert(name, Value::Constant(Arc::new(tensor)));
+    }
+
     let (input, shape, layout) = read_input(graph, &values, &used, options)?;
     let layout_dims = layout.iter().map(|&axis| shape[axis]).collect();
     let channels_last = layout == [1, 2, 0];
@@ -644,6 +651,43 @@ fn shown(names: &[&str]) -> String {
     if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
+/// An input that is told to be constant, under the name that the graph has for it. Sizes that it leaves open are 1.
+fn constant_input<'a>(
+    graph: &'a GraphProto,
+    name: &str,
+    given: &[f32],
+) -> Result<(&'a str, Tensor), ImportError> {
+    let error = |what: String| ImportError::Input(format!("{name:?}, which is to be constant, {what}"));
+    let input =
+        graph.input.iter().find(|input| input.name() == name).ok_or_else(|| error("is none".into()))?;
+    let kind = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    let dims = kind.and_then(|t| t.shape.as_ref()).map_or(&[][..], |shape| &shape.dim[..]);
+    let size = |dim: &onnx::DimensionProto| dim.dim_value.and_then(|v| usize::try_from(v).ok()).unwrap_or(1);
+    let dims: Vec<usize> = dims.iter().map(size).collect();
+    let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= MAX_TOTAL_ELEMENTS);
+    let count = count.ok_or_else(|| error(format!("has shape {dims:?}, which is too large")))?;
+    let values = match given {
+        [one] => vec![*one; count],
+        _ if given.len() == count => given.to_vec(),
+        _ => return Err(error(format!("has shape {dims:?}; {} numbers were given", given.len()))),
+    };
+    if !values.iter().all(|v| v.is_finite()) {
+        return Err(error("needs finite numbers".into()));
+    }
+    let float = matches!(
+        kind.and_then(|t| t.elem_type),
+        None | Some(onnx::data_type::FLOAT | onnx::data_type::FLOAT16 | onnx::data_type::DOUBLE)
+    );
+    let values = if float {
+        Values::Float(values)
+    } else if values.iter().all(|v| v.fract() == 0.0) {
+        Values::Int(values.iter().map(|&v| v as i64).collect())
+    } else {
+        return Err(error("takes whole numbers".into()));
+    };
+    Ok((input.name(), Tensor { dims, values }))
+}
+
 /// The input's name, the node's shape, and how the ONNX dimensions lie over it.
 fn read_input<'a>(
     graph: &'a GraphProto,
@@ -657,7 +701,9 @@ fn read_input<'a>(
     let mut wanted = inputs.iter().filter(|i| used.contains(i.name()) && !values.contains_key(i.name()));
     let (Some(input), None) = (wanted.next(), wanted.next()) else {
         let names: Vec<&str> = inputs.iter().map(|i| i.name()).collect();
-        return Err(ImportError::Input(format!("there must be exactly one; found {names:?}")));
+        return Err(ImportError::Input(format!(
+            "there must be exactly one; found {names:?} (--constant NAME=NUMBER for those that are always the same)"
+        )));
     };
     let name = input.name();
     let declared = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());

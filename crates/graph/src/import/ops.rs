@@ -52,6 +52,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Resize", resize),
     ("Shape", shape_of),
     ("Size", size_of),
+    ("Shrink", shrink),
     ("Sigmoid", sigmoid),
     ("Slice", slice),
     ("Softmax", softmax),
@@ -59,6 +60,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Squeeze", squeeze),
     ("Sub", |builder, call| arithmetic(builder, call)),
     ("Sum", add),
+    ("ThresholdedRelu", thresholded_relu),
     ("Transpose", transpose),
     ("Unsqueeze", unsqueeze),
     ("Upsample", resize),
@@ -88,8 +90,12 @@ const NORM: &str = "A norm at the end can be cut off (--output-name with the val
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
     match operator {
-        "Sigmoid" | "HardSwish" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu"
-        | "ThresholdedRelu" | "Softplus" | "Softsign" => {
+        "HardSwish" => {
+            "It is quadratic between -3 and 3, which takes a product of two values that both parties share. Replace it by \
+             Relu or Clip (Relu6), and retrain"
+        }
+        "Sigmoid" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
+        | "Softsign" => {
             "Replace the activation by Relu, LeakyRelu, PRelu or Clip, and retrain (as EfficientNet-Lite does)"
         }
         "InstanceNormalization"
@@ -423,8 +429,23 @@ fn clamped(
     mapped(builder, call, bounded, sign, -sign * offset)
 }
 
-/// Max or Min with a constant.
+/// Max or Min: of a value and a constant, or of two values.
 fn bound(builder: &mut Builder, call: &Call<'_>, upper: bool) -> Result<Vec<Value>, Reject> {
+    if let (2, Value::Activation(_), Value::Activation(_)) =
+        (call.inputs(), call.input(0)?, call.input(call.inputs() - 1)?)
+    {
+        // max(a, b) = b + relu(a - b), and min(a, b) = b - relu(b - a).
+        let (a, b) = (call.activation(0)?, call.activation(1)?);
+        let (first, second) = if upper { (b, a) } else { (a, b) };
+        let minus = Activation { node: negative(builder, call, second)?, ..second.clone() };
+        let difference = plus(builder, call, first.clone(), &minus)?;
+        let mut more = rectified(builder, call, difference)?;
+        if upper {
+            more.node = negative(builder, call, &more)?;
+        }
+        let result = plus(builder, call, more, b)?;
+        return Ok(activation(result.node, result.view));
+    }
     let (x, c) = match (call.input(0)?, call.inputs()) {
         (Value::Activation(_), 1) => return identity(builder, call),
         (Value::Activation(_), 2) => (call.activation(0)?, call.constant(1)?),
@@ -435,6 +456,38 @@ fn bound(builder: &mut Builder, call: &Call<'_>, upper: bool) -> Result<Vec<Valu
     let (min, max) = if upper { (f32::NEG_INFINITY, value) } else { (value, f32::INFINITY) };
     let node = clamped(builder, call, x.node, min, max)?;
     Ok(activation(node, x.view.clone()))
+}
+
+/// `x` where it is above alpha, else 0: a ReLU where alpha is 0. Any other alpha makes it jump, which no sum of ReLUs does.
+fn thresholded_relu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let alpha = call.attribute_float("alpha", 1.0);
+    if alpha != 0.0 {
+        return Err(Reject::instead(
+            &format!("jumps from 0 to {alpha}"),
+            "Use alpha = 0, which is Relu, or relu(x - alpha), and retrain",
+        ));
+    }
+    elementwise(builder, call, Op::Relu)
+}
+
+/// `x - bias` above lambd, `x + bias` below -lambd, 0 between, where bias is lambd: relu(x - lambd) - relu(-x - lambd).
+fn shrink(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (lambd, bias) = (call.attribute_float("lambd", 0.5), call.attribute_float("bias", 0.0));
+    if lambd != bias || lambd < 0.0 {
+        return Err(Reject::instead(
+            &format!("jumps at {lambd} (its bias is {bias})"),
+            "Use the bias lambd (a soft shrinkage), and retrain",
+        ));
+    }
+    let x = call.activation(0)?;
+    let side = |builder: &mut Builder, sign: f32| {
+        let node = mapped(builder, call, x.node, sign, -lambd)?;
+        rectified(builder, call, Activation { node, ..x.clone() })
+    };
+    let (above, mut below) = (side(builder, 1.0)?, side(builder, -1.0)?);
+    below.node = negative(builder, call, &below)?;
+    let sum = plus(builder, call, above, &below)?;
+    Ok(activation(sum.node, sum.view))
 }
 
 /// `min(max(alpha·x + beta, 0), 1)`.
@@ -727,11 +780,16 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
             "multiplies two values of the network",
             "Squeeze-and-excitation and self-gating are not supported: use a variant without (EfficientNet-Lite, MobileNetV2)",
         )),
+        (Value::Activation(_), Value::Activation(_)) if operator == "Sub" => {
+            let minus = Activation {
+                node: negative(builder, call, call.activation(1)?)?,
+                ..call.activation(1)?.clone()
+            };
+            let sum = plus(builder, call, call.activation(0)?.clone(), &minus)?;
+            Ok(activation(sum.node, sum.view))
+        }
         _ if operator == "Div" => Err(Reject::instead("divides by a value of the network", NORM)),
-        _ => Err(Reject::instead(
-            &format!("{operator} is supported with a constant"),
-            "The difference of two values can be had by changing the sign of the weights before one",
-        )),
+        _ => Err(Reject::unsupported(&format!("{operator} of such inputs is not supported"))),
     }
 }
 
@@ -748,32 +806,53 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
     let mut sum = call.activation(0)?.clone();
     for index in 1..call.inputs() {
-        let other = call.activation(index)?;
-        let sizes = sum.view.sizes();
-        if sizes != other.view.sizes() {
-            return Err(Reject::instead(
-                "adds values of different shapes",
-                "Only sums without broadcasting are supported",
-            ));
-        }
-        let shape = builder.nodes[sum.node].shape;
-        if shape != builder.nodes[other.node].shape || !sum.view.same_as(&other.view) {
-            let (shape, view) = match sizes[..] {
-                [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
-                _ => {
-                    let len = sizes.iter().product();
-                    let flat = View::vector(len, 2).reshaped(&sizes);
-                    ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("adds values in different orders"))?)
-                }
-            };
-            let left = materialise(builder, &call.name, &sum, shape)?;
-            let right = materialise(builder, &call.name, other, shape)?;
-            sum = Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view);
-        } else {
-            sum.node = builder.push(&call.name, Op::Add, vec![sum.node, other.node], shape)?;
-        }
+        sum = plus(builder, call, sum, call.activation(index)?)?;
     }
     Ok(activation(sum.node, sum.view))
+}
+
+/// The sum of two values.
+fn plus(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    mut sum: Activation,
+    other: &Activation,
+) -> Result<Activation, Reject> {
+    let sizes = sum.view.sizes();
+    if sizes != other.view.sizes() {
+        return Err(Reject::instead(
+            "adds values of different shapes",
+            "Only sums without broadcasting are supported",
+        ));
+    }
+    let shape = builder.nodes[sum.node].shape;
+    if shape != builder.nodes[other.node].shape || !sum.view.same_as(&other.view) {
+        let (shape, view) = match sizes[..] {
+            [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
+            _ => {
+                let len = sizes.iter().product();
+                let flat = View::vector(len, 2).reshaped(&sizes);
+                ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("adds values in different orders"))?)
+            }
+        };
+        let left = materialise(builder, &call.name, &sum, shape)?;
+        let right = materialise(builder, &call.name, other, shape)?;
+        return Ok(Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view));
+    }
+    sum.node = builder.push(&call.name, Op::Add, vec![sum.node, other.node], shape)?;
+    Ok(sum)
+}
+
+/// The node of `-x`.
+fn negative(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<NodeId, Reject> {
+    mapped(builder, call, x.node, -1.0, 0.0)
+}
+
+/// `relu(x)`, of x as it lies.
+fn rectified(builder: &mut Builder, call: &Call<'_>, mut x: Activation) -> Result<Activation, Reject> {
+    let shape = builder.nodes[x.node].shape;
+    x.node = builder.push(&call.name, Op::Relu, vec![x.node], shape)?;
+    Ok(x)
 }
 
 fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {

@@ -1,7 +1,10 @@
 //! What the client does with an image before the network, and with the output behind it.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
+use crate::image_input::MAX_SIDE;
 use crate::seen::Seen;
 
 /// What the client does with an image.
@@ -44,6 +47,8 @@ impl InputSpec {
 pub struct ImageSpec {
     /// How an image is brought to height and width, before the centre is cut out.
     pub resize: Resize,
+    /// By which pixels in between are found.
+    pub filter: Filter,
     /// The order of the channels: BGR instead of RGB.
     pub bgr: bool,
     /// Subtracted from a pixel of 0..=255, by channel of the tensor (after the reordering).
@@ -53,13 +58,85 @@ pub struct ImageSpec {
 }
 
 /// How an image is brought to the network's size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Resize {
     /// Straight to height and width, whatever the shape.
     #[default]
     Exact,
-    /// The shorter side to this many pixels, then the centre is cut out.
+    /// The shorter side to this many pixels, then the centre is cut out: torchvision's `Resize` and `CenterCrop`.
     Shorter(u32),
+    /// As `Shorter`, to the whole part of the network's shorter side over this fraction: timm's `crop_pct`.
+    CropPct(f32),
+    /// First the central square is cut out, whose side is this fraction of the shorter side; that goes straight to height
+    /// and width: TensorFlow's EfficientNets.
+    Centre(f32),
+}
+
+impl FromStr for Resize {
+    type Err = String;
+
+    /// `exact`, a number of pixels, `crop-pct=0.875` or `centre=0.875`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fraction = |text: &str| text.parse().ok().filter(|&f: &f32| f > 0.0 && f <= 1.0);
+        let found = match text.split_once('=') {
+            None if text == "exact" => Some(Self::Exact),
+            None => text.parse().ok().filter(|n| (1..=MAX_SIDE as u32).contains(n)).map(Self::Shorter),
+            Some(("crop-pct", of)) => fraction(of).map(Self::CropPct),
+            Some(("centre", of)) => fraction(of).map(Self::Centre),
+            Some(_) => None,
+        };
+        found.ok_or_else(|| {
+            format!(
+                "`exact`, a number of pixels (1 to {MAX_SIDE}), or `crop-pct=` or `centre=` and a fraction up to 1"
+            )
+        })
+    }
+}
+
+/// How the pixels of a resized image are found. All but the last as Pillow does it, antialiased (but for `Nearest`), in
+/// whole pixel values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Filter {
+    /// The nearest pixel.
+    Nearest,
+    /// The mean of the pixels below.
+    Box,
+    /// A triangle: torchvision's default.
+    #[default]
+    Bilinear,
+    /// A Hamming window.
+    Hamming,
+    /// Cubic, a = -1/2: timm's default.
+    Bicubic,
+    /// Lanczos' with three lobes.
+    Lanczos,
+    /// Bilinear between the four pixels around, without antialiasing, not rounded: `tf.image.resize`, Keras' `Resizing`.
+    Interpolate,
+}
+
+impl Filter {
+    /// All of them, with their names in options.
+    pub const NAMED: [(&'static str, Self); 7] = [
+        ("nearest", Self::Nearest),
+        ("box", Self::Box),
+        ("bilinear", Self::Bilinear),
+        ("hamming", Self::Hamming),
+        ("bicubic", Self::Bicubic),
+        ("lanczos", Self::Lanczos),
+        ("interpolate", Self::Interpolate),
+    ];
+}
+
+impl FromStr for Filter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMED.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, filter)| filter).ok_or_else(|| {
+            let names = Self::NAMED.map(|(name, _)| name);
+            format!("there are {}", names.join(", "))
+        })
+    }
 }
 
 /// What the output means.

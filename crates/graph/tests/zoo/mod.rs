@@ -17,7 +17,13 @@ pub struct Entry {
 
 impl Entry {
     pub fn image(&self) -> ImageSpec {
-        ImageSpec { resize: self.resize, bgr: self.bgr, mean: self.mean.into(), factor: self.factor.into() }
+        ImageSpec {
+            resize: self.resize,
+            bgr: self.bgr,
+            mean: self.mean.into(),
+            factor: self.factor.into(),
+            ..ImageSpec::default()
+        }
     }
 }
 

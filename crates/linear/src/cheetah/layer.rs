@@ -219,6 +219,19 @@ impl<E: Encoding> backend::Layer for Layer<E> {
         [words(l.ciphertexts()), words(l.responses()) + (l.responses() * l.ring_dim()) as u64]
     }
 
+    /// Weights transformed, if they are kept.
+    fn model_bytes(&self) -> u64 {
+        if self.weights_kept { self.weight_bytes() as u64 } else { 0 }
+    }
+
+    /// Ciphertexts transformed, at the server; what passes, at either.
+    fn running_bytes(&self, _: usize) -> [u64; 2] {
+        let l = &self.layout;
+        let polys = |count: usize| (count * l.ring_dim() * self.limbs() * size_of::<u32>()) as u64;
+        let passing = [self.upload_bytes(), self.response_bytes()].map(|bytes| bytes as u64);
+        [passing[0] + passing[1], polys(2 * l.ciphertexts()) + passing[1]]
+    }
+
     fn work(&self, machine: &dyn Constants) -> Option<Work> {
         let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
         let l = &self.layout;

@@ -249,6 +249,17 @@ impl backend::Layer for Layer {
         [words(self.inputs() + outputs), words(outputs)]
     }
 
+    /// The engine's, and what the online product reads.
+    fn model_bytes(&self) -> u64 {
+        self.engine.model_bytes() + crate::product::numbers_bytes(&self.spec, self.in_shape)
+    }
+
+    /// The engine's offline (what it prepares too), or the product online.
+    fn running_bytes(&self, threads: usize) -> [u64; 2] {
+        let (engine, prepared) = (self.engine.running_bytes(threads), self.engine.prepared_bytes());
+        [engine[0] + prepared[0], (engine[1] + prepared[1]).max(8 * self.inputs() as u64)]
+    }
+
     fn noise_ulps(&self) -> f64 {
         self.engine.noise_ulps() / self.engine_ulps()
     }

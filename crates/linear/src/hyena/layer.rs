@@ -295,6 +295,15 @@ impl backend::Layer for Layer {
         Layer::prepared_bytes(self)
     }
 
+    fn model_bytes(&self) -> u64 {
+        let numbers = self.spec().weights_len(self.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
+        numbers as u64 + if self.held { self.plaintext_bytes() } else { 0 }
+    }
+
+    fn running_bytes(&self, threads: usize) -> [u64; 2] {
+        Layer::running_bytes(self, threads)
+    }
+
     /// None reaches the output, but for an event of probability 2^-40.
     fn noise_ulps(&self) -> f64 {
         0.0

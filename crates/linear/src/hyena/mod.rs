@@ -230,6 +230,20 @@ impl Layer {
         [0, 1].map(|i| self.ahead[i] as u64 * each[i] + 32 * (counts[i] - self.ahead[i]) as u64)
     }
 
+    /// Bytes that the client and the server take while it runs: ciphertexts in the making, and at the server those of a
+    /// group of tiles in all rotations, and the sums of each thread.
+    fn running_bytes(&self, threads: usize) -> [u64; 2] {
+        let (packing, limbs) = (self.packing(), self.ring.params.primes().len());
+        let (whole, kept) = (2 * self.ring.words_bytes(limbs), 2 * self.ring.words_bytes(self.ring.kept));
+        let upload = packing.ciphertexts() as u64 * self.ring.poly_bytes(limbs) as u64;
+        let batch = |count: usize| count.min(client::TOGETHER) as u64;
+        let client = (batch(packing.ciphertexts()) * whole).max(batch(packing.responses()) * 2 * kept);
+        // A digit of a ciphertext, a sum in words of twice the width, and what is turned.
+        let thread = whole * (self.ring.digits() as u64 / 2 + 4);
+        let server = upload + packing.turned() as u64 * whole + threads as u64 * thread;
+        [client, server + batch(packing.responses()) * kept]
+    }
+
     /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.
     fn encoding(&self) -> Encoding {
         Encoding {

@@ -191,6 +191,18 @@ impl backend::Layer for Layer {
         [8 * self.inputs.count() as u64 + output, output]
     }
 
+    /// Weights as the kernels take them, and the a half.
+    fn model_bytes(&self) -> u64 {
+        let numbers = crate::product::numbers_bytes(self.layout.spec(), self.layout.in_shape());
+        let a_half = size_of::<u32>() * self.hint_responses() * self.layout.ring_dim();
+        numbers / self.layout.parts() as u64 + a_half as u64
+    }
+
+    /// At the server the limbs of b and of its share.
+    fn running_bytes(&self, _: usize) -> [u64; 2] {
+        [0, 8 * self.inputs.count() as u64]
+    }
+
     fn hint_parts(&self) -> (usize, usize) {
         (self.hint_responses(), self.hint_response_bytes())
     }

@@ -129,6 +129,10 @@ impl backend::Layer for Layer {
         [8 * self.out_shape.iter().product::<usize>() as u64; 2]
     }
 
+    fn model_bytes(&self) -> u64 {
+        crate::product::numbers_bytes(&self.spec, self.in_shape)
+    }
+
     /// It is not measured.
     fn work(&self, _: &dyn Constants) -> Option<Work> {
         None

@@ -25,7 +25,8 @@ class Preprocessing:
     """How pictures become the tensor that the network was trained on: a channel's value v (0 to 255) becomes
     `(v * pixel_scale - mean) / std`. Recorded in the model, and applied by the client."""
 
-    #: "exact", or the pixels that the shorter side gets before the centre is cut out.
+    #: "exact"; the pixels that the shorter side gets before the centre is cut out; "crop-pct=0.875" (timm's) or "centre=0.875"
+    #: (TensorFlow's: the central square first).
     resize: str | int = "exact"
     #: Whether the network takes blue, green, red.
     bgr: bool = False
@@ -33,6 +34,9 @@ class Preprocessing:
     #: One number, or one per channel in the network's order.
     mean: float | Sequence[float] = 0.0
     std: float | Sequence[float] = 1.0
+    #: How pixels are found: as Pillow's "nearest", "box", "bilinear", "hamming", "bicubic" or "lanczos"; or "interpolate", bilinear
+    #: without antialiasing as `tf.image.resize`.
+    filter: str = "bilinear"
 
     @classmethod
     def imagenet(cls, resize: str | int = 256) -> Preprocessing:
@@ -384,8 +388,6 @@ def compile(
     if signs not in ("exact", "reduced"):
         raise OptionError(f'signs={signs!r}: "exact", "reduced" are possible')
     how = preprocessing or Preprocessing()
-    if not (how.resize == "exact" or isinstance(how.resize, int)) or (isinstance(how.resize, int) and how.resize < 0):
-        raise OptionError(f'resize={how.resize!r}: "exact" or a number of pixels')
     samples = _inputs.many(calibration)
     onnx: bytes | PathLike
     if _export.is_module(model):
@@ -400,7 +402,8 @@ def compile(
     settings = {
         "name": name,
         "labels": _labels(labels),
-        "resize": None if how.resize == "exact" else how.resize,
+        "resize": str(how.resize),
+        "filter": how.filter,
         "bgr": how.bgr,
         "pixel_scale": how.pixel_scale,
         "mean": _numbers(how.mean),

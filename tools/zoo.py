@@ -1,0 +1,186 @@
+"""Which networks of torchvision and timm compile, and why the others do not.
+
+    .venv/torch/bin/python tools/zoo.py torchvision --jaguar target/release/jaguar --out zoo-torchvision.json
+    .venv/torch/bin/python tools/zoo.py timm --jaguar target/release/jaguar --out zoo-timm.json    # needs timm
+    .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json                 # for docs/models.md
+
+Every classification network of torchvision is exported with random weights (its batch norms see some noise first), and
+compiled with one sample of noise, of 96 pixels a side where the network takes such. timm has more than a thousand, most of them the same networks in other sizes: of each of
+its modules the smallest network is taken. A run can be continued: what stands in the file is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+# Larger ones take long and are wider versions of others: they are counted, but not tried.
+MOST_PARAMETERS = 100_000_000
+# The side of pictures that is tried first: Inception's networks take no smaller ones.
+SMALL = 96
+# By operator, what stands in the way, in a word for the table.
+KINDS = {
+    "products of two values (squeeze-and-excitation, gating, attention)": ["multiplies two values", "two values of the network"],
+    "SiLU, sigmoid inside": ["(Sigmoid of", "(Swish of"],
+    "HardSwish": ["(HardSwish of"],
+    "GELU, tanh, ELU and other curves": ["(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
+    "layer, group or instance norm": ["LayerNormalization", "GroupNormalization", "InstanceNormalization", "(LRN of", "(Sqrt of", "(Pow of",
+                                      "ReduceL2", "LpNormalization"],
+    "softmax inside (attention)": ["(Softmax of"],
+}
+
+
+def torchvision_names():
+    import torchvision
+
+    return torchvision.models.list_models(module=torchvision.models)
+
+
+def parameters(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def timm_names():
+    """The smallest network of each module."""
+    import timm
+    import torch
+
+    smallest = {}
+    for module in timm.list_modules():
+        for name in timm.list_models(module=module):
+            try:
+                with torch.device("meta"):
+                    count = parameters(timm.create_model(name, pretrained=False))
+            except Exception:  # some cannot be made without memory
+                continue
+            if module not in smallest or count < smallest[module][0]:
+                smallest[module] = (count, name)
+    return sorted(name for _, name in smallest.values())
+
+
+def create(library, name):
+    """A network with random weights, and the side of its pictures."""
+    if library == "timm":
+        import timm
+
+        model = timm.create_model(name, pretrained=False)
+        return model, model.pretrained_cfg.get("input_size", (3, 224, 224))[1]
+    import torchvision
+
+    options = {"init_weights": True, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+    return torchvision.models.get_model(name, **options), 299 if name == "inception_v3" else 224
+
+
+def export(model, side, path):
+    import torch
+
+    torch.manual_seed(1)
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = None
+        norm.reset_running_stats()
+    with torch.no_grad():
+        if norms:
+            model.train()
+            model(torch.randn(4, 3, side, side))
+        model.eval()
+        torch.onnx.export(model, torch.randn(1, 3, side, side), str(path), opset_version=17, dynamo=False)
+
+
+def reasons(text):
+    """The kinds of what stands in the way, and the first line that says so."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not any("cannot be run privately" in line for line in lines):
+        errors = [line for line in lines if line.startswith("error")] or lines[-1:]
+        return ["other"], re.sub(r"^error: ", "", errors[0]) if errors else ""
+    nodes = [line for line in lines if re.match(r"\S.* \(\w+ of ", line)]
+    found = [kind for kind, words in KINDS.items() if any(word in node for node in nodes for word in words)]
+    return found or ["other"], nodes[0] if nodes else lines[0]
+
+
+def try_one(library, name, jaguar, folder):
+    import numpy as np
+
+    try:
+        model, side = create(library, name)
+    except Exception as error:
+        return {"state": "not made", "why": str(error).splitlines()[0][:200]}
+    count = parameters(model)
+    if count > MOST_PARAMETERS:
+        return {"state": "too large", "parameters": count}
+    path = folder / "network.onnx"
+    # Small pictures, where the network takes them: it is the same network, and takes less time.
+    for side in (SMALL, side):
+        try:
+            export(model, side, path)
+            break
+        except Exception as error:
+            failed = {"state": "not exported", "parameters": count, "why": (str(error).splitlines() or [""])[0][:200]}
+    else:
+        return failed
+    sample = folder / "sample.npy"
+    np.save(sample, np.random.default_rng(1).standard_normal((1, 3, side, side)).astype(np.float32))
+    # 20 bits: whether it compiles, not how well.
+    command = [jaguar, "compile", str(path), "--calibrate", str(sample), "--activation-bits", "20", "-o", str(folder / "out.jaguar")]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode == 0:
+        return {"state": "compiles", "parameters": count}
+    kinds, first = reasons(run.stderr)
+    return {"state": "refused", "parameters": count, "kinds": kinds, "why": first[:300]}
+
+
+def table(results):
+    """Markdown: how many compile, and what stands in the way of how many."""
+    lines = ["| | " + " | ".join(results) + " |", "|---|" + "---|" * len(results)]
+    states = ["compiles", "refused", "not exported", "not made", "too large"]
+    for state in states:
+        counts = [sum(r["state"] == state for r in of.values()) for of in results.values()]
+        if any(counts):
+            lines.append(f"| {state} | " + " | ".join(map(str, counts)) + " |")
+    kinds = collections.Counter(kind for of in results.values() for r in of.values() for kind in r.get("kinds", []))
+    for kind, _ in kinds.most_common():
+        counts = [sum(kind in r.get("kinds", []) for r in of.values()) for of in results.values()]
+        lines.append(f"| refused, among others for: {kind} | " + " | ".join(map(str, counts)) + " |")
+    for library, of in results.items():
+        names = ", ".join(f"`{name}`" for name, r in sorted(of.items()) if r["state"] == "compiles")
+        lines.append(f"\n{library}, compiling: {names}.")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("library", nargs="?", choices=["torchvision", "timm"])
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--jaguar", default="target/release/jaguar")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
+    args = parser.parse_args()
+    if args.table:
+        print(table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table}))
+        return
+    if args.library is None or args.out is None:
+        parser.error("a library and --out are needed")
+    warnings.filterwarnings("ignore")
+    names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
+    results = json.loads(args.out.read_text()) if args.out.exists() else {}
+    for name in names:
+        if name in results:
+            continue
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
+            results[name] = try_one(args.library, name, args.jaguar, Path(folder))
+        args.out.write_text(json.dumps(results, indent=1))
+        about = results[name].get("kinds") or results[name].get("why", "")
+        print(f"{name}: {results[name]['state']} {about} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
