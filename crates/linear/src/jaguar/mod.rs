@@ -103,7 +103,7 @@ const UPLOAD_GUARD: u32 = 8;
 const MAX_NOISE: f64 = 1.0 / 16.0;
 
 /// Secrets of a query at most: tiles of a layer that share a hint. Each takes a p0, 12 KiB a query.
-const MAX_SECRETS: usize = 16;
+pub(crate) const MAX_SECRETS: usize = 16;
 
 /// Masks of one pseudorandom stream. A stream's beginning costs as much as some hundred of them.
 const MASKS: usize = 4096;

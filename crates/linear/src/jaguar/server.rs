@@ -518,9 +518,14 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let new = self.channels..end;
         let (block, parts) = (layout.block(), layout.parts());
         let values = &mut self.values[new.start * h * w..new.end * h * w];
-        for (rows, tile) in self.rows.iter().zip(layout.tiles()) {
+        let new_rows = new.start / parts..new.end / parts;
+        let products = |(rows, tile): (&Rows, &Tile)| {
             let len = layout.export_len(tile);
-            let sums = server.product(rows, new.start / parts..new.end / parts, len);
+            (len, server.product(rows, new_rows.clone(), len))
+        };
+        // Of few responses the products are small: tiles side by side then.
+        let sums: Vec<_> = self.rows.par_iter().zip(layout.tiles()).map(products).collect();
+        for ((len, sums), tile) in sums.into_iter().zip(layout.tiles()) {
             let blocks = values.par_chunks_mut(block * h * w).zip(sums.par_chunks(block * len));
             blocks.zip(new.start / block..new.end / block).for_each(|((values, sums), at)| {
                 for (i, sums) in sums.chunks(len).enumerate() {

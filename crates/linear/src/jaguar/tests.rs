@@ -165,8 +165,7 @@ impl Case {
         let k = layer.params.modulus_bits();
         let hint_ring = layer.hint_ring(ring.kernel());
         let [_, h, w] = layer.layout.out_shape();
-        let mut phases = vec![0; layer.layout.outputs()];
-        phases.chunks_mut(h * w).enumerate().for_each(|(d, plane)| layer.masks(&mask_seed, d, plane));
+        let mut phases = layer.masks(&mask_seed).to_vec();
         let layout = &layer.layout;
         for r in 0..layout.responses() {
             let (t, row) = (r / layout.responses_per_tile(), r % layout.responses_per_tile());

@@ -189,6 +189,16 @@ fn block_generic<S: Lanes16>(
         for t in 0..m {
             let streams = words(&streams[(index * m + t) * stream_lines..][..stream_lines]);
             let weights = &scratch.weights[t * pairs..][..pairs];
+            if let Some(lanes) = plan.few {
+                for lane in 0..lanes {
+                    let residues = few(simd, tables, (&streams[lane..], &plan.reads), weights);
+                    let to: &mut [u16] = bytemuck::cast_slice_mut(&mut scratch.residues);
+                    let to = to[(index * m + t) * plan.read + lane..].iter_mut();
+                    let to = to.step_by(plan.tables.len() * m * plan.read);
+                    to.zip(&residues[..outs]).for_each(|(to, &residue)| *to = residue);
+                }
+                continue;
+            }
             let residues = simd.view_mut(&mut scratch.residues);
             let groups = plan.read / (2 * S::LANES);
             for group in 0..groups {
@@ -278,6 +288,46 @@ fn tile<S: Lanes16, const D: usize>(
         *to = lift(simd, packed, tables.prime);
     }
     D
+}
+
+/// All 16 outputs at one lane of one frequency: the vectors' lanes are outputs here, so that no other lane is computed.
+#[inline(always)]
+fn few<S: Lanes16>(
+    simd: S,
+    tables: &Tables,
+    (streams, reads): (&[u32], &[usize]),
+    weights: &[Line],
+) -> [u16; BLOCK] {
+    // Sums that do not wait for each other.
+    const SUMS: usize = 4;
+    let reduced = weights.len() > FEW_PAIRS;
+    let per_line = Line::WORDS / S::LANES;
+    let weights = simd.view(weights);
+    let mut residues = [0; BLOCK];
+    for (v, residues) in residues.chunks_exact_mut(S::LANES).enumerate() {
+        let mut sums = [simd.splat(0); SUMS];
+        for (reads, weights) in
+            reads.chunks(SUMS * PAIRS).zip(weights.chunks(SUMS * PAIRS * per_line))
+        {
+            for (reads, weights) in reads.chunks(SUMS).zip(weights.chunks(SUMS * per_line)) {
+                let weights = weights.chunks_exact(per_line);
+                for ((sum, &read), weights) in sums.iter_mut().zip(reads).zip(weights) {
+                    *sum = simd.dot(*sum, weights[v], simd.splat(streams[read]));
+                }
+            }
+            if reduced {
+                // At most 2^15 * 7680 + 2^15 each, and so below 2^30 together.
+                sums.iter_mut().for_each(|sum| *sum = fold(simd, *sum, tables));
+            }
+        }
+        let sum = sums.into_iter().reduce(|a, b| simd.add(a, b)).expect("four");
+        let sum = montgomery(simd, sum, tables);
+        let mut line = [Line::ZERO];
+        simd.view_mut(&mut line)[0] = lift(simd, simd.pack_high(sum, sum), tables.prime);
+        let found: &[u16] = bytemuck::cast_slice(&line);
+        residues.copy_from_slice(&found[..S::LANES]);
+    }
+    residues
 }
 
 /// The same residue, of at most `2^28 + 2^15` in magnitude: the signed low half plus `2^16 mod p` times what is above it.

@@ -39,6 +39,8 @@ use transform::{MAX_LENGTH, PRIMES, Tables};
 pub const BLOCK: usize = 16;
 /// Fewest lanes of a row: 16-bit lanes of a line.
 const MIN_LANES: usize = 32;
+/// So many lanes take less time one by one, with outputs side by side, than a vector of lanes does.
+const FEW_LANES: usize = 8;
 /// Widest weights: residues of wider ones would take a product.
 const MAX_WEIGHT_BITS: u32 = 15;
 
@@ -79,11 +81,21 @@ impl Wanted {
         self.parts * self.len
     }
 
-    /// The lanes of every P that hold all of them, from the first on.
-    fn lanes(self, n: usize, lanes: usize) -> usize {
+    /// How many lanes of every P hold all of them, from the first on.
+    fn exact_lanes(self, n: usize, lanes: usize) -> usize {
         let part = n / self.parts;
         let read = if lanes > part { lanes - part + self.len } else { self.len };
-        read.next_multiple_of(MIN_LANES).min(lanes)
+        read.min(lanes)
+    }
+
+    /// The same in whole vectors.
+    fn lanes(self, n: usize, lanes: usize) -> usize {
+        self.exact_lanes(n, lanes).next_multiple_of(MIN_LANES)
+    }
+
+    /// How many lanes of every P are computed one by one, if so.
+    fn few(self, n: usize, lanes: usize) -> Option<usize> {
+        Some(self.exact_lanes(n, lanes)).filter(|&exact| exact <= FEW_LANES)
     }
 }
 
@@ -163,6 +175,8 @@ pub struct Spectral {
     wanted: Wanted,
     /// Lanes of every P that are computed.
     read: usize,
+    /// How many of these, where they are computed one by one.
+    few: Option<usize>,
     /// D.
     taps: usize,
     streams: Vec<Stream>,
@@ -261,6 +275,7 @@ impl Spectral {
             weight_bits,
             wanted,
             read,
+            few: wanted.few(n, lanes),
             taps: pairs.numbers.len(),
             span,
             reads: pairs.reads.iter().map(|&(stream, shift)| stream * span + shift).collect(),
@@ -460,7 +475,10 @@ fn cost(product: &Product<'_>, lanes: usize, pairs: &Pairs, outs: usize) -> Opti
     let [computed, streamed] = [m * read, m * pairs.streams.len() * pairs.span(read)].map(|words| words as f64);
     let [n, m, rows, outs, blocks, tiled] = [n, m, rows, outs, blocks, tiled].map(|x| x as f64);
     let (stages, taps) = (m.log2(), 2.0 * pairs.reads.len() as f64);
-    let products = tiled * computed * taps * 0.0042;
+    let products = match wanted.few(product.n, lanes) {
+        Some(few) => blocks * m * few as f64 * taps * 0.12,
+        None => tiled * computed * taps * 0.0042,
+    };
     let weights = blocks * BLOCK as f64 * m * taps * (stages + 2.0) * 0.0207;
     let back = outs * computed * (stages + 2.0) * 0.0195;
     let prepared_rows = rows * n * (stages + 3.0) * 0.0224 + streamed * 0.1;
