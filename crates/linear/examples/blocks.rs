@@ -122,7 +122,11 @@ impl Case {
                 ours.take().expect("once").run(layer, &mut up, x).expect("memory");
                 up.flush().expect("memory");
             };
-            if wanted("online-client") { timed("online-client", &mut send) } else { send() }
+            if wanted("online-client") {
+                timed("online-client", &mut send)
+            } else {
+                send()
+            }
             let mut prepared = Some(prepared);
             let mut answer = || {
                 let upload = server.receive(&mut down).expect("memory");
@@ -144,8 +148,7 @@ fn least(values: Vec<f64>) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
     ThreadPoolBuilder::new().num_threads(1).build_global()?;
-    let cases =
-        options.blocks.iter().map(|&b| Case::new(&options, b)).collect::<Result<Vec<_>, _>>()?;
+    let cases = options.blocks.iter().map(|&b| Case::new(&options, b)).collect::<Result<Vec<_>, _>>()?;
     let mut times = vec![<[Vec<f64>; 6]>::default(); cases.len()];
     // By turns, so that whatever else the machine does disturbs all alike.
     let rounds = if options.phase.is_some() { 1 } else { options.repeats };
@@ -154,7 +157,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             case.run(options.phase.as_deref(), options.repeats / rounds, times);
         }
     }
-    println!("{:>4} {:>5} {:>6} {:>6}  {}", "b", "parts", "in", "out", PHASES.map(|p| format!("{p:>14}")).join(" "));
+    println!(
+        "{:>4} {:>5} {:>6} {:>6}  {}",
+        "b",
+        "parts",
+        "in",
+        "out",
+        PHASES.map(|p| format!("{p:>14}")).join(" ")
+    );
     let mut queries = Vec::new();
     for ((b, case), times) in options.blocks.iter().zip(&cases).zip(times) {
         let figures = times.map(least);
@@ -163,7 +173,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let query: f64 = figures[QUERY..].iter().sum();
         queries.push(query);
         let (parts, ins, outs) = (layout.parts(), layout.ciphertexts(), layout.responses());
-        println!("{b:>4} {parts:>5} {ins:>6} {outs:>6}  {shown}  query {query:.0}, {:.2} times", queries[0] / query);
+        println!(
+            "{b:>4} {parts:>5} {ins:>6} {outs:>6}  {shown}  query {query:.0}, {:.2} times",
+            queries[0] / query
+        );
     }
     Ok(())
 }

@@ -39,7 +39,8 @@ impl Layout {
     /// Microseconds of the online product of a tile with so many wanted coefficients a part: from limbs or, in parts, by frequencies, whatever
     /// is faster. The terms are those of the cost rule of [`jaguar_ring::spectral`], with P = N/b.
     fn product(&self, len: usize) -> f64 {
-        let (outs, terms, n) = (self.responses_per_tile(), self.terms_per_output() as f64, self.ring_dim as f64);
+        let (outs, terms, n) =
+            (self.responses_per_tile(), self.terms_per_output() as f64, self.ring_dim as f64);
         let rows = self.ciphertexts_per_tile() as f64;
         let parts = self.parts as f64;
         let positions = parts * len.next_multiple_of(LIMB_LANES) as f64;

@@ -306,9 +306,7 @@ fn few<S: Lanes16>(
     let mut residues = [0; BLOCK];
     for (v, residues) in residues.chunks_exact_mut(S::LANES).enumerate() {
         let mut sums = [simd.splat(0); SUMS];
-        for (reads, weights) in
-            reads.chunks(SUMS * PAIRS).zip(weights.chunks(SUMS * PAIRS * per_line))
-        {
+        for (reads, weights) in reads.chunks(SUMS * PAIRS).zip(weights.chunks(SUMS * PAIRS * per_line)) {
             for (reads, weights) in reads.chunks(SUMS).zip(weights.chunks(SUMS * per_line)) {
                 let weights = weights.chunks_exact(per_line);
                 for ((sum, &read), weights) in sums.iter_mut().zip(reads).zip(weights) {

@@ -332,7 +332,8 @@ impl Spectral {
         for (part, wanted) in wanted.chunks_exact_mut(self.wanted.len).enumerate() {
             let mut at = 0;
             while at < wanted.len() {
-                let (frequency, lane) = ((part * part_len + at) / self.lanes, (part * part_len + at) % self.lanes);
+                let (frequency, lane) =
+                    ((part * part_len + at) / self.lanes, (part * part_len + at) % self.lanes);
                 let run = (self.lanes - lane).min(wanted.len() - at);
                 wanted[at..at + run].copy_from_slice(&computed[frequency * self.read + lane..][..run]);
                 at += run;
@@ -472,7 +473,8 @@ fn cost(product: &Product<'_>, lanes: usize, pairs: &Pairs, outs: usize) -> Opti
     let read = wanted.lanes(n, lanes);
     let (blocks, tiled) = (outs.div_ceil(BLOCK), outs.next_multiple_of(TILE));
     let m = n / lanes;
-    let [computed, streamed] = [m * read, m * pairs.streams.len() * pairs.span(read)].map(|words| words as f64);
+    let [computed, streamed] =
+        [m * read, m * pairs.streams.len() * pairs.span(read)].map(|words| words as f64);
     let [n, m, rows, outs, blocks, tiled] = [n, m, rows, outs, blocks, tiled].map(|x| x as f64);
     let (stages, taps) = (m.log2(), 2.0 * pairs.reads.len() as f64);
     let products = match wanted.few(product.n, lanes) {

@@ -38,7 +38,14 @@ struct Case {
 /// All words, some in the middle of a row of lanes, and parts of several sizes.
 fn wanted_of(n: usize) -> Vec<Wanted> {
     let parts = |parts, len| Wanted { parts, len };
-    vec![Wanted::first(n), Wanted::first(n / 2 + 3), parts(2, 1), Wanted::first(7), parts(4, n / 4), parts(8, n / 16 + 1)]
+    vec![
+        Wanted::first(n),
+        Wanted::first(n / 2 + 3),
+        parts(2, 1),
+        Wanted::first(7),
+        parts(4, n / 4),
+        parts(8, n / 16 + 1),
+    ]
 }
 
 /// The definition.
@@ -207,7 +214,11 @@ fn what_it_does_not_cover() {
     let term = |row, offset| Term { row, offset };
     let plan = |bits, terms: &[Term], weight_bits| {
         let wanted = Wanted::first(256);
-        Spectral::with_lanes(Kernel::SCALAR, Product { n: 256, bits, rows: 3, terms, weight_bits, wanted }, 64)
+        Spectral::with_lanes(
+            Kernel::SCALAR,
+            Product { n: 256, bits, rows: 3, terms, weight_bits, wanted },
+            64,
+        )
     };
     let some = [term(0, 0), term(2, 70)];
     assert_eq!(plan(48, &some, 12).map(|plan| (plan.primes(), plan.taps())), Some((5, 2)));
@@ -241,7 +252,12 @@ fn taps_in_pairs() {
     let nine = [0, 1, 2, 8, 9, 10, 16, 17, 18];
     for (rows, shifts, pairs, streams) in
         // The third row alone: 0 and 1, 2 and 8, ..., and at last 18 alone.
-        [(4, &nine[..], 18, 2), (3, &nine[..], 14, 4), (1, &[0, 1, 2, 3, 4, 5], 3, 1), (1, &[7], 1, 1)]
+        [
+            (4, &nine[..], 18, 2),
+            (3, &nine[..], 14, 4),
+            (1, &[0, 1, 2, 3, 4, 5], 3, 1),
+            (1, &[7], 1, 1),
+        ]
     {
         let found = Pairs::of(&terms(rows, shifts), 64);
         assert_eq!((found.reads.len(), found.streams.len()), (pairs, streams), "{rows} rows, {shifts:?}");
