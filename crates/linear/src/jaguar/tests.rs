@@ -2,7 +2,7 @@
 //! rounded on the way, within one unit of the last place with the parameters that are really used.
 
 use std::collections::HashSet;
-use std::slice::{from_mut, from_ref};
+use std::slice::from_mut;
 use std::thread;
 
 use jaguar_cpu::Cpu;
