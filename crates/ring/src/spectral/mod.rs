@@ -1,13 +1,19 @@
 //! The product of [`gemm`](crate::gemm) over whole ring elements where many terms differ by a power of `Y = X^P` only:
 //! a transform over Y turns it into M = n/P small products with fewer terms.
 //!
-//! Computes `out[d] = sum over t of weights[d][t] * X^(-offset(t)) * row(t)` modulo `X^n + 1` and `2^bits`, all n
-//! coefficients: the half of SPA-Conv (Jaguar, section 3.1) that needs all of them. With `Y = X^P` the ring is
+//! Computes `out[d] = sum over t of weights[d][t] * X^(-offset(t)) * row(t)` modulo `X^n + 1` and `2^bits`, all n or some
+//! coefficients (all: the half of SPA-Conv, Jaguar, section 3.1, that needs them). With `Y = X^P` the ring is
 //! `Z[X]_{<P}` over `Z[Y]/(Y^M + 1)`, and `offset = q P + r` is `Y^-q X^-r`. Terms of the same row and the same r, a *tap*,
 //! become one term whose weight is a polynomial in Y, and at each of the M *frequencies* (roots of `Y^M + 1`) a
 //! number. So T terms become D taps, and multiply-adds fall by T/D: by M where maps lie P apart, each seen through the same
 //! kernel; by more where its rows lie P apart too.
 //! A read that passes the end of a row of P lanes gains a factor 1/Y.
+//!
+//! *Some words only.* Where the first words of equal parts are wanted, the first lanes of every P are computed: 32 at a time or, if they are
+//! few, one by one with outputs side by side.
+//!
+//! *Pairs.* Processors add up two products at a time, so taps go in pairs. Two rows with the same shifts are interleaved once, and one load
+//! reads a tap of each; a row that is left over is interleaved with itself, a shift apart.
 //!
 //! *Primes.* Exact modulo 3 to 6 primes p = 1 mod 256 just below `2^14`: residues fit the signed 16-bit products that
 //! processors add up in pairs (`vpdpwssd`), 24 of them between two reductions of a sum. Over the integers the result is
