@@ -214,7 +214,7 @@ pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
-    let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats);
+    let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats).with_least();
     let peaks = Peaks::measure(cpu)?;
     let machine = kept::known_machine(cpu, kept::cache(None).as_deref());
     let mut rows = Vec::new();

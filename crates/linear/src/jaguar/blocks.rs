@@ -107,7 +107,7 @@ fn blocks_change_counts_and_no_noise() {
 #[test]
 fn tiles_beyond_the_secrets() {
     let spec = skew(8, 8, 3, 1);
-    let layout = blocked(&spec, [8, 80, 80]);
+    let layout = Layout::in_parts(2048, &spec, [8, 80, 80], Packing::default(), 8).unwrap();
     let case = Case::over(Parameters::DEFAULT, layout, (16, WEIGHT_BITS), 5, false).unwrap();
     let layer = &case.layer;
     let tiles = layer.layout.tiles().len();
