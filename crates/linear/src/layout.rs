@@ -70,6 +70,10 @@ const MAX_TILES: usize = 1 << 16;
 /// Input ciphertexts of a layer. (The layers of a network with 2^28 values have 2^18 of N = 2048 altogether.)
 const MAX_CIPHERTEXTS: usize = 1 << 20;
 
+/// Secrets of a query at most, where tiles of a layer in parts share a hint, each under a secret of its own. Each takes a p0, 12 KiB a
+/// query.
+pub(crate) const MAX_SECRETS: usize = 16;
+
 pub(crate) fn few(what: &'static str, found: usize, most: usize) -> Result<(), LayoutError> {
     if found <= most { Ok(()) } else { Err(LayoutError::Pieces { what, found, most }) }
 }

@@ -36,7 +36,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use crate::inputs::Inputs;
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, MAX_SECRETS};
 
 pub use client::{ClientPrepared, prepare};
 pub use layer::Jaguar;
@@ -101,9 +101,6 @@ const UPLOAD_GUARD: u32 = 8;
 /// More noise than this (standard deviation, in ulps) and a layer is refused: at 1/16, an error of more than half an ulp
 /// beyond the rounding is an event of 8 standard deviations.
 const MAX_NOISE: f64 = 1.0 / 16.0;
-
-/// Secrets of a query at most: tiles of a layer that share a hint. Each takes a p0, 12 KiB a query.
-pub(crate) const MAX_SECRETS: usize = 16;
 
 /// Masks of one pseudorandom stream. A stream's beginning costs as much as some hundred of them.
 const MASKS: usize = 4096;

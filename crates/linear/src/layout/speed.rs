@@ -1,7 +1,6 @@
 //! How long a query of a layer takes in one layout or another, about: what [`Layout::blocked`] chooses by.
 
-use super::Layout;
-use crate::jaguar::MAX_SECRETS;
+use super::{Layout, MAX_SECRETS};
 
 /// Lanes of a vector of limbs, and of one of residues.
 const LIMB_LANES: usize = 16;
