@@ -201,10 +201,13 @@ pub fn table() -> Table {
 mod tests {
     use super::*;
 
+    /// A name, with the figures of the product and of the convolution.
+    type PrintedRow = (&'static str, [usize; 3], [Option<usize>; 3]);
+
     /// Every figure that is counted is the paper's.
     #[test]
     fn figures_are_the_papers() {
-        let printed: [(&str, [usize; 3], [Option<usize>; 3]); 7] = [
+        let printed: [PrintedRow; 7] = [
             ("CrypTFlow2", [147_456, 3312, 240], [Some(9216), Some(208), Some(16)]),
             ("Cheetah", [147_456, 0, 3120], [Some(1408), Some(0), None]),
             ("Iron", [147_456, 0, 960], [Some(12_672), Some(0), Some(257)]),
