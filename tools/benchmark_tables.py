@@ -50,7 +50,7 @@ def caption(setting: dict) -> str:
         f"{setting['machine']}, {setting['hardware_threads']} hardware threads, {setting['kernel']}",
         setting["threads"],
         setting["link"],
-        f"medians of {setting['repeats']}",
+        f"{setting.get('statistic', 'medians')} of {setting['repeats']}",
         f"load {load[0]} to {load[1]}",
     ]
     return "; ".join(parts) + "."

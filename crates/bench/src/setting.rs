@@ -20,8 +20,11 @@ pub struct Setting {
     /// How many threads, and of whom.
     pub threads: String,
     pub link: String,
-    /// Medians of so many.
+    /// Of so many, the [`statistic`](Self::statistic).
     pub repeats: u32,
+    /// What is shown of the repeats.
+    #[serde(default = "medians")]
+    pub statistic: String,
     /// Threads of this machine that wanted to run, over the minute before and over the last one of the measurement.
     pub load_before: Option<f64>,
     pub load_after: Option<f64>,
@@ -38,9 +41,15 @@ impl Setting {
             threads,
             link,
             repeats,
+            statistic: medians(),
             load_before: load_average(),
             load_after: None,
         }
+    }
+
+    /// The least of the repeats is shown.
+    pub fn with_least(self) -> Self {
+        Self { statistic: "the least".into(), ..self }
     }
 
     /// The measurement is over.
@@ -52,17 +61,22 @@ impl Setting {
     pub fn line(&self) -> String {
         let load = |load: Option<f64>| load.map_or("?".into(), |load| format!("{load:.1}"));
         format!(
-            "{}, {} hardware threads, {}; {}; {}; medians of {}; load {} to {}",
+            "{}, {} hardware threads, {}; {}; {}; {} of {}; load {} to {}",
             self.machine,
             self.hardware_threads,
             self.kernel,
             self.threads,
             self.link,
+            self.statistic,
             self.repeats,
             load(self.load_before),
             load(self.load_after)
         )
     }
+}
+
+fn medians() -> String {
+    "medians".into()
 }
 
 /// The link in words; `open` is what there is without an imitated one.

@@ -558,6 +558,14 @@ pub struct SlotCosts {
     pub ring_dim: usize,
     /// The primes' bits, at most.
     pub limb_bits: u32,
+    /// Seconds of each kind of work.
+    #[serde(flatten)]
+    pub each: SlotWork,
+}
+
+/// Work on N words modulo one prime, by what is done with them: how often, or how long each takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SlotWork {
     /// Transformed, forwards or back.
     pub transform: f64,
     /// Times others, added up.
@@ -584,15 +592,57 @@ pub struct SlotCosts {
     pub rounding: f64,
 }
 
-impl SlotCosts {
+impl SlotWork {
     /// All figures.
-    pub fn seconds(&self) -> [f64; 12] {
-        let Self { transform, product, scalar, sum, small, switch, .. } = *self;
-        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = *self;
+    pub fn all(self) -> [f64; 12] {
+        let Self { transform, product, scalar, sum, small, switch, .. } = self;
+        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
         [
             transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
             rounding,
         ]
+    }
+
+    /// The figures that [`all`](Self::all) gives.
+    fn of(all: [f64; 12]) -> Self {
+        let [transform, product, scalar, sum, small, switch, rest @ ..] = all;
+        let [encryption, zero, packing, uniform, encoding, rounding] = rest;
+        Self {
+            transform,
+            product,
+            scalar,
+            sum,
+            small,
+            switch,
+            encryption,
+            zero,
+            packing,
+            uniform,
+            encoding,
+            rounding,
+        }
+    }
+
+    /// Work done so often each, in seconds where each takes so long.
+    pub fn seconds(self, costs: &SlotCosts) -> f64 {
+        self.all().iter().zip(costs.each.all()).map(|(count, cost)| count * cost).sum()
+    }
+}
+
+impl std::ops::Add for SlotWork {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (a, b) = (self.all(), other.all());
+        Self::of(std::array::from_fn(|i| a[i] + b[i]))
+    }
+}
+
+impl std::ops::Mul<f64> for SlotWork {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self::of(self.all().map(|count| count * times))
     }
 }
 

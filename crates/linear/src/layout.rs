@@ -30,6 +30,8 @@
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
 //! rows below a map are those above the next map.
 
+mod speed;
+
 use std::ops::Range;
 
 use jaguar_graph::network::{BlockKind, Blocks, Linear, Shape, block_size};
@@ -67,6 +69,10 @@ const MAX_TILES: usize = 1 << 16;
 
 /// Input ciphertexts of a layer. (The layers of a network with 2^28 values have 2^18 of N = 2048 altogether.)
 const MAX_CIPHERTEXTS: usize = 1 << 20;
+
+/// Secrets of a query at most, where tiles of a layer in parts share a hint, each under a secret of its own. Each takes a p0, 12 KiB a
+/// query.
+pub(crate) const MAX_SECRETS: usize = 16;
 
 pub(crate) fn few(what: &'static str, found: usize, most: usize) -> Result<(), LayoutError> {
     if found <= most { Ok(()) } else { Err(LayoutError::Pieces { what, found, most }) }
@@ -206,8 +212,8 @@ impl Layout {
     }
 
     /// As [`with_packing`](Self::with_packing), but with a layer's skew-circulant blocks used: in as many parts as the largest
-    /// divisor of the block size whose ring products (ciphertexts and responses) are at most a quarter more than with the best one.
-    /// So the hint is small, and nothing is slow for it. Other layers run as dense ones.
+    /// divisor of the block size with which a query takes, by estimate, at most a tenth longer than with the fastest one; 1 is the dense
+    /// layer. So the hint is small, and nothing is slow for it. Other layers run as dense ones.
     ///
     /// # Errors
     /// As `with_packing`.
@@ -226,10 +232,10 @@ impl Layout {
         let mut layouts = vec![dense];
         let divisors = (1..=size.trailing_zeros()).map(|log| 1 << log);
         layouts.extend(divisors.filter_map(in_parts));
-        let products = |layout: &Self| layout.responses() + layout.ciphertexts();
-        let least = layouts.iter().map(products).min().expect("the dense one at least");
-        let best = layouts.into_iter().rev().find(|layout| 4 * products(layout) <= 5 * least);
-        Ok(best.expect("the one with the least"))
+        let estimates: Vec<f64> = layouts.iter().map(Self::query_microseconds).collect();
+        let least = estimates.iter().copied().fold(f64::INFINITY, f64::min);
+        let fast = layouts.into_iter().zip(estimates).rev().find(|(_, estimate)| *estimate <= 1.1 * least);
+        Ok(fast.expect("the fastest one at least").0)
     }
 
     /// As [`with_packing`](Self::with_packing), in exactly so many parts.

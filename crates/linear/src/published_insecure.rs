@@ -24,7 +24,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
-use jaguar_ring::spectral::{Spectral, SpectralWeights};
+use jaguar_ring::spectral::{Product, Spectral, SpectralWeights, Wanted};
 use rayon::prelude::*;
 
 use crate::inputs::Inputs;
@@ -236,7 +236,9 @@ impl InsecurePublishedServer {
         let ways = lengths.map(|len| match &groups[..] {
             _ if outs <= FEW_OUTS => Way::Words,
             [Group { terms, weights, .. }] => {
-                match Spectral::best(kernel, n, k, per_tile, terms, outs, weight_bits, len) {
+                let wanted = Wanted::first(len);
+                let product = Product { n, bits: k, rows: per_tile, terms, weight_bits, wanted };
+                match Spectral::best(kernel, product, outs) {
                     Some(plan) => {
                         let weights = plan.weights(weights);
                         Way::Frequencies(Box::new(plan), weights)

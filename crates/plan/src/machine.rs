@@ -4,7 +4,7 @@
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
 use jaguar_linear::backend::Constants;
-pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts, SlotCosts};
+pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts, SlotCosts, SlotWork};
 pub use jaguar_mpc::Kind;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ impl Machine {
             && !self.rings.is_empty()
             && self.rings.iter().all(ring)
             && self.rns.iter().all(rns)
-            && self.slots.iter().flat_map(|slots| slots.seconds()).all(time)
+            && self.slots.iter().flat_map(|slots| slots.each.all()).all(time)
             && self.making.iter().flatten().all(|&t| time(t))
             && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
@@ -195,18 +195,20 @@ pub(crate) mod tests {
         let slots = |(ring_dim, limb_bits): (usize, u32)| SlotCosts {
             ring_dim,
             limb_bits,
-            transform: 1e-4,
-            product: 2e-5,
-            scalar: 5e-6,
-            sum: 2e-5,
-            small: 1e-5,
-            switch: 5e-5,
-            encryption: 2e-4,
-            zero: 4e-4,
-            packing: 1e-5,
-            uniform: 2e-5,
-            encoding: 1e-4,
-            rounding: 2e-5,
+            each: SlotWork {
+                transform: 1e-4,
+                product: 2e-5,
+                scalar: 5e-6,
+                sum: 2e-5,
+                small: 1e-5,
+                switch: 5e-5,
+                encryption: 2e-4,
+                zero: 4e-4,
+                packing: 1e-5,
+                uniform: 2e-5,
+                encoding: 1e-4,
+                rounding: 2e-5,
+            },
         };
         Machine {
             cpu: "round".into(),
@@ -263,7 +265,7 @@ pub(crate) mod tests {
         assert!(unsound(&|m| m.rings[1].server_response = vec![(5, 1.0), (5, 2.0)]));
         assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
         assert!(unsound(&|m| m.rns[0].product = f64::NAN));
-        assert!(unsound(&|m| m.slots[0].switch = -1.0));
+        assert!(unsound(&|m| m.slots[0].each.switch = -1.0));
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
         assert!(unsound(&|m| m.making[1][3] = f64::NAN));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));

@@ -245,7 +245,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts, SlotCosts};
+    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts, SlotCosts, SlotWork};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -279,8 +279,7 @@ mod tests {
         let slots = planner::SLOT_RINGS.iter().map(|&(ring_dim, limb_bits)| SlotCosts {
             ring_dim,
             limb_bits,
-            transform: 1e-4,
-            ..SlotCosts::default()
+            each: SlotWork { transform: 1e-4, ..SlotWork::default() },
         });
         Machine {
             cpu: measure::processor(),

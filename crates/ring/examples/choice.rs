@@ -13,6 +13,7 @@ use std::time::Instant;
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use jaguar_cpu::Cpu;
+use jaguar_ring::spectral::{Product, Wanted};
 use jaguar_ring::{Kernel, LimbPlanes, PackedWeights, Prg, Spectral, Term, spa_gemm};
 use serde_json::json;
 
@@ -40,7 +41,7 @@ fn least(repeats: usize, mut f: impl FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-struct Product {
+struct Case {
     /// Distance of the maps.
     apart: usize,
     channels: usize,
@@ -50,7 +51,7 @@ struct Product {
     bits: u32,
 }
 
-fn products() -> Vec<Product> {
+fn products() -> Vec<Case> {
     let mut all = Vec::new();
     for (apart, channels, outs) in [
         (32, 2048, 1000),
@@ -68,7 +69,7 @@ fn products() -> Vec<Product> {
         for shifts in [1, 9] {
             // The largest would take a minute.
             if channels * outs * shifts < 1 << 23 {
-                all.extend([48, 54].map(|bits| Product { apart, channels, shifts, outs, bits }));
+                all.extend([48, 54].map(|bits| Case { apart, channels, shifts, outs, bits }));
             }
         }
     }
@@ -83,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:<34} {:>10}  {:<52} {:>8} {:>8}", "product", "planes", "lanes: time", "chosen", "slower");
     let (mut worst, mut lost, mut all, mut rows) = (1.0f64, 0.0, 0.0, Vec::new());
     for product in products() {
-        let Product { apart, channels, shifts, outs, bits } = product;
+        let Case { apart, channels, shifts, outs, bits } = product;
         let maps = N / apart;
         let count = channels.div_ceil(maps);
         let terms: Vec<Term> = (0..channels)
@@ -107,9 +108,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             })
         });
         let mut kept = vec![0u32; outs * N];
+        let whole = Product {
+            n: N,
+            bits,
+            rows: count,
+            terms: &terms,
+            weight_bits: WEIGHT_BITS,
+            wanted: Wanted::first(N),
+        };
         let mut forms = Vec::new();
         for lanes in (0..6).map(|i| 32 << i).filter(|&lanes| N / lanes <= 64 && lanes < N) {
-            let Some(plan) = Spectral::with_lanes(kernel, N, bits, count, &terms, WEIGHT_BITS, lanes) else {
+            let Some(plan) = Spectral::with_lanes(kernel, whole, lanes) else {
                 continue;
             };
             let ordered = plan.weights(&packed);
@@ -123,7 +132,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             });
             forms.push((lanes, plan.taps(), plan.primes(), time));
         }
-        let best = Spectral::best(kernel, N, bits, count, &terms, outs, WEIGHT_BITS, N);
+        let best = Spectral::best(kernel, whole, outs);
         let chosen = best.and_then(|best| forms.iter().find(|form| form.0 == best.lanes()));
         let taken = chosen.map_or(planes, |form| form.3);
         let fastest = forms.iter().map(|form| form.3).fold(planes, f64::min);

@@ -10,6 +10,7 @@ use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use jaguar_cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
+use jaguar_ring::spectral::{Product, Wanted};
 use jaguar_ring::{
     Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
 };
@@ -160,7 +161,15 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
     let mut scalar = 0.0;
     for kernel in Kernel::all(Cpu::detect()) {
         let repeats = if kernel == Kernel::SCALAR { repeats.min(3) } else { repeats };
-        let plan = Spectral::with_lanes(kernel, N, word_bits, row_count, &terms, WEIGHT_BITS, lanes);
+        let product = Product {
+            n: N,
+            bits: word_bits,
+            rows: row_count,
+            terms: &terms,
+            weight_bits: WEIGHT_BITS,
+            wanted: Wanted::first(N),
+        };
+        let plan = Spectral::with_lanes(kernel, product, lanes);
         let plan = plan.expect("a product that six primes cover");
         let ordered = plan.weights(&packed);
         let transformed = plan.rows(|row, to| to.copy_from_slice(&words[row]));

@@ -6,7 +6,8 @@
 //! | `networks` | the three networks with one block size throughout: sums over their layers |
 //!
 //! As `bench conv`: single layers, computing only, random weights of 12 bits; the result of each is compared with the plaintext
-//! reference, which reads the weights as dense ones, before anything is timed. The block sizes of a layer take turns. Layers that
+//! reference, which reads the weights as dense ones, before anything is timed. The block sizes of a layer take turns; figures are the
+//! least of the repeats. What the planner predicts is shown beside them if the machine is calibrated (`jaguar calibrate`). Layers that
 //! cannot have blocks of a size (the first one, depthwise ones, channels that it does not divide) have the next smaller size that
 //! they can have.
 
@@ -16,7 +17,11 @@ use anyhow::{Context, Result, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Blocks, Linear, possible_sizes};
 use jaguar_he::power_of_two::Parameters;
+use jaguar_linear::backend::Layer as _;
+use jaguar_linear::jaguar;
 use jaguar_linear::layout::{Layout, Packing};
+use jaguar_plan::machine::Machine;
+use jaguar_profile::kept;
 use serde::Serialize;
 
 use crate::conv::shapes::{Conv, mobilenet_v2, resnet18, resnet50};
@@ -27,7 +32,7 @@ use crate::setting::{Instructions, Setting};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How often each is measured; medians are shown.
+    /// How often each is measured; the least is shown of skew blocks, the median of CirEncode.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
@@ -78,6 +83,8 @@ pub struct Row {
     pub hint_bytes: usize,
     pub upload_bytes: usize,
     pub ms: Ours,
+    /// What the planner says of a query, in milliseconds, if the machine was measured.
+    pub predicted_ms: Option<f64>,
 }
 
 /// One network with blocks of one size, wherever they can be.
@@ -94,6 +101,8 @@ pub struct Whole {
     pub upload_bytes: usize,
     /// Milliseconds of all its layers and of the query's keys, both parties.
     pub query_ms: f64,
+    /// What the planner says of its layers.
+    pub predicted_ms: Option<f64>,
     /// Of these, with the input.
     pub online_ms: f64,
     /// Milliseconds once per model.
@@ -128,8 +137,14 @@ pub fn networks() -> [(&'static str, Vec<Conv>); 3] {
     ]
 }
 
+/// Milliseconds of a query by the planner's figures, both parties, on one thread.
+fn predicted(layer: &jaguar::Layer, machine: &Machine) -> Option<f64> {
+    let work = layer.work(machine)?;
+    Some(1e3 * [work.offline, work.online, work.online_parallel].as_flattened().iter().sum::<f64>())
+}
+
 /// One shape with all its block sizes, by turns.
-fn measure(cpu: Cpu, conv: &Conv, repeats: u32) -> Result<Vec<Row>> {
+fn measure(cpu: Cpu, conv: &Conv, repeats: u32, machine: Option<&Machine>) -> Result<Vec<Row>> {
     let ring_dim = Parameters::DEFAULT.ring_dim();
     let (sizes, shape) = (sizes(conv), conv.in_shape());
     let data: Vec<Data> = sizes.iter().map(|&b| Data::of(cpu, &in_blocks(conv, b), shape)).collect();
@@ -160,7 +175,8 @@ fn measure(cpu: Cpu, conv: &Conv, repeats: u32) -> Result<Vec<Row>> {
             secrets: layer.secrets(),
             hint_bytes: layer.hint_bytes(),
             upload_bytes: layer.upload_bytes(),
-            ms: Ours::median(runs),
+            ms: Ours::least(runs),
+            predicted_ms: machine.and_then(|machine| predicted(layer, machine)),
         }
     };
     Ok(sizes.iter().zip(&layers).zip(&runs).map(row).collect())
@@ -187,6 +203,7 @@ fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Optio
         hint_bytes: count(|row| row.hint_bytes),
         upload_bytes: count(|row| row.upload_bytes) + secrets * Parameters::DEFAULT.ring_dim() * 6,
         query_ms: ms(|row| row.ms.query()) + secrets as f64 * key_ms,
+        predicted_ms: layers.iter().map(|row| row.predicted_ms).sum(),
         online_ms: ms(|row| row.ms.online()),
         a_half_ms: ms(|row| row.ms.a_half),
     })
@@ -197,12 +214,13 @@ pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
-    let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats);
+    let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats).with_least();
     let peaks = Peaks::measure(cpu)?;
+    let machine = kept::known_machine(cpu, kept::cache(None).as_deref());
     let mut rows = Vec::new();
     for conv in &shapes {
         eprintln!("{} ...", conv.name());
-        rows.extend(measure(cpu, conv, args.repeats).with_context(|| conv.name())?);
+        rows.extend(measure(cpu, conv, args.repeats, machine.as_ref()).with_context(|| conv.name())?);
     }
     setting.done();
     let throughout = networks()
@@ -233,7 +251,7 @@ mod tests {
         ];
         let mut rows = Vec::new();
         for conv in &convs {
-            rows.extend(measure(Cpu::detect(), conv, 1).unwrap());
+            rows.extend(measure(Cpu::detect(), conv, 1, None).unwrap());
         }
         let found: Vec<usize> = rows.iter().map(|row| row.b).collect();
         assert_eq!(found, [1, 2, 4, 8, 16, 1, 2, 4, 8, 1, 1]);
@@ -259,9 +277,7 @@ mod tests {
                 let b = sizes(conv).into_iter().filter(|&size| size <= b).max().unwrap();
                 let layout =
                     Layout::blocked(2048, &in_blocks(conv, b), conv.in_shape(), Packing::default()).unwrap();
-                jaguar_linear::jaguar::Layer::new(Parameters::DEFAULT, layout, 0, 16, 15, false)
-                    .unwrap()
-                    .hint_bytes()
+                jaguar::Layer::new(Parameters::DEFAULT, layout, 0, 16, 15, false).unwrap().hint_bytes()
             };
             convs.iter().map(of_layer).sum::<usize>() as f64 / f64::from(1 << 20)
         };

@@ -18,11 +18,12 @@ fn faster(rows: &[Row], row: &Row) -> f64 {
     dense(rows, row).ms.query() / row.ms.query()
 }
 
-/// Where the responses rule: the map of a channel fits a part of the ring, and there are at least eight times as many responses as
-/// ciphertexts in the dense layer.
+/// Where the responses rule: the map of a channel fits a part of the ring, and the dense layer has so many times as many responses as
+/// ciphertexts that there are still eight times as many when blocks have made them b times fewer. (A ciphertext costs the client some three
+/// times what a response costs both parties, and blocks leave its number as it is.)
 fn responses_rule(rows: &[Row], row: &Row) -> bool {
     let dense = dense(rows, row);
-    row.effective == row.b && row.tiles == 1 && dense.responses >= 8 * dense.ciphertexts
+    row.effective == row.b && row.tiles == 1 && dense.responses >= 8 * row.b * dense.ciphertexts
 }
 
 pub fn all(figures: &Figures) -> Vec<Table> {
@@ -49,6 +50,7 @@ fn layers(rows: &[Row]) -> Table {
             ms.online_server,
             ms.online_client,
             ms.query(),
+            row.predicted_ms.unwrap_or(f64::NAN),
             faster(rows, row),
             dense.ms.online() / ms.online(),
             dense.hint_bytes as f64 / row.hint_bytes as f64,
@@ -75,6 +77,7 @@ fn layers(rows: &[Row]) -> Table {
             "online s",
             "online c",
             "query",
+            "predicted",
             "times, query",
             "times, online",
             "times, hint",
@@ -82,7 +85,7 @@ fn layers(rows: &[Row]) -> Table {
         numbers_from: 1,
         rows: rows.iter().map(row).collect(),
         notes: "once per model: a half; once per client: hint; before the input: prep. A query is preparation and online, both \
-                parties. The keys of a query, which all layers share, are not counted here."
+                parties. The keys of a query, which all layers share, are not counted here. Times are the least of the repeats."
             .into(),
     }
 }
@@ -128,6 +131,7 @@ fn networks(networks: &[Whole]) -> Table {
         let times = [
             whole.a_half_ms,
             whole.query_ms,
+            whole.predicted_ms.unwrap_or(f64::NAN),
             whole.online_ms,
             dense.query_ms / whole.query_ms,
             dense.online_ms / whole.online_ms,
@@ -150,6 +154,7 @@ fn networks(networks: &[Whole]) -> Table {
             "up",
             "a half ms",
             "query ms",
+            "predicted ms",
             "online ms",
             "times, query",
             "times, online",

@@ -24,6 +24,7 @@ pub fn all(figures: &Figures) -> Vec<Table> {
         tables.push(networks(&figures.networks));
         tables.push(Table::goals(&goals(&figures.networks)));
     }
+    tables.push(super::table4::table());
     tables
 }
 

@@ -1,83 +1,11 @@
-//! What a layer costs: counts of work on N words modulo one prime, by what is done with them ([`SlotCosts`]). The
+//! What a layer costs: counts of work on N words modulo one prime, by what is done with them ([`Units`]). The
 //! search multiplies them by figures of its own, the planner by a machine's.
-
-use std::ops::{Add, Mul};
 
 use super::Form;
 use super::blocks::GroupWork;
 use super::places::Places;
 use super::search::Fitted;
-use crate::backend::{SlotCosts, Work};
-
-/// How often each is done; what the names mean is in [`SlotCosts`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Units {
-    pub transform: f64,
-    pub product: f64,
-    pub scalar: f64,
-    pub sum: f64,
-    pub small: f64,
-    pub switch: f64,
-    pub encryption: f64,
-    pub zero: f64,
-    pub packing: f64,
-    pub uniform: f64,
-    pub encoding: f64,
-    pub rounding: f64,
-}
-
-impl Units {
-    fn all(self) -> [f64; 12] {
-        let Self { transform, product, scalar, sum, small, switch, .. } = self;
-        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
-        [
-            transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
-            rounding,
-        ]
-    }
-
-    fn zip(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
-        let (a, b) = (self.all(), other.all());
-        let both: [f64; 12] = std::array::from_fn(|i| f(a[i], b[i]));
-        let [transform, product, scalar, sum, small, switch, rest @ ..] = both;
-        let [encryption, zero, packing, uniform, encoding, rounding] = rest;
-        Self {
-            transform,
-            product,
-            scalar,
-            sum,
-            small,
-            switch,
-            encryption,
-            zero,
-            packing,
-            uniform,
-            encoding,
-            rounding,
-        }
-    }
-
-    /// Seconds on a machine with these constants.
-    pub(super) fn seconds(self, costs: &SlotCosts) -> f64 {
-        self.all().iter().zip(costs.seconds()).map(|(count, cost)| count * cost).sum()
-    }
-}
-
-impl Add for Units {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        self.zip(other, |a, b| a + b)
-    }
-}
-
-impl Mul<f64> for Units {
-    type Output = Self;
-
-    fn mul(self, times: f64) -> Self {
-        self.zip(self, |a, _| a * times)
-    }
-}
+use crate::backend::{SlotCosts, SlotWork as Units, Work};
 
 /// A ring's figures that decide how much there is to do.
 #[derive(Clone, Copy, Debug)]

@@ -67,6 +67,7 @@ mod server;
 pub mod steps;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use jaguar_graph::network::{BlockKind, Linear, Shape};
 use jaguar_he::params::ParameterError;
@@ -76,12 +77,13 @@ use jaguar_ring::modular::Factor;
 use jaguar_share::Modulus;
 use zeroize::Zeroizing;
 
-pub use blocks::{BlockPacking, Counts, Parts, Windows};
+pub use blocks::{BlockPacking, Counts, Parts};
 pub use layer::Hyena;
 pub use packing::{Outputs, Packing};
 pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};
 pub use search::{Chosen, Fitted, Found, MOST_FAILURES, Wanted, Weighed, search};
+pub use windows::Windows;
 
 /// How weights meet ciphertexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

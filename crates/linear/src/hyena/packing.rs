@@ -16,6 +16,8 @@ use std::ops::Range;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_he::rns::{rotation, row_swap};
 
+use super::windows::Windows;
+
 /// How many output channels a ciphertext holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
@@ -25,36 +27,17 @@ pub enum Outputs {
     All,
 }
 
-/// Most tiles of a map: each costs a ciphertext.
-const MAX_TILES: usize = 1 << 12;
-
 /// A layer's places in slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packing {
-    spec: Linear,
-    in_shape: Shape,
-    out_shape: Shape,
+    windows: Windows,
     /// N.
     n: usize,
     /// c_n: channels in a ciphertext, a power of two.
     channels: usize,
     /// Tiles that share a ciphertext: two where c_n is 1, one elsewhere.
     together: usize,
-    /// From one place of a window to the next, in the input: down, right.
-    step: [usize; 2],
-    /// Outputs of a tile, down and right.
-    tile: [usize; 2],
-    /// How many tiles there are, down and right.
-    tiles: [usize; 2],
-    /// Places of a window, down and right.
-    window: [usize; 2],
     outputs: Outputs,
-}
-
-/// Places that `outputs` outputs in a row read, one after the other.
-fn window_of(spec: &Linear, step: [usize; 2], axis: usize, outputs: usize) -> Option<usize> {
-    let reach = spec.kernel[axis].checked_sub(1)?.checked_mul(spec.dilation[axis])?;
-    (outputs.checked_sub(1)?).checked_mul(spec.stride[axis] / step[axis])?.checked_add(reach)?.checked_add(1)
 }
 
 impl Packing {
@@ -62,56 +45,33 @@ impl Packing {
     /// only if a whole map fits a row. Empty if the places that a single output reads do not fit one, or the spec
     /// does not fit its input.
     pub fn all(n: usize, spec: &Linear, in_shape: Shape, outputs: Outputs) -> Vec<Self> {
-        let Some([h, w]) = spec.output_hw(in_shape) else { return Vec::new() };
-        let step = [0, 1].map(|axis| if spec.kernel[axis] == 1 { spec.stride[axis] } else { 1 });
-        let row = n / 2;
-        let area = |tile: [usize; 2]| -> Option<usize> {
-            let [a, b] = [0, 1].map(|axis| window_of(spec, step, axis, tile[axis]));
-            a?.checked_mul(b?)
+        let Some(windows) = Windows::new(spec, in_shape, n / 2) else { return Vec::new() };
+        let most = if windows.count() == 1 {
+            let most = n / windows.area().next_power_of_two();
+            most.min(in_shape[0].max(spec.out_channels).next_power_of_two()).max(2)
+        } else {
+            1
         };
-        let fits = |tile: [usize; 2]| area(tile).is_some_and(|area| area <= row);
-        let of = |tile: [usize; 2], channels: usize| {
-            let window = [0, 1].map(|axis| window_of(spec, step, axis, tile[axis]).expect("it fits"));
-            Self {
-                spec: spec.clone(),
-                in_shape,
-                out_shape: [spec.out_channels, h, w],
-                n,
-                channels,
-                together: if channels == 1 { 2 } else { 1 },
-                step,
-                tile,
-                tiles: [h.div_ceil(tile[0]), w.div_ceil(tile[1])],
-                window,
-                outputs,
-            }
+        let of = |channels: usize| {
+            let (windows, together) = (windows.clone(), if channels == 1 { 2 } else { 1 });
+            Self { windows, n, channels, together, outputs }
         };
-        if let Some(area) = area([h, w]).filter(|&area| area <= row) {
-            let most = n / area.next_power_of_two();
-            let most = most.min(in_shape[0].max(spec.out_channels).next_power_of_two()).max(2);
-            return (0..=most.ilog2()).map(|log| of([h, w], 1 << log)).collect();
-        }
-        // The widest tile of each height; the fewest tiles of all.
-        let widest =
-            |height: usize| (1..=w).rev().find(|&width| fits([height, width])).map(|width| [height, width]);
-        let count = |tile: &[usize; 2]| h.div_ceil(tile[0]) * w.div_ceil(tile[1]);
-        let best = (1..=h.min(row)).map_while(widest).min_by_key(count);
-        best.filter(|tile| count(tile) <= MAX_TILES).map(|tile| of(tile, 1)).into_iter().collect()
+        (0..=most.ilog2()).map(|log| of(1 << log)).collect()
     }
 
     /// The operation.
     pub fn spec(&self) -> &Linear {
-        &self.spec
+        self.windows.spec()
     }
 
     /// `[C_in, H, W]`.
     pub fn in_shape(&self) -> Shape {
-        self.in_shape
+        self.windows.in_shape()
     }
 
     /// `[C_out, H, W]`.
     pub fn out_shape(&self) -> Shape {
-        self.out_shape
+        self.windows.out_shape()
     }
 
     /// N.
@@ -126,7 +86,7 @@ impl Packing {
 
     /// Into how many windows the map is cut.
     pub fn tile_count(&self) -> usize {
-        self.tiles[0] * self.tiles[1]
+        self.windows.count()
     }
 
     /// Groups of tiles that share ciphertexts.
@@ -136,14 +96,14 @@ impl Packing {
 
     /// Ciphertexts of a group, from the client.
     pub fn in_blocks(&self) -> usize {
-        self.in_shape[0].div_ceil(self.channels)
+        self.in_shape()[0].div_ceil(self.channels)
     }
 
     /// Ciphertexts of a group, of the answer.
     pub fn out_blocks(&self) -> usize {
         match self.outputs {
-            Outputs::One => self.spec.out_channels,
-            Outputs::All => self.spec.out_channels.div_ceil(self.channels),
+            Outputs::One => self.spec().out_channels,
+            Outputs::All => self.spec().out_channels.div_ceil(self.channels),
         }
     }
 
@@ -164,16 +124,13 @@ impl Packing {
 
     /// Every figure that both parties must have alike.
     pub fn figures(&self) -> Vec<u64> {
-        let figures = [self.n, self.channels, self.tile[0], self.tile[1], self.window[0], self.window[1]];
-        figures.into_iter().map(|v| v as u64).collect()
+        let own = [self.n, self.channels];
+        own.into_iter().chain(self.windows.figures()).map(|v| v as u64).collect()
     }
 
     /// By how much each tap rotates, `[k_h][k_w]`.
     pub fn taps(&self) -> Vec<usize> {
-        let [height, width] = self.spec.kernel;
-        let [down, right] = self.spec.dilation;
-        let rows = (0..height).map(|ky| ky * down * self.window[1]);
-        rows.flat_map(|row| (0..width).map(move |kx| row + kx * right)).collect()
+        self.windows.taps()
     }
 
     // ---- Channels and parts ----
@@ -189,7 +146,7 @@ impl Packing {
         match self.outputs {
             Outputs::One => (q == self.target(block)).then_some(block),
             Outputs::All => {
-                Some(block * self.channels + q).filter(|&channel| channel < self.spec.out_channels)
+                Some(block * self.channels + q).filter(|&channel| channel < self.spec().out_channels)
             }
         }
     }
@@ -202,13 +159,13 @@ impl Packing {
 
     /// The input channel in part `q` of block `block`, if there is one.
     fn in_channel(&self, block: usize, q: usize) -> Option<usize> {
-        Some(block * self.channels + q).filter(|&channel| channel < self.in_shape[0])
+        Some(block * self.channels + q).filter(|&channel| channel < self.in_shape()[0])
     }
 
     /// The input channels that output channel `channel` reads.
     fn reads(&self, channel: usize) -> Range<usize> {
-        let each = self.in_shape[0] / self.spec.groups;
-        let group = channel / (self.spec.out_channels / self.spec.groups);
+        let each = self.in_shape()[0] / self.spec().groups;
+        let group = channel / (self.spec().out_channels / self.spec().groups);
         group * each..(group + 1) * each
     }
 
@@ -250,11 +207,11 @@ impl Packing {
 
     /// How many pairs of a diagonal and an input block output block `output` reads.
     pub fn terms(&self, output: usize) -> usize {
-        if self.spec.groups > 1 || self.outputs == Outputs::One {
+        if self.spec().groups > 1 || self.outputs == Outputs::One {
             return self.diagonals(output).iter().map(|(_, inputs)| inputs.len()).sum();
         }
         // Of a full input block every part is read, by all diagonals.
-        let (full, rest) = (self.in_shape[0] / self.channels, self.in_shape[0] % self.channels);
+        let (full, rest) = (self.in_shape()[0] / self.channels, self.in_shape()[0] % self.channels);
         let mut read = vec![false; self.channels];
         for q in (0..self.channels).filter(|&q| self.out_channel(output, q).is_some()) {
             (0..rest).for_each(|s| read[self.between(q, s)] = true);
@@ -265,7 +222,7 @@ impl Packing {
     /// The diagonals by which any output block reads anything, ascending.
     pub fn all_diagonals(&self) -> Vec<usize> {
         // Without groups the first block has as many channels as any other.
-        let blocks = if self.spec.groups == 1 { 1 } else { self.out_blocks() };
+        let blocks = if self.spec().groups == 1 { 1 } else { self.out_blocks() };
         let mut read = vec![false; self.channels];
         let mut missing = self.channels;
         'all: for block in 0..blocks {
@@ -304,50 +261,29 @@ impl Packing {
 
     // ---- Values and slots ----
 
-    /// The tile in row `i` of group `group` (where a ciphertext holds two), or the only one; by its first output.
-    fn tile_at(&self, group: usize, i: usize) -> Option<[usize; 2]> {
-        let number = group * self.together + i;
-        let at = [number / self.tiles[1] * self.tile[0], number % self.tiles[1] * self.tile[1]];
-        (number < self.tile_count()).then_some(at)
+    /// The window in row `i` of group `group` (where a ciphertext holds two), or the only one.
+    fn window_at(&self, group: usize, i: usize) -> Option<usize> {
+        Some(group * self.together + i).filter(|&number| number < self.tile_count())
     }
 
     /// Writes a group's block of an input `[C, H, W]` into its slots, which are zero.
     pub fn write_inputs(&self, group: usize, block: usize, x: &[u64], slots: &mut [u64]) {
-        let [_, h, w] = self.in_shape;
-        let [top, left, ..] = self.spec.pads;
         for (s, part) in slots.chunks_exact_mut(self.part()).enumerate() {
-            let (tile, q) = (s / self.channels, s % self.channels);
-            let (Some([y0, x0]), Some(channel)) = (self.tile_at(group, tile), self.in_channel(block, q))
-            else {
-                continue;
-            };
-            let map = &x[channel * h * w..(channel + 1) * h * w];
-            for (i, row) in part.chunks_mut(self.window[1]).take(self.window[0]).enumerate() {
-                let y = (y0 * self.spec.stride[0] + i * self.step[0]).wrapping_sub(top);
-                let Some(line) = map.chunks_exact(w).nth(y) else { continue };
-                for (j, slot) in row.iter_mut().enumerate() {
-                    let x = (x0 * self.spec.stride[1] + j * self.step[1]).wrapping_sub(left);
-                    *slot = line.get(x).copied().unwrap_or(0);
-                }
+            let window = self.window_at(group, s / self.channels);
+            if let (Some(window), Some(channel)) = (window, self.in_channel(block, s % self.channels)) {
+                self.windows.write(window, channel, x, part);
             }
         }
     }
 
     /// The outputs of a response: slot, and place in `[C, H, W]`.
     pub fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
-        let [_, h, w] = self.out_shape;
-        let apart = [0, 1].map(|axis| self.spec.stride[axis] / self.step[axis]);
         let mut places = Vec::new();
         for s in 0..self.channels * self.together {
-            let (tile, q) = (s / self.channels, s % self.channels);
-            let (Some([y0, x0]), Some(channel)) = (self.tile_at(group, tile), self.out_channel(block, q))
-            else {
-                continue;
-            };
-            for y in 0..self.tile[0].min(h - y0) {
-                let slot = s * self.part() + y * apart[0] * self.window[1];
-                let place = (channel * h + y0 + y) * w + x0;
-                places.extend((0..self.tile[1].min(w - x0)).map(|x| (slot + x * apart[1], place + x)));
+            let window = self.window_at(group, s / self.channels);
+            if let (Some(window), Some(channel)) = (window, self.out_channel(block, s % self.channels)) {
+                let outputs = self.windows.outputs(window, channel);
+                places.extend(outputs.map(|(place, at)| (s * self.part() + place, at)));
             }
         }
         places

@@ -19,7 +19,7 @@ use super::cost::Sizes;
 use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
-use crate::backend::SlotCosts;
+use crate::backend::{SlotCosts, SlotWork};
 
 /// log2 of the largest chance that a layer's response is wrong anywhere, in one query.
 pub const MOST_FAILURES: f64 = -40.0;
@@ -360,18 +360,20 @@ pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) ->
     SlotCosts {
         ring_dim,
         limb_bits: 0,
-        transform,
-        product: product * n,
-        scalar: LAZY * n,
-        sum: product * n,
-        small: LAZY * n,
-        switch: (2.0 * product + LAZY) * n,
-        encryption: transform + 4.0 * product * n,
-        zero: 3.0 * transform + 4.0 * product * n,
-        packing: LAZY * n,
-        uniform: product * n,
-        encoding: transform + product * n,
-        rounding: product * n,
+        each: SlotWork {
+            transform,
+            product: product * n,
+            scalar: LAZY * n,
+            sum: product * n,
+            small: LAZY * n,
+            switch: (2.0 * product + LAZY) * n,
+            encryption: transform + 4.0 * product * n,
+            zero: 3.0 * transform + 4.0 * product * n,
+            packing: LAZY * n,
+            uniform: product * n,
+            encoding: transform + product * n,
+            rounding: product * n,
+        },
     }
 }
 

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Blocks, Linear, Shape};
-use jaguar_he::power_of_two::{PublicSeed, QuerySecret, Ring, ZeroKey};
-use jaguar_ring::prg::Prg;
-use jaguar_wire::memory_pair;
+use jaguar_he::power_of_two::PublicSeed;
 use proptest::prelude::*;
 
 use super::tests::{Case, WEIGHT_BITS, make_bit_by_bit};
@@ -109,7 +107,7 @@ fn blocks_change_counts_and_no_noise() {
 #[test]
 fn tiles_beyond_the_secrets() {
     let spec = skew(8, 8, 3, 1);
-    let layout = blocked(&spec, [8, 80, 80]);
+    let layout = Layout::in_parts(2048, &spec, [8, 80, 80], Packing::default(), 8).unwrap();
     let case = Case::over(Parameters::DEFAULT, layout, (16, WEIGHT_BITS), 5, false).unwrap();
     let layer = &case.layer;
     let tiles = layer.layout.tiles().len();
@@ -139,8 +137,6 @@ fn tiles_of_one_hint_share_no_phase() {
 
 #[test]
 fn outputs_come_block_by_block() {
-    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
-    let p1 = PublicSeed([9; 32]).p1(ring.params());
     for (seed, (spec, shape)) in [
         (skew(8, 128, 3, 1), [16, 14, 14]),
         (skew(16, 256, 3, 1), [16, 14, 14]),
@@ -155,23 +151,7 @@ fn outputs_come_block_by_block() {
                 .unwrap();
         let layer = &case.layer;
         let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
-        let mut prg = Prg::derive(&[6; 32], "whole and parts", &[seed as u64]);
-        let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
-        prg.fill_words(&mut x, layer.input_bits());
-        prg.fill(&mut b);
-        let key = |i: usize| {
-            let mut secret = Prg::derive(&[1; 32], "secret", &[i as u64]);
-            QuerySecret::from_prg(&ring, &mut secret).zero_key(&ring, &p1)
-        };
-        let begin = || {
-            let mut prg = Prg::derive(&[4; 32], "rounding", &[0]);
-            let keys: Vec<_> = (0..layer.secrets()).map(|i| ZeroKey::new(&ring, &key(i), &mut prg)).collect();
-            let (mut client, mut channel) = memory_pair();
-            client.send(&b).unwrap();
-            client.flush().unwrap();
-            let b = server.receive(&mut channel).unwrap();
-            server.begin(server.prepare(&ring, &[5; 32], &keys, &[6; 32]), b, &x)
-        };
+        let begin = || case.begin(&server, seed as u64);
         let whole = begin().finish();
         let mut output = begin();
         make_bit_by_bit(&server, &mut output, seed as u64);
@@ -195,7 +175,6 @@ fn outputs_come_block_by_block() {
 /// The online product by frequencies is that of limb planes, bit for bit, whatever b holds; with dropped bits and without.
 #[test]
 fn online_is_the_same_from_limbs_and_from_frequencies() {
-    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
     let mut transformed_ones = 0;
     for (seed, (spec, shape)) in [
         (skew(8, 128, 3, 1), [64, 14, 14]),
@@ -219,24 +198,11 @@ fn online_is_the_same_from_limbs_and_from_frequencies() {
                 Layer::new(Parameters::DEFAULT, blocked(&spec, shape), 3, 16, WEIGHT_BITS, opened).unwrap();
             let layer = &case.layer;
             assert_eq!(layer.low_zeros() == 0, opened);
-            let mut prg = Prg::derive(&[6; 32], "b", &[seed as u64]);
-            let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
-            prg.fill_words(&mut x, layer.input_bits());
-            prg.fill(&mut b);
             let plain = ServerLayer::from_limbs(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
             let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
             transformed_ones += usize::from(server.transforms_online());
             assert!(!plain.transforms_online());
-            let p0 = vec![0; 2048];
-            let [found, expected] = [&server, &plain].map(|server| {
-                let mut prg = Prg::new([4; 32]);
-                let keys: Vec<_> = (0..layer.secrets()).map(|_| ZeroKey::new(&ring, &p0, &mut prg)).collect();
-                let (mut client, mut channel) = memory_pair();
-                client.send(&b).unwrap();
-                client.flush().unwrap();
-                let b = server.receive(&mut channel).unwrap();
-                server.run(server.prepare(&ring, &[5; 32], &keys, &[6; 32]), b, &x)
-            });
+            let [found, expected] = [&server, &plain].map(|server| case.begin(server, seed as u64).finish());
             assert!(found == expected, "layer {seed}");
         }
     }

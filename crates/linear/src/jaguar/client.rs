@@ -63,13 +63,10 @@ pub fn prepare(
     let hint_ring = layer.hint_ring(ring.kernel());
     let small: Vec<_> = secrets.iter().map(|secret| secret.for_responses(&hint_ring)).collect();
     let (block, parts) = (layout.block(), layout.parts());
-    let mut output = Zeroizing::new(vec![0; layout.outputs()]);
+    let mut output = layer.masks(mask_seed);
     output.par_chunks_mut(block * h * w).enumerate().for_each_init(
         || (hint_ring.residues(), Zeroizing::new(vec![0u64; n])),
         |(response, product), (at, planes)| {
-            for (d, plane) in planes.chunks_mut(h * w).enumerate() {
-                layer.masks(mask_seed, at * block + d, plane);
-            }
             let rows = at * (block / parts)..(at + 1) * (block / parts);
             for (row, (t, tile)) in
                 rows.flat_map(|row| layout.tiles().iter().enumerate().map(move |t| (row, t)))

@@ -49,7 +49,7 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
     let (k, ring_mask) = (params.modulus_bits(), (1u64 << n) - 1);
     let hint_ring = layer.hint_ring(Kernel::of(Cpu::detect()));
     let mut attack = Attack::new(units());
-    let (mut masks, mut noise) = (vec![0; SIDE * SIDE], vec![0i16; SIDE * SIDE]);
+    let mut noise = vec![0i16; SIDE * SIDE];
     let mut server_prg = Prg::derive(&[4; 32], "server", &[]);
     for query in 0..queries {
         let mut secret = QuerySecret::from_prg(&ring, &mut Prg::derive(&[1; 32], "secret", &[query]));
@@ -70,7 +70,7 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
         let of_server = server.begin(prepared, upload, &x_server).finish();
 
         // What the client knows: its phase, of which its share is the upper part and the coin the lower one.
-        layer.masks(&mask_seed, 0, &mut masks);
+        let masks = layer.masks(&mask_seed);
         let mut response = hint_ring.residues();
         pack::unpack_u32_into(&hint, layer.hint_bits, response.words_mut());
         let mut product = vec![0; params.ring_dim()];

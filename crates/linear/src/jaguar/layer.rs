@@ -227,7 +227,9 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         } else {
             costs.online.narrow
         };
-        work.online_parallel[1] += channels * terms * positions(len) as f64 * rate;
+        // In parts it may be by frequencies, which the machine's rates are not of.
+        let share = if layout.parts() > 1 { layout.online_share(len) } else { 1.0 };
+        work.online_parallel[1] += channels * terms * positions(len) as f64 * rate * share;
     }
     let words = layer.upload().0 as f64;
     work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;

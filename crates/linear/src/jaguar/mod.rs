@@ -32,9 +32,11 @@ use jaguar_he::power_of_two::{Parameters, ZeroKey};
 use jaguar_ring::Kernel;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{self, PrimeRing};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
 
 use crate::inputs::Inputs;
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, MAX_SECRETS};
 
 pub use client::{ClientPrepared, prepare};
 pub use layer::Jaguar;
@@ -100,8 +102,8 @@ const UPLOAD_GUARD: u32 = 8;
 /// beyond the rounding is an event of 8 standard deviations.
 const MAX_NOISE: f64 = 1.0 / 16.0;
 
-/// Secrets of a query at most: tiles of a layer that share a hint. Each takes a p0, 12 KiB a query.
-const MAX_SECRETS: usize = 16;
+/// Masks of one pseudorandom stream. A stream's beginning costs as much as some hundred of them.
+const MASKS: usize = 4096;
 
 /// Widths of the numbers that a layer works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,10 +324,14 @@ impl Layer {
         PrimeRing::new(kernel, self.params.ring_dim(), self.hint_bits)
     }
 
-    /// B, the masked phases' public part, at the outputs `[H, W]` of one channel.
-    fn masks(&self, seed: &[u8; 32], channel: usize, out: &mut [u64]) {
-        Prg::derive(seed, "jaguar B", &[self.index as u64, channel as u64])
-            .fill_words(out, self.params.modulus_bits());
+    /// B, the masked phases' public part, at all outputs `[C, H, W]`. Every [`MASKS`] of them have a stream of their own.
+    fn masks(&self, seed: &[u8; 32]) -> Zeroizing<Vec<u64>> {
+        let mut masks = Zeroizing::new(vec![0; self.layout.outputs()]);
+        masks.par_chunks_mut(MASKS).enumerate().for_each(|(chunk, masks)| {
+            Prg::derive(seed, "jaguar B", &[self.index as u64, chunk as u64])
+                .fill_words(masks, self.params.modulus_bits());
+        });
+        masks
     }
 }
 

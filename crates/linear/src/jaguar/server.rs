@@ -10,7 +10,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
-use jaguar_ring::spectral::{BLOCK, Spectral, SpectralRows, SpectralWeights};
+use jaguar_ring::spectral::{BLOCK, Product, Spectral, SpectralRows, SpectralWeights, Wanted};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -191,9 +191,15 @@ impl ServerLayer {
         if !self.may_transform {
             return None;
         }
-        let (n, k, outs) = (layout.ring_dim(), params.modulus_bits(), weights.outs());
-        let (rows, terms) = (layout.ciphertexts_per_tile(), &self.terms[0]);
-        let plan = Spectral::best(self.kernel, n, k, rows, terms, outs, weights.weight_bits(), n)?;
+        let product = Product {
+            n: layout.ring_dim(),
+            bits: params.modulus_bits(),
+            rows: layout.ciphertexts_per_tile(),
+            terms: &self.terms[0],
+            weight_bits: weights.weight_bits(),
+            wanted: Wanted::first(layout.ring_dim()),
+        };
+        let plan = Spectral::best(self.kernel, product, weights.outs())?;
         let weights = plan.weights(weights);
         Some((plan, weights))
     }
@@ -248,13 +254,10 @@ impl ServerLayer {
         let layout = &layer.layout;
         let [_, h, w] = layout.out_shape();
         let (block, parts, keys) = (layout.block(), layout.parts(), &keys[..layer.secrets()]);
-        let mut masks = Zeroizing::new(vec![0; layout.outputs()]);
+        let mut masks = layer.masks(mask_seed);
         masks.par_chunks_mut(block * h * w).enumerate().for_each_init(
             || (keys[0].scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
             |(scratch, z0), (at, planes)| {
-                for (d, plane) in planes.chunks_mut(h * w).enumerate() {
-                    layer.masks(mask_seed, at * block + d, plane);
-                }
                 for row in at * (block / parts)..(at + 1) * (block / parts) {
                     for (t, tile) in layout.tiles().iter().enumerate() {
                         if t % keys.len() == 0 {
@@ -419,10 +422,11 @@ impl ServerLayer {
         let layout = &self.layer.layout;
         match (rows, &self.online) {
             (Rows::Frequencies(rows), Some((plan, weights))) => {
-                let (low, part_len) = (self.layer.low_zeros(), layout.part_len());
+                let low = self.layer.low_zeros();
                 let mut out = vec![0; responses.len() * layout.parts() * len];
                 plan.multiply_part(rows, weights, responses, &mut out, |_, words, out| {
-                    for (out, words) in out.chunks_mut(len).zip(words.chunks(part_len)) {
+                    // (A tile may be smaller than the largest one.)
+                    for (out, words) in out.chunks_mut(len).zip(words.chunks(words.len() / layout.parts())) {
                         out.iter_mut().zip(words).for_each(|(out, &word)| *out = word << low);
                     }
                 });
@@ -514,9 +518,14 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let new = self.channels..end;
         let (block, parts) = (layout.block(), layout.parts());
         let values = &mut self.values[new.start * h * w..new.end * h * w];
-        for (rows, tile) in self.rows.iter().zip(layout.tiles()) {
+        let new_rows = new.start / parts..new.end / parts;
+        let products = |(rows, tile): (&Rows, &Tile)| {
             let len = layout.export_len(tile);
-            let sums = server.product(rows, new.start / parts..new.end / parts, len);
+            (len, server.product(rows, new_rows.clone(), len))
+        };
+        // Of few responses the products are small: tiles side by side then.
+        let sums: Vec<_> = self.rows.par_iter().zip(layout.tiles()).map(products).collect();
+        for ((len, sums), tile) in sums.into_iter().zip(layout.tiles()) {
             let blocks = values.par_chunks_mut(block * h * w).zip(sums.par_chunks(block * len));
             blocks.zip(new.start / block..new.end / block).for_each(|((values, sums), at)| {
                 for (i, sums) in sums.chunks(len).enumerate() {
@@ -564,10 +573,16 @@ fn transformed_online(
     terms: &[Term],
 ) -> Option<(Spectral, SpectralWeights)> {
     let layout = &layer.layout;
-    let (n, rows, outs) = (layout.ring_dim(), layout.ciphertexts_per_tile(), weights.outs());
-    let bits = layer.params.modulus_bits() - layer.low_zeros();
-    let wanted = layout.tiles().iter().map(|tile| layout.parts() * layout.export_len(tile)).max()?;
-    let plan = Spectral::best(kernel, n, bits, rows, terms, outs, weights.weight_bits(), wanted)?;
+    let len = layout.tiles().iter().map(|tile| layout.export_len(tile)).max()?;
+    let product = Product {
+        n: layout.ring_dim(),
+        bits: layer.params.modulus_bits() - layer.low_zeros(),
+        rows: layout.ciphertexts_per_tile(),
+        terms,
+        weight_bits: weights.weight_bits(),
+        wanted: Wanted { parts: layout.parts(), len },
+    };
+    let plan = Spectral::best(kernel, product, weights.outs())?;
     let fits = plan.rows_bytes().saturating_mul(layout.tiles().len()) <= MAX_TRANSFORMED;
     fits.then(|| {
         let weights = plan.weights(weights);

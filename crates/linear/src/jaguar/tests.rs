@@ -2,7 +2,7 @@
 //! rounded on the way, within one unit of the last place with the parameters that are really used.
 
 use std::collections::HashSet;
-use std::slice::{from_mut, from_ref};
+use std::slice::from_mut;
 use std::thread;
 
 use jaguar_cpu::Cpu;
@@ -109,6 +109,27 @@ impl Case {
         )
     }
 
+    /// The server's output for a random b and share, before any channel is made. The same call gives the same.
+    pub(super) fn begin<'s>(&self, server: &'s ServerLayer, seed: u64) -> ServerOutput<&'s ServerLayer> {
+        let (layer, ring) = (&self.layer, &self.ring);
+        let mut prg = Prg::derive(&[6; 32], "whole and parts", &[seed]);
+        let (mut x, mut b) = (vec![0; self.x.len()], vec![0; layer.upload_bytes()]);
+        prg.fill_words(&mut x, layer.input_bits());
+        prg.fill(&mut b);
+        let p1 = PublicSeed([9; 32]).p1(&layer.params);
+        let mut rounding = Prg::derive(&[4; 32], "rounding", &[0]);
+        let key = |i: usize| {
+            let mut secret = Prg::derive(&[1; 32], "secret", &[i as u64]);
+            ZeroKey::new(ring, &QuerySecret::from_prg(ring, &mut secret).zero_key(ring, &p1), &mut rounding)
+        };
+        let keys: Vec<_> = (0..layer.secrets()).map(key).collect();
+        let (mut client, mut channel) = memory_pair();
+        client.send(&b).unwrap();
+        client.flush().unwrap();
+        let b = server.receive(&mut channel).unwrap();
+        server.begin(server.prepare(ring, &[5; 32], &keys, &[6; 32]), b, &x)
+    }
+
     /// Runs the protocol for a query that `query` numbers: output shares of client and server, and the client's exact masked
     /// phase of every output.
     pub(super) fn run(&self, query: u64) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
@@ -165,8 +186,7 @@ impl Case {
         let k = layer.params.modulus_bits();
         let hint_ring = layer.hint_ring(ring.kernel());
         let [_, h, w] = layer.layout.out_shape();
-        let mut phases = vec![0; layer.layout.outputs()];
-        phases.chunks_mut(h * w).enumerate().for_each(|(d, plane)| layer.masks(&mask_seed, d, plane));
+        let mut phases = layer.masks(&mask_seed).to_vec();
         let layout = &layer.layout;
         for r in 0..layout.responses() {
             let (t, row) = (r / layout.responses_per_tile(), r % layout.responses_per_tile());
@@ -350,8 +370,6 @@ fn real_parameters_within_one_ulp() {
 /// with several, strided, in several tiles, fully connected, and where shifts wrap around.
 #[test]
 fn parts_make_up_the_whole_bit_for_bit() {
-    let ring = Ring::new(Cpu::detect(), Parameters::DEFAULT);
-    let p1 = PublicSeed([9; 32]).p1(ring.params());
     for (seed, (spec, shape, tiles, parts)) in [
         (spec(50, [3, 3], 1, 1, 1), [20, 14, 14], 1, 7),
         (spec(17, [3, 3], 1, 1, 1), [3, 56, 56], 2, 3),
@@ -371,20 +389,7 @@ fn parts_make_up_the_whole_bit_for_bit() {
         let layer = &case.layer;
         assert_eq!(layer.layout.tiles().len(), tiles, "layer {seed}");
         let server = ServerLayer::new(Cpu::detect(), layer.clone(), &case.weights, WEIGHT_BITS);
-        let mut prg = Prg::derive(&[6; 32], "whole and parts", &[seed as u64]);
-        let (mut x, mut b) = (vec![0; case.x.len()], vec![0; layer.upload_bytes()]);
-        prg.fill_words(&mut x, layer.input_bits());
-        prg.fill(&mut b);
-        let key =
-            QuerySecret::from_prg(&ring, &mut Prg::derive(&[1; 32], "secret", &[0])).zero_key(&ring, &p1);
-        let begin = || {
-            let p0 = ZeroKey::new(&ring, &key, &mut Prg::derive(&[4; 32], "rounding", &[0]));
-            let (mut client, mut channel) = memory_pair();
-            client.send(&b).unwrap();
-            client.flush().unwrap();
-            let b = server.receive(&mut channel).unwrap();
-            server.begin(server.prepare(&ring, &[5; 32], from_ref(&p0), &[6; 32]), b, &x)
-        };
+        let begin = || case.begin(&server, seed as u64);
         let whole = begin().finish();
         let mut output = begin();
         make_bit_by_bit(&server, &mut output, seed as u64);

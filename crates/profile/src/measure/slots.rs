@@ -7,7 +7,7 @@ use jaguar_he::params::RnsParameters;
 use jaguar_he::rns::{Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, rotation};
 use jaguar_linear::hyena::PlainPrime;
 use jaguar_plan::PlanError;
-use jaguar_plan::machine::SlotCosts;
+use jaguar_plan::machine::{SlotCosts, SlotWork};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
@@ -102,17 +102,19 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCost
     Ok(SlotCosts {
         ring_dim,
         limb_bits: most,
-        transform,
-        product,
-        scalar,
-        sum,
-        small: small / limbs,
-        switch,
-        encryption: encryption / limbs,
-        zero: covering / limbs,
-        packing: (packing + unpacking) / 2.0 / limbs,
-        uniform: uniform / limbs,
-        encoding,
-        rounding: (scaling + rounding) / 2.0 / limbs,
+        each: SlotWork {
+            transform,
+            product,
+            scalar,
+            sum,
+            small: small / limbs,
+            switch,
+            encryption: encryption / limbs,
+            zero: covering / limbs,
+            packing: (packing + unpacking) / 2.0 / limbs,
+            uniform: uniform / limbs,
+            encoding,
+            rounding: (scaling + rounding) / 2.0 / limbs,
+        },
     })
 }

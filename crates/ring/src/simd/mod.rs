@@ -116,6 +116,8 @@ pub(crate) trait Dot: Simd {
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// Sign-extends each lane.
     fn widen_signed(self, a: Self::V) -> Self::W;
+    /// Reads the first `LANES` words, which need no alignment; panics if there are fewer.
+    fn load(self, words: &[u32]) -> Self::V;
     /// Lanes `(a_i, b_i)` for `i` in `0..LANES` and in `LANES..2*LANES`; panics if `a` or `b` is shorter.
     fn pair_up(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V);
 }

@@ -142,6 +142,10 @@ impl Dot for Portable {
         a as i32 as i64 as u64
     }
     #[inline(always)]
+    fn load(self, words: &[u32]) -> u32 {
+        words[0]
+    }
+    #[inline(always)]
     fn pair_up(self, a: &[i16], b: &[i16]) -> (u32, u32) {
         let pair = |i: usize| u32::from(a[i] as u16) | u32::from(b[i] as u16) << 16;
         (pair(0), pair(1))

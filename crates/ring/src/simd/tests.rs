@@ -128,6 +128,9 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
             .collect();
         assert_eq!(lanes_of(simd, simd.dot(bv, av, simd.view(&limited_lines)[0])), sum);
 
+        let together = [a, b].concat();
+        assert_eq!(lanes_of(simd, simd.load(&together[1..])), together[1..][..S::LANES]);
+
         let (left, right): (&[i16], &[i16]) =
             (bytemuck::cast_slice(&a_lines), bytemuck::cast_slice(&b_lines));
         let (x, y) = simd.pair_up(left, right);

@@ -233,6 +233,12 @@ impl Dot for Avx2 {
     }
 
     #[inline(always)]
+    fn load(self, words: &[u32]) -> __m256i {
+        let words: &[u32; 8] = words.first_chunk().expect("a vector of words");
+        // SAFETY: 32 bytes are readable; the load needs no alignment; `self` proves AVX2.
+        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    }
+    #[inline(always)]
     fn pair_up(self, a: &[i16], b: &[i16]) -> (__m256i, __m256i) {
         let a: &[i16; 16] = a.first_chunk().expect("two vectors of limbs");
         let b: &[i16; 16] = b.first_chunk().expect("two vectors of limbs");
@@ -381,6 +387,12 @@ impl Dot for Avx512 {
         }
     }
 
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> __m512i {
+        let words: &[u32; 16] = words.first_chunk().expect("a vector of words");
+        // SAFETY: 64 bytes are readable; the load needs no alignment; `self` proves AVX-512F.
+        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    }
     #[inline(always)]
     fn pair_up(self, a: &[i16], b: &[i16]) -> (__m512i, __m512i) {
         let a: &[i16; 32] = a.first_chunk().expect("two vectors of limbs");

@@ -64,9 +64,9 @@ pub(super) struct Scratch {
     weights: Vec<Line>,
     /// The weights of one pair of taps, by power of Y and then by frequency.
     column: Vec<Line>,
-    /// Residues of 16 outputs: `[output][prime][n]`.
+    /// Residues of 16 outputs: `[output][prime][frequency][lane]`.
     residues: Vec<Line>,
-    /// The last output.
+    /// The last output: the lanes that are computed of every P.
     pub(super) words: Vec<u64>,
 }
 
@@ -75,8 +75,8 @@ impl Scratch {
         Scratch {
             weights: vec![Line::ZERO; plan.frequencies * plan.pairs()],
             column: vec![Line::ZERO; plan.frequencies],
-            residues: vec![Line::ZERO; BLOCK * plan.primes() * plan.n / 32],
-            words: vec![0; plan.n],
+            residues: vec![Line::ZERO; BLOCK * plan.primes() * plan.computed() / 32],
+            words: vec![0; plan.computed()],
         }
     }
 }
@@ -142,31 +142,32 @@ fn residue_of<S: Lanes16>(
     montgomery(simd, simd.dot(simd.dot(simd.splat(0), low, first), high, second), tables)
 }
 
-/// Interleaves the taps of every pair at one frequency, whose part of row r begins at line `first + r * row_lines`.
+/// Interleaves the rows of every stream at one frequency, whose part of row r begins at line `first + r * row_lines`.
 #[inline(always)]
-fn pack_panel_generic<S: Lanes16>(
+fn pack_streams_generic<S: Lanes16>(
     simd: S,
     plan: &Spectral,
     rows: &[Line],
     first: usize,
     row_lines: usize,
     part: usize,
-    panel: &mut [Line],
+    out: &mut [Line],
 ) {
-    let pairs = plan.pairs();
-    let panel = simd.view_mut(panel);
-    let lanes = |tap: usize| -> &[i16] {
-        // Where the last pair has one tap only, its second weight is zero and any lanes do.
-        let tap = plan.taps[tap.min(plan.taps.len() - 1)];
-        let lanes: &[i16] = bytemuck::cast_slice(&rows[first + tap.row * row_lines..][..part]);
-        &lanes[tap.shift..][..plan.lanes]
-    };
-    for pair in 0..pairs {
-        let (a, b) = (lanes(2 * pair), lanes(2 * pair + 1));
-        for (group, at) in (0..plan.lanes).step_by(2 * S::LANES).enumerate() {
-            let (low, high) = simd.pair_up(&a[at..], &b[at..]);
-            let place = 2 * (group * pairs + pair);
-            (panel[place], panel[place + 1]) = (low, high);
+    let lanes = |row: usize| -> &[i16] { bytemuck::cast_slice(&rows[first + row * row_lines..][..part]) };
+    for (stream, out) in plan.streams.iter().zip(out.chunks_exact_mut(plan.span / Line::WORDS)) {
+        let (a, b) = (lanes(stream.rows[0]), &lanes(stream.rows[1])[stream.apart..]);
+        for (out, at) in simd.view_mut(out).chunks_exact_mut(2).zip((0..).step_by(2 * S::LANES)) {
+            // The last lanes of a stream may be those of no row. No tap reads them.
+            let (a, b) = (a.get(at..).unwrap_or_default(), b.get(at..).unwrap_or_default());
+            if a.len().min(b.len()) >= 2 * S::LANES {
+                (out[0], out[1]) = simd.pair_up(a, b);
+            } else {
+                let [mut last_a, mut last_b] = [[0; 32]; 2];
+                for (last, from) in [(&mut last_a, a), (&mut last_b, b)] {
+                    last.iter_mut().zip(from).for_each(|(last, &lane)| *last = lane);
+                }
+                (out[0], out[1]) = simd.pair_up(&last_a, &last_b);
+            }
         }
     }
 }
@@ -176,21 +177,32 @@ fn pack_panel_generic<S: Lanes16>(
 fn block_generic<S: Lanes16>(
     simd: S,
     plan: &Spectral,
-    panels: &[Line],
+    streams: &[Line],
     weights: &[Line],
     outs: usize,
     scratch: &mut Scratch,
 ) {
-    let (m, pairs, panel_lines) = (plan.frequencies, plan.pairs(), plan.panel_lines());
+    let (m, pairs, stream_lines) = (plan.frequencies, plan.pairs(), plan.stream_lines());
     for (index, tables) in plan.tables.iter().enumerate() {
         let scale = plan.recombination.scales[index];
         transform_weights(simd, tables, scale, m, weights, &mut scratch.column, &mut scratch.weights);
         for t in 0..m {
-            let panel = simd.view(&panels[(index * m + t) * panel_lines..][..panel_lines]);
+            let streams = words(&streams[(index * m + t) * stream_lines..][..stream_lines]);
             let weights = &scratch.weights[t * pairs..][..pairs];
+            if let Some(lanes) = plan.few {
+                for lane in 0..lanes {
+                    let residues = few(simd, tables, (&streams[lane..], &plan.reads), weights);
+                    let to: &mut [u16] = bytemuck::cast_slice_mut(&mut scratch.residues);
+                    let to = to[(index * m + t) * plan.read + lane..].iter_mut();
+                    let to = to.step_by(plan.tables.len() * m * plan.read);
+                    to.zip(&residues[..outs]).for_each(|(to, &residue)| *to = residue);
+                }
+                continue;
+            }
             let residues = simd.view_mut(&mut scratch.residues);
-            let groups = plan.lanes / (2 * S::LANES);
-            for (group, panel) in panel.chunks_exact(2 * pairs).enumerate() {
+            let groups = plan.read / (2 * S::LANES);
+            for group in 0..groups {
+                let streams = &streams[2 * S::LANES * group..];
                 // Output d's residues here are `step` vectors behind those of output d - 1.
                 let step = plan.tables.len() * m * groups;
                 let mut first = 0;
@@ -198,9 +210,9 @@ fn block_generic<S: Lanes16>(
                     let to = &mut residues[first * step + (index * m + t) * groups + group..];
                     // 16 sums of 32 registers with AVX-512, 8 of 16 with AVX2.
                     first += if S::LANES == 16 {
-                        tile::<S, 8>(simd, tables, panel, weights, first, to, step)
+                        tile::<S, 8>(simd, tables, (streams, &plan.reads), weights, first, to, step)
                     } else {
-                        tile::<S, 4>(simd, tables, panel, weights, first, to, step)
+                        tile::<S, 4>(simd, tables, (streams, &plan.reads), weights, first, to, step)
                     };
                 }
             }
@@ -239,12 +251,13 @@ fn transform_weights<S: Lanes16>(
     }
 }
 
-/// Outputs `first..first + D` at `2 * LANES` lanes of one frequency, to every `step`-th vector of `to`. Returns D.
+/// Outputs `first..first + D` at `2 * LANES` lanes of one frequency, to every `step`-th vector of `to`. Pair i of taps begins at word
+/// `reads[i]` of the streams. Returns D.
 #[inline(always)]
 fn tile<S: Lanes16, const D: usize>(
     simd: S,
     tables: &Tables,
-    panel: &[S::V],
+    (streams, reads): (&[u32], &[usize]),
     weights: &[Line],
     first: usize,
     to: &mut [S::V],
@@ -252,8 +265,10 @@ fn tile<S: Lanes16, const D: usize>(
 ) -> usize {
     let few = weights.len() <= FEW_PAIRS;
     let mut sums = [[simd.splat(0); 2]; D];
-    for (panel, weights) in panel.chunks(2 * PAIRS).zip(weights.chunks(PAIRS)) {
-        for (data, weights) in panel.chunks_exact(2).zip(weights) {
+    for (reads, weights) in reads.chunks(PAIRS).zip(weights.chunks(PAIRS)) {
+        for (&read, weights) in reads.iter().zip(weights) {
+            let words = &streams[read..][..2 * S::LANES];
+            let data = [simd.load(words), simd.load(&words[S::LANES..])];
             let weights: &[u32; D] = weights.0[first..].first_chunk().expect("a tile within a line");
             for (sums, &weight) in sums.iter_mut().zip(weights) {
                 let weight = simd.splat(weight);
@@ -275,6 +290,44 @@ fn tile<S: Lanes16, const D: usize>(
     D
 }
 
+/// All 16 outputs at one lane of one frequency: the vectors' lanes are outputs here, so that no other lane is computed.
+#[inline(always)]
+fn few<S: Lanes16>(
+    simd: S,
+    tables: &Tables,
+    (streams, reads): (&[u32], &[usize]),
+    weights: &[Line],
+) -> [u16; BLOCK] {
+    // Sums that do not wait for each other.
+    const SUMS: usize = 4;
+    let reduced = weights.len() > FEW_PAIRS;
+    let per_line = Line::WORDS / S::LANES;
+    let weights = simd.view(weights);
+    let mut residues = [0; BLOCK];
+    for (v, residues) in residues.chunks_exact_mut(S::LANES).enumerate() {
+        let mut sums = [simd.splat(0); SUMS];
+        for (reads, weights) in reads.chunks(SUMS * PAIRS).zip(weights.chunks(SUMS * PAIRS * per_line)) {
+            for (reads, weights) in reads.chunks(SUMS).zip(weights.chunks(SUMS * per_line)) {
+                let weights = weights.chunks_exact(per_line);
+                for ((sum, &read), weights) in sums.iter_mut().zip(reads).zip(weights) {
+                    *sum = simd.dot(*sum, weights[v], simd.splat(streams[read]));
+                }
+            }
+            if reduced {
+                // At most 2^15 * 7680 + 2^15 each, and so below 2^30 together.
+                sums.iter_mut().for_each(|sum| *sum = fold(simd, *sum, tables));
+            }
+        }
+        let sum = sums.into_iter().reduce(|a, b| simd.add(a, b)).expect("four");
+        let sum = montgomery(simd, sum, tables);
+        let mut line = [Line::ZERO];
+        simd.view_mut(&mut line)[0] = lift(simd, simd.pack_high(sum, sum), tables.prime);
+        let found: &[u16] = bytemuck::cast_slice(&line);
+        residues.copy_from_slice(&found[..S::LANES]);
+    }
+    residues
+}
+
 /// The same residue, of at most `2^28 + 2^15` in magnitude: the signed low half plus `2^16 mod p` times what is above it.
 #[inline(always)]
 fn fold<S: Lanes16>(simd: S, sum: S::V, tables: &Tables) -> S::V {
@@ -286,7 +339,7 @@ fn fold<S: Lanes16>(simd: S, sum: S::V, tables: &Tables) -> S::V {
 /// The words of output `d` of the last block.
 #[inline(always)]
 fn recombine_generic<S: Lanes16>(simd: S, plan: &Spectral, d: usize, scratch: &mut Scratch) {
-    let (n, count) = (plan.n, plan.tables.len());
+    let (n, count) = (plan.computed(), plan.tables.len());
     let constants = &plan.recombination;
     let residues = &mut scratch.residues[d * count * n / 32..][..count * n / 32];
     for (tables, residues) in plan.tables.iter().zip(residues.chunks_exact_mut(n / 32)) {
@@ -361,28 +414,28 @@ multiversion!(
     scalar |plan, row, scratch, out| transform_row_generic(Portable, plan, row, scratch, out)
 );
 multiversion!(
-    pub(super) fn pack_panel(
+    pub(super) fn pack_streams(
         plan: &Spectral,
         rows: &[Line],
         first: usize,
         row_lines: usize,
         part: usize,
-        panel: &mut [Line],
-    ) = pack_panel_generic,
-    scalar |plan, rows, first, row_lines, part, panel| {
-        pack_panel_generic(Portable, plan, rows, first, row_lines, part, panel)
+        out: &mut [Line],
+    ) = pack_streams_generic,
+    scalar |plan, rows, first, row_lines, part, out| {
+        pack_streams_generic(Portable, plan, rows, first, row_lines, part, out)
     }
 );
 multiversion!(
     pub(super) fn block(
         plan: &Spectral,
-        panels: &[Line],
+        streams: &[Line],
         weights: &[Line],
         outs: usize,
         scratch: &mut Scratch,
     ) = block_generic,
-    scalar |plan, panels, weights, outs, scratch| {
-        block_generic(Portable, plan, panels, weights, outs, scratch)
+    scalar |plan, streams, weights, outs, scratch| {
+        block_generic(Portable, plan, streams, weights, outs, scratch)
     }
 );
 multiversion!(

@@ -35,6 +35,19 @@ struct Case {
     values: Values,
 }
 
+/// All words, some in the middle of a row of lanes, and parts of several sizes.
+fn wanted_of(n: usize) -> Vec<Wanted> {
+    let parts = |parts, len| Wanted { parts, len };
+    vec![
+        Wanted::first(n),
+        Wanted::first(n / 2 + 3),
+        parts(2, 1),
+        Wanted::first(7),
+        parts(4, n / 4),
+        parts(8, n / 16 + 1),
+    ]
+}
+
 /// The definition.
 fn oracle(bits: u32, rows: &[Vec<u64>], terms: &[Term], weights: &[i16], n: usize) -> Vec<u64> {
     let modulus = 1i128 << bits;
@@ -98,8 +111,22 @@ fn check(case: &Case) {
     let packed = PackedWeights::new(outs, terms.len(), weight_bits, &weights);
     let expected = oracle(bits, &rows, &terms, &weights, n);
     for kernel in Kernel::all(Cpu::detect()) {
-        let plan = Spectral::with_lanes(kernel, n, bits, row_count, &terms, weight_bits, lanes);
-        let plan = plan.expect("a product that six primes cover");
+        let product =
+            Product { n, bits, rows: row_count, terms: &terms, weight_bits, wanted: Wanted::first(n) };
+        for wanted in wanted_of(n) {
+            let plan = Spectral::with_lanes(kernel, Product { wanted, ..product }, lanes);
+            let plan = plan.expect("a product that six primes cover");
+            let transformed = plan.rows(|row, words| words.copy_from_slice(&rows[row]));
+            let mut seen = vec![0; outs];
+            plan.multiply(&transformed, &plan.weights(&packed), &mut seen, |d, words, seen| {
+                let parts = expected[d * n..][..n].chunks(n / wanted.parts);
+                let right: Vec<u64> = parts.flat_map(|part| &part[..wanted.len]).copied().collect();
+                assert_eq!(words, right, "{kernel:?} {case:?}, {wanted:?} of output {d}");
+                seen[0] = 1;
+            });
+            assert_eq!(seen, vec![1; outs]);
+        }
+        let plan = Spectral::with_lanes(kernel, product, lanes).expect("as before");
         let prepared = plan.weights(&packed);
         let transformed = plan.rows(|row, words| words.copy_from_slice(&rows[row]));
         let mut out = vec![7; outs * n];
@@ -186,7 +213,12 @@ fn as_many_pairs_as_fit_between_reductions_and_one_more() {
 fn what_it_does_not_cover() {
     let term = |row, offset| Term { row, offset };
     let plan = |bits, terms: &[Term], weight_bits| {
-        Spectral::with_lanes(Kernel::SCALAR, 256, bits, 3, terms, weight_bits, 64)
+        let wanted = Wanted::first(256);
+        Spectral::with_lanes(
+            Kernel::SCALAR,
+            Product { n: 256, bits, rows: 3, terms, weight_bits, wanted },
+            64,
+        )
     };
     let some = [term(0, 0), term(2, 70)];
     assert_eq!(plan(48, &some, 12).map(|plan| (plan.primes(), plan.taps())), Some((5, 2)));
@@ -198,19 +230,53 @@ fn what_it_does_not_cover() {
     assert!(plan(48, &[term(1, 256)], 12).is_none(), "an offset of n");
     // 7x7 maps in distances of 64, 32 of them a row: nine taps instead of 288; and nothing to gain where maps fill the ring.
     let packed: Vec<Term> = (0..288).map(|i| term(0, i / 9 * 64 + i % 9 / 3 * 8 + i % 3)).collect();
-    let plan = Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 1, &packed, 512, 12, 2048)
-        .expect("a packed layer");
+    let best = |rows, terms: &[Term], outs| {
+        let wanted = Wanted::first(2048);
+        let product = Product { n: 2048, bits: 48, rows, terms, weight_bits: 12, wanted };
+        Spectral::best(Kernel::of(Cpu::detect()), product, outs)
+    };
+    let plan = best(1, &packed, 512).expect("a packed layer");
     assert!(plan.taps() <= 9, "{} taps", plan.taps());
     let split: Vec<Term> = (0..64).map(|i| term(i, 0)).collect();
-    assert!(Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 64, &split, 64, 12, 2048).is_none());
-    assert!(Spectral::best(Kernel::of(Cpu::detect()), 2048, 48, 1, &[], 64, 12, 2048).is_none());
+    assert!(best(64, &split, 64).is_none());
+    assert!(best(1, &[], 64).is_none());
+}
+
+/// Rows that are read alike go together, and what is left over two shifts at a time: no lane is read for nothing but the last.
+#[test]
+fn taps_in_pairs() {
+    let terms = |rows: usize, shifts: &[u32]| -> Vec<Term> {
+        let of_row = |row| shifts.iter().map(move |&offset| Term { row, offset });
+        (0..rows as u32).flat_map(of_row).collect()
+    };
+    let nine = [0, 1, 2, 8, 9, 10, 16, 17, 18];
+    for (rows, shifts, pairs, streams) in
+        // The third row alone: 0 and 1, 2 and 8, ..., and at last 18 alone.
+        [
+            (4, &nine[..], 18, 2),
+            (3, &nine[..], 14, 4),
+            (1, &[0, 1, 2, 3, 4, 5], 3, 1),
+            (1, &[7], 1, 1),
+        ]
+    {
+        let found = Pairs::of(&terms(rows, shifts), 64);
+        assert_eq!((found.reads.len(), found.streams.len()), (pairs, streams), "{rows} rows, {shifts:?}");
+        assert_eq!(found.numbers.len(), rows * shifts.len());
+    }
+    // Strided layers: rows of different components have different shifts.
+    let mixed = [terms(1, &nine), terms(2, &[3]), terms(4, &[3, 4])[4..].to_vec()].concat();
+    let found = Pairs::of(&mixed, 64);
+    assert_eq!(found.numbers.len(), 9 + 2 + 4);
+}
+
+fn one_term(weight_bits: u32) -> Product<'static> {
+    let terms = &[Term { row: 0, offset: 3 }];
+    Product { n: 64, bits: 48, rows: 1, terms, weight_bits, wanted: Wanted::first(64) }
 }
 
 #[test]
 fn no_outputs() {
-    let plan =
-        Spectral::with_lanes(Kernel::of(Cpu::detect()), 64, 48, 1, &[Term { row: 0, offset: 3 }], 12, 32)
-            .unwrap();
+    let plan = Spectral::with_lanes(Kernel::of(Cpu::detect()), one_term(12), 32).unwrap();
     let rows = plan.rows(|_, words| words.fill(1));
     plan.multiply(&rows, &plan.weights(&PackedWeights::new(0, 1, 12, &[])), &mut [0u64; 0], |_, _, _| {
         panic!("no output")
@@ -220,9 +286,7 @@ fn no_outputs() {
 #[test]
 #[should_panic(expected = "weights of 9 bits")]
 fn a_wide_weight_is_refused() {
-    let plan =
-        Spectral::with_lanes(Kernel::of(Cpu::detect()), 64, 48, 1, &[Term { row: 0, offset: 3 }], 8, 32)
-            .unwrap();
+    let plan = Spectral::with_lanes(Kernel::of(Cpu::detect()), one_term(8), 32).unwrap();
     plan.weights(&PackedWeights::new(1, 1, 9, &[-128]));
 }
 

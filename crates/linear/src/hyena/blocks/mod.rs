@@ -2,7 +2,6 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `windows` | how a map is cut into windows |
 //! | `packing` | where blocks sit in slots, which products and rotations a layer takes; the transform of a part |
 //! | `server` | steps 4 and 5 of a layer |
 
@@ -10,7 +9,5 @@ mod packing;
 mod server;
 #[cfg(test)]
 mod tests;
-mod windows;
 
 pub use packing::{BlockPacking, Counts, GroupWork, Parts};
-pub use windows::Windows;

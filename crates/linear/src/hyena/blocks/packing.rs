@@ -25,7 +25,7 @@ use jaguar_he::rns::{rotation, row_swap};
 use jaguar_ring::Kernel;
 use jaguar_ring::modular::{self, Factor, Modulus, Ntt};
 
-use super::windows::Windows;
+use crate::hyena::windows::Windows;
 
 /// Shortest transform of a part: shorter ones are not in [`Ntt`].
 const LEAST_PART: usize = *modular::LENGTHS.start();

@@ -199,3 +199,36 @@ fn counts_are_the_papers() {
     assert_eq!(best(&convolution, [128, 16, 16]), counts(1024, 48, 16));
     assert_eq!(block_size(&convolution), 1);
 }
+
+/// A circulant block of b is four blocks of b/2, with channels in another order. To run it as them would take a layer with blocks of b/2,
+/// and that is never cheaper: not even where a map is cut into many windows for b. So no layer does it.
+#[test]
+fn no_layer_is_cheaper_as_one_with_smaller_blocks() {
+    for (layer, in_shape) in [
+        (spec(64, 3, 1, 1), [64, 56, 56]),
+        (spec(128, 3, 2, 1), [64, 56, 56]),
+        (spec(64, 1, 1, 0), [256, 56, 56]),
+        (spec(64, 3, 1, 1), [64, 32, 32]),
+        (spec(64, 5, 1, 2), [64, 32, 32]),
+        (spec(128, 3, 1, 1), [128, 28, 28]),
+        (spec(256, 3, 1, 1), [256, 14, 14]),
+        (spec(512, 3, 1, 1), [512, 7, 7]),
+        (spec(1024, 1, 1, 0), [256, 14, 14]),
+        (spec(1008, 1, 1, 0), [512, 1, 1]),
+    ] {
+        let seconds = |size: usize| {
+            let blocks = (size > 1).then_some(Blocks { size, kind: BlockKind::Circulant });
+            let wanted = crate::hyena::Wanted {
+                form: crate::hyena::Form::Blocks,
+                spec: &Linear { blocks, ..layer.clone() },
+                in_shape,
+                activation_bits: 16,
+                weight_bits: 12,
+                weight_memory: 4 << 30,
+            };
+            crate::hyena::search(&[wanted]).expect("a ring").weighed[0].seconds
+        };
+        let all: Vec<f64> = std::iter::once(1).chain(BLOCK_SIZES).map(seconds).collect();
+        assert!(all.is_sorted_by(|smaller, larger| smaller >= larger), "{in_shape:?} {layer:?}: {all:?}");
+    }
+}
