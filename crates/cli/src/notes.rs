@@ -18,9 +18,20 @@ pub fn tell(note: Note) {
     }
 }
 
-/// Says before it runs if what `party` has to do will not fit this machine's memory, and what would.
-pub fn warn_of_memory(network: &Network, plan: &Plan, allowed: Allowed, load: Load, party: Party) {
-    if let Some(warning) = MemoryNeeds::new(network, plan, allowed, load, room()).warning(party) {
+/// What is to be said, before it runs, if what `party` has to do will not fit this machine's memory, and what would.
+pub fn warning_of_memory(
+    network: &Network,
+    plan: &Plan,
+    allowed: Allowed,
+    load: Load,
+    party: Party,
+) -> Option<String> {
+    MemoryNeeds::new(network, plan, allowed, load, room()).warning(party)
+}
+
+/// Prints a warning to standard error, if there is one.
+pub fn warn(warning: Option<String>) {
+    if let Some(warning) = warning {
         eprintln!("warning: {warning}");
     }
 }

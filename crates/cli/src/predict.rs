@@ -28,7 +28,7 @@ use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::leakage::{self, AcceptSignLeakage};
-use crate::notes::{collect, warn_of_memory};
+use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Later, Protocol};
 use crate::progress::Bars;
 use crate::reach::Reach;
@@ -241,8 +241,11 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: {keep} prepared queries hold up to {here} here and {there} at the server");
     }
     let load = Load { clients: 1, kept: keep, threads: threads() };
-    warn_of_memory(connected.network(), connected.plan(), args.leakage.allowed(), load, Party::Client);
+    let allowed = args.leakage.allowed();
+    let warning = warning_of_memory(connected.network(), connected.plan(), allowed, load, Party::Client);
+    // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
+    warn(warning);
     if let Some(reason) = keeper.no_runner() {
         eprintln!("note: no second connection ({reason}); an input waits for a query that is being prepared");
     }

@@ -28,7 +28,7 @@ use tracing::{error, info, warn};
 use crate::guard::{self, GuardBits};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::log::{self, TARGET};
-use crate::notes::{tell, warn_of_memory};
+use crate::notes::{self, tell, warning_of_memory};
 use crate::one_round::{self, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
@@ -201,13 +201,13 @@ pub fn run(args: &Args) -> Result<()> {
     let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
     let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
     let plan = Plan::allowing(&bundle.model.network, choices, args.leakage.allowed())?;
-    warn_of_memory(
+    notes::warn(warning_of_memory(
         &bundle.model.network,
         &plan,
         args.leakage.allowed(),
         Load::single(threads()),
         Party::Server,
-    );
+    ));
     let service = Service::with_plan(hardware, bundle, plan, reveal)?;
     if let Some(warning) = leakage::warning(service.plan()) {
         eprintln!("warning: {warning}");

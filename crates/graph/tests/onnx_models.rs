@@ -394,7 +394,7 @@ fn inputs_may_be_constant() {
         let graph = import(&[("k", given)]).expect("imports");
         let found = graph.forward(Cpu::detect(), &x).expect("runs");
         let expected = |i: usize| (f64::from(x[i]).max(0.0) * gains[i / 64]).max(0.0);
-        assert!((0..256).all(|i| (f64::from(found[i] as f32) - expected(i)).abs() < 1e-4), "{given:?}");
+        assert!((0..256).all(|i| (f64::from(found[i]) - expected(i)).abs() < 1e-4), "{given:?}");
     }
     let refused = |constants: &[(&str, &[f32])]| import(constants).expect_err("refused").to_string();
     assert!(refused(&[]).contains("--constant"));

@@ -2,7 +2,7 @@
 //!
 //! What is held is counted: weights, keys, correlations, prepared queries, and the shares of the values that are alive
 //! together while a query runs. What an allocator keeps beyond that, and what steps of milliseconds take, is estimated by
-//! figures that were measured ([`PROGRAM`], [`COPIES`]); `docs/planner.md` compares with measured peaks.
+//! figures that were measured ([`PROGRAM`], `COPIES`); `docs/planner.md` compares with measured peaks.
 
 use jaguar_graph::network::{Network, Op};
 use jaguar_mpc::cost;

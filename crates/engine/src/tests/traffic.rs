@@ -24,8 +24,8 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "8ef18423fc61c6c90b62386a3475c6bb9898b5bd0634849151380d748bed75fe",
-            "3bd69544fa4cd897ea816b4e531be88214e2b093c3a6fa933fa55d8505fa7dbd",
+            "3d51076262eb7c41dd61ce7301e88935fd7f9ca44ebacb0047d4f1af2476af2c",
+            "13b16dd19e139391e5255cb484c2ddcae55c0ccc7604a105afa413a521d1f6d7",
         ],
     ),
     (
@@ -52,8 +52,8 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "fregata-jaguar",
         [
-            "fd55826ecb5e9bb6d4ef2eee1ee5e6a2885dd9f487aeebb4ad39850c36e307b3",
-            "268f03fc9b87db23e1cdbb7eb8c17d6d1758da342942b26672ee82a5e6166986",
+            "151bfe0a567b0e5853b16f331f88954f4b1cd9a228410708819b6a3871dcee82",
+            "48223a5c370d506c6d1ca8c265203937412ee1baac49a72c710a9eebbd49ff26",
         ],
     ),
     (
