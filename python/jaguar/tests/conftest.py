@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 HERE = Path(__file__).resolve().parent
 TINY = HERE / "tiny.onnx"
 UNSUPPORTED = HERE / "unsupported.onnx"
+
+
+# A shell starts what runs in the background with Ctrl-C ignored, and Python then leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def images(count: int, seed: int = 0) -> NDArray[np.float32]:
