@@ -44,6 +44,35 @@ pub fn offer(
     handshake::server::answer(channel, model, &[protocol], None).map(|_| ())
 }
 
+/// What a one-round session tells the server. Nothing is under way for the client then.
+#[cfg(feature = "server")]
+#[derive(Clone, Copy, Debug)]
+pub enum Notice {
+    /// Keys of `bytes` are there; `received` of them came now.
+    Keys {
+        /// All of them.
+        bytes: u64,
+        /// What came in this session.
+        received: u64,
+    },
+    /// An input waits behind `ahead` others; its client stays, or has left.
+    Asked {
+        /// Evaluations before it.
+        ahead: usize,
+        /// Whether the client waits for the answer.
+        stays: bool,
+    },
+    /// An answer was sent, whose evaluation took so long.
+    Answered {
+        /// Its bytes.
+        bytes: u64,
+        /// Without the queue.
+        took: std::time::Duration,
+    },
+    /// There was no answer to give: an evaluation failed, or the client asked for one that is not there.
+    NoAnswer,
+}
+
 /// Tells the peer, as well as the connection still can, why the session ends here: never a value, a path, or anything else of this
 /// side's.
 pub fn tell(channel: &mut Channel, error: &EngineError) {

@@ -1,7 +1,6 @@
 //! What a server serves: the interactive protocol ([`Service`]), or another one behind the same port.
 
-use std::time::Duration;
-
+use jaguar_engine::one_round;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
 use jaguar_engine::{EngineError, Stock};
@@ -41,36 +40,7 @@ pub enum Told {
     /// Of an interactive query.
     Query(Notice),
     /// Of a one-round session.
-    OneRound(OneRound),
-}
-
-/// What a one-round session tells.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum OneRound {
-    /// A client's keys are there: so many bytes, of which so many came in this session.
-    Keys {
-        /// All.
-        bytes: u64,
-        /// Of this session.
-        received: u64,
-    },
-    /// An input waits for its evaluation, behind so many others; its client waits too, or has left.
-    Asked {
-        /// Evaluations before it.
-        ahead: usize,
-        /// Whether the client stays.
-        stays: bool,
-    },
-    /// An answer of so many bytes was sent. Its evaluation took so long, without its time in the queue.
-    Answered {
-        /// Of the encrypted answer.
-        bytes: u64,
-        /// Reading the keys, if they were not in memory, and all layers.
-        took: Duration,
-    },
-    /// An evaluation failed, or the client asked for an answer that is not there.
-    NoAnswer,
+    OneRound(one_round::Notice),
 }
 
 impl Hosted for Service {

@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
+use jaguar_engine::one_round;
 use jaguar_engine::server::{Notice, Service};
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::{Bound, FileError, Greeted, Incoming, Listener, Peer, TokenFile};
@@ -32,7 +33,7 @@ mod limits;
 pub mod metrics;
 mod watched;
 
-pub use hosted::{Caller, Hosted, OneRound, Told};
+pub use hosted::{Caller, Hosted, Told};
 pub use limits::{Limits, Refusal};
 pub use watched::Watched;
 
@@ -50,7 +51,7 @@ pub enum Event<'a> {
     /// What the session says of a client's query.
     Query(Peer, &'a Notice),
     /// What a one-round session says.
-    OneRound(Peer, &'a OneRound),
+    OneRound(Peer, &'a one_round::Notice),
     /// A client took its leave.
     Left(Peer),
     /// A connection ended otherwise.

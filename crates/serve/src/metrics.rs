@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
+use jaguar_engine::one_round::Notice as OneRound;
 use jaguar_engine::peak_kib;
 use jaguar_engine::server::Notice;
 use jaguar_wire::WireError;
@@ -24,7 +25,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::http::{Answer, answer_all};
-use crate::{Control, Event, OneRound, ServeError};
+use crate::{Control, Event, ServeError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Stage {

@@ -1,8 +1,9 @@
 //! What happens to a server, in lines.
 
+use jaguar_engine::one_round::Notice as OneRound;
 use jaguar_engine::server::Notice;
 use jaguar_engine::{Stock, peak_kib};
-use jaguar_serve::{Event, OneRound, ServeError};
+use jaguar_serve::{Event, ServeError};
 use jaguar_terminal::in_one_line;
 use jaguar_terminal::table::bytes;
 

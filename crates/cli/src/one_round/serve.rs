@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_convfhe::session::server::{Notice, Service, Sizes};
+use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
 use jaguar_engine::EngineError;
-use jaguar_serve::{Caller, Control, Hosted, OneRound, Server, Told};
+use jaguar_serve::{Caller, Control, Hosted, Server, Told};
 use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::Channel;
@@ -74,14 +74,7 @@ impl Hosted for OneRoundService {
             }
             _ => None,
         };
-        self.0.serve(channel, owner, &mut |notice| {
-            tell(Told::OneRound(match notice {
-                Notice::Keys { bytes, received } => OneRound::Keys { bytes, received },
-                Notice::Asked { ahead, stays } => OneRound::Asked { ahead, stays },
-                Notice::Answered { bytes, took } => OneRound::Answered { bytes, took },
-                _ => OneRound::NoAnswer,
-            }));
-        })
+        self.0.serve(channel, owner, &mut |notice| tell(Told::OneRound(notice)))
     }
 }
 

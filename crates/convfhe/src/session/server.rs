@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jaguar_bundle::ModelId;
-use jaguar_engine::{EngineError, one_round};
+use jaguar_engine::EngineError;
+use jaguar_engine::one_round::{self, Notice};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 
@@ -21,35 +22,6 @@ pub struct Sizes {
     pub input: usize,
     /// Of an encrypted answer.
     pub answer: usize,
-}
-
-/// What a session tells the server. Nothing is under way for the client then.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Notice {
-    /// Keys of `bytes` are there; `received` of them came now.
-    Keys {
-        /// All of them.
-        bytes: u64,
-        /// What came in this session.
-        received: u64,
-    },
-    /// An input waits behind `ahead` others; its client stays, or has left.
-    Asked {
-        /// Evaluations before it.
-        ahead: usize,
-        /// Whether the client waits for the answer.
-        stays: bool,
-    },
-    /// An answer was sent, whose evaluation took so long.
-    Answered {
-        /// Its bytes.
-        bytes: u64,
-        /// Without the queue.
-        took: Duration,
-    },
-    /// There was no answer to give.
-    NoAnswer,
 }
 
 /// A model that is evaluated on ciphertexts, for any number of clients, one evaluation at a time.

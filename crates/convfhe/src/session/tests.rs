@@ -18,8 +18,9 @@ use jaguar_wire::{Channel, memory_pair};
 
 use super::client::{Keys, Progress, Session};
 use super::message::CHUNK;
-use super::server::{Notice, Service, Sizes};
+use super::server::{Service, Sizes};
 use super::*;
+use jaguar_engine::one_round::Notice;
 
 /// Three chunks, the last one short.
 const KEYS: usize = 2 * CHUNK + 7;
