@@ -401,19 +401,8 @@ fn best(layers: &[Wanted<'_>]) -> Option<Found> {
 
 /// Whether any ring runs this layer if it is the only one. Remembered.
 fn runs_alone(layer: &Wanted<'_>) -> bool {
-    static KNOWN: OnceLock<Mutex<HashMap<Vec<u64>, bool>>> = OnceLock::new();
-    let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let key = layer.figures(0);
-    if let Some(&runs) = known().get(&key) {
-        return runs;
-    }
-    let runs = best(std::slice::from_ref(layer)).is_some();
-    let mut known = known();
-    if known.len() >= MOST_FOUND {
-        known.clear();
-    }
-    known.insert(key, runs);
-    runs
+    static KNOWN: Memory<bool> = Memory::new();
+    KNOWN.recall(layer.figures(0), || best(std::slice::from_ref(layer)).is_some())
 }
 
 /// Why no ring runs a layer.
@@ -457,12 +446,11 @@ struct Candidate {
 /// All ways to run a layer in slots of rings of length `n` with the memory that there is, by number of channels in a
 /// ciphertext, ascending. A planner asks for the same ones in hundreds of plans, so they are found once.
 fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
-    static FOUND: OnceLock<Mutex<Known>> = OnceLock::new();
-    let found = || FOUND.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let key = wanted.figures(n);
-    if let Some(known) = found().get(&key) {
-        return Arc::clone(known);
-    }
+    static FOUND: Memory<Arc<Vec<Candidate>>> = Memory::new();
+    FOUND.recall(wanted.figures(n), || Arc::new(find_candidates(n, wanted)))
+}
+
+fn find_candidates(n: usize, wanted: &Wanted<'_>) -> Vec<Candidate> {
     let sizes = Sizes { limbs: 4.0, kept: 2.0, digits: 8.0 };
     let candidate = |fitted: Fitted| {
         let elements = fitted.elements();
@@ -479,19 +467,34 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
     let mut candidates: Vec<Candidate> = held.map(candidate).collect();
     let fewest = candidates.iter().map(|candidate| candidate.elements.len()).min().unwrap_or(0);
     candidates.retain(|candidate| candidate.elements.len() <= fewest.max(MOST_KEYS));
-    let candidates = Arc::new(candidates);
-    let mut found = found();
-    if found.len() >= MOST_FOUND {
-        found.clear();
-    }
-    found.insert(key, Arc::clone(&candidates));
     candidates
 }
 
-/// Candidates by the figures of their layer.
-type Known = HashMap<Vec<u64>, Arc<Vec<Candidate>>>;
+/// What was found for layers, by their figures ([`Wanted::figures`]).
+struct Memory<T>(OnceLock<Mutex<HashMap<Vec<u64>, T>>>);
 
-/// Layers of which candidates are remembered.
+impl<T: Clone> Memory<T> {
+    const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// What is known for `figures`, or else what `find` finds. Other threads are not kept waiting while it looks.
+    fn recall(&self, figures: Vec<u64>, find: impl FnOnce() -> T) -> T {
+        let known = || self.0.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(&figures) {
+            return found.clone();
+        }
+        let found = find();
+        let mut known = known();
+        if known.len() >= MOST_FOUND {
+            known.clear();
+        }
+        known.insert(figures, found.clone());
+        found
+    }
+}
+
+/// Layers of which something is remembered.
 const MOST_FOUND: usize = 1 << 10;
 
 /// For one N.
