@@ -200,14 +200,16 @@ test-circulant: $(VENV)/circulant/ready
 	$(VENV)/circulant/bin/python -m pytest --quiet python/circulant
 
 # The recorded comparisons (python/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
-TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 8 --blocks 8 4 --rise-samples 500
-TRAIN_mobilenetv2 := --rate 0.1 --epochs 8 --tuning-rate 0.1 --tuning-epochs 5 --blocks 8 --rise-seeds
-TRAIN_NETWORKS ?= resnet18 mobilenetv2
-TRAIN_ARGS ?= --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures hint weighed --seeds 0 1 2
+TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 14 --blocks 8 4 --rise-samples 500 --seeds 0 1 2
+TRAIN_mobilenetv2 := --rate 0.1 --epochs 10 --tuning-rate 0.1 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1 2
+TRAIN_vit := --optimiser adamw --weight-decay 0.05 --rate 0.001 --epochs 18 --tuning-rate 0.0005 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1
+TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit
+TRAIN_ARGS ?= --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures seconds
 
 train-circulant:
 	for network in $(TRAIN_NETWORKS); do \
-	  case $$network in resnet18) own='$(TRAIN_resnet18)';; mobilenetv2) own='$(TRAIN_mobilenetv2)';; *) own=;; esac; \
+	  case $$network in resnet18) own='$(TRAIN_resnet18)';; mobilenetv2) own='$(TRAIN_mobilenetv2)';; \
+	    vit) own='$(TRAIN_vit)';; *) own=;; esac; \
 	  PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $$network $$own $(TRAIN_ARGS) \
 	    --costs $(CIRCULANT)/results/$$network.plan.json --out $(CURDIR)/target/circulant/$$network \
 	    --results $(CIRCULANT)/results/$$network.json || exit 1; \
