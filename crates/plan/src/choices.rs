@@ -111,15 +111,17 @@ impl Choices {
     pub fn among(network: &Network, allowed: &[BackendId]) -> Result<Self, PlanError> {
         let first = *allowed.first().ok_or_else(|| PlanError::Choices("no backend is allowed".into()))?;
         let mut choices = Self::standard(network, first);
+        // How far each node has come: a backend that is allowed twice is tried once.
+        let mut tried = vec![0; network.nodes.len()];
         loop {
             match Plan::new(network, choices.clone()) {
                 Ok(_) => return Ok(choices),
                 Err(error) => {
                     let PlanError::Layer { node, .. } = &error else { return Err(error) };
                     let node = *node;
-                    let tried = allowed.iter().position(|&b| b == choices.backends[node]);
-                    let next = tried.and_then(|at| allowed.get(at + 1)).ok_or(error)?;
-                    choices.backends[node] = *next;
+                    let refused = &allowed[..=tried[node]];
+                    let next = allowed.iter().position(|b| !refused.contains(b)).ok_or(error)?;
+                    (tried[node], choices.backends[node]) = (next, allowed[next]);
                 }
             }
         }

@@ -390,6 +390,30 @@ fn backends_are_weighed() {
     }
 }
 
+/// A backend that is named twice is tried once: the planner asks with one of the allowed ones put before all of them.
+#[test]
+fn a_backend_that_is_allowed_twice_is_tried_once() {
+    // Its last layer sums many large products: more noise than any ring on record holds.
+    let mut network = network();
+    network.nodes = [0, 4, 6].map(|node| network.nodes[node].clone()).into();
+    for (at, shape) in [[3, 14, 14], [1900, 14, 14], [10, 1, 1]].into_iter().enumerate() {
+        let node = &mut network.nodes[at];
+        (node.shape, node.inputs) = (shape, at.checked_sub(1).into_iter().collect());
+    }
+    network.nodes[1].op = Op::Linear(Linear::same(1900, 1, 12));
+    network.nodes[2].op =
+        Op::Linear(Linear { pads: [0; 4], shift: 19, max_exponent: 6, ..Linear::same(10, 14, 12) });
+    let network = network.guarded(12).unwrap();
+    let hyena = BackendId::of("hyena").unwrap();
+    assert!(Choices::among(&network, &[hyena, hyena]).is_err(), "runs everything");
+    let choices = Choices::among(&network, &[hyena, hyena, BackendId::JAGUAR]).unwrap();
+    assert_eq!(choices, Choices::among(&network, &[hyena, BackendId::JAGUAR]).unwrap());
+    assert_eq!(choices.backends[1..], [hyena, BackendId::JAGUAR]);
+    let machine = round_figures();
+    let here = site(&machine, FREE, Placement::Apart);
+    assert!(choose(&network, &[hyena, BackendId::JAGUAR], &here, None).is_ok());
+}
+
 #[test]
 fn a_layer_of_an_rns_ring_by_hand() {
     let (network, machine) = (network(), round_figures());

@@ -441,6 +441,8 @@ struct Candidate {
     elements: Vec<usize>,
     /// Nanoseconds and bytes as if q had four primes, of which two are kept, and eight digits.
     nominal: f64,
+    /// What [`Candidate::in_rings`] has computed.
+    in_rings: OnceLock<Vec<Option<(f64, f64)>>>,
 }
 
 /// All ways to run a layer in slots of rings of length `n` with the memory that there is, by number of channels in a
@@ -459,7 +461,7 @@ fn find_candidates(n: usize, wanted: &Wanted<'_>) -> Vec<Candidate> {
         let encoded = fitted.plaintexts() * (8 * 4 * n) as f64 > wanted.weight_memory as f64;
         let work = fitted.units(sizes, encoded).seconds(&nominal(n, &WIDE));
         let nominal = work + BYTE * (n * bytes) as f64 + KEY_BYTE * (n * keys) as f64;
-        Candidate { fitted, encoded, elements, nominal }
+        Candidate { fitted, encoded, elements, nominal, in_rings: OnceLock::new() }
     };
     let all = Fitted::all(n, wanted);
     let least = all.iter().map(Fitted::memory).min().unwrap_or(0);
@@ -530,42 +532,71 @@ pub(super) fn on_record(n: usize, bits: u32, limbs: usize) -> Option<RnsParamete
     all.iter().find(fits).cloned()
 }
 
+/// All rings of one N that are tried, with what to send back and digits of keys. Plans are made many times a second, so
+/// they are listed once.
+fn rings(n: usize) -> &'static [Chosen] {
+    static LISTED: [OnceLock<Vec<Chosen>>; RING_DIMS.len()] = [const { OnceLock::new() }; RING_DIMS.len()];
+    let at = RING_DIMS.iter().position(|&tried| tried == n).expect("a length that is tried");
+    LISTED[at].get_or_init(|| {
+        let sizes = (1..=MOST_LIMBS).flat_map(|limbs| LIMB_BITS.map(move |bits| (limbs, bits)));
+        let sets = sizes.filter_map(|(limbs, bits)| Some((bits, on_record(n, bits, limbs)?)));
+        let ways = sets.flat_map(|(bits, params)| {
+            let kept = 1..=params.primes().len();
+            let digits =
+                kept.flat_map(|kept| (1..=MOST_DIGITS).map(move |parts| (kept, bits.div_ceil(parts))));
+            let chosen = digits.map(|(kept, digit_bits)| Chosen { params: params.clone(), kept, digit_bits });
+            chosen.collect::<Vec<_>>()
+        });
+        ways.collect()
+    })
+}
+
+impl Candidate {
+    /// By ring of [`rings`]: the chance that it is wrong there and its nanoseconds, or None where its noise is too much.
+    /// A planner asks in hundreds of plans, so they are computed once.
+    fn in_rings(&self, n: usize) -> &[Option<(f64, f64)>] {
+        self.in_rings.get_or_init(|| {
+            let in_ring = |ring: &Chosen| {
+                let failure = self.fitted.failure(ring);
+                let holds = failure <= MOST_FAILURES && !ring.params.primes().contains(&self.fitted.plain.p);
+                holds.then(|| (failure.exp2(), self.fitted.nanoseconds(ring, self.encoded)))
+            };
+            rings(n).iter().map(in_ring).collect()
+        })
+    }
+}
+
 /// All rings of one N that hold these layers' noise: the best of each number of primes, the best first.
 fn weigh(n: usize, layers: &[&Candidate]) -> Vec<Weighed> {
     let mut elements: Vec<usize> = layers.iter().flat_map(|layer| layer.elements.iter().copied()).collect();
     elements.sort_unstable();
     elements.dedup();
-    let mut best: Vec<Weighed> = Vec::new();
-    for limbs in 1..=MOST_LIMBS {
-        let mut found: Option<Weighed> = None;
-        for bits in LIMB_BITS {
-            let Some(params) = on_record(n, bits, limbs) else { continue };
-            if layers.iter().any(|layer| params.primes().contains(&layer.fitted.plain.p)) {
-                continue;
-            }
-            for kept in 1..=limbs {
-                for parts in 1..=MOST_DIGITS {
-                    let ring = Chosen { params: params.clone(), kept, digit_bits: bits.div_ceil(parts) };
-                    let failures = layers.iter().map(|layer| layer.fitted.failure(&ring));
-                    let failures = failures.map(|failure| (failure <= MOST_FAILURES).then(|| failure.exp2()));
-                    let Some(failures) = failures.sum::<Option<f64>>() else { continue };
-                    let failure = failures.log2();
-                    let keys = ring.key_bytes(elements.len());
-                    let work: f64 =
-                        layers.iter().map(|layer| layer.fitted.nanoseconds(&ring, layer.encoded)).sum();
-                    let bytes = layers.iter().map(|layer| layer.fitted.bytes(&ring));
-                    let bytes = bytes.map(|(up, down)| up + down).sum();
-                    let seconds = (work + KEY_BYTE * keys as f64) / 1e9;
-                    if found.as_ref().is_none_or(|found| seconds < found.seconds) {
-                        found = Some(Weighed { ring, failure, seconds, bytes: (bytes, keys) });
-                    }
-                }
-            }
+    // The sums over all layers, as far as each holds.
+    let mut sums = vec![Some((0.0, 0.0)); rings(n).len()];
+    for layer in layers {
+        for (sum, own) in sums.iter_mut().zip(layer.in_rings(n)) {
+            *sum = sum
+                .zip(*own)
+                .map(|((failure, work), own): ((f64, f64), (f64, f64))| (failure + own.0, work + own.1));
         }
-        best.extend(found);
     }
-    best.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    best
+    // By number of primes: seconds, which ring, the chance that any layer is wrong.
+    let mut best: [Option<(f64, &Chosen, f64)>; MOST_LIMBS] = [None; MOST_LIMBS];
+    for (ring, sum) in rings(n).iter().zip(sums) {
+        let Some((failure, work)) = sum else { continue };
+        let seconds = (work + KEY_BYTE * ring.key_bytes(elements.len()) as f64) / 1e9;
+        let best = &mut best[ring.params.primes().len() - 1];
+        if best.is_none_or(|(least, ..)| seconds < least) {
+            *best = Some((seconds, ring, failure.log2()));
+        }
+    }
+    let weighed = best.into_iter().flatten().map(|(seconds, ring, failure)| {
+        let bytes = layers.iter().map(|layer| layer.fitted.bytes(ring)).map(|(up, down)| up + down).sum();
+        Weighed { ring: ring.clone(), failure, seconds, bytes: (bytes, ring.key_bytes(elements.len())) }
+    });
+    let mut weighed: Vec<Weighed> = weighed.collect();
+    weighed.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    weighed
 }
 
 /// `N = 8192, q of 4 primes of 50 bits (143.2 bits of security)`.
