@@ -116,7 +116,7 @@ func (e *Evaluator) Slots(ct *rlwe.Ciphertext, times *Times) ([]*rlwe.Ciphertext
 	ct.Scale = rlwe.NewScale(e.set.RaisedScale())
 	ct.IsBatched = true
 	ct.LogDimensions = ring.Dimensions{Rows: 0, Cols: e.set.Circuit().LogMaxSlots()}
-	raised, err := e.circuit.ModUp(ct)
+	raised, err := e.raise(ct)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: ModUp: %w", err)
 	}
@@ -149,8 +149,9 @@ func (e *Evaluator) toSlots(raised *rlwe.Ciphertext) ([]*rlwe.Ciphertext, error)
 	if err != nil {
 		return nil, err
 	}
-	real, err := e.circuit.ConjugateNew(both)
-	if err != nil {
+	params := e.set.CKKS()
+	real := ckks.NewCiphertext(params, 1, both.Level())
+	if err := e.threads.Automorphism(both, params.GaloisElementForComplexConjugation(), real); err != nil {
 		return nil, err
 	}
 	imaginary, err := e.circuit.SubNew(both, real)
@@ -163,7 +164,7 @@ func (e *Evaluator) toSlots(raised *rlwe.Ciphertext) ([]*rlwe.Ciphertext, error)
 	if e.set.Dense() {
 		return []*rlwe.Ciphertext{real, imaginary}, nil
 	}
-	if err := e.circuit.Rotate(imaginary, half, imaginary); err != nil {
+	if err := e.threads.Automorphism(imaginary, params.GaloisElement(half), imaginary); err != nil {
 		return nil, err
 	}
 	return []*rlwe.Ciphertext{real}, e.circuit.Add(real, imaginary, real)

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_convfhe::Program;
+use jaguar_convfhe::{Fhe, Program};
 use jaguar_cpu::Cpu;
 use jaguar_graph::import::{Options, import_file};
 
@@ -25,17 +25,24 @@ fn main() -> Result<()> {
     let [program, set, folder, network, samples, count] = arguments.as_slice() else {
         bail!("one_round JAGUAR-FHE SET FOLDER NETWORK.onnx SAMPLES.json HOW_MANY");
     };
-    let (program, folder) = (Path::new(program), Path::new(folder));
+    let (program, folder) = (Fhe::find(Some(Path::new(program)))?, Path::new(folder));
     let file = |name: &str| folder.join(name).display().to_string();
     let client = |command: &str| {
         let (secret, public) = (file("client.secret"), file("public.json"));
-        Program::start(program, [command, "--set", set, "--secret", &secret, "--public", &public])
+        Program::start(program.command([command, "--set", set, "--secret", &secret, "--public", &public]))
     };
     let (keys, described) = (file("client.keys"), file("network.json"));
     let mut encrypt = client("encrypt")?;
     let mut decrypt = client("decrypt")?;
-    let mut evaluate =
-        Program::start(program, ["evaluate", "--set", set, "--keys", &keys, "--network", &described])?;
+    let mut evaluate = Program::start(program.command([
+        "evaluate",
+        "--set",
+        set,
+        "--keys",
+        &keys,
+        "--network",
+        &described,
+    ]))?;
 
     let graph = import_file(Path::new(network), &Options::default())?;
     ensure!(graph.affine.is_empty(), "the samples have the network's first affine map behind them already");

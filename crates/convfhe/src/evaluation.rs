@@ -38,7 +38,7 @@ impl Evaluation for ByProgram {
         let arguments = ["evaluate", "--set", &self.figures.set, "--keys"].map(PathBuf::from);
         let arguments =
             arguments.into_iter().chain([keys.to_owned(), "--network".into(), self.network.clone()]);
-        let started = Program::start(self.fhe.path(), arguments.map(PathBuf::into_os_string));
+        let started = Program::start(self.fhe.command(arguments));
         let program = started.map_err(|e| Failure {
             told: "the server cannot start the evaluation; ask its operator".into(),
             detail: e.to_string(),

@@ -14,7 +14,10 @@ const PROGRAM: &str = "jaguar-fhe";
 
 /// The program, found.
 #[derive(Clone, Debug)]
-pub struct Fhe(PathBuf);
+pub struct Fhe {
+    path: PathBuf,
+    threads: Option<usize>,
+}
 
 /// Sizes of a parameter set, and memory, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,19 +52,31 @@ impl Fhe {
     /// [`ProgramError::NotFound`].
     pub fn find(named: Option<&Path>) -> Result<Self, ProgramError> {
         if let Some(named) = named {
-            return Ok(Self(named.to_owned()));
+            return Ok(Self { path: named.to_owned(), threads: None });
         }
         let own = std::env::current_exe().ok();
         let beside =
             own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|folder| folder.join(PROGRAM));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path: Vec<PathBuf> = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).collect();
-        beside.chain(path).find(|file| file.is_file()).map(Self).ok_or(ProgramError::NotFound)
+        let found = beside.chain(path).find(|file| file.is_file()).ok_or(ProgramError::NotFound)?;
+        Ok(Self { path: found, threads: None })
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
+    /// Lets it compute on so many threads at a time, instead of one for each core. (Go's runtime calls that GOMAXPROCS.)
+    #[must_use]
+    pub fn on_threads(self, threads: usize) -> Self {
+        Self { threads: Some(threads), ..self }
+    }
+
+    /// What starts it with these arguments.
+    pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments);
+        if let Some(threads) = self.threads {
+            command.env("GOMAXPROCS", threads.to_string());
+        }
+        command
     }
 
     /// Sizes and memory of a set; with a network, of its evaluation.
@@ -85,11 +100,11 @@ impl Fhe {
         &self,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Vec<u8>, ProgramError> {
-        let output = Command::new(&self.0)
-            .args(arguments)
+        let output = self
+            .command(arguments)
             .stdin(Stdio::null())
             .output()
-            .map_err(|source| ProgramError::Start { program: self.0.clone(), source })?;
+            .map_err(|source| ProgramError::Start { program: self.path.clone(), source })?;
         if output.status.success() {
             return Ok(output.stdout);
         }

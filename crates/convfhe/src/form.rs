@@ -18,12 +18,12 @@ pub(crate) struct Form {
 const MAX_WEIGHTS: usize = 1 << 26;
 
 /// The index of a weight.
-fn at(term: &Term, out: usize, channel: usize, row: usize, column: usize) -> usize {
+pub(crate) fn at(term: &Term, out: usize, channel: usize, row: usize, column: usize) -> usize {
     ((out * term.channels + channel) * term.height + row) * term.width + column
 }
 
 /// A term without weights, and room for them.
-fn empty(term: Term) -> Result<Term, Refusal> {
+pub(crate) fn empty(term: Term) -> Result<Term, Refusal> {
     let count = [term.channels, term.height, term.width]
         .iter()
         .try_fold(term.out, |product, &factor| product.checked_mul(factor))
@@ -57,6 +57,11 @@ impl Form {
     fn mixes_channels(&self) -> bool {
         let pointwise = |t: &Term| [t.height, t.width, t.stride] == [1; 3] && t.padding == [0; 4];
         self.terms.iter().all(pointwise) && self.bias.iter().all(|&b| b == 0.0)
+    }
+
+    /// Whether what lies outside of its rows and columns is zero: of a value itself, and of sums over its channels.
+    pub fn is_zero_outside(&self) -> bool {
+        self.mixes_channels()
     }
 
     /// It, times a factor, plus a constant.

@@ -3,12 +3,14 @@
 //! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
 //! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
 //! an average pool a kernel of its window's size, and a fully connected layer behind it is multiplied into it. Groups and dilation
-//! are written out with zeros. ReLU6 is the difference of two ReLUs. What has no such form is refused, with a reason.
+//! are written out with zeros. ReLU6 is the difference of two ReLUs, a max-pool takes ReLUs of differences ([`max_pool`]). What has no
+//! such form is refused, with a reason.
 
 mod description;
 mod evaluation;
 mod fhe;
 mod form;
+mod max_pool;
 mod model;
 pub mod party;
 mod program;
@@ -16,7 +18,7 @@ pub mod session;
 mod split;
 
 use jaguar_graph::float::{Graph, Op};
-use jaguar_graph::network::Rearrange;
+use jaguar_graph::network::{Rearrange, Shape};
 
 pub use description::{Description, Floats, Layer, Polynomial, Term};
 pub use evaluation::ByProgram;
@@ -46,10 +48,9 @@ pub enum Refusal {
     /// Neither linear nor ReLU.
     #[error("{0} is neither linear nor a ReLU, and no polynomial for it is built")]
     Operation(&'static str),
-    /// The largest of several values. Possible, as max(a, b) = a + ReLU(b - a): k - 1 layers of their own for a window of k, one
-    /// after the other, or 4 for one of 3 × 3 by rows and columns. It is not built.
-    #[error("a max-pool takes several ReLUs one after the other, each as long as a layer; it is not built")]
-    MaxPool,
+    /// A padded max-pool of values that may be negative: zeros beside them might be the largest.
+    #[error("a max-pool with padding takes what a ReLU gives, and nothing else")]
+    MaxPoolPadding,
     /// Two linear layers without a ReLU between them.
     #[error(
         "it follows another linear layer without a ReLU between them, and neither is only a matrix over channels"
@@ -83,33 +84,37 @@ pub enum Refusal {
 /// # Errors
 /// [`Unsupported`]: the first node that has no place in a chain of sums of convolutions.
 pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsupported> {
-    let mut layers = Vec::new();
+    let mut layers = Layers { layers: Vec::new(), shapes: vec![graph.input_shape()] };
     let mut forms: Vec<Form> = Vec::new();
+    let behind = relus_behind_pools(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
         let of = |i: usize| node.inputs.get(i).and_then(|&from| forms.get(from)).ok_or(Refusal::Malformed);
         let form = (|| match &node.op {
             Op::Input => Form::value(0, node.shape),
-            Op::Relu => {
-                let Form { terms, bias, .. } = of(0)?.clone();
-                layers.push(Layer { name: node.name.clone(), terms, bias: Floats(bias) });
-                Form::value(layers.len(), node.shape)
-            }
+            Op::Relu if behind[index] => Ok(of(0)?.clone()),
+            Op::Relu => layers.push(&node.name, "", of(0)?.clone()),
             // min(max(x, 0), c) = ReLU(x) - ReLU(x - c): two layers.
             Op::Clip { ceiling } => {
                 let form = of(0)?.clone();
-                let mut push = |suffix: &str, Form { terms, bias, .. }: Form| {
-                    layers.push(Layer { name: format!("{}{suffix}", node.name), terms, bias: Floats(bias) });
-                    Form::value(layers.len(), node.shape)
-                };
-                let below = push("", form.clone())?;
-                let above = push(", above its ceiling", form.scaled(1.0, -ceiling))?;
+                let below = layers.push(&node.name, "", form.clone())?;
+                let above = layers.push(&node.name, ", above its ceiling", form.scaled(1.0, -ceiling))?;
                 Ok(below.plus(&above.scaled(-1.0, 0.0)))
             }
             Op::Linear(linear) => of(0)?.convolved(linear, node),
             Op::AveragePool { window, count_padding } => of(0)?.averaged(window, *count_padding, node),
             Op::Add => Ok(of(0)?.clone().plus(of(1)?)),
             Op::Rearrange(rearrange) => of(0)?.rearranged(rearrange, node.shape),
-            Op::MaxPool(_) => Err(Refusal::MaxPool),
+            Op::MaxPool(window) => {
+                let (input, rectified) = (of(0)?, is_rectified(graph, node.inputs[0]));
+                if window.pads != [0; 4] && !rectified {
+                    return Err(Refusal::MaxPoolPadding);
+                }
+                let values = layers.shapes.clone();
+                let mut relu = |form| layers.push(&node.name, ", a comparison", form);
+                let pooled = max_pool::max_pool(input, window, node.shape, &values, &mut relu)?;
+                // The ReLU that was left out; or one that changes nothing, so that a convolution can follow.
+                if rectified { layers.push(&node.name, "", pooled) } else { Ok(pooled) }
+            }
             other => Err(Refusal::Operation(other.name())),
         })();
         let form = form.map_err(|refusal| Unsupported { node: index, name: node.name.clone(), refusal })?;
@@ -126,7 +131,43 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
         input: graph.input_shape(),
         input_bound,
         relu: Polynomial::default(),
-        layers,
+        layers: layers.layers,
         output,
     })
+}
+
+/// Layers, and the shapes of all values: the input's, then theirs.
+struct Layers {
+    layers: Vec<Layer>,
+    shapes: Vec<Shape>,
+}
+
+impl Layers {
+    /// A layer that rectifies a form, and the value that it is.
+    fn push(&mut self, name: &str, suffix: &str, form: Form) -> Result<Form, Refusal> {
+        let Form { terms, bias, shape } = form;
+        self.layers.push(Layer { name: format!("{name}{suffix}"), terms, bias: Floats(bias) });
+        self.shapes.push(shape);
+        Form::value(self.layers.len(), shape)
+    }
+}
+
+/// Whether a node's values are never negative.
+fn is_rectified(graph: &Graph, node: usize) -> bool {
+    match &graph.nodes[node].op {
+        Op::Relu | Op::Clip { .. } => true,
+        Op::MaxPool(_) => is_rectified(graph, graph.nodes[node].inputs[0]),
+        _ => false,
+    }
+}
+
+/// Which nodes are ReLUs that only a max-pool without padding takes: it takes them behind itself.
+fn relus_behind_pools(graph: &Graph) -> Vec<bool> {
+    let takers = |node: usize| graph.nodes.iter().filter(move |taker| taker.inputs.contains(&node));
+    let behind = |node: usize| {
+        matches!(graph.nodes[node].op, Op::Relu)
+            && takers(node).count() == 1
+            && takers(node).all(|taker| matches!(&taker.op, Op::MaxPool(window) if window.pads == [0; 4]))
+    };
+    (0..graph.nodes.len()).map(behind).collect()
 }

@@ -254,7 +254,7 @@ impl Encryption<'_> {
                 let flag = OsStr::new;
                 let own = [flag(command), flag("--set"), flag(&party.figures.set), flag("--secret")];
                 let own = own.into_iter().chain([secret.as_ref(), flag("--public"), self.public.as_ref()]);
-                Program::start(party.fhe.path(), own)?
+                Program::start(party.fhe.command(own))?
             }
         };
         let made = program.ask(message, most, &mut |_, _| ())?;

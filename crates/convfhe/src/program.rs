@@ -1,12 +1,11 @@
 //! Drives `jaguar-fhe` as a child process. Its stdin and stdout are one end of a Unix socket; the frames are those of
 //! `fhe/frames/frames.go`: `[kind: u8][length: u32, little-endian][payload]`.
 
-use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,22 +68,18 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with these arguments.
+    /// Starts what [`Fhe::command`](crate::Fhe::command) gives.
     ///
     /// # Errors
     /// [`ProgramError::Start`] and [`ProgramError::Io`].
-    pub fn start<A: AsRef<OsStr>>(
-        program: &Path,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<Self, ProgramError> {
+    pub fn start(mut command: Command) -> Result<Self, ProgramError> {
         let (stream, other) = UnixStream::pair()?;
-        let child = Command::new(program)
-            .args(arguments)
+        let child = command
             .stdin(Stdio::from(OwnedFd::from(other.try_clone()?)))
             .stdout(Stdio::from(OwnedFd::from(other)))
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|source| ProgramError::Start { program: program.to_owned(), source })?;
+            .map_err(|source| ProgramError::Start { program: command.get_program().into(), source })?;
         Ok(Self { child, stream })
     }
 
@@ -261,12 +256,17 @@ mod tests {
     #[test]
     fn a_program_answers_or_its_complaint_is_told() {
         // `cat` sends back what it gets, frames and all.
-        let mut echo = Program::start(Path::new("cat"), [""; 0]).unwrap();
+        let start = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            Program::start(command)
+        };
+        let mut echo = start("cat", &[]).unwrap();
         assert_eq!(echo.ask(b"jaguar", 6, &mut |_, _| {}).unwrap(), b"jaguar");
-        let mut fails = Program::start(Path::new("cat"), ["/nowhere/at/all"]).unwrap();
+        let mut fails = start("cat", &["/nowhere/at/all"]).unwrap();
         let error = fails.ask(b"jaguar", 6, &mut |_, _| {}).unwrap_err().to_string();
         assert!(error.contains("ended without an answer") && error.contains("/nowhere/at/all"), "{error}");
-        let missing = Program::start(Path::new("/nowhere/jaguar-fhe"), [""; 0]).err().unwrap().to_string();
+        let missing = start("/nowhere/jaguar-fhe", &[]).err().unwrap().to_string();
         assert!(missing.contains("make fhe"), "{missing}");
     }
 }

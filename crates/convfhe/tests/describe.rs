@@ -153,6 +153,76 @@ fn mobile() -> Graph {
     b.graph()
 }
 
+/// A pool between two convolutions; `relu_first` says which of pool and ReLU comes first.
+fn pooled(side: usize, window: Window, relu_first: bool) -> Graph {
+    let mut b = Builder::new([2, side, side]);
+    let mut from = b.convolution(0, same(3, 3));
+    let out = [0, 1].map(|axis| {
+        (side + window.pads[axis] + window.pads[axis + 2] - window.kernel[axis]) / window.stride[axis] + 1
+    });
+    let shape = [3, out[0], out[1]];
+    if relu_first {
+        from = b.relu(from);
+    }
+    from = b.push("pool", Op::MaxPool(window), &[from], shape);
+    if !relu_first {
+        from = b.relu(from);
+    }
+    let second = b.convolution(from, same(2, 3));
+    let second = b.relu(second);
+    b.convolution(second, network::Linear { pads: [0; 4], ..same(2, out[0]) });
+    b.graph()
+}
+
+#[test]
+fn max_pools_are_taken() {
+    let window =
+        |kernel: usize, stride, pad| Window { kernel: [kernel; 2], stride: [stride; 2], pads: [pad; 4] };
+    // Layers: the ReLUs of the pool, the convolutions' two; one more where the ReLU before cannot be taken behind.
+    for (side, window, layers) in [
+        (8, window(2, 2, 0), 2 + 2),
+        (9, window(2, 2, 0), 2 + 2),
+        (9, window(3, 2, 0), 4 + 2),
+        (8, window(3, 2, 0), 4 + 2),
+        (8, window(3, 2, 1), 4 + 3),
+        (9, window(3, 2, 1), 4 + 3),
+        (6, window(3, 1, 1), 4 + 3),
+        (6, window(2, 1, 0), 2 + 2),
+        (6, window(6, 4, 0), 10 + 2),
+        (9, window(1, 4, 0), 2),
+    ] {
+        let graph = pooled(side, window.clone(), true);
+        let description = describe(&graph, 1.0).unwrap();
+        assert_eq!(description.layers.len(), layers, "{window:?}");
+        computes_the_same(&graph, &description);
+        let graph = pooled(side, window.clone(), false);
+        if window.pads == [0; 4] {
+            let description = describe(&graph, 1.0).unwrap();
+            assert_eq!(description.layers.len(), layers, "{window:?}");
+            computes_the_same(&graph, &description);
+        } else {
+            assert!(describe(&graph, 1.0).unwrap_err().to_string().contains("takes what a ReLU gives"));
+        }
+    }
+}
+
+/// A residual connection takes the ReLU before the pool, too: it is not taken behind it then.
+#[test]
+fn a_relu_with_two_takers_stays_before_its_pool() {
+    let mut b = Builder::new([2, 6, 6]);
+    let first = b.convolution(0, same(2, 3));
+    let first = b.relu(first);
+    let window = Window { kernel: [3; 2], stride: [1; 2], pads: [1; 4] };
+    let pool = b.push("pool", Op::MaxPool(window.clone()), &[first], [2, 6, 6]);
+    let pool = b.push("pool of a pool", Op::MaxPool(window), &[pool], [2, 6, 6]);
+    let sum = b.push("sum", Op::Add, &[pool, first], [2, 6, 6]);
+    b.convolution(sum, network::Linear { pads: [0; 4], ..same(3, 6) });
+    let graph = b.graph();
+    let description = describe(&graph, 1.0).unwrap();
+    assert_eq!(description.layers.len(), 1 + 5 + 5);
+    computes_the_same(&graph, &description);
+}
+
 fn computes_the_same(graph: &Graph, description: &Description) {
     let [c, h, w] = graph.nodes[0].shape;
     for seed in 1..4 {
@@ -250,7 +320,8 @@ fn what_has_no_form_is_refused_with_a_reason() {
         describe(&b.graph(), 1.0).unwrap_err().to_string()
     };
     for (op, shape, reason) in [
-        (Op::MaxPool(window.clone()), [2, 4, 4], "several ReLUs one after the other"),
+        (Op::MaxPool(Window { pads: [1; 4], ..window.clone() }), [2, 5, 5], "takes what a ReLU gives"),
+        (Op::MaxPool(Window { stride: [2, 1], ..window.clone() }), [2, 4, 7], "must have the same"),
         (Op::Clip { ceiling: 6.0 }, [2, 8, 8], "one number a channel"),
         (Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), [2, 8, 8], "no stride"),
         (Op::Rearrange(Rearrange::Slice { start: [0, 1, 1], step: [1; 3] }), [2, 7, 7], "no stride"),

@@ -1,5 +1,7 @@
 //! What a server serves: the interactive protocol ([`Service`]), or another one behind the same port.
 
+use std::net::IpAddr;
+
 use jaguar_engine::one_round;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
@@ -14,6 +16,8 @@ pub struct Caller {
     pub token: Option<String>,
     /// Its certificate, where one is needed.
     pub certificate: Option<Fingerprint>,
+    /// Where it comes from; none of one that comes over a Unix socket.
+    pub address: Option<IpAddr>,
 }
 
 /// Something that clients have sessions with.

@@ -339,7 +339,7 @@ impl Connection {
             shared.moved.clone(),
             shared.ending.clone(),
         );
-        let caller = Caller { token: name, certificate };
+        let caller = Caller { token: name, certificate, address: peer.ip() };
         let served = self.service.serve((self.channel)(watched), &caller, &mut |told| {
             session.between.store(true, Ordering::SeqCst);
             match told {

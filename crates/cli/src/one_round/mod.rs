@@ -34,7 +34,7 @@ pub struct Program {
 
 impl Program {
     fn find(&self) -> Result<Fhe> {
-        Ok(Fhe::find(self.fhe_program.as_deref())?)
+        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar_terminal::threads()))
     }
 }
 

@@ -16,7 +16,6 @@ use jaguar_profile::{Imitated, link};
 use jaguar_samples::{self as samples, Axes};
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
-use jaguar_wire::WireError;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
@@ -231,8 +230,8 @@ impl Client<'_> {
         bars.finish();
         let answer = match answer {
             Ok(answer) => answer,
-            // What was computed is not lost with the connection, unless the server said good-bye.
-            Err(EngineError::Wire(e)) if !matches!(e, WireError::PeerAborted(_)) => {
+            // What was computed is not lost with the connection, nor with the server.
+            Err(EngineError::Wire(e)) => {
                 eprintln!("note: the server may go on with it; --ticket {shown} fetches the answer");
                 return Err(EngineError::Wire(e).into());
             }

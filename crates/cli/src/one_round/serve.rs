@@ -74,7 +74,7 @@ impl Hosted for OneRoundService {
             }
             _ => None,
         };
-        self.0.serve(channel, owner, &mut |notice| tell(Told::OneRound(notice)))
+        self.0.serve(channel, (owner, caller.address), &mut |notice| tell(Told::OneRound(notice)))
     }
 }
 
@@ -126,9 +126,16 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
     };
     let sizes = Sizes { keys: figures.keys, input: figures.input, answer: figures.answer };
     let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
+    let most = limits.most_bytes(sizes.input, sizes.answer);
     let evaluation = Box::new(ByProgram::new(fhe, figures, model));
     let log = Box::new(|text: &str| warn!(target: TARGET, event = "evaluation-failed", "{text}"));
-    Ok(OneRoundService(Service::new((id, terms, sizes), store, evaluation, limits, log)?))
+    let service = Service::new((id, terms, sizes), store, evaluation, limits, log)?;
+    let [inputs, answers] = service.stock();
+    info!(
+        target: TARGET, event = "queue", inputs, answers, most,
+        "goes on with {inputs} inputs and {answers} answers of an earlier run; they take at most {} of disk", bytes(most),
+    );
+    Ok(OneRoundService(service))
 }
 
 /// Says what an evaluation takes, and ends where this machine never has that much.

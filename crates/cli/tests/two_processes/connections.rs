@@ -66,13 +66,13 @@ fn a_made_certificate_is_pinned() {
 }
 
 /// Files of an authority, and of what it signs.
-struct Authority {
+pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    file: String,
+    pub file: String,
 }
 
 impl Authority {
-    fn new(folder: &Scratch, name: &str) -> Self {
+    pub fn new(folder: &Scratch, name: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut parameters = CertificateParams::new(vec![]).expect("parameters");
         parameters.distinguished_name = DistinguishedName::new();
@@ -84,7 +84,7 @@ impl Authority {
     }
 
     /// A certificate for a name, and its key.
-    fn sign(&self, folder: &Scratch, name: &str) -> [String; 2] {
+    pub fn sign(&self, folder: &Scratch, name: &str) -> [String; 2] {
         let key = KeyPair::generate().expect("a key");
         let parameters = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
         let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");

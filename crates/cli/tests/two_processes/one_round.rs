@@ -1,6 +1,11 @@
 //! One message up, one message down, with the program `jaguar-fhe` at a size that protects nothing. Skipped, with a reason, where Go is
 //! not there to build it.
 
+mod disks;
+mod networks;
+mod owners;
+mod restarts;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,15 +60,21 @@ struct Site {
 
 impl Site {
     fn new(name: &str) -> Option<Self> {
+        Self::of(name, &tiny::vector_onnx(), &[tiny::VECTOR])
+    }
+
+    /// A site for another network, over inputs of this shape.
+    fn of(name: &str, onnx: &[u8], shape: &[usize]) -> Option<Self> {
         let fhe = fhe()?;
         let scratch = Scratch::new(name);
         let [source, samples, model] = ["vector.onnx", "samples", "vector.convfhe"].map(|f| scratch.path(f));
-        std::fs::write(&source, tiny::vector_onnx()).unwrap();
+        std::fs::write(&source, onnx).unwrap();
         std::fs::create_dir(&samples).unwrap();
         let inputs: Vec<String> = (0..4).map(|i| format!("{samples}/{i}.npy")).collect();
         for (i, path) in inputs.iter().enumerate() {
-            let data: Vec<u8> = value(i).iter().flat_map(|v| v.to_le_bytes()).collect();
-            std::fs::write(path, tiny::npy("<f4", &[1, tiny::VECTOR], &data)).unwrap();
+            let values = values(i, shape.iter().product());
+            let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            std::fs::write(path, tiny::npy("<f4", &[&[1], shape].concat(), &data)).unwrap();
         }
         let compile = [
             "compile",
@@ -130,13 +141,9 @@ impl Site {
         path
     }
 
-    /// Names in the server's folder, without the lock.
+    /// Names in the server's folder, without the lock and the queue.
     fn kept(&self) -> Vec<String> {
-        let Ok(folder) = std::fs::read_dir(self.scratch.path("server/insecure-n10")) else {
-            return Vec::new();
-        };
-        let names = folder.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name != "lock").collect()
+        kept_in(Path::new(&self.scratch.path("server/insecure-n10")))
     }
 
     /// A file of a client.
@@ -145,9 +152,24 @@ impl Site {
     }
 }
 
+/// Names in a server's folder, without the lock and the queue.
+fn kept_in(folder: &Path) -> Vec<String> {
+    let Ok(folder) = std::fs::read_dir(folder) else { return Vec::new() };
+    let names = folder.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "lock" && name != "queue").collect()
+}
+
 /// The i-th input.
 fn value(i: usize) -> Vec<f32> {
-    (0..tiny::VECTOR).map(|j| ((i * 17 + j * 5) as f32 * 0.37).sin()).collect()
+    values(i, tiny::VECTOR)
+}
+
+fn values(i: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|j| ((i * 17 + j * 5) as f32 * 0.37).sin()).collect()
+}
+
+fn logits(answer: &Value) -> Vec<f64> {
+    answer["logits"].as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap()).collect()
 }
 
 /// What a client printed, a line each.
@@ -230,8 +252,7 @@ fn keys_go_up_once_and_logits_come_down() {
     let tolerance = tolerance(&it.model);
     for (i, answer) in answers.iter().enumerate() {
         let want = graph.forward(Cpu::detect(), &value(i)).unwrap();
-        let got: Vec<f64> =
-            answer["logits"].as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap()).collect();
+        let got = logits(answer);
         assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {
             assert!((got - f64::from(*want)).abs() <= tolerance, "{got} is not {want}, within {tolerance}");

@@ -3,9 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -110,6 +110,31 @@ pub fn cutting(server: &str, after: u64) -> String {
         }
     });
     address
+}
+
+/// Relays to `server`. Returns where clients connect to, and what cuts all connections that there are.
+pub fn severable(server: &str) -> (String, impl Fn()) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = server.to_owned();
+    let sockets = Arc::<Mutex<Vec<TcpStream>>>::default();
+    let all = sockets.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let back = (clone(&server), clone(&client));
+            all.lock().expect("no panic").extend([clone(&server), clone(&client)]);
+            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
+            thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
+        }
+    });
+    let cut = move || {
+        for socket in sockets.lock().expect("no panic").drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    };
+    (address, cut)
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, watch: &mut dyn FnMut(u64)) {

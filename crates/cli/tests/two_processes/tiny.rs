@@ -136,6 +136,40 @@ pub fn vector_onnx() -> Vec<u8> {
     Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
 }
 
+/// The shape of [`pooled_onnx`]'s input.
+pub const POOLED: [usize; 3] = [6, 8, 8];
+
+/// A network whose input and first layer take two ciphertexts in the smallest ring: Conv, Relu, MaxPool, Conv, Relu, Flatten, Gemm.
+pub fn pooled_onnx() -> Vec<u8> {
+    let state = &mut 13;
+    let shape = POOLED.map(|side| side as u64);
+    let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
+    let pool = vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
+    let nodes = [
+        node("Conv", &["input", "w1", "b1"], "conv1", conv()),
+        node("Relu", &["conv1"], "relu1", vec![]),
+        node("MaxPool", &["relu1"], "pool1", pool),
+        node("Conv", &["pool1", "w2", "b2"], "conv2", conv()),
+        node("Relu", &["conv2"], "relu2", vec![]),
+        node("Flatten", &["relu2"], "flat", vec![]),
+        node("Gemm", &["flat", "w3", "b3"], "logits", vec![attribute("transB", &[1])]),
+    ];
+    let tensors = [
+        weights("w1", &[6, 6, 3, 3], 0.3, state),
+        weights("b1", &[6], 0.2, state),
+        weights("w2", &[8, 6, 3, 3], 0.3, state),
+        weights("b2", &[8], 0.2, state),
+        weights("w3", &[CLASSES as u64, 8 * 4 * 4], 0.3, state),
+        weights("b3", &[CLASSES as u64], 0.2, state),
+    ];
+    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
+    let graph = tensors.into_iter().fold(graph.bytes(2, b"pooled"), |m, t| m.message(5, t));
+    let graph = graph
+        .message(11, value("input", &[1, shape[0], shape[1], shape[2]]))
+        .message(12, value("logits", &[1, CLASSES as u64]));
+    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+}
+
 /// Writes the ONNX file, class names `class-0` and so on, and compiles them. Gives the model's path.
 #[track_caller]
 pub fn compile(folder: &Scratch) -> String {

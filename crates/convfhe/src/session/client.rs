@@ -207,8 +207,7 @@ impl Session {
                         return Ok(none(format!("the server has no answer: {shown}")));
                     }
                     Reply::Unknown => {
-                        let reason = "the server has no answer under this ticket for this client: it was fetched before, is too old, \
-                                      or the server was started anew";
+                        let reason = "the server has no answer under this ticket for this client: it was fetched before, or is too old";
                         return Ok(none(reason.into()));
                     }
                 }

@@ -2,15 +2,22 @@
 //!
 //! An evaluation takes gigabytes, so there is one thread for all of them. What it has loaded for one client stays until another's turn
 //! comes, or until the client has left.
+//!
+//! Inputs are on the disk before their clients have a ticket, and answers before anybody gets them ([`super::records`]). So a server that
+//! is started anew begins evaluations again that were cut, under fresh noise, and no input has two answers that left the server: an
+//! answer that the disk does not take is given all the same, but its input is removed before.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::store::InUse;
+use jaguar_bundle::{FileError, ModelId};
+
+use super::message::MAX_REASON;
+use super::records::{Kept, Record, Records};
+use super::store::{InUse, KeyStore, disk_failed};
 use super::{Owner, Ticket};
 
 /// Begins to evaluate with a client's keys.
@@ -62,12 +69,24 @@ pub struct DeskLimits {
     pub answers: usize,
     /// How long one is kept.
     pub keep: Duration,
+    /// How long an input waits.
+    pub wait: Duration,
+    /// How often its evaluation is begun, if the server ends each time in the middle of it: it may be what takes the machine down.
+    pub begin: u32,
 }
 
 impl Default for DeskLimits {
-    /// 16 inputs, 4 of one client; 64 answers, for an hour.
+    /// 16 inputs, 4 of one client, for a day; 64 answers, for an hour.
     fn default() -> Self {
-        Self { waiting: 16, waiting_of_one: 4, answers: 64, keep: Duration::from_secs(3600) }
+        let hour = Duration::from_secs(3600);
+        Self { waiting: 16, waiting_of_one: 4, answers: 64, keep: hour, wait: 24 * hour, begin: 3 }
+    }
+}
+
+impl DeskLimits {
+    /// Bytes that inputs and answers of so many bytes each take at most, in memory and on the disk.
+    pub fn most_bytes(&self, input: usize, answer: usize) -> u64 {
+        self.waiting as u64 * input as u64 + self.answers as u64 * answer as u64
     }
 }
 
@@ -82,6 +101,8 @@ pub(super) enum Seen {
     Done(Arc<[u8]>, Duration),
     /// Why there is none.
     Failed(String),
+    /// The server ends; the next one goes on.
+    Ended(String),
     /// There is nothing under this ticket for this owner.
     Unknown,
 }
@@ -95,6 +116,7 @@ struct Inner {
     evaluation: Box<dyn Evaluation>,
     limits: DeskLimits,
     log: Box<dyn Fn(&str) + Send + Sync>,
+    records: Records,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -103,29 +125,52 @@ struct Inner {
 struct State {
     /// The oldest first.
     entries: VecDeque<Entry>,
+    /// The order of the next one.
+    next: u64,
     /// Sessions by owner.
     visits: HashMap<Owner, usize>,
     /// Ends what is computed.
     stop: Option<Stopper>,
-    ended: bool,
+    /// Why nothing is computed any more.
+    ended: Option<String>,
 }
 
 struct Entry {
-    ticket: Ticket,
-    owner: Owner,
+    record: Record,
     stage: Stage,
 }
 
 enum Stage {
-    Waiting { keys: InUse, input: Vec<u8> },
-    Running { done: u32, of: u32 },
-    Done { answer: Arc<[u8]>, took: Duration, since: Instant },
-    Failed { reason: String, since: Instant },
+    /// It is being written to the disk.
+    Coming,
+    Waiting(Task),
+    Running {
+        done: u32,
+        of: u32,
+    },
+    Done {
+        answer: Arc<[u8]>,
+        took: Duration,
+    },
+    Failed(String),
+}
+
+/// What is evaluated.
+#[derive(Clone)]
+struct Task {
+    keys: InUse,
+    input: Arc<[u8]>,
 }
 
 impl Stage {
     fn is_pending(&self) -> bool {
-        matches!(self, Self::Waiting { .. } | Self::Running { .. })
+        matches!(self, Self::Coming | Self::Waiting(_) | Self::Running { .. })
+    }
+}
+
+impl Entry {
+    fn is(&self, ticket: Ticket, owner: Owner) -> bool {
+        self.record.ticket == ticket && self.record.owner == owner
     }
 }
 
@@ -135,19 +180,61 @@ pub(super) struct Visit<'a> {
     owner: Owner,
 }
 
-const ENDED: &str = "the server is shutting down, and with it the evaluation; ask again later";
+const ENDED: &str = "the server is shutting down; ask again later";
+
+/// For those who wait.
+const ENDED_MEANWHILE: &str =
+    "the server is shutting down; what waits is on its disk, and the next one goes on with it";
+
+/// How often what is too old is looked for.
+const TIDY: Duration = Duration::from_secs(60);
 
 impl Desk {
+    /// Goes on with what the folder of `store` has of `model`. `sizes` are bytes of an input and of an answer.
     pub fn new(
         evaluation: Box<dyn Evaluation>,
+        (store, model, sizes): (&KeyStore, ModelId, [usize; 2]),
         limits: DeskLimits,
         log: Box<dyn Fn(&str) + Send + Sync>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, FileError> {
+        let folder = store.queue();
+        let (records, found) = Records::open(&folder, model, sizes, &limits)?;
+        if found.damaged > 0 {
+            log(&format!("removed {} damaged files from {}", found.damaged, folder.display()));
+        }
+        let mut state = State::default();
+        for (mut record, ciphertext) in found.records {
+            state.next = record.order + 1;
+            let stage = match &record.kept {
+                Kept::Input => match restart(&record, store, &limits) {
+                    Ok(keys) => Stage::Waiting(Task { keys, input: ciphertext.into() }),
+                    Err(reason) => {
+                        record.since = SystemTime::now();
+                        record.kept = Kept::Failure { reason: reason.clone() };
+                        records.write(&record, &[])?;
+                        Stage::Failed(reason)
+                    }
+                },
+                Kept::Answer { took } => Stage::Done { answer: ciphertext.into(), took: *took },
+                Kept::Failure { reason } => Stage::Failed(reason.clone()),
+            };
+            state.entries.push_back(Entry { record, stage });
+        }
         let inner =
-            Arc::new(Inner { evaluation, limits, log, state: Mutex::default(), changed: Condvar::new() });
+            Inner { evaluation, limits, log, records, state: Mutex::new(state), changed: Condvar::new() };
+        let inner = Arc::new(inner);
         let worker = Arc::clone(&inner);
-        let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work())?;
+        let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work());
+        let worker =
+            worker.map_err(|e| FileError::new("starting a thread for evaluations, with", &folder, e))?;
         Ok(Self { inner, worker: Mutex::new(Some(worker)) })
+    }
+
+    /// How many inputs wait, and how many answers wait for their clients.
+    pub fn stock(&self) -> [usize; 2] {
+        let state = self.inner.state();
+        let pending = state.entries.iter().filter(|entry| entry.stage.is_pending()).count();
+        [pending, state.entries.len() - pending]
     }
 
     /// A session of this owner begins. As long as it lasts, what was loaded for it stays, if nobody else's turn comes.
@@ -158,25 +245,47 @@ impl Desk {
 
     /// Queues an input. Returns how many are before it, or why it is not taken.
     pub fn ask(&self, ticket: Ticket, owner: Owner, keys: InUse, input: Vec<u8>) -> Result<usize, String> {
-        let mut state = self.inner.state();
-        if state.ended {
-            return Err(ENDED.into());
+        let inner = &self.inner;
+        let (record, ahead) = {
+            let mut state = inner.state();
+            if state.ended.is_some() {
+                return Err(ENDED.into());
+            }
+            inner.tidy(&mut state);
+            let pending = state.entries.iter().filter(|entry| entry.stage.is_pending());
+            let (all, own) =
+                pending.fold((0, 0), |(all, own), e| (all + 1, own + usize::from(e.record.owner == owner)));
+            let DeskLimits { waiting, waiting_of_one, .. } = inner.limits;
+            if own >= waiting_of_one {
+                return Err(format!(
+                    "{own} inputs of this client wait already, and no more may; come back later"
+                ));
+            }
+            if all >= waiting {
+                return Err(format!("{all} inputs wait already, and no more may; come back later"));
+            }
+            let order = state.next;
+            state.next += 1;
+            let (hash, since, kept) = (keys.hash(), SystemTime::now(), Kept::Input);
+            let record = Record { ticket, owner, keys: hash, order, begun: 0, since, kept };
+            // Its place is taken; the disk is not waited for under the lock.
+            state.entries.push_back(Entry { record: record.clone(), stage: Stage::Coming });
+            (record, all)
+        };
+        let written = inner.records.write(&record, &input);
+        let mut state = inner.state();
+        match written {
+            Ok(()) => state.set(ticket, Stage::Waiting(Task { keys, input: input.into() })),
+            Err(e) => {
+                state.entries.retain(|entry| entry.record.ticket != ticket);
+                drop(state);
+                (inner.log)(&e.to_string());
+                inner.changed.notify_all();
+                return Err(disk_failed(&e, "the input was"));
+            }
         }
-        state.expire(&self.inner.limits);
-        let pending = state.entries.iter().filter(|entry| entry.stage.is_pending());
-        let (all, own) = pending.fold((0, 0), |(all, own), e| (all + 1, own + usize::from(e.owner == owner)));
-        let DeskLimits { waiting, waiting_of_one, .. } = self.inner.limits;
-        if own >= waiting_of_one {
-            return Err(format!(
-                "{own} inputs of this client wait already, and no more may; come back later"
-            ));
-        }
-        if all >= waiting {
-            return Err(format!("{all} inputs wait already, and no more may; come back later"));
-        }
-        state.entries.push_back(Entry { ticket, owner, stage: Stage::Waiting { keys, input } });
-        self.inner.changed.notify_all();
-        Ok(all)
+        inner.changed.notify_all();
+        Ok(ahead)
     }
 
     /// Waits, for `time` at most, until an answer is further than `last`.
@@ -184,7 +293,7 @@ impl Desk {
         let deadline = Instant::now() + time;
         let mut state = self.inner.state();
         loop {
-            state.expire(&self.inner.limits);
+            self.inner.tidy(&mut state);
             let seen = state.see(ticket, owner);
             let left = deadline.saturating_duration_since(Instant::now());
             if last != Some(&seen) || left.is_zero() {
@@ -198,12 +307,16 @@ impl Desk {
     /// Drops an answer that is there. One that is being computed goes on.
     pub fn forget(&self, ticket: Ticket, owner: Owner) {
         let mut state = self.inner.state();
-        state.entries.retain(|e| e.ticket != ticket || e.owner != owner || e.stage.is_pending());
+        let before = state.entries.len();
+        state.entries.retain(|entry| !entry.is(ticket, owner) || entry.stage.is_pending());
+        if state.entries.len() < before {
+            self.inner.remove(ticket);
+        }
     }
 
     /// Ends the evaluation that runs, and begins no other.
     pub fn end(&self) {
-        self.inner.give_up(ENDED);
+        self.inner.give_up(ENDED_MEANWHILE);
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(worker) = worker {
             // It ends as soon as the evaluation has.
@@ -231,31 +344,30 @@ impl Drop for Visit<'_> {
     }
 }
 
-impl State {
-    /// Drops answers that nobody fetched: old ones, and the oldest of too many.
-    fn expire(&mut self, limits: &DeskLimits) {
-        self.entries.retain(|entry| match &entry.stage {
-            Stage::Done { since, .. } | Stage::Failed { since, .. } => since.elapsed() < limits.keep,
-            Stage::Waiting { .. } | Stage::Running { .. } => true,
-        });
-        let mut there = self.entries.iter().filter(|entry| !entry.stage.is_pending()).count();
-        while there > limits.answers
-            && let Some(oldest) = self.entries.iter().position(|entry| !entry.stage.is_pending())
-        {
-            self.entries.remove(oldest);
-            there -= 1;
-        }
+/// What an input of an earlier server goes on with, or why it does not.
+fn restart(record: &Record, store: &KeyStore, limits: &DeskLimits) -> Result<InUse, String> {
+    if record.begun >= limits.begin {
+        return Err(format!(
+            "the server ended {} times in the middle of its evaluation, which is not begun again",
+            record.begun
+        ));
     }
+    store.find(record.owner, record.keys).ok_or_else(|| {
+        "the server has these keys no longer, since it was started anew; send them and the input again".into()
+    })
+}
 
+impl State {
     fn see(&self, ticket: Ticket, owner: Owner) -> Seen {
         let mut before = 0;
         for entry in &self.entries {
-            if entry.ticket == ticket && entry.owner == owner {
-                return match &entry.stage {
-                    Stage::Waiting { .. } => Seen::Queued(before),
-                    Stage::Running { done, of } => Seen::Running(*done, *of),
-                    Stage::Done { answer, took, .. } => Seen::Done(answer.clone(), *took),
-                    Stage::Failed { reason, .. } => Seen::Failed(reason.clone()),
+            if entry.is(ticket, owner) {
+                return match (&entry.stage, &self.ended) {
+                    (Stage::Done { answer, took }, _) => Seen::Done(answer.clone(), *took),
+                    (Stage::Failed(reason), _) => Seen::Failed(reason.clone()),
+                    (_, Some(reason)) => Seen::Ended(reason.clone()),
+                    (Stage::Running { done, of }, None) => Seen::Running(*done, *of),
+                    (Stage::Coming | Stage::Waiting(_), None) => Seen::Queued(before),
                 };
             }
             before += usize::from(entry.stage.is_pending());
@@ -264,7 +376,7 @@ impl State {
     }
 
     fn set(&mut self, ticket: Ticket, stage: Stage) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.ticket == ticket) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.record.ticket == ticket) {
             entry.stage = stage;
         }
     }
@@ -292,17 +404,50 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Drops what was kept long enough: answers that nobody fetched, the oldest of too many, inputs whose turn never came.
+    fn tidy(&self, state: &mut State) {
+        let limits = &self.limits;
+        let there = state.entries.iter().filter(|entry| !entry.stage.is_pending()).count();
+        let mut surplus = there.saturating_sub(limits.answers);
+        state.entries.retain_mut(|entry| {
+            let old = entry.record.is_old(limits);
+            match &entry.stage {
+                Stage::Coming | Stage::Running { .. } => return true,
+                Stage::Waiting(_) if !old => return true,
+                Stage::Waiting(_) => {
+                    let reason = "its turn did not come in time; ask again".to_owned();
+                    entry.record.since = SystemTime::now();
+                    entry.record.kept = Kept::Failure { reason: reason.clone() };
+                    self.keep(&entry.record, &[]);
+                    entry.stage = Stage::Failed(reason);
+                    return true;
+                }
+                Stage::Done { .. } | Stage::Failed(_) if !old && surplus == 0 => return true,
+                Stage::Done { .. } | Stage::Failed(_) => {}
+            }
+            surplus = surplus.saturating_sub(1);
+            self.remove(entry.record.ticket);
+            false
+        });
+    }
+
+    /// Writes a record, and says whether that could be done.
+    fn keep(&self, record: &Record, ciphertext: &[u8]) -> bool {
+        self.records.write(record, ciphertext).inspect_err(|e| (self.log)(&e.to_string())).is_ok()
+    }
+
+    fn remove(&self, ticket: Ticket) {
+        if let Err(e) = self.records.remove(ticket) {
+            (self.log)(&e.to_string());
+        }
+    }
+
     /// Ends what is computed, and tells those who wait.
     fn give_up(&self, reason: &str) {
         let mut state = self.state();
-        state.ended = true;
+        state.ended.get_or_insert_with(|| reason.into());
         if let Some(stop) = &state.stop {
             stop();
-        }
-        for entry in &mut state.entries {
-            if entry.stage.is_pending() {
-                entry.stage = Stage::Failed { reason: reason.into(), since: Instant::now() };
-            }
         }
         self.changed.notify_all();
     }
@@ -310,53 +455,78 @@ impl Inner {
     fn work(&self) {
         let _broken = Broken(self);
         let mut loaded: Option<Loaded> = None;
-        while let Some((ticket, keys, input)) = self.next(&mut loaded) {
+        while let Some((mut record, task)) = self.next(&mut loaded) {
+            record.begun += 1;
+            self.keep(&record, &task.input);
             let begun = Instant::now();
-            let result = self.evaluate(ticket, &keys, &input, &mut loaded);
+            let result = self.evaluate(record.ticket, &task, &mut loaded);
             let took = begun.elapsed();
             let ended = {
                 let mut state = self.state();
                 state.stop = None;
-                state.ended
+                state.ended.is_some()
             };
-            if ended {
+            if ended && result.is_err() {
+                // It was told to end: that is not held against the input.
+                record.begun -= 1;
+                self.keep(&record, &task.input);
                 return;
             }
             if let Err(Failure { detail, spoilt_keys, .. }) = &result {
                 // Of no use any more. The client hears of it last, and may ask again at once.
                 loaded = None;
                 if *spoilt_keys {
-                    keys.spoilt();
+                    task.keys.spoilt();
                 }
                 (self.log)(detail);
             }
-            drop(keys);
-            let since = Instant::now();
-            let stage = match result {
-                Ok(answer) => Stage::Done { answer: answer.into(), took, since },
-                Err(Failure { told, .. }) => Stage::Failed { reason: told, since },
-            };
-            self.state().set(ticket, stage);
-            self.changed.notify_all();
+            drop(task);
+            self.finish(record, result, took);
         }
     }
 
+    /// Keeps an answer, or why there is none, and tells who waits.
+    fn finish(&self, mut record: Record, result: Result<Vec<u8>, Failure>, took: Duration) {
+        record.since = SystemTime::now();
+        let (kept, stage, ciphertext): (_, _, Arc<[u8]>) = match result {
+            Ok(answer) => {
+                let answer: Arc<[u8]> = answer.into();
+                (Kept::Answer { took }, Stage::Done { answer: answer.clone(), took }, answer)
+            }
+            Err(Failure { told: reason, .. }) => {
+                let reason: String = reason.chars().take(MAX_REASON / 4).collect();
+                (Kept::Failure { reason: reason.clone() }, Stage::Failed(reason), Arc::default())
+            }
+        };
+        record.kept = kept;
+        if !self.keep(&record, &ciphertext) {
+            // The next server must not evaluate it again.
+            self.remove(record.ticket);
+        }
+        let mut state = self.state();
+        if let Some(entry) = state.entries.iter_mut().find(|e| e.record.ticket == record.ticket) {
+            (entry.record, entry.stage) = (record, stage);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Waits for the next input. What is loaded is given up when its owner has no session and no input here.
-    fn next(&self, loaded: &mut Option<Loaded>) -> Option<(Ticket, InUse, Vec<u8>)> {
+    fn next(&self, loaded: &mut Option<Loaded>) -> Option<(Record, Task)> {
         let mut state = self.state();
         loop {
-            if state.ended {
+            if state.ended.is_some() {
                 return None;
             }
-            let waiting = state.entries.iter_mut().find(|e| matches!(e.stage, Stage::Waiting { .. }));
+            let waiting = state.entries.iter_mut().find(|e| matches!(e.stage, Stage::Waiting(_)));
             if let Some(entry) = waiting {
                 let running = Stage::Running { done: 0, of: 0 };
-                let Stage::Waiting { keys, input } = std::mem::replace(&mut entry.stage, running) else {
+                let Stage::Waiting(task) = std::mem::replace(&mut entry.stage, running) else {
                     return None;
                 };
-                let ticket = entry.ticket;
+                let record = entry.record.clone();
                 self.changed.notify_all();
-                return Some((ticket, keys, input));
+                return Some((record, task));
             }
             let alone = |l: &Loaded| !state.visits.contains_key(&l.keys.owner());
             if loaded.as_ref().is_some_and(alone) {
@@ -365,15 +535,15 @@ impl Inner {
                 state = self.state();
                 continue;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait_timeout(state, TIDY).unwrap_or_else(PoisonError::into_inner).0;
+            self.tidy(&mut state);
         }
     }
 
     fn evaluate(
         &self,
         ticket: Ticket,
-        keys: &InUse,
-        input: &[u8],
+        Task { keys, input }: &Task,
         loaded: &mut Option<Loaded>,
     ) -> Result<Vec<u8>, Failure> {
         let same = |l: &Loaded| l.keys.owner() == keys.owner() && l.keys.hash() == keys.hash();
@@ -386,7 +556,7 @@ impl Inner {
         let evaluator = &mut loaded.as_mut().expect("just loaded").evaluator;
         {
             let mut state = self.state();
-            if state.ended {
+            if state.ended.is_some() {
                 evaluator.stopper()();
             }
             state.stop = Some(evaluator.stopper());

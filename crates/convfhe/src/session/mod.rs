@@ -22,16 +22,22 @@
 //! **Who owns keys and answers.** The name of a client's token, else its certificate, else the 32 bytes that it sends: they are drawn at
 //! random and never shown, so that nobody can take another client's place ([`Owner`]).
 //!
+//! **A server that is started anew** finds inputs and answers on its disk (`records.rs`), and goes on. So a client that hears of the end
+//! collects its answer later.
+//!
 //! Every length is known before a byte of it is read: those of keys, image and answer follow from the parameter set.
 
 pub mod client;
 mod desk;
 mod message;
+mod records;
 pub mod server;
 mod store;
 #[cfg(test)]
 mod tests;
 pub(crate) use store::private_folder;
+
+use std::net::IpAddr;
 
 use jaguar_graph::network::{ImageSpec, OutputPart, Shape};
 use serde::{Deserialize, Serialize};
@@ -50,7 +56,7 @@ pub const VERSION: u32 = 1;
 pub struct Ticket(pub [u8; 32]);
 
 /// Who keys and answers belong to: a hash of what tells clients apart.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Owner([u8; 32]);
 
 impl Owner {
@@ -66,6 +72,33 @@ impl Owner {
 
     fn of(what: &[u8]) -> Self {
         Self(blake3::derive_key("jaguar convfhe 2026 owner of keys and answers", what))
+    }
+}
+
+/// Who shares what a server has for keys. Anybody can draw names, and nobody addresses: so a client that has shown nothing shares with
+/// all others of its address (IPv6: of its /64). One that has shown a token or a certificate shares with nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Share([u8; 8]);
+
+impl Share {
+    /// A client that has shown who it is.
+    pub fn known(owner: Owner) -> Self {
+        Self::of(&[&b"owner\0"[..], &owner.0].concat())
+    }
+
+    /// One that has not, at this address; none: over a Unix socket.
+    pub fn unknown(address: Option<IpAddr>) -> Self {
+        let bytes = match address.map(|ip| ip.to_canonical()) {
+            None => Vec::new(),
+            Some(IpAddr::V4(ip)) => ip.octets().to_vec(),
+            Some(IpAddr::V6(ip)) => ip.octets()[..8].to_vec(),
+        };
+        Self::of(&[&b"address\0"[..], &bytes].concat())
+    }
+
+    fn of(what: &[u8]) -> Self {
+        let hash = blake3::derive_key("jaguar convfhe 2026 share of the storage for keys", what);
+        Self(*hash.first_chunk().expect("32 bytes"))
     }
 }
 

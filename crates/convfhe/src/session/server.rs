@@ -1,5 +1,6 @@
 //! The server's side of one-round sessions.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use jaguar_bundle::ModelId;
@@ -11,7 +12,7 @@ use jaguar_wire::{Channel, Stage};
 use super::desk::{Desk, DeskLimits, Evaluation, Seen};
 use super::message::{CHUNK, From, Have, MAX_MESSAGE, Reply, Request};
 use super::store::{InUse, KeyStore, StoreError};
-use super::{NAME, Owner, Terms, Ticket, VERSION};
+use super::{NAME, Owner, Share, Terms, Ticket, VERSION};
 
 /// What passes, in bytes. It follows from the parameter set.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +48,7 @@ impl Service {
     /// Offers `model` under `terms`. Keys are kept in `store`; `log` hears what went wrong in evaluations.
     ///
     /// # Errors
-    /// When the terms are too long to be offered, or there is no thread for evaluations.
+    /// When the terms are too long to be offered, or what earlier servers kept cannot be read.
     pub fn new(
         (model, terms, sizes): (ModelId, Terms, Sizes),
         store: KeyStore,
@@ -63,8 +64,8 @@ impl Service {
                 one_round::MAX_PARAMETERS
             )));
         }
-        let desk = Desk::new(evaluation, limits, log)
-            .map_err(|e| EngineError::Input(format!("starting a thread for evaluations: {e}")))?;
+        let kept = (&store, model, [sizes.input, sizes.answer]);
+        let desk = Desk::new(evaluation, kept, limits, log)?;
         Ok(Self { model, terms, parameters, sizes, store, desk })
     }
 
@@ -78,29 +79,36 @@ impl Service {
         &self.terms
     }
 
-    /// Ends what is being computed. Who waits is told; nothing is computed any more.
+    /// How many inputs wait, and how many answers wait for their clients.
+    pub fn stock(&self) -> [usize; 2] {
+        self.desk.stock()
+    }
+
+    /// Ends what is being computed; the next server begins it again. Who waits is told; nothing is computed any more.
     pub fn end(&self) {
         self.desk.end();
     }
 
-    /// Serves one client until it leaves. `known` is who it is, if it has shown that.
+    /// Serves one client until it leaves. `known` is who it is, if it has shown that; `address` where it comes from (none: over a Unix
+    /// socket).
     ///
     /// # Errors
     /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
     pub fn serve(
         &self,
         mut channel: Channel,
-        known: Option<Owner>,
+        (known, address): (Option<Owner>, Option<IpAddr>),
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
-        let result = self.converse(&mut channel, known, tell);
+        let share = known.map_or_else(|| Share::unknown(address), Share::known);
+        let result = self.converse(&mut channel, (known, share), tell);
         result.inspect_err(|e| one_round::tell(&mut channel, e))
     }
 
     fn converse(
         &self,
         channel: &mut Channel,
-        known: Option<Owner>,
+        (known, share): (Option<Owner>, Share),
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
         one_round::offer(channel, self.model, (NAME, VERSION), &self.parameters)?;
@@ -120,7 +128,7 @@ impl Service {
                 Request::Keys { bytes, hash } => {
                     channel.enter(Stage::Client, "keys");
                     drop(keys.take());
-                    let (there, received) = self.receive_keys(channel, owner, bytes, hash)?;
+                    let (there, received) = self.receive_keys(channel, (owner, share), bytes, hash)?;
                     keys = Some(there);
                     tell(Notice::Keys { bytes, received });
                 }
@@ -150,7 +158,7 @@ impl Service {
     fn receive_keys(
         &self,
         channel: &mut Channel,
-        owner: Owner,
+        (owner, share): (Owner, Share),
         bytes: u64,
         hash: [u8; 32],
     ) -> Result<(InUse, u64), EngineError> {
@@ -165,7 +173,7 @@ impl Service {
             channel.flush()?;
             return Ok((there, 0));
         }
-        let mut receiving = self.store.receive(owner, hash, bytes).map_err(told)?;
+        let mut receiving = self.store.receive((owner, share), hash, bytes).map_err(told)?;
         channel.send_message(&Have { bytes: receiving.have(), hash: receiving.running() })?;
         let From { offset } = channel.recv_message("where the keys go on", MAX_MESSAGE)?;
         match offset {
@@ -204,6 +212,10 @@ impl Service {
         loop {
             let seen = self.desk.wait(ticket, owner, last.as_ref(), LOOK);
             let reply = match &seen {
+                Seen::Ended(reason) => {
+                    tell(Notice::NoAnswer);
+                    return Err(EngineError::Refused(reason.clone()));
+                }
                 Seen::Queued(ahead) => Reply::Queued { ahead: u32::try_from(*ahead).unwrap_or(u32::MAX) },
                 Seen::Running(done, of) => Reply::Running { done: *done, of: *of },
                 Seen::Done(..) => Reply::Answer,
@@ -221,7 +233,7 @@ impl Service {
                     tell(Notice::Answered { bytes: answer.len() as u64, took: *took });
                     return Ok(());
                 }
-                Seen::Failed(_) | Seen::Unknown => {
+                Seen::Failed(_) | Seen::Unknown | Seen::Ended(_) => {
                     channel.flush()?;
                     tell(Notice::NoAnswer);
                     return Ok(());

@@ -4,12 +4,18 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `OWNER-HASH.keys` | keys that are complete and match their hash |
-//! | `OWNER-HASH.part` | their beginning, while they come or after a cut |
+//! | `OWNER-HASH-SHARE.keys` | keys that are complete and match their hash |
+//! | `OWNER-HASH-SHARE.part` | their beginning, while they come or after a cut |
+//! | `queue` | inputs and answers ([`super::records`]) |
 //! | `lock` | held by the server that uses the folder |
 //!
-//! OWNER and HASH are 64 hexadecimal digits. A file's time of change is when its keys were used last.
+//! OWNER and HASH are 64 hexadecimal digits, SHARE 16. A file's time of change is when its keys were used last.
+//!
+//! **Who gives way.** Where the quota leaves no room, the keys go that were used longest ago of those whose [`Share`] is the largest, the
+//! new ones counted. So a share never takes from one that is smaller than itself: whoever draws names and sends keys under each pushes
+//! out its own, and at most one set of keys of others.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -19,7 +25,7 @@ use std::time::SystemTime;
 
 use jaguar_bundle::{FileError, files};
 
-use super::Owner;
+use super::{Owner, Share};
 
 /// Why keys are not kept.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +52,15 @@ pub enum StoreError {
         /// The quota.
         quota: u64,
     },
+    /// What is not in use belongs to shares that are smaller than this client's.
+    #[error(
+        "the server's storage for keys ({quota} bytes, --key-storage) is full, and clients without a token at this address have their share \
+         of it, which is in use; come back later"
+    )]
+    ShareInUse {
+        /// The quota.
+        quota: u64,
+    },
     /// This client's former keys, or these, are in use.
     #[error("this client's keys are in use by another session or evaluation; come back when it is through")]
     Busy,
@@ -61,16 +76,20 @@ impl StoreError {
     /// What the client is told: no path.
     pub(super) fn for_client(&self) -> String {
         match self {
-            Self::File(e) => match e.source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                    "the server's disk is full: the keys were not kept; ask its operator".into()
-                }
-                _ => "the server's disk failed: the keys were not kept; ask its operator".into(),
-            },
+            Self::File(e) => disk_failed(e, "the keys were"),
             Self::Locked(_) => "the server's folder for keys is in use".into(),
             other => other.to_string(),
         }
     }
+}
+
+/// What a client is told when the disk takes nothing. `what` was not kept.
+pub(super) fn disk_failed(e: &FileError, what: &str) -> String {
+    let how = match e.source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "is full",
+        _ => "failed",
+    };
+    format!("the server's disk {how}: {what} not kept; ask its operator")
 }
 
 /// A folder with clients' keys.
@@ -86,6 +105,7 @@ struct Shared {
 
 struct Entry {
     hash: [u8; 32],
+    share: Share,
     /// What the complete keys have, counted from the first byte on.
     bytes: u64,
     complete: bool,
@@ -105,15 +125,17 @@ struct Use {
     hash: [u8; 32],
 }
 
-fn hex(bytes: &[u8; 32]) -> String {
+/// 2 digits a byte.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
+/// What [`hex`] wrote, if it is just that long.
+pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
-    let mut bytes = [0; 32];
+    let mut bytes = [0; N];
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
     }
@@ -139,7 +161,7 @@ impl KeyStore {
         for file in std::fs::read_dir(folder).map_err(failed)? {
             let file = file.map_err(failed)?;
             let name = file.file_name();
-            let Some((owner, hash, complete)) = name.to_str().and_then(parse) else { continue };
+            let Some((owner, hash, share, complete)) = name.to_str().and_then(parse) else { continue };
             let about = file.metadata().map_err(failed)?;
             let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let fits = about.is_file() && (if complete { about.len() == bytes } else { about.len() < bytes });
@@ -148,7 +170,8 @@ impl KeyStore {
                 std::fs::remove_file(file.path()).map_err(failed)?;
                 continue;
             }
-            if let Some(older) = entries.insert(owner, Entry { hash, bytes, complete, used, users: 0 }) {
+            let entry = Entry { hash, share, bytes, complete, used, users: 0 };
+            if let Some(older) = entries.insert(owner, entry) {
                 std::fs::remove_file(path(folder, owner, &older)).map_err(failed)?;
             }
         }
@@ -178,13 +201,18 @@ impl KeyStore {
     }
 
     /// Makes room for keys of an owner, and goes on with what is there of them.
-    pub(super) fn receive(&self, owner: Owner, hash: [u8; 32], bytes: u64) -> Result<Receiving, StoreError> {
+    pub(super) fn receive(
+        &self,
+        (owner, share): (Owner, Share),
+        hash: [u8; 32],
+        bytes: u64,
+    ) -> Result<Receiving, StoreError> {
         let shared = &self.0;
         if bytes > shared.quota {
             return Err(StoreError::Quota { need: bytes, quota: shared.quota });
         }
         let failed = |e| FileError::new("keeping keys in", &shared.folder, e);
-        {
+        let share = {
             let mut entries = shared.entries();
             if entries.get(&owner).is_some_and(|entry| entry.users > 0) {
                 return Err(StoreError::Busy);
@@ -193,24 +221,23 @@ impl KeyStore {
             if entries.get(&owner).is_some_and(|entry| entry.hash != hash || entry.complete) {
                 shared.remove(&mut entries, owner).map_err(failed)?;
             }
-            while entries.iter().map(|(other, e)| if *other == owner { 0 } else { e.bytes }).sum::<u64>()
-                + bytes
-                > shared.quota
-            {
-                let idle = entries.iter().filter(|(other, entry)| **other != owner && entry.users == 0);
-                let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used).map(|(other, _)| *other) else {
-                    return Err(StoreError::AllInUse { quota: shared.quota });
-                };
-                shared.remove(&mut entries, oldest).map_err(failed)?;
-            }
+            // A part stays where it came from.
+            let share = entries.remove(&owner).map_or(share, |part| part.share);
             let used = SystemTime::now();
-            entries.insert(owner, Entry { hash, bytes, complete: false, used, users: 1 });
-        }
+            entries.insert(owner, Entry { hash, share, bytes, complete: false, used, users: 1 });
+            if let Err(e) = shared.make_room(&mut entries, share) {
+                // (Nothing of them was there: a part has its room.)
+                let _ = shared.remove(&mut entries, owner);
+                return Err(e);
+            }
+            share
+        };
         // From here on dropping it gives the place back.
-        let part = part_of(&shared.folder, owner, &hash);
+        let part = file(&shared.folder, (owner, share), &hash, false);
         let mut receiving = Receiving {
             shared: shared.clone(),
             owner,
+            share,
             hash,
             bytes,
             part: part.clone(),
@@ -244,6 +271,11 @@ impl KeyStore {
         Ok(receiving)
     }
 
+    /// Where inputs and answers are kept.
+    pub(super) fn queue(&self) -> PathBuf {
+        self.0.folder.join("queue")
+    }
+
     /// Bytes that keys take, announced ones included, and of how many owners.
     pub fn stock(&self) -> (usize, u64) {
         let entries = self.0.entries();
@@ -251,28 +283,26 @@ impl KeyStore {
     }
 }
 
-/// Owner, hash and whether it is complete, by a file's name.
-fn parse(name: &str) -> Option<(Owner, [u8; 32], bool)> {
+/// Owner, hash, share and whether it is complete, by a file's name.
+fn parse(name: &str) -> Option<(Owner, [u8; 32], Share, bool)> {
     let (stem, kind) = name.split_once('.')?;
-    let (owner, hash) = stem.split_once('-')?;
+    let (owner, rest) = stem.split_once('-')?;
+    let (hash, share) = rest.split_once('-')?;
     let complete = match kind {
         "keys" => true,
         "part" => false,
         _ => return None,
     };
-    Some((Owner(unhex(owner)?), unhex(hash)?, complete))
+    Some((Owner(unhex(owner)?), unhex(hash)?, Share(unhex(share)?), complete))
 }
 
 fn path(folder: &Path, owner: Owner, entry: &Entry) -> PathBuf {
-    if entry.complete { keys_of(folder, owner, &entry.hash) } else { part_of(folder, owner, &entry.hash) }
+    file(folder, (owner, entry.share), &entry.hash, entry.complete)
 }
 
-fn keys_of(folder: &Path, owner: Owner, hash: &[u8; 32]) -> PathBuf {
-    folder.join(format!("{}-{}.keys", hex(&owner.0), hex(hash)))
-}
-
-fn part_of(folder: &Path, owner: Owner, hash: &[u8; 32]) -> PathBuf {
-    folder.join(format!("{}-{}.part", hex(&owner.0), hex(hash)))
+fn file(folder: &Path, (owner, share): (Owner, Share), hash: &[u8; 32], complete: bool) -> PathBuf {
+    let kind = if complete { "keys" } else { "part" };
+    folder.join(format!("{}-{}-{}.{kind}", hex(&owner.0), hex(hash), hex(&share.0)))
 }
 
 /// A folder that only its owner may enter.
@@ -287,6 +317,31 @@ pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
 impl Shared {
     fn entries(&self) -> MutexGuard<'_, HashMap<Owner, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes keys until all are within the quota, new ones of `share` included, which are in use.
+    fn make_room(&self, entries: &mut HashMap<Owner, Entry>, share: Share) -> Result<(), StoreError> {
+        let quota = self.quota;
+        loop {
+            let mut shares = HashMap::<Share, u64>::new();
+            for entry in entries.values() {
+                *shares.entry(entry.share).or_default() += entry.bytes;
+            }
+            if shares.values().sum::<u64>() <= quota {
+                return Ok(());
+            }
+            let mut idle = entries.iter().filter(|(_, entry)| entry.users == 0).peekable();
+            if idle.peek().is_none() {
+                return Err(StoreError::AllInUse { quota });
+            }
+            let not_smaller = idle.filter(|(_, entry)| shares[&entry.share] >= shares[&share]);
+            let first = not_smaller.max_by_key(|(_, entry)| (shares[&entry.share], Reverse(entry.used)));
+            let Some(owner) = first.map(|(owner, _)| *owner) else {
+                return Err(StoreError::ShareInUse { quota });
+            };
+            let failed = |e| FileError::new("keeping keys in", &self.folder, e);
+            self.remove(entries, owner).map_err(failed)?;
+        }
     }
 
     /// Forgets an owner's keys, and frees their place on the disk.
@@ -342,6 +397,7 @@ impl Drop for Use {
 pub(super) struct Receiving {
     shared: Arc<Shared>,
     owner: Owner,
+    share: Share,
     hash: [u8; 32],
     bytes: u64,
     part: PathBuf,
@@ -396,7 +452,7 @@ impl Receiving {
             self.spoilt = true;
             return Err(StoreError::Misbehaved("keys that do not match their hash".into()));
         }
-        let path = keys_of(&self.shared.folder, self.owner, &self.hash);
+        let path = file(&self.shared.folder, (self.owner, self.share), &self.hash, true);
         let synced = self.file.take().map_or(Ok(()), |file| file.sync_all());
         synced.and_then(|()| std::fs::rename(&self.part, &path)).map_err(|e| self.failed(e))?;
         let (shared, owner, hash) = (self.shared.clone(), self.owner, self.hash);

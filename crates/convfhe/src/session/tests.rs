@@ -1,12 +1,14 @@
 //! Sessions under a stand-in for the evaluation, which protects nothing: it sums up bytes.
 
 mod lies;
+mod restart;
 mod storage;
 
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -41,12 +43,12 @@ impl Scratch {
         self.0.join("store")
     }
 
-    /// Names in the store, without the lock.
+    /// Names in the store, without the lock and the queue.
     fn kept(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.store()).unwrap();
         let mut names: Vec<String> = files
             .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .filter(|n| n != "lock")
+            .filter(|n| n != "lock" && n != "queue")
             .collect();
         names.sort();
         names
@@ -139,7 +141,11 @@ impl Evaluator for Sum {
         if let Some(gate) = &self.gate {
             gate.reached.lock().unwrap().send(()).unwrap();
             // (A test that is through lets everything pass.)
-            let _ = gate.go_on.lock().unwrap().recv();
+            let go_on = gate.go_on.lock().unwrap();
+            while self.stopped.load(Ordering::SeqCst) == 0
+                && go_on.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
+            {
+            }
         }
         if self.stopped.load(Ordering::SeqCst) > 0 {
             return Err(failure("stopped", false));
@@ -184,18 +190,25 @@ fn terms() -> Terms {
 /// A server, with what it logged.
 struct Site {
     service: Service,
+    /// Where its clients come from.
+    address: Option<IpAddr>,
     logged: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
     fn new(scratch: &Scratch, sums: Sums, quota: u64, limits: DeskLimits) -> Self {
+        Self::of_model([7; 32], scratch, sums, quota, limits)
+    }
+
+    fn of_model(model: [u8; 32], scratch: &Scratch, sums: Sums, quota: u64, limits: DeskLimits) -> Self {
         let store = KeyStore::open(&scratch.store(), KEYS as u64, quota).unwrap();
         let logged = Arc::<Mutex<Vec<String>>>::default();
         let log = logged.clone();
         let sizes = Sizes { keys: KEYS as u64, input: CIPHERTEXT, answer: CIPHERTEXT };
         let log = Box::new(move |text: &str| log.lock().unwrap().push(text.to_owned()));
-        let about = (ModelId([7; 32]), terms(), sizes);
-        Self { service: Service::new(about, store, Box::new(sums), limits, log).unwrap(), logged }
+        let about = (ModelId(model), terms(), sizes);
+        let service = Service::new(about, store, Box::new(sums), limits, log).unwrap();
+        Self { service, address: None, logged }
     }
 
     fn plain(scratch: &Scratch) -> Self {
@@ -210,7 +223,7 @@ impl Site {
     ) -> (T, Result<(), EngineError>) {
         let (ours, theirs) = memory_pair();
         thread::scope(|scope| {
-            let server = scope.spawn(|| self.service.serve(theirs, known, &mut |_| ()));
+            let server = scope.spawn(|| self.service.serve(theirs, (known, self.address), &mut |_| ()));
             let result = client(ours);
             (result, server.join().expect("the server does not panic"))
         })
@@ -501,7 +514,7 @@ fn failures_of_the_evaluation_are_told_and_logged() {
 #[test]
 fn who_waits_is_told_when_the_server_ends() {
     let scratch = Scratch::new("end");
-    let (gate, reached, go_on) = gate();
+    let (gate, reached, _go_on) = gate();
     let sums = Sums { gate: Some(gate), ..Sums::default() };
     let site = Site::new(&scratch, sums, 10 * KEYS as u64, DeskLimits::default());
     let own = scratch.keys(1);
@@ -510,7 +523,6 @@ fn who_waits_is_told_when_the_server_ends() {
         session.give_keys(&own.offered(), &mut |_, _| ())?;
         session.send(&[1; CIPHERTEXT], true)?;
         reached.recv_timeout(PATIENCE).unwrap();
-        drop(go_on);
         site.service.end();
         session.answer(&mut |_| ()).map(|_| ())
     });
@@ -541,7 +553,7 @@ fn what_was_done_is_told() {
     let notices = thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut heard = Vec::new();
-            site.service.serve(theirs, None, &mut |notice| heard.push(notice)).unwrap();
+            site.service.serve(theirs, (None, None), &mut |notice| heard.push(notice)).unwrap();
             heard
         });
         let mut session = begin(ours, &own).unwrap();

@@ -56,10 +56,76 @@ fn a_folder_has_one_server() {
 fn what_is_no_key_in_the_folder_is_removed_and_strange_files_stay() {
     let scratch = Scratch::new("tidy");
     std::fs::create_dir_all(scratch.store()).unwrap();
-    let name = |kind| format!("{}-{}.{kind}", "ab".repeat(32), "cd".repeat(32));
+    let name = |kind| format!("{}-{}-{}.{kind}", "ab".repeat(32), "cd".repeat(32), "ef".repeat(8));
     for (file, bytes) in [(name("keys"), 3), (name("part"), KEYS + 1), ("notes.txt".into(), 1)] {
         std::fs::write(scratch.store().join(file), vec![0; bytes]).unwrap();
     }
     let _site = Site::plain(&scratch);
     assert_eq!(scratch.kept(), ["notes.txt"]);
+}
+
+/// Whoever draws names pushes out keys of one other client at most, then its own.
+#[test]
+fn an_address_makes_room_among_its_own() {
+    let scratch = Scratch::new("shares");
+    let mut site = Site::new(&scratch, Sums::default(), 3 * KEYS as u64, DeskLimits::default());
+    let [here, there] = ["192.0.2.1", "192.0.2.2"].map(|ip| Some(ip.parse().unwrap()));
+    let clients: Vec<Own> = (1..=9).map(|seed| scratch.keys(seed)).collect();
+    let mut sent = |address, client: usize| {
+        site.address = address;
+        site.ask(&clients[client], &[]).unwrap().0.sent > 0
+    };
+    for client in [0, 1, 2] {
+        assert!(sent(here, client));
+    }
+    // The first one there takes from those here, who have most; the second one still may; the third does not.
+    for client in 3..9 {
+        assert!(sent(there, client));
+    }
+    assert!(!sent(here, 2), "the one that was used last stays");
+    assert_eq!(scratch.kept().len(), 3);
+    // It stays so behind a restart: what is in the folder knows its share.
+    drop(site);
+    let mut site = Site::new(&scratch, Sums::default(), 3 * KEYS as u64, DeskLimits::default());
+    site.address = there;
+    assert!(site.ask(&clients[3], &[]).unwrap().0.sent > 0);
+    site.address = here;
+    assert_eq!(site.ask(&clients[2], &[]).unwrap().0.sent, 0);
+}
+
+#[test]
+fn who_has_its_share_waits_for_itself() {
+    let scratch = Scratch::new("share-in-use");
+    let site = Site::new(&scratch, Sums::default(), 2 * KEYS as u64, DeskLimits::default());
+    let clients = [1, 2, 3].map(|seed| scratch.keys(seed));
+    let name = |name| Some(Owner::known("token", name));
+    let session = |known, own: &Own, meanwhile: &dyn Fn()| {
+        let (given, _) = site.over(known, |channel| {
+            let mut session = begin(channel, own)?;
+            let given = session.give_keys(&own.offered(), &mut |_, _| ())?;
+            meanwhile();
+            session.leave()?;
+            Ok::<_, EngineError>(given)
+        });
+        given
+    };
+    session(name("alice"), &clients[0], &|| ()).unwrap();
+    // A stranger's first keys are in use: its second ones do not take alice's place, who has not more than it.
+    session(None, &clients[1], &|| {
+        says(session(None, &clients[2], &|| ()), "have their share");
+        assert_eq!(session(name("alice"), &clients[0], &|| ()).unwrap().sent, 0);
+    })
+    .unwrap();
+    // Those with names have a share each.
+    session(name("bob"), &clients[2], &|| ()).unwrap();
+    assert_eq!(session(name("alice"), &clients[0], &|| ()).unwrap().sent, 0);
+}
+
+#[test]
+fn shares_are_of_networks_and_of_known_clients() {
+    let of = |ip: &str| Share::unknown(Some(ip.parse().unwrap()));
+    assert!(of("2001:db8::1") == of("2001:db8::2:0:0:9") && of("2001:db8::1") != of("2001:db8:0:1::1"));
+    assert!(of("::ffff:192.0.2.1") == of("192.0.2.1") && of("192.0.2.1") != of("192.0.2.2"));
+    let known = |name| Share::known(Owner::known("token", name));
+    assert!(known("alice") != known("bob") && Share::unknown(None) != of("::"));
 }
