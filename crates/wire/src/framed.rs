@@ -381,7 +381,7 @@ impl Failure {
             Self::Closed => WireError::Closed { waiting_for: doing.into() },
             Self::Silent(silence) => WireError::Silent { silence, waiting_for: doing.into() },
             Self::Aborted(reason) => WireError::PeerAborted(reason),
-            Self::Misbehaved { what, found, expected } => WireError::PeerMisbehaved { what, found, expected },
+            Self::Misbehaved { what, found, expected } => WireError::misbehaved(what, found, expected),
             Self::Io { doing: at, kind, text } => {
                 io_error(format!("{doing} ({at})"), io::Error::new(kind, text))
             }
