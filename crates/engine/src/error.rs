@@ -137,6 +137,15 @@ impl EngineError {
         }
     }
 
+    /// The same error, saying at which step of the session it was found, where it does not say so itself: what a channel
+    /// tells has its step, and what happens in a layer its layer and stage.
+    pub(crate) fn during(self, step: &str) -> Self {
+        match self {
+            Self::PeerMisbehaved(what) => Self::PeerMisbehaved(format!("{what} ({step})")),
+            other => other,
+        }
+    }
+
     pub(crate) fn in_layer(self, layer: &str, stage: &'static str) -> Self {
         Self::InLayer { layer: layer.to_owned(), stage, source: Box::new(self) }
     }
