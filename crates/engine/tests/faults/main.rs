@@ -81,6 +81,7 @@ fn names_side_and_step(error: &EngineError) -> bool {
 /// What a good session is, and what each message of it has as its length.
 fn good(service: &Arc<jaguar_engine::server::Service>, way: &Way, script: Script, what: &str) -> Outcome {
     let outcome = run(service, way.limits, script, None, what);
+    assert!(outcome.panics.is_empty(), "{what}: {:?}", outcome.panics);
     assert!(outcome.client.is_ok(), "{what}: {:?}", outcome.client.as_ref().map_err(ToString::to_string));
     for served in &outcome.servers {
         assert!(served.is_ok(), "{what}: {:?}", served.as_ref().map_err(ToString::to_string));
@@ -94,30 +95,36 @@ fn good(service: &Arc<jaguar_engine::server::Service>, way: &Way, script: Script
     outcome
 }
 
-/// All that must hold of a session with a fault in it.
-fn check(way: &Way, outcome: &Outcome, fault: Fault, what: &str) {
+/// What does not hold of a session with a fault in it, and must.
+fn wrong(way: &Way, outcome: &Outcome, fault: Fault) -> Vec<String> {
+    let mut wrong = outcome.panics.clone();
     for watch in &outcome.watches {
-        assert!(!watch.hung(), "{what}: both sides waited for ever");
-        assert!(watch.now() <= LIMIT, "{what}: it took {:?}", watch.now());
-    }
-    let errors = outcome.servers.iter().chain([&outcome.client]).filter_map(|result| result.as_ref().err());
-    let mut failed = 0;
-    for error in errors {
-        assert!(names_side_and_step(error), "{what}: an error that does not say where: {error}");
-        failed += 1;
-    }
-    if loses(fault) {
-        assert!(failed > 0, "{what}: nobody noticed");
-        for (query, prediction) in outcome.predictions.iter().enumerate() {
-            assert!(
-                way.is_right(prediction, query),
-                "{what}: query {query} was answered with {prediction:?}"
-            );
+        if watch.hung() {
+            wrong.push("both sides waited for ever".to_owned());
+        }
+        if watch.now() > LIMIT {
+            wrong.push(format!("it took {:?}", watch.now()));
         }
     }
-    if outcome.client.is_ok() {
-        assert_eq!(outcome.predictions.len(), 2, "{what}: the client lacks an answer, and no error");
+    let results = outcome.servers.iter().chain([&outcome.client]);
+    let errors: Vec<&EngineError> = results.filter_map(|result| result.as_ref().err()).collect();
+    for error in errors.iter().filter(|error| !names_side_and_step(error)) {
+        wrong.push(format!("an error that does not say where: {error}"));
     }
+    if loses(fault) {
+        if errors.is_empty() {
+            wrong.push("nobody noticed".into());
+        }
+        for (query, prediction) in outcome.predictions.iter().enumerate() {
+            if !way.is_right(prediction, query) {
+                wrong.push(format!("query {query} was answered with {prediction:?}"));
+            }
+        }
+    }
+    if outcome.client.is_ok() && outcome.predictions.len() != 2 {
+        wrong.push("the client lacks an answer, and has no error".into());
+    }
+    wrong
 }
 
 /// What was injected.
@@ -128,6 +135,8 @@ struct Count {
     /// Sessions in which some side ended in an error.
     failed: usize,
     by_fault: BTreeMap<String, usize>,
+    /// What must not be.
+    wrong: Vec<String>,
 }
 
 /// Injects those faults of a way's sessions that `wanted` picks by their number.
@@ -165,12 +174,11 @@ fn inject(way: &Way, script: Script, wanted: &dyn Fn(usize) -> bool) -> Count {
                     let injection = Injection { link, at: At { from, message, fault } };
                     let outcome = run(&service, way.limits, script, Some(injection), &what);
                     assert!(outcome.watches[link].happened(), "{what}: there was no such message");
-                    check(way, &outcome, fault, &what);
-                    assert_eq!(
-                        service.kept(),
-                        Stock::default(),
-                        "{what}: something is kept for who has gone"
-                    );
+                    let mut bad = wrong(way, &outcome, fault);
+                    if service.kept() != Stock::default() {
+                        bad.push("something is kept for who has gone".into());
+                    }
+                    count.wrong.extend(bad.into_iter().map(|bad| format!("{what}: {bad}")));
                     count.failed +=
                         usize::from(outcome.client.is_err() || outcome.servers.iter().any(Result::is_err));
                     count.faults += 1;
@@ -207,7 +215,7 @@ fn a_sample_of_faults_ends_in_order() {
             // (Steps without a divisor in common with the number of kinds.)
             let (first, step) = (7 * number + which, 181 + 12 * which);
             let count = inject(way, script, &|fault| fault % step == first % step);
-            assert!(count.faults > 0, "{}: {count:?}", way.name);
+            assert!(count.faults > 0 && count.wrong.is_empty(), "{}: {count:#?}", way.name);
             faults += count.faults;
             failed += count.failed;
         }
@@ -224,11 +232,13 @@ fn every_fault_at_every_message_ends_in_order() {
     let step: usize = std::env::var("JAGUAR_FAULTS").map_or(1, |step| step.parse().expect("a number"));
     let named = std::env::var("JAGUAR_FAULT_WAYS").unwrap_or_default();
     let (mut all, mut messages, mut failed) = (0, 0, 0);
+    let mut wrong = Vec::new();
     for way in ways().iter().filter(|way| way.name.contains(&named)) {
         for script in Script::ALL {
             let count = inject(way, script, &|fault| fault % step == 0);
             assert_eq!(count.faults, (count.messages * FAULTS.len()).div_ceil(step), "{}", way.name);
             println!("{}, {script:?}: {count:?}", way.name);
+            wrong.extend(count.wrong);
             all += count.faults;
             messages += count.messages;
             failed += count.failed;

@@ -56,9 +56,11 @@ pub struct Outcome {
     /// By connection.
     pub servers: Vec<Result<(), EngineError>>,
     pub watches: Vec<Watch>,
+    /// What parties said in panics. (Their results say that they ended.)
+    pub panics: Vec<String>,
 }
 
-/// Runs a session. A party that panics, or that does not end, fails the test, which names `what` was run.
+/// Runs a session. A party that does not end fails the test, which names `what` was run.
 pub fn run(
     service: &Arc<Service>,
     limits: Limits,
@@ -92,14 +94,17 @@ pub fn run(
         let ended = told.recv_timeout(WATCHDOG);
         assert!(ended.is_ok(), "{what}: a party is stuck");
     }
-    let sound = |result: thread::Result<thread::Result<Result<(), EngineError>>>, who: &str| {
-        let result = result.expect("panics are caught");
-        result.unwrap_or_else(|panic| panic!("{what}: the {who} panicked: {}", text(&*panic)))
+    let mut panics = Vec::new();
+    let mut sound = |result: thread::Result<thread::Result<Result<(), EngineError>>>, who: &str| {
+        result.expect("panics are caught").unwrap_or_else(|panic| {
+            panics.push(format!("the {who} panicked: {}", text(&*panic)));
+            Ok(())
+        })
     };
     let client = sound(client.join(), "client");
     let servers = servers.into_iter().map(|server| sound(server.join(), "server")).collect();
     let predictions = std::mem::take(&mut *predictions.lock().expect("no panic"));
-    Outcome { predictions, client, servers, watches }
+    Outcome { predictions, client, servers, watches, panics }
 }
 
 fn text(panic: &(dyn Any + Send)) -> &str {
