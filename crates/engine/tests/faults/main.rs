@@ -16,9 +16,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jaguar_engine::client::connect;
+use jaguar_engine::hint::Place;
+use jaguar_engine::progress::NoProgress;
 use jaguar_engine::{EngineError, Stock};
 use jaguar_wire::double::link::{At, Fault, SILENCE};
-use jaguar_wire::{Clock, Side};
+use jaguar_wire::{Channel, Clock, Side};
 
 use networks::{CLIENT_STALLED, SERVER_IDLE, Way, ways};
 use session::{Injection, Outcome, Script, run};
@@ -247,4 +250,39 @@ fn every_fault_at_every_message_ends_in_order() {
     println!(
         "{all} faults at {messages} messages; {failed} sessions ended in an error, all others in an answer"
     );
+}
+
+/// A clock that jumps, forwards and back, as a machine's wall clock may.
+struct Jumping(std::sync::atomic::AtomicU64);
+
+impl Clock for Jumping {
+    fn now(&self) -> Duration {
+        let tick = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Duration::from_secs(tick.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34)
+    }
+}
+
+/// Times are measured on the session's clock, and limits of time are not: whatever the clock says, the answers are the same.
+#[test]
+fn a_clock_that_jumps_changes_no_answer() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let way = ways().swap_remove(0);
+    let service = way.service();
+    let (client, server) = jaguar_wire::memory_transports();
+    let clock = || Arc::new(Jumping(0.into()));
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| service.serve(Channel::with_clock(server, clock()), &mut |_| ()));
+        let connected = connect(Channel::with_clock(client, clock()), &way.limits).expect("greeted");
+        let mut ready = connected.prepare_client(Place::Memory).expect("set up").with_timeline();
+        for query in 0..2 {
+            let prepared = ready.prepare_query(&mut NoProgress).expect("prepared");
+            let (prediction, report, next) =
+                prepared.run(&networks::input(query), &mut NoProgress).expect("run");
+            assert!(way.is_right(&prediction, query), "{prediction:?}");
+            assert!(report.online_seconds >= 0.0 && report.offline_seconds >= 0.0);
+            ready = next;
+        }
+        ready.leave().expect("left");
+        serving.join().expect("no panic").expect("served");
+    });
 }
