@@ -41,7 +41,18 @@ fn checked(at: *mut u8, size: usize) -> *mut u8 {
             std::io::stderr(),
             "error: the system has no memory for {size} bytes more; `jaguar plan` says how much a model needs"
         );
-        std::process::exit(1);
+        end();
     }
     at
+}
+
+/// Ends without what is registered to be done at the end: that may need memory.
+#[cfg(unix)]
+fn end() -> ! {
+    signal_hook::low_level::exit(1)
+}
+
+#[cfg(not(unix))]
+fn end() -> ! {
+    std::process::exit(1)
 }
