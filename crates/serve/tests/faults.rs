@@ -380,3 +380,25 @@ fn faults_in_the_clear_end_in_order() {
 fn faults_under_tls_are_errors() {
     inject(true);
 }
+
+/// A client that lives and does not go on in the handshake has its place for as long as in any other request, not as one that is idle.
+#[test]
+fn a_handshake_that_stalls_is_no_idle_client() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let limits = Limits { idle: WATCHDOG * 10, stalled: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::new(service(), listener, limits).expect("bound");
+    let (address, control) = (server.bound().to_string(), server.control());
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        server.run(move |event| {
+            if let Event::Ended(_, why) = event {
+                let _ = tell.send(why.to_string());
+            }
+        })
+    });
+    let dialer = Dialer::new(address.parse().expect("an address"));
+    let _silent = dialer.connect(Options::default()).expect("greeted");
+    let why = told.recv_timeout(WATCHDOG).expect("it is given up");
+    assert!(why.contains("no data came for 300ms"), "{why}");
+    control.drain(Duration::ZERO);
+}
