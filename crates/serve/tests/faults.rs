@@ -1,9 +1,9 @@
-//! Faults on the way between a client and a server that serves for real: in the clear and inside TLS, over sockets. What passes is cut
-//! where frames are (in the clear) or records (TLS), and one of them has a fault. (`crates/engine/tests/faults` has all protocols, and
-//! every message.)
+//! Faults on the way between a client and a server that serves for real: in the clear and inside TLS, over sockets.
+//! What passes is cut where frames are (in the clear) or records (TLS), and one of them has a fault.
+//! (`crates/engine/tests/faults` has all protocols, and every message.)
 //!
-//! `cargo test -p jaguar-serve --test faults` injects a sample of those that nobody has to wait for; `JAGUAR_FAULTS=1` each fault at
-//! each message, `=3` every third.
+//! `cargo test -p jaguar-serve --test faults` injects a sample of those that nobody has to wait for; `JAGUAR_FAULTS=1`
+//! each fault at each message, `=3` every third.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -38,8 +38,8 @@ fn asked_for() -> Option<usize> {
     std::env::var("JAGUAR_FAULTS").ok().map(|step| step.parse().expect("a number"))
 }
 
-/// How long a side is silent, or stays where it is, before the other gives it up. Short where many such faults are asked for; else longer
-/// than a thread that is ready to run ever waits for a processor.
+/// How long a side is silent, or stays where it is, before the other gives it up. Short where many such faults are
+/// asked for; else longer than a thread that is ready to run ever waits for a processor.
 fn patience() -> Duration {
     Duration::from_secs(if asked_for().is_some() { 4 } else { 60 })
 }
@@ -381,7 +381,8 @@ fn faults_under_tls_are_errors() {
     inject(true);
 }
 
-/// A client that lives and does not go on in the handshake has its place for as long as in any other request, not as one that is idle.
+/// A client that lives and does not go on in the handshake has its place for as long as in any other request, not as
+/// one that is idle.
 #[test]
 fn a_handshake_that_stalls_is_no_idle_client() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("a port");

@@ -1,6 +1,7 @@
-//! A process that is killed uses nothing again: no correlation, no mask, no key of a query. Client and server are two processes; one of
-//! them is killed (SIGKILL) in the middle of a session and started anew. All that both have sent is recorded on its way. Of the masked
-//! values, ciphertexts and corrections in it, no 16 bytes come twice. The same check finds processes whose randomness is fixed.
+//! A process that is killed uses nothing again: no correlation, no mask, no key of a query. Client and server are two
+//! processes; one of them is killed (SIGKILL) in the middle of a session and started anew. All that both have sent is
+//! recorded on its way. Of the masked values, ciphertexts and corrections in it, no 16 bytes come twice. The same check
+//! finds processes whose randomness is fixed.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +26,8 @@ use super::networks::{bundle, input};
 
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// Bytes of a greeting: the first line, whether there is a binding, and it. The client's has a token's length behind it.
+/// Bytes of a greeting: the first line, whether there is a binding, and it. The client's has a token's length behind
+/// it.
 const GREETING: usize = 16 + 33 + 1;
 
 /// The client's choice, with the digest of its plan and its name, is shorter than this.
@@ -132,8 +134,8 @@ impl Drop for Process {
 /// The payloads of the data frames that each side has sent, the client first.
 type Recording = Arc<Mutex<[Vec<Vec<u8>>; 2]>>;
 
-/// Passes one connection on to `server`, and records it. After `stop` = (side, frames) of a side's frames nothing passes any more,
-/// and `reached` hears of it.
+/// Passes one connection on to `server`, and records it. After `stop` = (side, frames) of a side's frames nothing
+/// passes any more, and `reached` hears of it.
 fn relay(server: &str, stop: Option<(usize, usize)>) -> (String, Recording, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -195,8 +197,8 @@ fn pass(
     }
 }
 
-/// Aligned 16 bytes of messages that come twice in the recordings: what, and where first and again (recording, side, message, byte).
-/// What every session begins with is public and left out: `public`, and the client's acceptance.
+/// Aligned 16 bytes of messages that come twice in the recordings: what, and where first and again (recording, side,
+/// message, byte). What every session begins with is public and left out: `public`, and the client's acceptance.
 fn repeated(recordings: &[Recording], public: &HashSet<Vec<u8>>) -> Vec<String> {
     let mut seen: HashMap<Vec<u8>, String> = HashMap::new();
     let mut found = Vec::new();
@@ -307,11 +309,12 @@ impl Drop for Site {
     }
 }
 
-/// Kills at `points` places of a session for each side that sends and each side that dies, with a whole session after each. Returns
-/// how many were killed, and what came twice.
+/// Kills at `points` places of a session for each side that sends and each side that dies, with a whole session after
+/// each. Returns how many were killed, and what came twice.
 fn kill_at(backend: &str, weak: &'static str, points: usize) -> (usize, Vec<String>) {
     let mut site = Site::new(backend, weak);
-    // The hint, and with it the client's name, is there before: it is the same whenever it comes, and so are the session's first messages.
+    // The hint, and with it the client's name, is there before: it is the same whenever it comes, and so are the
+    // session's first messages.
     let fetch = site.whole("fetch");
     let public = locked(&fetch)
         .iter()
@@ -358,7 +361,8 @@ fn no_killed_process_uses_anything_again() {
     nothing_comes_again(&["jaguar", "cheetah", "fregata", "fregata-cheetah", "fregata-jaguar"], 8);
 }
 
-/// The check finds what it looks for: a client, a server, both, that begin with the same randomness whenever they are started.
+/// The check finds what it looks for: a client, a server, both, that begin with the same randomness whenever they are
+/// started.
 #[test]
 fn fixed_randomness_is_found() {
     let _one = super::ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,12 @@
-//! Faults over whole sessions: one at every message, of every protocol. Links have their own time (`jaguar_wire::double::link`), so
-//! nothing here waits for real.
+//! Faults over whole sessions: one at every message, of every protocol. Links have their own time
+//! (`jaguar_wire::double::link`), so nothing here waits for real.
 //!
 //! `cargo test -p jaguar-engine --test faults` injects a sample. All of them, with their number:
 //!
 //!     cargo test --release -p jaguar-engine --test faults -- --ignored --nocapture
 //!
-//! `JAGUAR_FAULTS=10` injects every tenth of them, and `JAGUAR_FAULT_WAYS=hyena` those of protocols with this in their name.
+//! `JAGUAR_FAULTS=10` injects every tenth of them, and `JAGUAR_FAULT_WAYS=hyena` those of protocols with this in their
+//! name.
 
 mod killed;
 mod memory;
@@ -262,7 +263,8 @@ impl Clock for Jumping {
     }
 }
 
-/// Times are measured on the session's clock, and limits of time are not: whatever the clock says, the answers are the same.
+/// Times are measured on the session's clock, and limits of time are not: whatever the clock says, the answers are the
+/// same.
 #[test]
 fn a_clock_that_jumps_changes_no_answer() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

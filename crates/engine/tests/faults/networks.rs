@@ -131,8 +131,8 @@ fn service(bundle: Bundle, choices: Choices, reveal: Reveal) -> Service {
     Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed).expect("a sound plan")
 }
 
-/// Every secure backend of the registry, each alone; several in one network; blocks of weights; the label alone; comparisons
-/// that leak.
+/// Every secure backend of the registry, each alone; several in one network; blocks of weights; the label alone;
+/// comparisons that leak.
 pub fn ways() -> Vec<Way> {
     let standard = |bundle: Bundle, backend, reveal| {
         let choices = Choices::standard(&bundle.model.network, backend);
