@@ -1,5 +1,14 @@
 //! `jaguar`: private inference between two machines.
 
+/// As the standard library's, but for one thing: where nothing can be written to standard error (a full disk, say), the program goes
+/// on instead of panicking. What it was to do matters more than what it says of it.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod accuracy;
 mod calibrate;
 mod compile;
@@ -7,6 +16,7 @@ mod fetch;
 mod guard;
 mod leakage;
 mod log;
+mod memory;
 mod notes;
 mod one_round;
 mod page;

@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<()> {
             cost::Subject { network, id: &id, plan: &plan, allowed, site: site.as_ref(), links: &links };
         let page = cost::page(&subject)?;
         // (With --json nothing else is printed.)
-        if args.json { std::fs::write(path, page)? } else { page::write(path, &page)? }
+        if args.json { page::save(path, page.as_bytes())? } else { page::write(path, &page)? }
     }
     Ok(())
 }

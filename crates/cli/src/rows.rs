@@ -44,13 +44,11 @@ impl Rows {
         }
         let kept = if there { answers(path).with_context(shown)? } else { Vec::new() };
         // Whole or not at all: a run that ends here loses no answer.
-        let partial = path.with_extension("csv.part");
-        let mut writer = Writer::from_path(&partial).with_context(shown)?;
+        let mut writer = Writer::from_writer(Vec::new());
         writer.write_record(COLUMNS)?;
         kept.iter().try_for_each(|row| writer.write_record(row))?;
-        writer.flush()?;
-        drop(writer);
-        std::fs::rename(&partial, path).with_context(shown)?;
+        let bytes = writer.into_inner().map_err(|e| e.into_error()).with_context(shown)?;
+        jaguar_engine::bundle::files::replace(path, &bytes).with_context(shown)?;
         let file = OpenOptions::new().append(true).open(path).with_context(shown)?;
         let done = kept.iter().filter_map(|row| row.get(0)).map(str::to_owned).collect();
         Ok(Self { path: path.to_owned(), writer: Writer::from_writer(file), done })

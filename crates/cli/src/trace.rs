@@ -9,14 +9,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jaguar_engine::report::{Cost, Report, Row};
 use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
 use jaguar_report::timeline;
 use jaguar_wire::{Clock, Stage, SystemClock};
 use serde_json::{Value, json};
 
-use crate::page::is_page;
+use crate::page::{is_page, save};
 
 /// The parties' process numbers.
 const CLIENT: u32 = 1;
@@ -185,11 +185,9 @@ impl Trace {
         });
         if is_page(path) {
             let page = timeline::page(&trace, about)?;
-            return std::fs::write(path, page).with_context(|| path.display().to_string());
+            return save(path, page.as_bytes());
         }
-        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
-        serde_json::to_writer(std::io::BufWriter::new(file), &trace)
-            .with_context(|| path.display().to_string())
+        save(path, &serde_json::to_vec(&trace)?)
     }
 }
 

@@ -50,6 +50,9 @@ pub struct Limits {
     /// **Leaks signs and sizes**: whether the server may choose comparisons that do ([`jaguar_plan::Comparison::PmaxLeaky`]). For
     /// measurements.
     pub accept_sign_leakage: bool,
+    /// How long the server may send no data while this client waits for some. (That its process lives is not data.) It must
+    /// be longer than the server computes on its slowest layer, with all other clients beside.
+    pub stalled: Duration,
 }
 
 /// A network's public description is at most this long.
@@ -64,7 +67,7 @@ const MAX_POOL_PLACES: u64 = 1 << 23;
 
 impl Default for Limits {
     /// 4 GiB, 2^28 values, 2^37 multiplications, 2 GiB and 2 GiB (ResNet-50 has 0.2 GiB, 2^25, 2^32, 0.3 GiB and 47 MiB;
-    /// under Cheetah's protocol no hint, 0.3 GiB and 387 MiB).
+    /// under Cheetah's protocol no hint, 0.3 GiB and 387 MiB); a quarter of an hour.
     fn default() -> Self {
         Self {
             hint_bytes: 4 << 30,
@@ -74,6 +77,7 @@ impl Default for Limits {
             ciphertext_bytes: 2 << 30,
             allow_insecure_backends: false,
             accept_sign_leakage: false,
+            stalled: Duration::from_secs(900),
         }
     }
 }
@@ -91,8 +95,10 @@ pub struct Connected {
 /// Greets the server at the other end of `channel`, gets the network's public part, and plans it.
 ///
 /// # Errors
-/// When the connection fails, the versions differ, or the server offers what cannot be right or is beyond `limits`.
+/// When the connection fails, the versions differ, the server offers what cannot be right or is beyond `limits`, or it does
+/// not go on for longer than they allow, which holds for the whole session.
 pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+    channel.set_patience(Some(limits.stalled));
     let result = greet(&mut channel, limits);
     match result {
         Ok((network, plan, model, reveal)) => {
@@ -103,6 +109,7 @@ pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, Engin
 }
 
 pub(crate) fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
+    let error = error.during(&channel.step());
     channel.abort(&error.for_peer());
     error
 }

@@ -38,6 +38,14 @@ pub enum EngineError {
         /// What happened.
         source: Box<EngineError>,
     },
+    /// What happened between layers.
+    #[error("{source}, found by this side ({step})")]
+    AtStep {
+        /// Stage and label: `client: base OTs`.
+        step: String,
+        /// What happened.
+        source: Box<EngineError>,
+    },
     /// The peer speaks another version, or is no Jaguar.
     #[error("this is protocol version {ours}, the peer's is {theirs}: use the same release on both sides")]
     Version {
@@ -130,10 +138,30 @@ impl EngineError {
                 "the plan's comparisons leak signs (PMax), and this side does not accept that".into()
             }
             Self::Plan(_) => "the network cannot be planned".into(),
-            Self::InLayer { source, .. } => source.for_peer(),
+            Self::InLayer { source, .. } | Self::AtStep { source, .. } => source.for_peer(),
             Self::Bundle(_) | Self::Hint(_) | Self::Input(_) | Self::File(_) | Self::Protocol { .. } => {
                 "the other side gave up for reasons of its own".into()
             }
+        }
+    }
+
+    /// The same error, saying at which step of the session it was found, where it does not say so itself: what a channel
+    /// tells has its step, and what happens in a layer its layer and stage.
+    pub(crate) fn during(self, step: &str) -> Self {
+        match self {
+            Self::PeerMisbehaved(what) => Self::PeerMisbehaved(format!("{what} ({step})")),
+            Self::Ot(_) | Self::Mpc(_) | Self::Plan(_) | Self::Hint(_) => {
+                Self::AtStep { step: step.to_owned(), source: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+
+    /// What happened, without where.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::InLayer { source, .. } | Self::AtStep { source, .. } => source.root(),
+            other => other,
         }
     }
 

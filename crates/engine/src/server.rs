@@ -306,15 +306,16 @@ impl Service {
         observe: &mut dyn FnMut(Notice),
         shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        let result = self.converse(&mut channel, Ears { observe, shares });
-        if let Err(e) = &result {
-            channel.abort(&e.for_peer());
-        }
-        result
+        self.converse(&mut channel, Ears { observe, shares }).map_err(|e| {
+            let error = e.during(&channel.step());
+            channel.abort(&error.for_peer());
+            error
+        })
     }
 
     fn converse(&self, channel: &mut Channel, mut ears: Ears<'_>) -> Result<(), EngineError> {
-        // 1. Model.
+        // 1. Model. In the middle of what belongs together nobody is waited for without end.
+        channel.set_patience(Some(self.shelves.limits.idle));
         let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
         let protocols = [parameters.protocol()];
         handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;

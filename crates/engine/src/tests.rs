@@ -415,10 +415,7 @@ fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
 }
 
 fn root(error: &EngineError) -> &EngineError {
-    match error {
-        EngineError::InLayer { source, .. } => root(source),
-        other => other,
-    }
+    error.root()
 }
 
 /// What a plan predicts of bytes and rounds is what passes, on the first query of a connection and on later ones, whatever is

@@ -174,8 +174,15 @@ impl TokenFile {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         // One write: a server that reads meanwhile sees all of the line or none.
-        let written = options.open(path).and_then(|mut file| file.write_all(line.as_bytes()));
-        written.map_err(FileError::io(WHAT, path))?;
+        let append = || {
+            let mut file = options.open(path)?;
+            let before = file.metadata()?.len();
+            file.write_all(line.as_bytes()).inspect_err(|_| {
+                // A part of a line would have the server believe none of the others.
+                let _ = file.set_len(before);
+            })
+        };
+        append().map_err(FileError::io(WHAT, path))?;
         Ok(token)
     }
 

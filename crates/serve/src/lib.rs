@@ -87,6 +87,7 @@ pub struct Server<S: Hosted = Service> {
     listener: Listener,
     bound: Bound,
     limits: Limits,
+    options: Options,
     tokens: Option<TokenFile>,
     channel: Arc<MakeChannel>,
     shared: Arc<Shared>,
@@ -181,7 +182,14 @@ impl<S: Hosted> Server<S> {
             left: Condvar::new(),
         });
         let channel: Arc<MakeChannel> = Arc::new(Channel::new);
-        Ok(Self { service: Arc::new(service), listener, bound, limits, tokens: None, channel, shared })
+        let (service, options) = (Arc::new(service), Options::default());
+        Ok(Self { service, listener, bound, limits, options, tokens: None, channel, shared })
+    }
+
+    /// How patient connections are, in other than the default way.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
     }
 
     /// Makes channels of connections in another way: with a link imitated, say.
@@ -228,7 +236,7 @@ impl<S: Hosted> Server<S> {
     /// # Errors
     /// When no thread can be started for the model. Later failures are a client's own, and told as events.
     pub fn run(self, hear: impl Fn(Event<'_>) + Send + Sync + 'static) -> io::Result<Drained> {
-        let Self { service, listener, limits, tokens, channel, shared, .. } = self;
+        let Self { service, listener, limits, options, tokens, channel, shared, .. } = self;
         let hear: Arc<Hear> = Arc::new(hear);
         // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer
         // at hand.
@@ -258,6 +266,7 @@ impl<S: Hosted> Server<S> {
                 service: service.clone(),
                 channel: channel.clone(),
                 limits,
+                options,
                 tokens: tokens.clone(),
                 shared: shared.clone(),
                 hear: hear.clone(),
@@ -302,6 +311,7 @@ struct Connection {
     service: Arc<dyn Hosted>,
     channel: Arc<MakeChannel>,
     limits: Limits,
+    options: Options,
     tokens: Option<Arc<TokenFile>>,
     shared: Arc<Shared>,
     hear: Arc<Hear>,
@@ -319,7 +329,7 @@ impl Connection {
 
     fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
         let peer = incoming.peer();
-        let Greeted { mut connection, token, certificate } = incoming.greet(Options::default())?;
+        let Greeted { mut connection, token, certificate } = incoming.greet(self.options)?;
         drop(ungreeted);
         // Only who has greeted counts: one that says nothing must not keep a client out.
         let admitted = self.who(&token).and_then(|name| Ok((self.place(peer)?, name)));

@@ -67,7 +67,8 @@ pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Prints a line to standard output. Who closes it early (`| head`) has seen enough: then the program ends.
+/// Prints a line to standard output. Who closes it early (`| head`) has seen enough: then the program ends. Where the line cannot
+/// be written for another reason (a full disk), the program fails: what it was asked for is lost.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::print(format_args!($($text)*)) };
@@ -75,8 +76,12 @@ macro_rules! say {
 
 /// What [`say!`] calls.
 pub fn print(line: std::fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-        std::process::exit(0);
+    if let Err(e) = writeln!(std::io::stdout().lock(), "{line}") {
+        if e.kind() == std::io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        let _ = writeln!(std::io::stderr(), "error: writing to standard output: {e}");
+        std::process::exit(1);
     }
 }
 

@@ -138,6 +138,11 @@ impl Channel {
         self.key = (stage, label.to_owned());
     }
 
+    /// What the session is at, as errors name it: `online: 0003 relu`.
+    pub fn step(&self) -> String {
+        name(&self.key)
+    }
+
     fn close_label(&mut self) {
         if self.current != Traffic::default() {
             self.stats.entry(self.key.clone()).or_default().add(&self.current);
@@ -331,9 +336,10 @@ impl Channel {
         self.recv_into(&mut len)?;
         let len = u32::from_le_bytes(len) as usize;
         if len > max {
-            return Err(WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes")));
+            let error = WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes"));
+            return Err(error.during(self.step()));
         }
-        decode(what, &self.recv(len)?)
+        decode(what, &self.recv(len)?).map_err(|e| e.during(self.step()))
     }
 
     /// Sends the low `bits` bits of every value, packed without gaps. `bits` in 1..=64.

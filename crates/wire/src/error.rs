@@ -33,7 +33,7 @@ pub enum WireError {
     #[error("the peer gave up: {0}")]
     PeerAborted(String),
     /// The peer sent something that the protocol does not allow.
-    #[error("the peer broke the protocol: {what} (found {found}, expected {expected})")]
+    #[error("the peer broke the protocol: {what} (found {found}, expected {expected}){step}")]
     PeerMisbehaved {
         /// Which rule.
         what: &'static str,
@@ -41,6 +41,8 @@ pub enum WireError {
         found: String,
         /// What may come.
         expected: String,
+        /// What this side was at, in brackets; empty if that is not known.
+        step: String,
     },
     /// This side ended the session, and told the peer why.
     #[error("this side ended the session: {0}")]
@@ -66,21 +68,26 @@ pub enum WireError {
 impl WireError {
     /// A `PeerMisbehaved` from displayable parts.
     pub fn misbehaved(what: &'static str, found: impl ToString, expected: impl ToString) -> Self {
-        Self::PeerMisbehaved { what, found: found.to_string(), expected: expected.to_string() }
+        let step = String::new();
+        Self::PeerMisbehaved { what, found: found.to_string(), expected: expected.to_string(), step }
     }
 
     pub(crate) fn idle(patience: Duration) -> Self {
         Self::Idle { patience, waiting_for: "receiving".into() }
     }
 
-    /// The same error, saying under which label of the session it happened.
+    /// The same error, saying at which step of the session this side was.
     #[must_use]
-    pub(crate) fn during(mut self, label: impl std::fmt::Display) -> Self {
-        if let Self::Closed { waiting_for }
-        | Self::Silent { waiting_for, .. }
-        | Self::Idle { waiting_for, .. } = &mut self
-        {
-            *waiting_for = format!("{waiting_for} ({label})");
+    pub(crate) fn during(mut self, step: impl std::fmt::Display) -> Self {
+        match &mut self {
+            Self::PeerMisbehaved { step: text, .. } => *text = format!(" ({step})"),
+            Self::Closed { waiting_for: text }
+            | Self::Silent { waiting_for: text, .. }
+            | Self::Idle { waiting_for: text, .. }
+            | Self::PeerAborted(text)
+            | Self::Ended(text)
+            | Self::Io { what: text, .. } => *text = format!("{text} ({step})"),
+            Self::NotBound { .. } => {}
         }
         self
     }

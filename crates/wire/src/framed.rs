@@ -9,7 +9,8 @@
 //! *silent*. A keep-alive shows that the peer's process lives, not that it makes progress.
 //!
 //! **Blame.** [`WireError::Closed`] after an end of stream or a reset, [`WireError::Silent`] after
-//! [`Options::silence`] without any frame, [`WireError::PeerAborted`] with the peer's reason,
+//! [`Options::silence`] without any frame, [`WireError::Idle`] after [`Options::stalled`] in which a peer that lives took
+//! nothing of what is queued for it, [`WireError::PeerAborted`] with the peer's reason,
 //! [`WireError::PeerMisbehaved`] for frames that break the rules above (the peer is told). What arrived in order
 //! before the end is still delivered first.
 //!
@@ -54,6 +55,8 @@ pub struct Options {
     /// Bytes that either queue (sent, not yet taken by the peer; arrived, not yet read) may hold. `send`
     /// blocks beyond it; what would arrive beyond it stays in the network.
     pub queue: usize,
+    /// How long `send` blocks on a peer that lives and takes nothing. (A peer that computes takes as much as its queue holds.)
+    pub stalled: Duration,
 }
 
 impl Default for Options {
@@ -65,6 +68,7 @@ impl Default for Options {
             greeting: Duration::from_secs(5),
             linger: Duration::from_secs(30),
             queue: 256 << 20,
+            stalled: Duration::from_secs(900),
         }
     }
 }
@@ -211,6 +215,7 @@ impl Transport for Framed {
         let cost = chunk.len() + CHUNK_OVERHEAD;
         let mut state = self.shared.lock();
         let mut progress = (state.written, Instant::now());
+        let mut taken = progress;
         loop {
             if state.outgoing.is_some() && state.incoming.is_none() {
                 // A write failed. What the peer said before it closed may still be on its way through the
@@ -232,6 +237,16 @@ impl Transport for Framed {
                 state.outbox.push_back(chunk);
                 to_writer.notify_one();
                 return Ok(());
+            }
+            // Nor need it be dead: one that lives may hold what is queued here for as long as it likes.
+            if state.written != taken.0 {
+                taken = (state.written, Instant::now());
+            } else if taken.1.elapsed() >= options.stalled {
+                let failure = Failure::Idle(options.stalled);
+                let error = failure.error("sending (it takes nothing)");
+                state.incoming = Some(failure);
+                state.clear_outbox();
+                return Err(error);
             }
             // The reader notices a peer that died, unless the inbox is full: then nobody reads on either
             // side, and only the lack of progress tells.
@@ -352,8 +367,8 @@ impl State {
 
     /// Whether a write that does not get on should be given up: the peer is gone, or the time is over.
     fn hopeless(&self) -> bool {
-        use Failure::{Aborted, Closed, Io, Silent};
-        self.overdue() || matches!(self.incoming, Some(Closed | Silent(_) | Aborted(_) | Io { .. }))
+        use Failure::{Aborted, Closed, Idle, Io, Silent};
+        self.overdue() || matches!(self.incoming, Some(Closed | Silent(_) | Idle(_) | Aborted(_) | Io { .. }))
     }
 }
 
@@ -362,6 +377,7 @@ impl State {
 enum Failure {
     Closed,
     Silent(Duration),
+    Idle(Duration),
     Aborted(String),
     Misbehaved { what: &'static str, found: String, expected: String },
     Io { doing: &'static str, kind: ErrorKind, text: String },
@@ -380,8 +396,9 @@ impl Failure {
         match self.clone() {
             Self::Closed => WireError::Closed { waiting_for: doing.into() },
             Self::Silent(silence) => WireError::Silent { silence, waiting_for: doing.into() },
+            Self::Idle(patience) => WireError::Idle { patience, waiting_for: doing.into() },
             Self::Aborted(reason) => WireError::PeerAborted(reason),
-            Self::Misbehaved { what, found, expected } => WireError::PeerMisbehaved { what, found, expected },
+            Self::Misbehaved { what, found, expected } => WireError::misbehaved(what, found, expected),
             Self::Io { doing: at, kind, text } => {
                 io_error(format!("{doing} ({at})"), io::Error::new(kind, text))
             }

@@ -134,6 +134,17 @@ fn errors_say_what_the_session_was_at() {
     a.enter(Stage::Offline, "triples");
     let text = a.recv(1).unwrap_err().to_string();
     assert!(text.contains("silent") && text.contains("offline: triples"), "{text}");
+
+    // So do those that the peer is to blame for, and those that it sent.
+    let (mut a, mut b) = memory_pair();
+    a.send_message(&7u32).unwrap();
+    a.abort("enough");
+    b.enter(Stage::Client, "keys");
+    let text = b.recv_message::<String>("a word", 0).unwrap_err().to_string();
+    assert!(text.ends_with("at most 0 bytes) (client: keys)"), "{text}");
+    b.recv(1).unwrap();
+    let text = b.recv(1).unwrap_err().to_string();
+    assert_eq!(text, "the peer gave up: enough (client: keys)");
 }
 
 #[test]
@@ -142,7 +153,8 @@ fn an_abort_brings_its_reason() {
     a.send(&[1, 2]).unwrap();
     a.abort("the plan does not fit");
     assert_eq!(b.recv(2).unwrap(), [1, 2]);
-    assert!(matches!(b.recv(1), Err(WireError::PeerAborted(r)) if r == "the plan does not fit"));
+    let reason = "the plan does not fit (model: handshake)";
+    assert!(matches!(b.recv(1), Err(WireError::PeerAborted(r)) if r == reason));
 }
 
 proptest! {

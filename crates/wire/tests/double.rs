@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use jaguar_wire::double::{Fault, Faulty, Link, Recorder, Shaped};
+use jaguar_wire::double::{Fault, Faulty, Link, Recorder, Shaped, link};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
-use jaguar_wire::{Channel, Memory, Transport, WireError, memory_transports};
+use jaguar_wire::{Channel, Clock, Memory, Side, Transport, WireError, memory_transports};
 use proptest::prelude::*;
 
 /// Everything that comes until the connection ends, and how it ends.
@@ -243,4 +243,76 @@ fn a_wait_ends_in_time() {
     b.send(vec![7]).unwrap();
     channel.set_patience(None);
     assert_eq!(channel.recv(1).unwrap(), [7]);
+}
+
+/// What a link does with the middle one of three messages, and how it ends when both sides have gone.
+fn through_a_link(fault: link::Fault) -> (Vec<Vec<u8>>, WireError, link::Watch) {
+    let at = link::At { from: Side::Connecting, message: 1, fault };
+    let (mut a, mut b, watch) = link::pair(Some(at));
+    let sent = [vec![1, 2], vec![3, 4], vec![5, 6]].map(|chunk| a.send(chunk).is_ok());
+    assert_eq!(watch.happened(), sent[1]);
+    let mut got = Vec::new();
+    if fault != link::Fault::Reset {
+        // Otherwise this end hears of the same end.
+        drop(a);
+    }
+    loop {
+        match b.recv() {
+            Ok(chunk) => got.push(chunk),
+            Err(error) => return (got, error, watch),
+        }
+    }
+}
+
+#[test]
+fn a_link_does_to_one_message_what_it_should() {
+    use link::Fault;
+    let [one, two, three] = [vec![1, 2], vec![3, 4], vec![5, 6]];
+    for (fault, want) in [
+        (Fault::Cut, vec![one.clone()]),
+        (Fault::Truncate, vec![one.clone(), vec![3]]),
+        (Fault::Reset, vec![]),
+        (Fault::Drop, vec![one.clone(), three.clone()]),
+        (Fault::Duplicate, vec![one.clone(), two.clone(), two.clone(), three.clone()]),
+        (Fault::Reorder, vec![one.clone(), three.clone(), two.clone()]),
+        (Fault::Flip { byte: 3, bit: 7 }, vec![one.clone(), vec![3, 0x84], three.clone()]),
+    ] {
+        let (got, error, watch) = through_a_link(fault);
+        assert_eq!(got, want, "{fault:?}");
+        assert!(matches!(error, WireError::Closed { .. }), "{fault:?}: {error}");
+        assert_eq!((watch.now(), watch.hung()), (Duration::ZERO, false));
+    }
+    for fault in [Fault::Stall, Fault::StallOneWay] {
+        let (got, error, watch) = through_a_link(fault);
+        assert_eq!(got, [&one[..]], "{fault:?}");
+        assert!(matches!(error, WireError::Silent { .. }), "{fault:?}: {error}");
+        assert_eq!(watch.now(), link::SILENCE);
+    }
+}
+
+/// Time passes on a link when both ends wait: the less patient one gives up first, and nobody has waited for real.
+#[test]
+fn a_links_time_passes_when_nothing_else_does() {
+    let hour = Duration::from_secs(3600);
+    let (mut a, mut b, watch) = link::pair(None);
+    let waiting = std::thread::spawn(move || (b.recv_within(2 * hour).unwrap(), b));
+    assert_eq!(a.recv_within(hour).unwrap(), None);
+    assert_eq!(watch.now(), hour);
+    a.send(vec![1]).unwrap();
+    let (got, mut b) = waiting.join().unwrap();
+    assert_eq!((got, watch.now()), (Some(vec![1]), hour));
+    // A message that is held back comes when everybody waits for it.
+    let at = link::At { from: Side::Accepting, message: 0, fault: link::Fault::Reorder };
+    let (mut c, mut d, _) = link::pair(Some(at));
+    let late = std::thread::spawn(move || {
+        d.send(vec![2]).unwrap();
+        d.recv_within(hour).is_err()
+    });
+    assert_eq!(c.recv().unwrap(), [2]);
+    drop(c);
+    assert!(late.join().unwrap());
+    // Who waits for ever is found out.
+    let waiting = std::thread::spawn(move || b.recv().is_err());
+    assert!(a.recv().is_err() && waiting.join().unwrap());
+    assert!(watch.hung());
 }

@@ -156,6 +156,19 @@ fn neither_reading_at_all_ends_in_an_error_on_both_sides() {
     );
 }
 
+/// A peer that lives and never reads holds what is queued for it: not for ever.
+#[test]
+fn who_takes_nothing_is_given_up() {
+    let mut small = options();
+    small.queue = 10_000;
+    small.stalled = Duration::from_millis(600);
+    let (mut a, _b) = pair_with(small, small);
+    let error = (0..).find_map(|_| a.send(vec![0; 1000]).err()).unwrap();
+    assert!(matches!(error, WireError::Idle { .. }), "{error}");
+    // The connection is over, whatever is tried next.
+    assert!(matches!(a.recv(), Err(WireError::Idle { .. })) && a.send(vec![1]).is_err());
+}
+
 #[test]
 fn a_peer_that_computes_is_not_silent() {
     let (mut a, mut b) = pair();

@@ -71,7 +71,7 @@ fn kind_of_wire(error: &WireError) -> &'static str {
 
 fn kind_of_session(error: &EngineError) -> &'static str {
     match error {
-        EngineError::InLayer { source, .. } => kind_of_session(source),
+        EngineError::InLayer { source, .. } | EngineError::AtStep { source, .. } => kind_of_session(source),
         EngineError::Wire(error) => kind_of_wire(error),
         EngineError::Version { .. }
         | EngineError::NoCommonProtocol { .. }

@@ -8,6 +8,7 @@
 //! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
+//! - [`environment`]: no room on the disk, no memory, no file handles.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
 //! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
@@ -18,6 +19,7 @@ mod accuracy;
 mod cache;
 mod cheetah;
 mod connections;
+mod environment;
 mod failures;
 mod inputs;
 mod interruptions;

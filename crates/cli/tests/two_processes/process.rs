@@ -104,17 +104,24 @@ impl Process {
     /// Waits for a line on standard output that contains `text`, and returns it.
     #[track_caller]
     pub fn line_with(&mut self, text: &str, limit: Duration) -> String {
+        let line = self.line_or_end(text, limit);
+        let said = || format!("{}\n{}{}", self.shown, read(&self.stdout), read(&self.stderr));
+        line.unwrap_or_else(|| panic!("ended before {text:?}: {}", said()))
+    }
+
+    /// As [`line_with`](Self::line_with); none if the process ends without it.
+    #[track_caller]
+    pub fn line_or_end(&mut self, text: &str, limit: Duration) -> Option<String> {
         let deadline = Instant::now() + limit;
         loop {
             let ended = self.child.try_wait().expect("our own child").is_some();
             // A last line without its end may be cut in the middle.
             let whole = |s: &str| s.rfind('\n').map_or(String::new(), |end| s[..end].to_owned());
             let found = whole(&read(&self.stdout)).lines().find(|l| l.contains(text)).map(str::to_owned);
-            if let Some(line) = found {
-                return line;
+            if found.is_some() || ended {
+                return found;
             }
             let said = || format!("{}\n{}{}", self.shown, read(&self.stdout), read(&self.stderr));
-            assert!(!ended, "ended before {text:?}: {}", said());
             assert!(Instant::now() < deadline, "no {text:?} within {limit:?}: {}", said());
             thread::sleep(POLL);
         }

@@ -327,7 +327,10 @@ impl Hint {
         progress: &mut dyn Progress,
     ) -> Result<(), EngineError> {
         if blake3::hash(block) != *hash {
-            return Err(EngineError::Hint(format!("block {} of the hint arrived damaged", self.have)));
+            return Err(EngineError::Hint(format!(
+                "block {} of the hint arrived damaged from the server",
+                self.have
+            )));
         }
         let at = self.position(self.have);
         let written =

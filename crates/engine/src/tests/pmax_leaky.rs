@@ -123,14 +123,14 @@ fn bytes_and_rounds_are_those_of_the_plan() {
 fn a_client_refuses_what_it_has_not_accepted() {
     let service = leaky_service(everything(), Reveal::Logits);
     let (error, served) = session(&service, |channel| connect(channel, &Limits::default()).err().unwrap());
-    assert!(matches!(error, EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
+    assert!(matches!(error.root(), EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
     assert!(error.to_string().contains("--accept-sign-leakage"));
     let served = served.unwrap_err().to_string();
     assert!(served.contains("does not accept"), "{served}");
     // Backends that protect nothing are another matter.
     let insecure = Limits { allow_insecure_backends: true, ..Limits::default() };
     let (error, _) = session(&service, |channel| connect(channel, &insecure).err().unwrap());
-    assert!(matches!(error, EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
+    assert!(matches!(error.root(), EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
 }
 
 /// A server offers it only if it was made so; a client that accepts it, or wants it, gets the sealed form.

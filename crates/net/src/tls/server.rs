@@ -109,7 +109,11 @@ fn make(folder: &Path, certificate: &Path, key: &Path) -> Result<(), FileError> 
             file.sync_all()?;
             fs::rename(&part, path)
         });
-        written.map_err(FileError::io(what, path))?;
+        written.map_err(|e| {
+            // (Of a key, too, no part is left behind.)
+            let _ = fs::remove_file(&part);
+            FileError::io(what, path)(e)
+        })?;
     }
     Ok(())
 }

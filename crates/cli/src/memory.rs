@@ -1,0 +1,58 @@
+//! What happens where the system has no memory left: a line that says so, and an exit code, in place of an abort.
+//!
+//! The standard library has no stable way to be told of that but an allocator of one's own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+
+#[global_allocator]
+static ALLOCATOR: Told = Told;
+
+/// The system's allocator, which ends the program when there is no memory.
+struct Told;
+
+// SAFETY: all memory is the system allocator's, under the same layouts.
+unsafe impl GlobalAlloc for Told {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are passed on.
+        checked(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are passed on.
+        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promises are passed on.
+        checked(unsafe { System.realloc(at, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+fn checked(at: *mut u8, size: usize) -> *mut u8 {
+    if at.is_null() {
+        // Nothing here allocates.
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: the system has no memory for {size} bytes more; `jaguar plan` says how much a model needs"
+        );
+        end();
+    }
+    at
+}
+
+/// Ends without what is registered to be done at the end: that may need memory.
+#[cfg(unix)]
+fn end() -> ! {
+    signal_hook::low_level::exit(1)
+}
+
+#[cfg(not(unix))]
+fn end() -> ! {
+    std::process::exit(1)
+}
