@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{io_error, is_closed};
 use crate::frame::{self, BadHead, HEAD, Kind, MAX_DATA, bounded};
-use crate::greeting::{Introduction, greet_back, greet_first};
+use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
 
@@ -74,6 +74,14 @@ impl Options {
     fn tick(&self) -> Duration {
         (self.silence / 8).clamp(Duration::from_millis(5), Duration::from_millis(250))
     }
+}
+
+/// Who came to [`Framed::accept_any`].
+pub enum Came {
+    /// A Jaguar, with the token that it introduced itself with.
+    Greeted(Framed, Zeroizing<Vec<u8>>),
+    /// Who asks for something by HTTP's `GET`: the stream, of which these first bytes are read.
+    Http(Box<dyn ByteStream>, Vec<u8>),
 }
 
 /// A greeted connection.
@@ -124,8 +132,25 @@ impl Framed {
         peer: String,
         options: Options,
     ) -> Result<(Self, Zeroizing<Vec<u8>>), WireError> {
-        let token = greet_back(&*stream, &peer, options.greeting)?;
-        Ok((Self::start(stream, peer, options)?, token))
+        match greet_back(&*stream, &peer, options.greeting, false)? {
+            Caller::Jaguar(token) => Ok((Self::start(stream, peer, options)?, token)),
+            Caller::Http(_) => unreachable!("refused where it is not asked for"),
+        }
+    }
+
+    /// [`accept_introduced`](Self::accept_introduced), where the peer may also open a WebSocket before it greets.
+    ///
+    /// # Errors
+    /// As `accept`.
+    pub fn accept_any(
+        stream: Box<dyn ByteStream>,
+        peer: String,
+        options: Options,
+    ) -> Result<Came, WireError> {
+        Ok(match greet_back(&*stream, &peer, options.greeting, true)? {
+            Caller::Jaguar(token) => Came::Greeted(Self::start(stream, peer, options)?, token),
+            Caller::Http(first) => Came::Http(stream, first),
+        })
     }
 
     /// The peer's name as it was given.

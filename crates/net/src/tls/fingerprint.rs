@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
-use rustls::pki_types::CertificateDer;
 
 use crate::token::{from_hex, push_hex};
 
@@ -20,7 +19,7 @@ pub struct Fingerprint([u8; 32]);
 pub struct NoFingerprint(String);
 
 impl Fingerprint {
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(crate) fn of(certificate: &[u8]) -> Self {
         Self(digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }
