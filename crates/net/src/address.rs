@@ -135,7 +135,8 @@ impl Address {
     /// # Errors
     /// When the name has no address, or nobody can tell.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        self.host_and_port().map_or_else(|| Ok(Vec::new()), |address| Ok(address.to_socket_addrs()?.collect()))
+        self.host_and_port()
+            .map_or_else(|| Ok(Vec::new()), |address| Ok(address.to_socket_addrs()?.collect()))
     }
 
     /// The host's name, without the port; none of a Unix socket.
@@ -193,7 +194,9 @@ mod tests {
     #[test]
     fn what_stays_here_is_told_from_what_does_not() {
         let local = |text: &str| text.parse::<Address>().expect("an address").is_local();
-        for text in ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:x", "ws://127.0.0.1/x"] {
+        for text in
+            ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:x", "ws://127.0.0.1/x"]
+        {
             assert!(local(text), "{text}");
         }
         for text in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1", "wss://192.0.2.1/"] {

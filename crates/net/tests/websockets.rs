@@ -158,7 +158,14 @@ fn borders_and_fragments_mean_nothing_and_pings_are_answered() {
         let pong = frame(0x8a, b"are you there", None);
         let (pong_at, greeting_at) = if answer.starts_with(&pong) { (0, 15) } else { (52, 0) };
         assert_eq!(answer[pong_at..pong_at + 15], pong);
-        assert_eq!(answer[greeting_at..greeting_at + 18], frame(0x82, &[0; 50], None)[..2].iter().chain(b"JAGUAR/0002 \r\n\r\n").copied().collect::<Vec<u8>>()[..]);
+        assert_eq!(
+            answer[greeting_at..greeting_at + 18],
+            frame(0x82, &[0; 50], None)[..2]
+                .iter()
+                .chain(b"JAGUAR/0002 \r\n\r\n")
+                .copied()
+                .collect::<Vec<u8>>()[..]
+        );
         // A frame of the connection inside: data, four bytes.
         socket.write_all(&frame(0x82, b"\x01\x04\0\0\0data", MASK)).expect("sent");
         socket
@@ -190,14 +197,16 @@ fn after_opening(listener: &Listener, address: &str, words: Vec<u8>) -> (WireErr
     });
     let error = greet(listener).err().expect("nobody");
     let said = hostile.join().expect("no panic");
-    let close = said.windows(4).find(|bytes| bytes[0] == 0x88).map(|bytes| u16::from_be_bytes([bytes[2], bytes[3]]));
+    let close =
+        said.windows(4).find(|bytes| bytes[0] == 0x88).map(|bytes| u16::from_be_bytes([bytes[2], bytes[3]]));
     (error, close)
 }
 
 #[test]
 fn frames_that_no_client_may_send() {
     let (listener, address) = listen(None);
-    let claims = |first: u8, length: u64| [&[first, 0xff][..], &length.to_be_bytes(), &MASK.unwrap()].concat();
+    let claims =
+        |first: u8, length: u64| [&[first, 0xff][..], &length.to_be_bytes(), &MASK.unwrap()].concat();
     // Fragments of 64 KiB, of which none is the last.
     let endless: Vec<u8> = (0..40).flat_map(|i| frame(u8::from(i == 0) * 2, &[0; 1 << 16], MASK)).collect();
     for (words, told, code) in [
@@ -228,18 +237,42 @@ fn frames_that_no_client_may_send() {
 fn clients_that_stop_or_drip_end_in_time() {
     let (listener, address) = listen(None);
     let open = format!("{REQUEST}{OURS}");
-    let drips = |socket: &mut TcpStream, byte: &[u8]| while socket.write_all(byte).is_ok() {
-        thread::sleep(Duration::from_millis(5));
+    let drips = |socket: &mut TcpStream, byte: &[u8]| {
+        while socket.write_all(byte).is_ok() {
+            thread::sleep(Duration::from_millis(5));
+        }
     };
     // In the head: silence, drops, lines without end, and an end.
     type Say = fn(&mut TcpStream, &str, &dyn Fn(&mut TcpStream, &[u8]));
     let says: [(Say, &str); 6] = [
         (|socket, open, _| socket.write_all(&open.as_bytes()[..1]).expect("sent"), "silent"),
         (|socket, open, _| socket.write_all(open.as_bytes()).expect("sent"), "silent"),
-        (|socket, open, drip| { socket.write_all(open.as_bytes()).expect("sent"); drip(socket, b"x") }, "too many pieces"),
-        (|socket, open, _| { let _ = socket.write_all(&[open.as_bytes(), &[b'x'; 1 << 20]].concat()); }, "too long"),
-        (|socket, open, _| { let _ = socket.write_all(&[open.as_bytes(), &b"X: y\r\n".repeat(1000)].concat()); }, "too many lines"),
-        (|socket, open, _| { socket.write_all(open.as_bytes()).expect("sent"); socket.shutdown(Shutdown::Write).expect("open") }, "closed"),
+        (
+            |socket, open, drip| {
+                socket.write_all(open.as_bytes()).expect("sent");
+                drip(socket, b"x")
+            },
+            "too many pieces",
+        ),
+        (
+            |socket, open, _| {
+                let _ = socket.write_all(&[open.as_bytes(), &[b'x'; 1 << 20]].concat());
+            },
+            "too long",
+        ),
+        (
+            |socket, open, _| {
+                let _ = socket.write_all(&[open.as_bytes(), &b"X: y\r\n".repeat(1000)].concat());
+            },
+            "too many lines",
+        ),
+        (
+            |socket, open, _| {
+                socket.write_all(open.as_bytes()).expect("sent");
+                socket.shutdown(Shutdown::Write).expect("open")
+            },
+            "closed",
+        ),
     ];
     for (say, told) in says {
         let (address, open) = (address.clone(), open.clone());
@@ -317,7 +350,9 @@ fn pages_come_in_by_their_origin_and_clients_by_their_protocol() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("bound");
     let listener = listener.with_origins(&["https://app.example".into()]);
     let at = listener.bound().expect("known").to_string();
-    for (origin, status) in [("https://app.example", "101"), ("https://app.example.evil", "403"), ("null", "403")] {
+    for (origin, status) in
+        [("https://app.example", "101"), ("https://app.example.evil", "403"), ("null", "403")]
+    {
         let request = format!("{REQUEST}Sec-WebSocket-Protocol: chat, jaguar\r\nOrigin: {origin}\r\n\r\n");
         let at = at.clone();
         let asking = thread::spawn(move || {

@@ -55,7 +55,9 @@ impl Certificate {
 /// A name as text, without what would not be a name.
 fn shown(name: &GeneralName<'_>) -> Option<String> {
     match name {
-        GeneralName::DNSName(name) => Some(name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()),
+        GeneralName::DNSName(name) => {
+            Some(name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect())
+        }
         GeneralName::IPAddress(bytes) => {
             let v4 = <[u8; 4]>::try_from(*bytes).map(|bytes| Ipv4Addr::from(bytes).to_string());
             v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|bytes| Ipv6Addr::from(bytes).to_string())).ok()

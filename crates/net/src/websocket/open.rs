@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jaguar_wire::{ByteStream, WireError, see_out, turn_away};
+use tungstenite::Error;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::error::{CapacityError, ProtocolError, SubProtocolError};
 use tungstenite::handshake::client::ClientHandshake;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response, ServerHandshake};
 use tungstenite::handshake::{HandshakeError, HandshakeRole};
 use tungstenite::http::{HeaderValue, StatusCode, header};
-use tungstenite::Error;
 
 use super::stream::Pipe;
 use super::{SUBPROTOCOL, WebSocketStream, config};
@@ -98,16 +98,22 @@ fn refusal(request: &Request, origins: &[String]) -> Option<(StatusCode, String)
     let allowed = |origin: &HeaderValue| origins.iter().any(|known| origin.as_bytes() == known.as_bytes());
     if let Some(origin) = headers.get_all(header::ORIGIN).iter().find(|origin| !allowed(origin)) {
         let shown = origin.as_bytes().escape_ascii();
-        return Some((StatusCode::FORBIDDEN, format!("pages of \"{shown}\", which --allow-origin does not name")));
+        return Some((
+            StatusCode::FORBIDDEN,
+            format!("pages of \"{shown}\", which --allow-origin does not name"),
+        ));
     }
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let offered = offered.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     let found = offered.map(str::trim).any(|protocol| protocol == SUBPROTOCOL);
-    (!found).then(|| (StatusCode::BAD_REQUEST, format!("a WebSocket without the subprotocol '{SUBPROTOCOL}'")))
+    (!found)
+        .then(|| (StatusCode::BAD_REQUEST, format!("a WebSocket without the subprotocol '{SUBPROTOCOL}'")))
 }
 
 fn page(status: StatusCode, why: &str) -> ErrorResponse {
-    let mut page = ErrorResponse::new(Some(format!("This is a Jaguar private-inference server. It does not serve {why}.\r\n")));
+    let mut page = ErrorResponse::new(Some(format!(
+        "This is a Jaguar private-inference server. It does not serve {why}.\r\n"
+    )));
     *page.status_mut() = status;
     for (name, value) in [(header::CONNECTION, "close"), (header::CONTENT_TYPE, "text/plain")] {
         page.headers_mut().insert(name, HeaderValue::from_static(value));

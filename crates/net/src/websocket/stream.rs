@@ -245,7 +245,8 @@ impl ByteStream for WebSocketStream {
         let mut outgoing = lock(&self.outgoing);
         if outgoing.owed == 0 {
             outgoing.flush(&*self.socket)?;
-            let mut message = Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>().min(SENT));
+            let mut message =
+                Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>().min(SENT));
             for part in parts {
                 message.extend_from_slice(&part[..part.len().min(SENT - message.len())]);
             }
