@@ -99,7 +99,7 @@ impl WebSocket {
         let path = if path.is_empty() { "/" } else { path }.to_owned();
         match host.parse()? {
             Address::Tcp(host) => Ok(Self { secure, host, path }),
-            _ => Err(NoAddress::NoUrl(text.into())),
+            _ => Err(NoAddress::NoPort(text.into())),
         }
     }
 }

@@ -148,6 +148,7 @@ fn error(failure: Error, peer: &str, patience: Duration, expected: &str) -> Wire
         Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
             SubProtocolError::NoSubProtocol | SubProtocolError::InvalidSubProtocol,
         )) => format!("a WebSocket without the subprotocol '{SUBPROTOCOL}'"),
+        Error::Protocol(other) => format!("HTTP ({other})"),
         other => format!("HTTP ({other})"),
     };
     WireError::misbehaved(WHAT, found, format!("{expected} at {peer}"))

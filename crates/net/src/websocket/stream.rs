@@ -171,6 +171,7 @@ impl State {
                 // An end without WebSocket's own farewell is taken for an end too.
                 Err(_) if self.websocket.get_ref().ended => break Over::Closed,
                 Err(Error::Capacity(e)) => break self.refuse(CloseCode::Size, &e.to_string()),
+                Err(Error::Protocol(e)) => break self.refuse(CloseCode::Protocol, &e.to_string()),
                 Err(e) => break self.refuse(CloseCode::Protocol, &e.to_string()),
             }
         };
