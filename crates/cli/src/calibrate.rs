@@ -15,7 +15,7 @@ use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::notes::tell;
-use crate::reach::Trust;
+use crate::reach::{Trust, host};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
             ready.leave()?;
             // An imitated link says nothing of the real one.
             if args.link.is_none() {
-                kept::keep_link(&cache, server, link)?;
+                kept::keep_link(&cache, &host(server), link)?;
             }
             if let Some(path) = &args.out {
                 kept::write_link(path, link)?;

@@ -12,6 +12,7 @@ macro_rules! eprintln {
 mod accuracy;
 mod calibrate;
 mod compile;
+mod doctor;
 mod fetch;
 mod guard;
 mod leakage;
@@ -33,6 +34,11 @@ mod trace;
 mod verify;
 
 use clap::{Parser, Subcommand};
+
+/// In the static program: musl's own allocator has one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Private CNN inference: the image stays with the client, the weights with the server.
 #[derive(Parser)]
@@ -65,6 +71,8 @@ enum Command {
     Predict(predict::Args),
     /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
     Fetch(fetch::Args),
+    /// Look for what would keep a server or a client from working here, and say what to do.
+    Doctor(doctor::Args),
     /// Measure the parts on this machine, beside published figures.
     Bench(jaguar_bench::Args),
 }
@@ -81,6 +89,7 @@ fn main() -> std::process::ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => jaguar_bench::run(&args),
     };
     match result {

@@ -222,7 +222,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
-    let between = Between::to(cache.as_deref(), &args.reach.server, args.link);
+    let between = Between::to(cache.as_deref(), &args.reach.host(), args.link);
     let site = machine
         .as_ref()
         .zip(between.as_ref())

@@ -1,6 +1,6 @@
 //! How a client reaches its server, and whom it believes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ use jaguar_net::{Address, Dialer, Token};
 /// Where the server is, and how to know it.
 #[derive(clap::Args)]
 pub struct Reach {
-    /// The server's address and port, or `unix:` and the path of its socket.
+    /// The server's address and port, or `unix:` and the path of its socket, or a WebSocket's `wss://host[:port][/path]`.
     #[arg(long, default_value = "127.0.0.1:7447")]
     pub server: String,
     #[command(flatten)]
@@ -23,10 +23,21 @@ impl Reach {
         self.server.parse::<Address>().is_ok_and(|address| address.is_local())
     }
 
+    /// Host and port of it, for what is known of the link; the address itself where there are none.
+    pub fn host(&self) -> String {
+        host(&self.server)
+    }
+
     /// The way there.
     pub fn dialer(&self) -> Result<Dialer> {
         self.trust.dialer(&self.server)
     }
+}
+
+/// Host and port of a server; its address itself where there are none.
+pub fn host(server: &str) -> String {
+    let address: Option<Address> = server.parse().ok();
+    address.as_ref().and_then(Address::host_and_port).unwrap_or(server).to_owned()
 }
 
 /// When to speak TLS.
@@ -87,7 +98,21 @@ impl Trust {
             !(self.tls == Tls::Off && named),
             "--tls off leaves nothing for which --pin, --ca or --cert would be needed"
         );
-        let on = self.tls.is_on(named, address.is_local());
+        let on = match address.says_tls() {
+            None => self.tls.is_on(named, address.is_local()),
+            Some(true) => {
+                ensure!(self.tls != Tls::Off, "--tls off, and wss:// is inside TLS: ws:// is in the clear");
+                true
+            }
+            Some(false) => {
+                ensure!(!named && self.tls != Tls::On, "ws:// is in the clear: wss:// is inside TLS");
+                ensure!(
+                    self.tls == Tls::Off || address.is_local(),
+                    "ws:// is in the clear beyond this machine: take wss://, or say so with --tls off"
+                );
+                false
+            }
+        };
         let mut dialer = Dialer::new(address);
         if on {
             dialer = dialer.with_tls(self.client()?);
@@ -96,6 +121,21 @@ impl Trust {
             dialer = dialer.with_token(Token::read(path)?);
         }
         Ok(if self.accept_proxy { dialer.through_proxy() } else { dialer })
+    }
+
+    /// Files that only their owner should be able to read.
+    pub fn secrets(&self) -> impl Iterator<Item = &Path> {
+        [&self.key, &self.token_file].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// The file with the token.
+    pub fn token_file(&self) -> Option<&Path> {
+        self.token_file.as_deref()
+    }
+
+    /// Whether the server is believed by its fingerprint.
+    pub fn pins(&self) -> bool {
+        self.pin.is_some()
     }
 
     fn client(&self) -> Result<tls::Client> {

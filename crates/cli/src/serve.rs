@@ -132,6 +132,10 @@ struct Admission {
     /// Let those in who show a token of this file, and nobody else. `jaguar token` adds to it.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// Let web pages of this origin, such as https://www.example, open WebSockets here. May be given more than once (default: no
+    /// pages).
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
 }
 
 /// What clients may take. Who is beyond it is told when to come back.
@@ -300,6 +304,7 @@ impl Admission {
             !(self.tls == Tls::Off && named),
             "--tls off leaves nothing for which --tls-cert or --client-ca would be needed"
         );
+        let listener = listener.with_origins(&self.allow_origin);
         let bound = listener.bound()?;
         if !self.tls.is_on(named, bound.is_local()) {
             ensure!(

@@ -1,7 +1,8 @@
 //! Where a server is.
 
 use std::fmt;
-use std::net::ToSocketAddrs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,6 +13,19 @@ pub enum Address {
     Tcp(String),
     /// `unix:PATH`, a Unix domain socket.
     Unix(PathBuf),
+    /// `ws://host[:port][/path]` or `wss://...`: a WebSocket, for clients. (Servers take them where they take others.)
+    WebSocket(WebSocket),
+}
+
+/// Where a WebSocket is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocket {
+    /// Inside TLS: `wss://`.
+    pub secure: bool,
+    /// `host:port`, as [`Address::Tcp`] has it.
+    pub host: String,
+    /// What stands behind it, from the first `/` on.
+    pub path: String,
 }
 
 /// Why a text is no address.
@@ -26,6 +40,9 @@ pub enum NoAddress {
     /// An IPv6 address that does not stand in brackets.
     #[error("'{0}' is no address: an IPv6 address stands in brackets, as in [::1]:7447")]
     NoBrackets(String),
+    /// `ws://` or `wss://`, and then what is no path of a URL.
+    #[error("'{0}' is no address: a WebSocket's path has visible ASCII characters, and no fragment (#)")]
+    NoUrl(String),
     /// `unix:` without a path.
     #[error("'{0}' is no address: a path is needed, as in unix:/run/jaguar.sock")]
     NoPath(String),
@@ -38,6 +55,11 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             let named = (!path.is_empty()).then(|| Self::Unix(path.into()));
             return named.ok_or_else(|| NoAddress::NoPath(text.into()));
+        }
+        for (scheme, secure, port) in [("ws://", false, 80), ("wss://", true, 443)] {
+            if let Some(rest) = text.strip_prefix(scheme) {
+                return WebSocket::read(text, rest, secure, port).map(Self::WebSocket);
+            }
         }
         let no_port = || NoAddress::NoPort(text.into());
         let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
@@ -57,6 +79,27 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::WebSocket(WebSocket { secure, host, path }) => {
+                write!(f, "{}://{host}{path}", if *secure { "wss" } else { "ws" })
+            }
+        }
+    }
+}
+
+impl WebSocket {
+    /// What stands behind the scheme.
+    fn read(text: &str, rest: &str, secure: bool, port: u16) -> Result<Self, NoAddress> {
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let visible = rest.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'@' | b'\\' | b'"'));
+        if !visible || path.starts_with('?') {
+            return Err(NoAddress::NoUrl(text.into()));
+        }
+        let ends_in_port = |host: &str| host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        let host = if ends_in_port(host) { host.to_owned() } else { format!("{host}:{port}") };
+        let path = if path.is_empty() { "/" } else { path }.to_owned();
+        match host.parse()? {
+            Address::Tcp(host) => Ok(Self { secure, host, path }),
+            _ => Err(NoAddress::NoPort(text.into())),
         }
     }
 }
@@ -65,24 +108,42 @@ impl Address {
     /// Whether what is said to it stays on this machine: a Unix socket, or a name of which every address is loopback. A name
     /// that does not resolve is none.
     pub fn is_local(&self) -> bool {
+        let loopback = |found: Vec<SocketAddr>| {
+            !found.is_empty() && found.iter().all(|a| a.ip().to_canonical().is_loopback())
+        };
+        self.host_and_port().is_none() || self.resolve().is_ok_and(loopback)
+    }
+
+    /// Whether the address itself says that TLS is spoken (`wss://`), or that it is not (`ws://`).
+    pub fn says_tls(&self) -> Option<bool> {
         match self {
-            Self::Unix(_) => true,
-            Self::Tcp(address) => address.to_socket_addrs().is_ok_and(|found| {
-                let mut found = found.peekable();
-                found.peek().is_some() && found.all(|a| a.ip().to_canonical().is_loopback())
-            }),
+            Self::WebSocket(WebSocket { secure, .. }) => Some(*secure),
+            Self::Tcp(_) | Self::Unix(_) => None,
         }
+    }
+
+    /// `host:port`; none of a Unix socket.
+    pub fn host_and_port(&self) -> Option<&str> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(address) | Self::WebSocket(WebSocket { host: address, .. }) => Some(address),
+        }
+    }
+
+    /// What the host's name stands for; nothing for a Unix socket.
+    ///
+    /// # Errors
+    /// When the name has no address, or nobody can tell.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        self.host_and_port()
+            .map_or_else(|| Ok(Vec::new()), |address| Ok(address.to_socket_addrs()?.collect()))
     }
 
     /// The host's name, without the port; none of a Unix socket.
     pub(crate) fn host(&self) -> Option<&str> {
-        match self {
-            Self::Unix(_) => None,
-            Self::Tcp(address) => {
-                let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-                Some(host.trim_start_matches('[').trim_end_matches(']'))
-            }
-        }
+        let address = self.host_and_port()?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        Some(host.trim_start_matches('[').trim_end_matches(']'))
     }
 }
 
@@ -102,18 +163,43 @@ mod tests {
             ("host:65536", "host:port"),
             ("::1:7447", "[::1]:7447"),
             ("unix:", "a path is needed"),
+            ("ws://", "host:port"),
+            ("wss://:443/", "host:port"),
+            ("ws://::1/", "[::1]:7447"),
+            ("wss://host:1/a b", "visible ASCII"),
+            ("wss://host:1/#part", "visible ASCII"),
+            ("wss://alice@host:1/", "visible ASCII"),
+            ("wss://host?x", "visible ASCII"),
+            ("wss://unix:x/", "host:port"),
         ] {
             assert!(text.parse::<Address>().is_err_and(|e| e.to_string().contains(part)), "{text}");
         }
     }
 
     #[test]
+    fn websockets_are_read_with_what_is_left_out() {
+        for (text, shown) in [
+            ("ws://host", "ws://host:80/"),
+            ("wss://host", "wss://host:443/"),
+            ("wss://[::1]", "wss://[::1]:443/"),
+            ("wss://[::1]:7/a/b?c=d:e", "wss://[::1]:7/a/b?c=d:e"),
+            ("ws://127.0.0.1:7447/jaguar", "ws://127.0.0.1:7447/jaguar"),
+        ] {
+            let address = text.parse::<Address>().expect(text);
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(address.says_tls(), Some(text.starts_with("wss")));
+        }
+    }
+
+    #[test]
     fn what_stays_here_is_told_from_what_does_not() {
         let local = |text: &str| text.parse::<Address>().expect("an address").is_local();
-        for text in ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:x"] {
+        for text in
+            ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:x", "ws://127.0.0.1/x"]
+        {
             assert!(local(text), "{text}");
         }
-        for text in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1"] {
+        for text in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1", "wss://192.0.2.1/"] {
             assert!(!local(text), "{text}");
         }
     }
@@ -122,6 +208,7 @@ mod tests {
     fn hosts_are_named_without_ports() {
         let host = |text: &str| text.parse::<Address>().expect("an address").host().map(str::to_owned);
         assert_eq!(host("[::1]:7").as_deref(), Some("::1"));
+        assert_eq!(host("wss://example.org/x").as_deref(), Some("example.org"));
         assert_eq!(host("example.org:7").as_deref(), Some("example.org"));
         assert_eq!(host("unix:x"), None);
     }

@@ -4,13 +4,15 @@ use std::io;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 
+use std::time::{Duration, Instant};
+
 use jaguar_wire::framed::{Framed, Options};
 use jaguar_wire::{ByteStream, Introduction, WireError, tcp};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use crate::tls::{self, TlsStream};
-use crate::{Address, Token};
+use crate::tls::{self, HTTP, PROTOCOL, TlsStream};
+use crate::{Address, Token, websocket};
 
 /// How to reach a server, as often as wanted.
 #[derive(Clone)]
@@ -19,6 +21,22 @@ pub struct Dialer {
     tls: Option<tls::Client>,
     token: Option<Token>,
     proxy: bool,
+}
+
+/// How far a connection has come: the time of each step, and what was seen on the way.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Steps {
+    /// Until the network's connection was there.
+    pub connected: Option<Duration>,
+    /// Of TLS, where it is spoken.
+    pub secured: Option<Duration>,
+    /// The certificate that the server showed and that was believed (DER).
+    pub certificate: Option<Vec<u8>>,
+    /// Of the opening of a WebSocket, where there is one.
+    pub opened: Option<Duration>,
+    /// Of the greetings.
+    pub greeted: Option<Duration>,
 }
 
 impl Dialer {
@@ -60,30 +78,66 @@ impl Dialer {
     /// this side believes, or the session is not bound to the connection. The error names the address. A token is not sent in
     /// the clear beyond this machine.
     pub fn connect(&self, options: Options) -> Result<Framed, WireError> {
+        self.connect_noting(options, &mut Steps::default())
+    }
+
+    /// [`connect`](Self::connect), for those who look for what is wrong: `steps` says how far it came.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_noting(&self, options: Options, steps: &mut Steps) -> Result<Framed, WireError> {
         let name = self.address.to_string();
         let failed = |source| WireError::Io { what: format!("connecting to {name}"), source };
         if self.token.is_some() && self.tls.is_none() && !self.address.is_local() {
             let why = "a token is not sent over a connection that is not encrypted";
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        let socket: Box<dyn ByteStream> = match &self.address {
-            Address::Tcp(address) => Box::new(tcp::open(address.as_str(), options.connect)?),
+        let websocket = self.address.says_tls();
+        if websocket.is_some_and(|secure| secure != self.tls.is_some()) {
+            let why = "ws:// is a WebSocket in the clear, wss:// one inside TLS";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let mut begun = Instant::now();
+        let mut passed = || {
+            let now = Instant::now();
+            Some(now.duration_since(std::mem::replace(&mut begun, now)))
+        };
+        let mut stream: Box<dyn ByteStream> = match &self.address {
             #[cfg(unix)]
             Address::Unix(path) => Box::new(UnixStream::connect(path).map_err(failed)?),
             #[cfg(not(unix))]
             Address::Unix(_) => return Err(failed(io::ErrorKind::Unsupported.into())),
-        };
-        let stream: Box<dyn ByteStream> = match &self.tls {
-            None => socket,
-            Some(tls) => {
-                let connection = ClientConnection::new(tls.config.clone(), self.server_name(tls))
-                    .map_err(|e| failed(io::Error::other(e)))?;
-                let opened = TlsStream::open(socket, connection.into(), self.proxy, options.greeting);
-                Box::new(opened.map_err(|(_, failure)| failure.error(&name, options.greeting))?)
+            other => {
+                let address = other.host_and_port().expect("all but Unix sockets have one");
+                let opened = tcp::open(address, options.connect);
+                Box::new(opened.map_err(|error| named(error, &name))?)
             }
         };
+        steps.connected = passed();
+        if let Some(tls) = &self.tls {
+            let (config, protocol) = match websocket {
+                None => (tls.config.clone(), PROTOCOL),
+                Some(_) => (tls.for_websocket(), HTTP),
+            };
+            let connection = ClientConnection::new(config, self.server_name(tls))
+                .map_err(|e| failed(io::Error::other(e)))?;
+            let accepted = [Some(protocol), None];
+            let unnamed = self.proxy || websocket.is_some();
+            let accepted = if unnamed { &accepted[..] } else { &accepted[..1] };
+            let opened = TlsStream::open(stream, connection.into(), accepted, options.greeting);
+            let opened = opened.map_err(|(_, failure)| failure.error(&name, options.greeting))?;
+            steps.certificate = opened.peer_certificate_der();
+            steps.secured = passed();
+            stream = Box::new(opened);
+        }
+        if websocket.is_some() {
+            stream = Box::new(websocket::connect(stream, &name, options.greeting)?);
+            steps.opened = passed();
+        }
         let token = self.token.as_ref().map_or(&[][..], Token::bytes);
-        Framed::connect_as(stream, name, &Introduction { token, unbound: self.proxy }, options)
+        let framed = Framed::connect_as(stream, name, &Introduction { token, unbound: self.proxy }, options)?;
+        steps.greeted = passed();
+        Ok(framed)
     }
 
     /// The name that the server's certificate must have. (A pinned one may have any.)
@@ -91,5 +145,13 @@ impl Dialer {
         let of_host = || ServerName::try_from(self.address.host()?.to_owned()).ok();
         let none = || ServerName::try_from("unnamed.invalid").expect("a name");
         tls.name.clone().or_else(of_host).unwrap_or_else(none)
+    }
+}
+
+/// The same error, of an address with more to it than host and port.
+fn named(error: WireError, name: &str) -> WireError {
+    match error {
+        WireError::Io { source, .. } => WireError::Io { what: format!("connecting to {name}"), source },
+        other => other,
     }
 }

@@ -7,23 +7,25 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Address`] | `host:port`, `[v6]:port` or `unix:PATH` |
+//! | [`Address`] | `host:port`, `[v6]:port`, `unix:PATH`, or `wss://host/path` (of clients) |
 //! | [`tls::Server`], [`tls::Client`] | which certificate is shown, and which is believed |
 //! | [`tls::Fingerprint`] | the SHA-256 of a certificate, to pin it by |
 //! | [`Token`], [`TokenFile`] | what shows who a client is, and the hashes of those that a server knows |
 //!
 //! A TLS connection is a [`ByteStream`](jaguar_wire::ByteStream) around another, so silence, keep-alives and deadlines work on it as
-//! they do on a bare socket. TLS 1.3 alone is spoken, without resumption and early data: each session has keys of its own.
+//! they do on a bare socket. A WebSocket is one more, around either. TLS 1.3 alone is spoken, without resumption and early data: each session has keys of its own.
 
 mod address;
 mod dial;
 mod listen;
+mod outgoing;
 mod pem;
 pub mod tls;
 mod token;
+mod websocket;
 
-pub use address::{Address, NoAddress};
-pub use dial::Dialer;
+pub use address::{Address, NoAddress, WebSocket};
+pub use dial::{Dialer, Steps};
 pub use listen::{Bound, Greeted, Incoming, Listener, Peer};
 pub use pem::FileError;
 pub use token::{NoToken, Token, TokenFile};

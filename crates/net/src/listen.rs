@@ -6,21 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jaguar_wire::framed::{Framed, Options};
+use jaguar_wire::framed::{Came, Framed, Options};
 use jaguar_wire::{ByteStream, WireError, see_out, tcp, turn_away};
 use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
-use crate::Address;
-use crate::tls::{self, Failure, Fingerprint, TlsStream};
+use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
+use crate::{Address, websocket};
 
 /// A place that clients come to.
 pub struct Listener {
     socket: Socket,
     tls: Option<tls::Server>,
+    origins: Arc<[String]>,
 }
 
 enum Socket {
@@ -123,14 +125,27 @@ impl Listener {
             Address::Tcp(address) => Socket::Tcp(tcp::Listener::bind(address.as_str())?),
             Address::Unix(path) => Socket::bind_unix(path)
                 .map_err(|source| WireError::Io { what: format!("listening on {address}"), source })?,
+            Address::WebSocket(_) => {
+                let why = "a server takes WebSockets at every address: name host:port alone";
+                let source = io::Error::new(io::ErrorKind::InvalidInput, why);
+                return Err(WireError::Io { what: format!("listening on {address}"), source });
+            }
         };
-        Ok(Self { socket, tls: None })
+        Ok(Self { socket, tls: None, origins: Arc::default() })
     }
 
     /// Speaks TLS with everybody who comes.
     #[must_use]
     pub fn with_tls(mut self, tls: tls::Server) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Takes WebSockets of web pages of these origins (such as `https://www.example`). Without any, pages are refused: each that
+    /// somebody looks at could else ask in that person's place.
+    #[must_use]
+    pub fn with_origins(mut self, origins: &[String]) -> Self {
+        self.origins = origins.into();
         self
     }
 
@@ -169,7 +184,7 @@ impl Listener {
                 (Box::new(accepted.map_err(doing)?.0), Peer::Unix(came.fetch_add(1, Ordering::Relaxed) + 1))
             }
         };
-        Ok(Incoming { stream, peer, tls: self.tls.clone() })
+        Ok(Incoming { stream, peer, tls: self.tls.clone(), origins: Arc::clone(&self.origins) })
     }
 }
 
@@ -207,11 +222,16 @@ impl Drop for Socket {
     }
 }
 
+/// What may be spoken inside TLS: Jaguar's own protocol, or a WebSocket is opened, as by a client of HTTP, or by a proxy that
+/// says nothing.
+const INSIDE: [Option<&[u8]>; 3] = [Some(PROTOCOL), Some(HTTP), None];
+
 /// A connection that has been accepted and not yet greeted.
 pub struct Incoming {
     stream: Box<dyn ByteStream>,
     peer: Peer,
     tls: Option<tls::Server>,
+    origins: Arc<[String]>,
 }
 
 /// A client that has greeted.
@@ -230,7 +250,8 @@ impl Incoming {
         self.peer
     }
 
-    /// Shakes hands (TLS), exchanges greetings, and starts the connection. Each of the first two has the time for a greeting.
+    /// Shakes hands (TLS), takes a WebSocket if the peer opens one, exchanges greetings, and starts the connection. Each but the
+    /// last has the time for a greeting.
     ///
     /// # Errors
     /// When the peer speaks no TLS where it must, shows no certificate that this side takes, is no Jaguar or one of another wire
@@ -238,15 +259,22 @@ impl Incoming {
     pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
         let name = self.peer.to_string();
         let mut certificate = None;
+        let opened = |stream, first, name: &str| {
+            let opened = websocket::accept(stream, first, (name, &self.origins), options.greeting);
+            opened.map(|stream| Box::new(stream) as Box<dyn ByteStream>)
+        };
         let stream: Box<dyn ByteStream> = match self.tls {
-            None => self.stream,
+            None => match Framed::accept_any(self.stream, name.clone(), options)? {
+                Came::Greeted(connection, token) => return Ok(Greeted { connection, token, certificate }),
+                Came::Http(stream, first) => opened(stream, first, &name)?,
+            },
             Some(tls) => {
                 let connection = ServerConnection::new(tls.config).map_err(|e| WireError::Io {
                     what: format!("TLS with {name}"),
                     source: io::Error::other(e),
                 })?;
-                let opened = TlsStream::open(self.stream, connection.into(), false, options.greeting);
-                let opened = opened.map_err(|(socket, failure)| {
+                let secured = TlsStream::open(self.stream, connection.into(), &INSIDE, options.greeting);
+                let secured = secured.map_err(|(socket, failure)| {
                     if let Failure::NoTls(first) = &failure {
                         turn_away(
                             &*socket,
@@ -258,8 +286,10 @@ impl Incoming {
                     }
                     failure.error(&name, options.greeting)
                 })?;
-                certificate = opened.peer_certificate();
-                Box::new(opened)
+                certificate = secured.peer_certificate();
+                let jaguar = secured.speaks_jaguar();
+                let stream: Box<dyn ByteStream> = Box::new(secured);
+                if jaguar { stream } else { opened(stream, Vec::new(), &name)? }
             }
         };
         let (connection, token) = Framed::accept_introduced(stream, name, options)?;

@@ -240,22 +240,31 @@ fn another_protocol_in_tls_is_refused() {
     let folder = Scratch::new("alpn");
     let authority = Authority::new("web");
     let (listener, address) = listen(Some(authority.server(&folder, "localhost", None)));
-    for protocols in [vec![], vec![b"h2".to_vec()]] {
+    // HTTP/2; and what may be a WebSocket's client, and is none: a page, and a Jaguar that does not say so.
+    let asks: [(&[&[u8]], &[u8], &str, &str); 4] = [
+        (&[b"h2"], b"GET / HTTP/1.1\r\n\r\n", "not Jaguar's protocol", ""),
+        (&[], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),
+        (&[b"http/1.1"], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),
+        (&[], b"JAGUAR/0002 \r\n\r\n", "no HTTP", "HTTP/1.1 400"),
+    ];
+    for (protocols, words, told, answered) in asks {
         let mut config = (*authority.raw_client()).clone();
-        config.alpn_protocols = protocols;
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         let address = address.clone();
         let web = thread::spawn(move || {
             let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().expect("a name"));
             let socket = TcpStream::connect(address).expect("listening");
             let mut stream = StreamOwned::new(connection.expect("sound"), socket);
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
+            let _ = stream.write_all(words);
             let mut page = Vec::new();
             let _ = stream.read_to_end(&mut page);
             page
         });
         let error = refused(greet(&listener));
-        assert!(error.contains("not Jaguar's protocol"), "{error}");
-        assert_eq!(web.join().expect("ended"), b"");
+        assert!(error.contains(told), "{error}");
+        let page = web.join().expect("ended");
+        assert!(page.starts_with(answered.as_bytes()), "{}", page.escape_ascii());
+        assert_eq!(page.is_empty(), answered.is_empty(), "{}", page.escape_ascii());
     }
 }
 

@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{io_error, is_closed};
 use crate::frame::{self, BadHead, HEAD, Kind, MAX_DATA, bounded};
-use crate::greeting::{Introduction, greet_back, greet_first};
+use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
 
@@ -80,6 +80,14 @@ impl Options {
     }
 }
 
+/// Who came to [`Framed::accept_any`].
+pub enum Came {
+    /// A Jaguar, with the token that it introduced itself with.
+    Greeted(Framed, Zeroizing<Vec<u8>>),
+    /// Who asks for something by HTTP's `GET`: the stream, of which these first bytes are read.
+    Http(Box<dyn ByteStream>, Vec<u8>),
+}
+
 /// A greeted connection.
 pub struct Framed {
     shared: Arc<Shared>,
@@ -128,8 +136,25 @@ impl Framed {
         peer: String,
         options: Options,
     ) -> Result<(Self, Zeroizing<Vec<u8>>), WireError> {
-        let token = greet_back(&*stream, &peer, options.greeting)?;
-        Ok((Self::start(stream, peer, options)?, token))
+        match greet_back(&*stream, &peer, options.greeting, false)? {
+            Caller::Jaguar(token) => Ok((Self::start(stream, peer, options)?, token)),
+            Caller::Http(_) => unreachable!("refused where it is not asked for"),
+        }
+    }
+
+    /// [`accept_introduced`](Self::accept_introduced), where the peer may also open a WebSocket before it greets.
+    ///
+    /// # Errors
+    /// As `accept`.
+    pub fn accept_any(
+        stream: Box<dyn ByteStream>,
+        peer: String,
+        options: Options,
+    ) -> Result<Came, WireError> {
+        Ok(match greet_back(&*stream, &peer, options.greeting, true)? {
+            Caller::Jaguar(token) => Came::Greeted(Self::start(stream, peer, options)?, token),
+            Caller::Http(first) => Came::Http(stream, first),
+        })
     }
 
     /// The peer's name as it was given.

@@ -12,7 +12,8 @@
 //! what it reads is found. (Who is taken for the peer, and rewrites the greeting, is not: that is what certificates are for.)
 //!
 //! Whoever is no Jaguar (a browser, a TLS client, a port scanner) is recognised by its first bytes, or within a given time
-//! when it sends none, and is told so in its own terms if it speaks HTTP.
+//! when it sends none, and is told so in its own terms if it speaks HTTP. (Who asks for something by HTTP's `GET` may be a
+//! WebSocket's client: [`greet_back`] hands it over to a caller that knows those.)
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -84,18 +85,30 @@ pub(crate) fn greet_first(
     }
 }
 
-/// Waits for the greeting of `name`, which connected, and answers. Strangers are told what they have come to. Returns the
-/// peer's token.
+/// Who connected.
+pub(crate) enum Caller {
+    /// A Jaguar, with its token.
+    Jaguar(Zeroizing<Vec<u8>>),
+    /// Who asks for something by HTTP's `GET`. These are its first bytes; nothing was answered.
+    Http(Vec<u8>),
+}
+
+/// Waits for the greeting of `name`, which connected, and answers. Strangers are told what they have come to, but for those who
+/// speak HTTP if the caller `takes_http`.
 pub(crate) fn greet_back(
     stream: &dyn ByteStream,
     name: &str,
     patience: Duration,
-) -> Result<Zeroizing<Vec<u8>>, WireError> {
+    takes_http: bool,
+) -> Result<Caller, WireError> {
     let waiting = Waiting { stream, name, patience, deadline: Instant::now() + patience };
     if let Err((error, stranger)) = waiting.read_greeting() {
         let line = greeting(WIRE_VERSION);
         let _ = Handle(stream).write_all(match stranger {
-            Stranger::Http => HTTP_REFUSAL,
+            Stranger::Http(first) if takes_http && asks_for_a_page(&first) => {
+                return Ok(Caller::Http(first));
+            }
+            Stranger::Http(_) => HTTP_REFUSAL,
             Stranger::Gone => &[],
             // Any other stranger gets our greeting, which is text and names the version.
             Stranger::Other => &line,
@@ -117,7 +130,7 @@ pub(crate) fn greet_back(
     }
     let token = checked?;
     sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
-    Ok(token)
+    Ok(Caller::Jaguar(token))
 }
 
 const ANEW: &str = "something between decrypts, and encrypts anew";
@@ -143,7 +156,7 @@ pub fn turn_away(stream: &dyn ByteStream, first: &[u8], reason: &str) {
 /// What a browser or a health check is told.
 const HTTP_REFUSAL: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
-This is a Jaguar private-inference server. It does not speak HTTP: use the jaguar client.\r\n";
+This is a Jaguar private-inference server. It has no pages: use the jaguar client.\r\n";
 
 fn greeting(version: u16) -> [u8; GREETING_LEN] {
     let mut bytes = *b"JAGUAR/0000 \r\n\r\n";
@@ -157,7 +170,8 @@ fn greeting(version: u16) -> [u8; GREETING_LEN] {
 
 /// Who greeted wrongly, as far as the answer depends on it.
 enum Stranger {
-    Http,
+    /// With its first bytes.
+    Http(Vec<u8>),
     Gone,
     Other,
 }
@@ -217,7 +231,7 @@ impl Waiting<'_> {
         if *got == greeting(WIRE_VERSION) {
             return Ok(());
         }
-        let kind = if speaks_http(got) { Stranger::Http } else { Stranger::Other };
+        let kind = if speaks_http(got) { Stranger::Http(got.to_vec()) } else { Stranger::Other };
         Err((stranger(self.name, got, ""), kind))
     }
 
@@ -247,9 +261,16 @@ impl Waiting<'_> {
     }
 }
 
+/// Whether these first bytes, of which the first may be all, begin a `GET`. (No greeting begins so.)
+fn asks_for_a_page(bytes: &[u8]) -> bool {
+    const GET: &[u8] = b"GET ";
+    bytes.starts_with(GET) || !bytes.is_empty() && GET.starts_with(bytes)
+}
+
 fn speaks_http(bytes: &[u8]) -> bool {
     const METHODS: [&[u8]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"PATC", b"HTTP"];
-    METHODS.iter().any(|m| bytes.starts_with(m)) || bytes.starts_with(b"CONN") || bytes.starts_with(b"PRI ")
+    let known = METHODS.iter().any(|m| bytes.starts_with(m));
+    known || asks_for_a_page(bytes) || bytes.starts_with(b"CONN") || bytes.starts_with(b"PRI ")
 }
 
 /// The error for a greeting that is not ours, naming what it looks like.

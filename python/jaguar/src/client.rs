@@ -103,7 +103,11 @@ impl Believed {
             (None, None) => Trust::Nobody,
         };
         let named = self.pin.is_some() || self.ca.is_some();
-        let tls = named || !address.is_local();
+        let tls = match address.says_tls() {
+            None => named || !address.is_local(),
+            Some(secure) if secure || !named && address.is_local() => secure,
+            Some(_) => return Err(Failure::option("server: ws:// is in the clear; wss:// is inside TLS")),
+        };
         let mut dialer = Dialer::new(address);
         if tls {
             dialer = dialer.with_tls(tls::Client::new(&trust, None).map_err(|e| wrong("ca", &e))?);
@@ -301,7 +305,11 @@ impl Client {
             };
             let cache = kept::cache(inner.cache.as_deref());
             let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
-            let between = Between::to(cache.as_deref(), &inner.dialer.address().to_string(), None);
+            let between = {
+                let address = inner.dialer.address();
+                let host = address.host_and_port().map_or_else(|| address.to_string(), str::to_owned);
+                Between::to(cache.as_deref(), &host, None)
+            };
             let site = machine.as_ref().zip(between.as_ref()).map(|(m, between)| between.site(m, Aim::Query));
             let predicted = Predicted::new(session.keeper.plan(), &report, site.as_ref());
             let json = json!({ "cost": report, "predicted": predicted }).to_string();

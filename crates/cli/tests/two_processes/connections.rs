@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 
 use crate::predictions::{answers, number, photo};
 use crate::process::{Process, Scratch, Server, jaguar};
@@ -85,8 +87,17 @@ impl Authority {
 
     /// A certificate for a name, and its key.
     pub fn sign(&self, folder: &Scratch, name: &str) -> [String; 2] {
+        self.sign_until(folder, name, None)
+    }
+
+    /// The same, valid until the first day of a year.
+    pub fn sign_until(&self, folder: &Scratch, name: &str, year: Option<i32>) -> [String; 2] {
         let key = KeyPair::generate().expect("a key");
-        let parameters = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        let mut parameters = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        if let Some(year) = year {
+            parameters.not_before = date_time_ymd(year - 1, 1, 1);
+            parameters.not_after = date_time_ymd(year, 1, 1);
+        }
         let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
         let files = ["certificate", "key"].map(|kind| folder.path(&format!("{name}-{kind}.pem")));
         for (file, text) in files.iter().zip([certificate.pem(), key.serialize_pem()]) {

@@ -13,12 +13,16 @@
 //! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
 //! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
 //! - [`replicas`]: two servers of one model behind a balancer.
+//! - [`websockets`]: the same over WebSockets, through a proxy, and hostile frames.
+//! - [`doctor`]: what it finds wrong, and what it says to do.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
 mod accuracy;
 mod cache;
 mod cheetah;
 mod connections;
+#[cfg(unix)]
+mod doctor;
 mod environment;
 mod failures;
 mod inputs;
@@ -34,6 +38,7 @@ mod process;
 mod relay;
 mod replicas;
 mod tiny;
+mod websockets;
 
 use std::time::Duration;
 

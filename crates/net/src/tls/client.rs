@@ -14,7 +14,7 @@ use rustls::{
 };
 
 use super::server::roots;
-use super::{Fingerprint, PROTOCOL, provider};
+use super::{Fingerprint, HTTP, PROTOCOL, provider};
 use crate::pem::{self, FileError};
 
 /// Which server's certificate is believed.
@@ -72,6 +72,13 @@ impl Client {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), name: None })
+    }
+
+    /// The same, in which a WebSocket will be opened.
+    pub(crate) fn for_websocket(&self) -> Arc<ClientConfig> {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![HTTP.to_vec()];
+        Arc::new(config)
     }
 
     /// Expects the certificate of another name than that in the server's address. None if it is no name and no IP address.

@@ -7,6 +7,7 @@
 //!
 //! Cryptography is rustls with the provider `ring`. There is no resumption and no early data.
 
+mod certificate;
 mod client;
 mod fingerprint;
 mod server;
@@ -17,13 +18,17 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{AlertDescription, CertificateError, Error};
 
+pub use certificate::Certificate;
 pub use client::{Client, Trust};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use server::Server;
 pub(crate) use stream::{Failure, TlsStream};
 
 /// What both sides say that they will speak (ALPN). The wire version is greeted inside.
-const PROTOCOL: &[u8] = b"jaguar";
+pub(crate) const PROTOCOL: &[u8] = b"jaguar";
+
+/// The same of those who open a WebSocket, which proxies and browsers do in HTTP/1.1.
+pub(crate) const HTTP: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, version};
 
-use super::{Fingerprint, PROTOCOL, provider};
+use super::{Fingerprint, HTTP, PROTOCOL, provider};
 use crate::pem::{self, FileError};
 
 /// How a server speaks TLS.
@@ -67,7 +67,7 @@ impl Server {
         };
         let mut config =
             builder.with_single_cert(chain, key).map_err(|e| FileError::new(CERTIFICATE, file, e))?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![PROTOCOL.to_vec(), HTTP.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self { config: Arc::new(config), fingerprint })

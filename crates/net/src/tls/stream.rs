@@ -13,6 +13,7 @@ use jaguar_wire::{ByteStream, Side, WireError};
 use rustls::{Connection, Error};
 
 use super::{Fingerprint, PROTOCOL, explain};
+use crate::outgoing::Outgoing;
 
 /// What both ends derive the binding under.
 const BINDING: &[u8] = b"EXPORTER-jaguar-session";
@@ -35,15 +36,6 @@ struct Incoming {
     buffer: Vec<u8>,
     read: usize,
     end: usize,
-}
-
-/// What is sealed and not written yet.
-#[derive(Default)]
-struct Outgoing {
-    sealed: Vec<u8>,
-    written: usize,
-    /// Bytes of the caller's that are sealed, and that it was not told of, since the network did not take them in time.
-    owed: usize,
 }
 
 /// Why there is no TLS with a peer.
@@ -96,7 +88,8 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 impl TlsStream {
-    /// Shakes hands over `socket`. `any_protocol` takes a peer that names none (a proxy that ends TLS).
+    /// Shakes hands over `socket`. What will be spoken inside must be one of `protocols`, of which one may be none named (as
+    /// proxies do that end TLS).
     ///
     /// # Errors
     /// When the peer is gone or not through within `patience`, does not speak TLS 1.3, or one side does not accept the other's
@@ -104,7 +97,7 @@ impl TlsStream {
     pub(crate) fn open(
         socket: Box<dyn ByteStream>,
         connection: Connection,
-        any_protocol: bool,
+        protocols: &[Option<&[u8]>],
         patience: Duration,
     ) -> Result<Self, (Box<dyn ByteStream>, Failure)> {
         let incoming = Incoming { buffer: vec![0; READ], read: 0, end: 0 };
@@ -115,14 +108,14 @@ impl TlsStream {
             outgoing: Mutex::default(),
             bindings: [[0; 32]; 2],
         };
-        match stream.shake_hands(Instant::now() + patience).and_then(|()| stream.agreed(any_protocol)) {
+        match stream.shake_hands(Instant::now() + patience).and_then(|()| stream.agreed(protocols)) {
             Ok(()) => Ok(stream),
             Err(failure) => {
                 // The peer hears why (an alert), if it speaks TLS.
                 if matches!(failure, Failure::Io(_)) {
                     let mut outgoing = lock(&stream.outgoing);
                     let sealed = stream.collect(&mut lock(&stream.connection), &mut outgoing);
-                    let _ = sealed.and_then(|()| stream.flush(&mut outgoing));
+                    let _ = sealed.and_then(|()| outgoing.flush(&*stream.socket));
                 }
                 Err((stream.socket, failure))
             }
@@ -134,13 +127,23 @@ impl TlsStream {
         lock(&self.connection).peer_certificates()?.first().map(|certificate| Fingerprint::of(certificate))
     }
 
+    /// The same certificate itself (DER).
+    pub(crate) fn peer_certificate_der(&self) -> Option<Vec<u8>> {
+        lock(&self.connection).peer_certificates()?.first().map(|certificate| certificate.to_vec())
+    }
+
+    /// Whether both sides said that they speak Jaguar's protocol inside, and not HTTP or nothing.
+    pub(crate) fn speaks_jaguar(&self) -> bool {
+        lock(&self.connection).alpn_protocol() == Some(PROTOCOL)
+    }
+
     fn shake_hands(&mut self, deadline: Instant) -> Result<(), Failure> {
         let mut first = true;
         loop {
             {
                 let mut outgoing = lock(&self.outgoing);
                 self.collect(&mut lock(&self.connection), &mut outgoing).map_err(Failure::Io)?;
-                self.flush(&mut outgoing).map_err(Failure::Io)?;
+                outgoing.flush(&*self.socket).map_err(Failure::Io)?;
             }
             if !lock(&self.connection).is_handshaking() {
                 return Ok(());
@@ -170,10 +173,9 @@ impl TlsStream {
     }
 
     /// Checks what was agreed, and derives what names this connection.
-    fn agreed(&mut self, any_protocol: bool) -> Result<(), Failure> {
+    fn agreed(&mut self, protocols: &[Option<&[u8]>]) -> Result<(), Failure> {
         let connection = lock(&self.connection);
-        let protocol = connection.alpn_protocol();
-        if protocol != Some(PROTOCOL) && !(any_protocol && protocol.is_none()) {
+        if !protocols.contains(&connection.alpn_protocol()) {
             return Err(Failure::Io(tls_error(&Error::NoApplicationProtocol)));
         }
         for (binding, side) in self.bindings.iter_mut().zip([&b"connecting"[..], b"accepting"]) {
@@ -186,23 +188,8 @@ impl TlsStream {
     /// Takes over what is sealed.
     fn collect(&self, connection: &mut Connection, outgoing: &mut Outgoing) -> io::Result<()> {
         while connection.wants_write() {
-            connection.write_tls(&mut outgoing.sealed)?;
+            connection.write_tls(&mut outgoing.bytes)?;
         }
-        Ok(())
-    }
-
-    /// Writes all that is sealed.
-    fn flush(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        while outgoing.written < outgoing.sealed.len() {
-            match self.socket.write(&[IoSlice::new(&outgoing.sealed[outgoing.written..])]) {
-                Ok(0) => return Err(ErrorKind::BrokenPipe.into()),
-                Ok(n) => outgoing.written += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        outgoing.sealed.clear();
-        outgoing.written = 0;
         Ok(())
     }
 }
@@ -273,12 +260,12 @@ impl ByteStream for TlsStream {
         let mut outgoing = lock(&self.outgoing);
         if outgoing.owed == 0 {
             // What the peer's messages gave rise to goes ahead.
-            self.flush(&mut outgoing)?;
+            outgoing.flush(&*self.socket)?;
             let mut connection = lock(&self.connection);
             outgoing.owed = connection.writer().write_vectored(parts)?;
             self.collect(&mut connection, &mut outgoing)?;
         }
-        self.flush(&mut outgoing)?;
+        outgoing.flush(&*self.socket)?;
         Ok(std::mem::take(&mut outgoing.owed))
     }
 
@@ -299,7 +286,7 @@ impl ByteStream for TlsStream {
             connection.send_close_notify();
             self.collect(&mut connection, &mut outgoing)?;
             drop(connection);
-            let _ = self.flush(&mut outgoing);
+            let _ = outgoing.flush(&*self.socket);
         }
         self.socket.shutdown(how)
     }
