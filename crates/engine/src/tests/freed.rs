@@ -39,11 +39,12 @@ impl Patterns {
     fn new(pairs: &[[u64; 2]], fours: &[[u64; 4]]) -> Self {
         let mut hashes =
             [pairs.iter().map(|w| hash(w)).collect(), fours.iter().map(|w| hash(w)).collect::<Vec<u64>>()];
-        let mut filter = vec![0; 1 << (FILTER_BITS - 6)];
+        let places = 1 << (FILTER_BITS - 6);
+        let mut filter = vec![0; places];
         for all in &mut hashes {
             all.sort_unstable();
             for h in all.iter() {
-                filter[(h >> 6) as usize & (filter.len() - 1)] |= 1 << (h & 63);
+                filter[(h >> 6) as usize & (places - 1)] |= 1 << (h & 63);
             }
         }
         Self { filter, hashes }
