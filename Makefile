@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
+.PHONY: fuzz test-timing help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -30,6 +30,8 @@ help:
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
+	@echo 'make fuzz           a coverage-guided fuzzer on every reader of foreign bytes, a minute each (SECONDS=..., TARGETS=...)'
+	@echo 'make test-timing    whether kernels take a time that depends on their secrets (minutes; a quiet machine)'
 	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test python/circulant (downloads torch: some 7 GB; make test skips it without torch)'
@@ -109,6 +111,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-fuzz --features coverage --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features server --locked -- -D warnings
@@ -148,6 +151,23 @@ test-convfhe:
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }
 	$(CARGO) test --workspace --release --locked -- --ignored --nocapture --test-threads 1
+
+# Coverage-guided; what is found stays in target/fuzz-work and is where the next run begins (docs/fuzzing.md).
+SECONDS ?= 60
+FUZZ_ARGS ?=
+
+fuzz: toolchain
+	$(PYTHON) tools/fuzz.py --seconds $(SECONDS) $(addprefix --target ,$(TARGETS)) $(FUZZ_ARGS)
+
+# Times, then (with valgrind) branches and addresses that depend on secrets. Memcheck's findings in the two planted cases are meant.
+test-timing: toolchain
+	$(CARGO) build --locked --package jaguar-fuzz --example timing
+	"$${CARGO_TARGET_DIR:-target}/debug/examples/timing"
+	@if command -v valgrind >/dev/null; then \
+	  $(PYTHON) tools/secrets_in_memory.py "$${CARGO_TARGET_DIR:-target}/debug/examples/timing"; \
+	else \
+	  echo 'skip: valgrind is not installed: branches and addresses unchecked'; \
+	fi
 
 # Compiled networks for the benchmarks: `jaguar compile` makes them.
 BENCH_MODELS ?= $(wildcard $(JAGUAR_MODELS)/*.jaguar)

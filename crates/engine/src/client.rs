@@ -12,6 +12,7 @@ use jaguar_plan::predict::Session;
 use jaguar_plan::{Allowed, Plan, Schedule};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage, Stats, Wait};
+use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 use crate::exec::backends::Backends;
@@ -581,7 +582,7 @@ pub(crate) fn run_query(
         channel.log_waits();
     }
     let modulus = plan.steps[0].computed.modulus;
-    let input: Vec<u64> = input.iter().map(|&v| modulus.from_signed(v)).collect();
+    let input = Zeroizing::new(input.iter().map(|&v| modulus.from_signed(v)).collect());
     let observers = Observers { times: &mut query.times, progress, shares };
     let output = run(PlannedNetwork { network, plan }, channel, query.steps, input, observers)?;
     channel.enter(Stage::Online, "result");

@@ -543,7 +543,7 @@ impl Service {
             channel.log_waits();
         }
         // The client's input is all its own: the server's share of it is zero.
-        let input = vec![0; network.nodes[0].shape.iter().product()];
+        let input = Zeroizing::new(vec![0; network.nodes[0].shape.iter().product()]);
         let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
         let output = run(planned, channel, steps, input, observers)?;
         channel.enter(Stage::Online, "result");

@@ -3,6 +3,7 @@
 mod blocks;
 mod cheetah;
 mod exchange;
+mod freed;
 mod hints;
 mod hostile;
 mod kept;

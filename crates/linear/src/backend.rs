@@ -24,6 +24,7 @@ use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_he::params::{ParameterError, Parameters};
 pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
+use zeroize::Zeroizing;
 
 use crate::layout::{LayoutError, Packing};
 use crate::product::Hardware;
@@ -397,20 +398,20 @@ pub trait Output: Send {
     /// Makes at least the first `count` values (all, if there are not so many).
     fn make(&mut self, count: usize);
 
-    /// Makes the rest.
+    /// Makes the rest. Who takes them wipes them.
     fn into_values(self: Box<Self>) -> Vec<u64>;
 }
 
 /// Made at once.
-impl Output for Vec<u64> {
+impl Output for Zeroizing<Vec<u64>> {
     fn values(&self) -> &[u64] {
         self
     }
 
     fn make(&mut self, _count: usize) {}
 
-    fn into_values(self: Box<Self>) -> Vec<u64> {
-        *self
+    fn into_values(mut self: Box<Self>) -> Vec<u64> {
+        std::mem::take(&mut **self)
     }
 }
 

@@ -29,6 +29,7 @@
 use std::ops::Range;
 
 use jaguar_wire::Channel;
+use zeroize::Zeroizing;
 
 use crate::error::{MpcError, check_count};
 
@@ -213,7 +214,7 @@ pub fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<
         }
     }
     let mut out = Vec::with_capacity(blocks.last().map_or(0, |b| b.outputs.end));
-    blocks.into_iter().for_each(|block| out.extend(block.finish()));
+    blocks.into_iter().for_each(|block| out.extend_from_slice(&Zeroizing::new(block.finish())));
     Ok(out)
 }
 

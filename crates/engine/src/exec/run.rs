@@ -12,10 +12,11 @@ use jaguar_graph::network::{NodeId, Op};
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Truncate, lead, order};
 use jaguar_wire::{Channel, Stage};
+use zeroize::Zeroizing;
 
 use super::clock::{Account, NodeTimes};
 use super::prepare::{PreparedOp, PreparedStep};
-use super::values::{PlannedNetwork, ShareObserver, Value, Values, reduce};
+use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, reduce};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -31,9 +32,9 @@ pub(crate) fn run(
     planned: PlannedNetwork<'_>,
     channel: &mut Channel,
     steps: Vec<PreparedStep>,
-    input: Vec<u64>,
+    input: Share,
     observers: Observers<'_>,
-) -> Result<Vec<u64>, EngineError> {
+) -> Result<Share, EngineError> {
     let nodes = &planned.network.nodes;
     let mut consumers = vec![Vec::new(); nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
@@ -70,7 +71,7 @@ struct Job {
     /// What it works on; if none, the value of the node's input.
     operand: Option<Value>,
     /// The outputs of the blocks that are through, from the first on.
-    output: Vec<u64>,
+    output: Share,
     /// The linear layer that takes them, if they are its converted input.
     linear: Option<Box<dyn Online>>,
     truncation: Option<Truncate>,
@@ -88,7 +89,7 @@ struct Walk<'a> {
     /// By node: who reads its value.
     consumers: Vec<Vec<NodeId>>,
     /// This party's share of the network's input, until the input node begins.
-    input: Option<Vec<u64>>,
+    input: Option<Share>,
     wave: Vec<Job>,
 }
 
@@ -110,13 +111,14 @@ impl Walk<'_> {
                 (_, op) => (None, None, op),
             };
             if let Some(blocks) = blocks {
-                let (operand, output) = (None, Vec::new());
+                let (operand, output) = (None, room(&blocks));
                 self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });
                 continue;
             }
             let incomplete = |&i: &NodeId| !self.values.of(i).is_some_and(Value::is_complete);
             if matches!(nodes[id].op, Op::Add) && nodes[id].inputs.iter().any(incomplete) {
-                let sum = Value::PartialSum(Vec::with_capacity(self.planned.plan.steps[id].values));
+                let sum = Vec::with_capacity(self.planned.plan.steps[id].values);
+                let sum = Value::PartialSum(Zeroizing::new(sum));
                 self.convert_and_keep(id, sum, truncation, extension)?;
                 continue;
             }
@@ -161,18 +163,15 @@ impl Walk<'_> {
         if let Some(truncation) = truncation {
             let products = self.values.complete_value(&mut self.account, node, output)?;
             let truncated = self.account.timed(node, |channel| Ok(truncation.run(channel, &products)?))?;
-            output = Value::Complete(truncated);
+            output = Value::Complete(Zeroizing::new(truncated));
         }
         match extension {
-            Some(extension) => self.wave.push(Job {
-                node,
-                blocks: extension.into_blocks(),
-                operand: Some(output),
-                output: Vec::new(),
-                linear: None,
-                truncation: None,
-                extension: None,
-            }),
+            Some(extension) => {
+                let blocks = extension.into_blocks();
+                let (operand, output) = (Some(output), room(&blocks));
+                let (linear, truncation, extension) = (None, None, None);
+                self.wave.push(Job { node, blocks, operand, output, linear, truncation, extension });
+            }
             None => self.values.keep(node, output),
         }
         Ok(())
@@ -207,7 +206,8 @@ impl Walk<'_> {
             })?;
             if step + 1 == steps[b] {
                 // A layer's blocks have equally many steps, so they come through in order.
-                job.output.extend(block.take().expect("until its last step").finish());
+                let made = Zeroizing::new(block.take().expect("until its last step").finish());
+                job.output.extend_from_slice(&made);
                 if job.linear.is_none() && job.truncation.is_none() && job.extension.is_none() {
                     self.feed_linear_consumers(job.node, &job.output)?;
                 }
@@ -262,6 +262,11 @@ impl Walk<'_> {
     }
 }
 
+/// Room for all that the blocks of a layer make.
+fn room(blocks: &[Block]) -> Share {
+    Zeroizing::new(Vec::with_capacity(blocks.last().map_or(0, |block| block.outputs().end)))
+}
+
 /// A linear layer with `values` outputs, on all of this party's share of its input, in the layer's domain.
 fn linear(
     values: usize,
@@ -272,5 +277,5 @@ fn linear(
     online.feed_all(channel, x)?;
     let output = online.finish(channel, x)?;
     let all = output.values().len() == values;
-    Ok(if all { Value::Complete(output.into_values()) } else { Value::Partial(output) })
+    Ok(if all { Value::Complete(Zeroizing::new(output.into_values())) } else { Value::Partial(output) })
 }

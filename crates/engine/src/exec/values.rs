@@ -8,12 +8,16 @@ use jaguar_graph::network::{Network, NodeId, Op};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
 use jaguar_plan::{Modulus, Plan};
+use zeroize::Zeroizing;
 
 use super::clock::Account;
 use crate::error::EngineError;
 
 /// Sees this party's share of every node's value: `(node, share)`. Only `verify` looks.
 pub(crate) type ShareObserver<'a> = &'a mut dyn FnMut(usize, &[u64]);
+
+/// This party's share of a value, wiped when it is dropped. It is made in its full length, for growing would leave copies.
+pub(crate) type Share = Zeroizing<Vec<u64>>;
 
 /// A network and its plan: all that both parties know of the work.
 #[derive(Clone, Copy)]
@@ -26,44 +30,46 @@ impl PlannedNetwork<'_> {
     /// Sums and moves, which each party does on its own shares. They are what the reference does on plain values: these
     /// operations are linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less
     /// excess than the result's are scaled up. The inputs of [`Op::Add`] may be the same part of both operands.
-    pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Vec<u64> {
+    pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Share {
         let Self { network, plan } = *self;
         let step = &plan.steps[node];
-        let scaled = |(i, &from): (usize, &NodeId)| -> Vec<i64> {
+        let scaled = |(i, &from): (usize, &NodeId)| -> Zeroizing<Vec<i64>> {
             let up = step.domain.excess - plan.steps[from].domain.excess;
             if up == 0 {
-                return input(i).iter().map(|&v| v as i64).collect();
+                return Zeroizing::new(input(i).iter().map(|&v| v as i64).collect());
             }
             let modulus = step.domain.modulus;
-            input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), modulus.power(up)) as i64).collect()
+            let up = modulus.power(up);
+            Zeroizing::new(input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), up) as i64).collect())
         };
-        let inputs: Vec<Vec<i64>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
+        let inputs: Vec<Zeroizing<Vec<i64>>> =
+            network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
         if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
-            return x.iter().zip(y).map(|(x, y)| (x + y) as u64).collect();
+            return Zeroizing::new(x.iter().zip(y.iter()).map(|(x, y)| (x + y) as u64).collect());
         }
-        let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
+        let inputs: Vec<&[i64]> = inputs.iter().map(|input| &input[..]).collect();
         // (It is no linear layer: nothing here has kernels.)
         let value = reference::apply_op(Cpu::scalar(), network, node, None, &inputs)
             .expect("a valid network, and its own shapes");
-        value.into_iter().map(|v| v as u64).collect()
+        Zeroizing::new(Zeroizing::new(value).iter().map(|&v| v as u64).collect())
     }
 }
 
 /// Shares of a wider ring, or sums of shares, modulo `modulus`.
-pub(super) fn reduce(x: &[u64], modulus: Modulus) -> Vec<u64> {
-    match modulus.log2() {
+pub(super) fn reduce(x: &[u64], modulus: Modulus) -> Share {
+    Zeroizing::new(match modulus.log2() {
         Some(bits) => x.iter().map(|v| v & (u64::MAX >> (64 - bits))).collect(),
         None => x.iter().map(|&v| modulus.reduce(v)).collect(),
-    }
+    })
 }
 
 /// This party's share of a node's value.
 pub(super) enum Value {
-    Complete(Vec<u64>),
+    Complete(Share),
     /// A linear layer's output, computed as it is asked for.
     Partial(Box<dyn Output>),
-    /// The first elements of a sum of which some operand is incomplete.
-    PartialSum(Vec<u64>),
+    /// The first elements of a sum of which some operand is incomplete; with room for all.
+    PartialSum(Share),
 }
 
 impl Value {
@@ -142,7 +148,7 @@ impl<'a> Values<'a> {
                 account.timed(node, |_| {
                     let new = elements.len()..count;
                     let sum = self.planned.local(node, |i| &self.input(node, i)[new.clone()]);
-                    elements.extend(reduce(&sum, plan.steps[node].computed.modulus));
+                    elements.extend_from_slice(&reduce(&sum, plan.steps[node].computed.modulus));
                     Ok(())
                 })
             }
@@ -168,11 +174,11 @@ impl<'a> Values<'a> {
         account: &mut Account<'_>,
         node: NodeId,
         mut value: Value,
-    ) -> Result<Vec<u64>, EngineError> {
+    ) -> Result<Share, EngineError> {
         self.make(account, node, &mut value, self.planned.plan.steps[node].values)?;
         Ok(match value {
             Value::Complete(elements) => elements,
-            Value::Partial(output) => output.into_values(),
+            Value::Partial(output) => Zeroizing::new(output.into_values()),
             Value::PartialSum(elements) => {
                 let inputs = &self.planned.network.nodes[node].inputs;
                 inputs.iter().try_for_each(|&i| self.complete(account, i))?;
@@ -202,7 +208,7 @@ impl<'a> Values<'a> {
     }
 
     /// The value of the last node, the network's output. All must be complete.
-    pub fn into_output(mut self) -> Vec<u64> {
+    pub fn into_output(mut self) -> Share {
         match self.values.pop().flatten() {
             Some(Value::Complete(output)) => output,
             _ => unreachable!("a valid network has an output, and it is complete"),

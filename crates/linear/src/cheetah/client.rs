@@ -105,10 +105,10 @@ pub(super) fn decrypt<E: Encoding>(key: &SecretKey, layer: &Layer<E>, response: 
     let mask = (1u64 << layer.share_bits) - 1;
     let step = layer.layout.column_stride();
     // Shares take the places of B, response by response.
-    let mut shares = response.b.clone();
+    let mut shares = Zeroizing::new(response.b.clone());
     let pieces = cut(&mut shares, layer.exported());
     response.a.par_chunks(layer.a_bytes()).zip(pieces).enumerate().for_each_init(
-        || vec![0; n],
+        || Zeroizing::new(vec![0; n]),
         |product, (i, (a, mut shares))| {
             key.multiply_rounded_into(&pack::unpack(a, n, bits), bits, product);
             let (tile, block) = layer.place(i);

@@ -15,6 +15,7 @@ use jaguar_he::params::Estimate;
 use jaguar_he::rns::lanes::{self, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage};
+use zeroize::Zeroizing;
 
 use super::{
     ClientPrepared, Encoding, Layer, MAX_WINDOWS, PublicKey, Response, Secret, ServerLayer, ServerPrepared,
@@ -335,7 +336,7 @@ impl<E: Encoding> Online for ClientOnline<E> {
     fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let layer = self.layers.of(self.node);
         let response = Response::receive(layer, channel)?;
-        Ok(Box::new(super::client::decrypt(&self.secret, layer, &response)))
+        Ok(Box::new(Zeroizing::new(super::client::decrypt(&self.secret, layer, &response))))
     }
 }
 
@@ -386,7 +387,7 @@ impl<E: Encoding> Online for ServerOnline<E> {
         let upload = upload.expect("its input was fed");
         let (response, share) = server.evaluate(prepared, &key, &upload, x);
         response.send(server.layer(), channel)?;
-        Ok(Box::new(share))
+        Ok(Box::new(Zeroizing::new(share)))
     }
 }
 

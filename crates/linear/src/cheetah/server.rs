@@ -168,7 +168,7 @@ impl<E: Encoding> ServerLayer<E> {
 
         let mut response =
             Response { a: vec![0; layout.responses() * layer.a_bytes()], b: vec![0; layout.outputs()] };
-        let mut masks = vec![0; layout.outputs()];
+        let mut masks = Zeroizing::new(vec![0; layout.outputs()]);
         let pieces = response.a.chunks_exact_mut(layer.a_bytes()).zip(cut(&mut response.b, layer.exported()));
         let pieces = pieces.zip(cut(&mut masks, layer.exported())).zip(zeros).enumerate();
         let mut places: Vec<Option<Place>> = pieces

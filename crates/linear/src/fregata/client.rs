@@ -116,6 +116,6 @@ impl Online for ClientOnline {
         x: &[u64],
     ) -> Result<Box<dyn Output>, BackendError> {
         self.feed(channel, x)?;
-        Ok(Box::new(std::mem::take(&mut *self.output)))
+        Ok(Box::new(std::mem::take(&mut self.output)))
     }
 }

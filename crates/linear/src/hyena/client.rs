@@ -190,7 +190,7 @@ impl Online for ClientOnline {
         let ring = response_ring(&ring, chosen.kept);
         let bytes = chosen.poly_bytes(chosen.kept);
         let share = |halves: &[Vec<u8>; 2]| decrypt(&secret, &ring, chosen.limb_bits(), &tools, halves);
-        let mut output = vec![0; layer.outputs()];
+        let mut output = Zeroizing::new(vec![0; layer.outputs()]);
         let (blocks, responses) = (layer.packing().out_blocks(), layer.packing().responses());
         for first in (0..responses).step_by(TOGETHER) {
             let numbers = first..(first + TOGETHER).min(responses);

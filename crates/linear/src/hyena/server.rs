@@ -560,7 +560,7 @@ impl Online for ServerOnline {
         let m = tools.plain.modulus();
         let multiple = m.factor(layer.fitted.plain.multiple);
         let blocks: Vec<usize> = (0..packing.out_blocks()).collect();
-        let mut output = vec![0; layer.outputs()];
+        let mut output = Zeroizing::new(vec![0; layer.outputs()]);
         for group in 0..packing.groups() {
             let inputs = self.inputs(group, x);
             let first = group * blocks.len();

@@ -337,7 +337,7 @@ impl Online for ClientOnline {
 
     fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let output = self.prepared.run(self.layers.of(self.node), channel, x)?;
-        Ok(Box::new(output))
+        Ok(Box::new(Zeroizing::new(output)))
     }
 }
 

@@ -521,7 +521,7 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
         let new_rows = new.start / parts..new.end / parts;
         let products = |(rows, tile): (&Rows, &Tile)| {
             let len = layout.export_len(tile);
-            (len, server.product(rows, new_rows.clone(), len))
+            (len, Zeroizing::new(server.product(rows, new_rows.clone(), len)))
         };
         // Of few responses the products are small: tiles side by side then.
         let sums: Vec<_> = self.rows.par_iter().zip(layout.tiles()).map(products).collect();

@@ -46,6 +46,6 @@ impl Online for ClientOnline {
 
     /// 4. It is there.
     fn finish(self: Box<Self>, _: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
-        Ok(Box::new(self.output))
+        Ok(Box::new(zeroize::Zeroizing::new(self.output)))
     }
 }

@@ -1,0 +1,110 @@
+//! Foreign bytes for every reader: what a peer sends, what a file holds.
+//!
+//! A [`Target`] hands an input to readers as they are in the programs. Whatever the input is, the reader must come to its end
+//! without a panic, and within a bound of memory that depends on the input's length alone ([`Bound`]). What the
+//! reader makes of the input is not looked at: that is what the tests of each crate do.
+//!
+//! | file | targets |
+//! |---|---|
+//! | `greetings.rs` | the greeting, frames |
+//! | `offers.rs` | the offer, the public network, its plan, what a client does with its preprocessing and its answers |
+//! | `sessions.rs` | every message of a session, both roles, every backend: a recorded session with changes |
+//! | `primitives.rs` | oblivious transfer and every nonlinear protocol, both roles |
+//! | `one_round.rs` | one-round sessions, both roles; the program's frames; its model file |
+//! | `files.rs` | bundle, hint, ONNX, pictures, `.npy`, lists of labels, tokens, certificates, options |
+//!
+//! `tests/corpora.rs` runs the kept inputs and some thousand others; `make fuzz` runs a coverage-guided fuzzer
+//! (`docs/fuzzing.md`).
+
+pub mod doubles;
+pub mod files;
+mod greetings;
+pub mod memory;
+pub mod models;
+pub mod offers;
+mod one_round;
+mod primitives;
+pub mod script;
+pub mod sessions;
+
+use std::sync::OnceLock;
+
+/// How much of the heap an input may take: `fixed + per_byte · length` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Whatever the input.
+    pub fixed: usize,
+    /// For each byte of it.
+    pub per_byte: usize,
+}
+
+impl Bound {
+    /// For an input of so many bytes.
+    pub fn of(self, length: usize) -> usize {
+        self.fixed + self.per_byte * length
+    }
+}
+
+/// A reader, or several that read the same, and what it is held to.
+pub struct Target {
+    /// Its name: of letters, digits and hyphens.
+    pub name: &'static str,
+    /// Hands it an input.
+    pub run: fn(&[u8]),
+    /// Inputs from which a fuzzer begins.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Memory.
+    pub bound: Bound,
+    /// Longer inputs tell nothing new.
+    pub longest: usize,
+    /// How many inputs `make test` makes up: as many as take a second or two.
+    pub tried: usize,
+}
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    let parts = [
+        greetings::targets(),
+        offers::targets(),
+        sessions::targets(),
+        primitives::targets(),
+        one_round::targets(),
+    ];
+    parts.into_iter().flatten().chain(files::targets()).collect()
+}
+
+/// Runs its second argument with randomness that its first one fixes.
+pub type Fixed = fn([u8; 32], &mut dyn FnMut());
+
+static FIXED: OnceLock<Fixed> = OnceLock::new();
+
+/// To be called first: `jaguar_ring::prg::with_insecure_fixed_randomness`, which only tests and fuzzers have.
+pub fn fix_randomness(fixed: Fixed) {
+    FIXED.get_or_init(|| fixed);
+}
+
+/// Runs `f`. All its randomness is that of `seed`: the same input does the same.
+///
+/// # Panics
+/// Where nobody has called [`fix_randomness`].
+pub fn fixed<T>(seed: u8, f: impl FnOnce() -> T) -> T {
+    let (mut f, mut result) = (Some(f), None);
+    FIXED.get().expect("randomness is fixed")([seed; 32], &mut || result = f.take().map(|f| f()));
+    result.expect("it was run")
+}
+
+/// Hands `input` to the target. Returns the bytes of the heap that it took at most.
+///
+/// # Panics
+/// Where the reader does, or takes more than its bound.
+pub fn check(target: &Target, input: &[u8]) -> usize {
+    let ((), peak) = memory::peak_of(|| fixed(7, || (target.run)(input)));
+    let bound = target.bound.of(input.len());
+    assert!(
+        peak <= bound,
+        "{}: {} bytes of input took {peak} bytes, the bound is {bound}",
+        target.name,
+        input.len()
+    );
+    peak
+}

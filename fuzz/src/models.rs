@@ -1,0 +1,105 @@
+//! Small networks with random weights.
+
+use jaguar_bundle::Bundle;
+use jaguar_graph::network::{
+    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights, Window,
+};
+use jaguar_ring::prg::Prg;
+
+/// A network under construction.
+struct Builder {
+    network: Network,
+    weights: Vec<Option<Weights>>,
+    prg: Prg,
+}
+
+impl Builder {
+    fn new(shape: Shape) -> Self {
+        let network = Network {
+            name: "small".into(),
+            activation_bits: 16,
+            guard_bits: 0,
+            weight_bits: 12,
+            nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
+            input: InputSpec::plain(1.0),
+            output: OutputSpec::plain(1.0),
+        };
+        Self { network, weights: vec![None], prg: Prg::new([42; 32]) }
+    }
+
+    fn add(&mut self, op: Op, inputs: &[usize], shape: Shape) -> usize {
+        let id = self.network.nodes.len();
+        self.network.nodes.push(Node { name: format!("node {id}"), op, inputs: inputs.to_vec(), shape });
+        self.weights.push(None);
+        id
+    }
+
+    /// A convolution that leaves height and width as they are.
+    fn conv(&mut self, input: usize, out: usize, kernel: usize, groups: usize) -> usize {
+        let [c, h, w] = self.network.nodes[input].shape;
+        let spec = Linear { groups, max_exponent: 2, ..Linear::same(out, kernel, 12) };
+        let terms = c / groups * kernel * kernel;
+        let exponents: Vec<u8> = (0..out).map(|d| (d % 3) as u8).collect();
+        let prg = &mut self.prg;
+        let count = exponents.iter().flat_map(|&e| std::iter::repeat_n(e, terms));
+        let weights = count.map(|e| (prg.next_u64() % 400) as i16 - 200 >> e).collect();
+        let bias = Bias::PerChannel((0..out).map(|i| i as i64 * 1000).collect());
+        let id = self.add(Op::Linear(spec), &[input], [out, h, w]);
+        self.weights[id] = Some(Weights { weights, exponents, bias });
+        id
+    }
+
+    fn model(self) -> Model {
+        let mut scales: Vec<f64> = Vec::new();
+        for node in &self.network.nodes {
+            scales.push(match &node.op {
+                Op::Input | Op::Linear(_) => 1.0,
+                op => scales[node.inputs[0]] * op.scale_gain() as f64,
+            });
+        }
+        Model { network: self.network, weights: self.weights, scales }
+    }
+}
+
+/// Every operation once, in the smallest size: `[2, 6, 5]` in, 4 out.
+pub fn everything() -> Model {
+    let mut b = Builder::new([2, 6, 5]);
+    let stem = b.conv(0, 4, 3, 1);
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 0, 1] };
+    let pooled = b.add(Op::MaxPool { window, ignored: 0 }, &[stem], [4, 3, 3]);
+    let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [4, 3, 3]);
+    let depth = b.conv(relu, 4, 3, 4);
+    let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [4, 3, 3]);
+    let sum = b.add(Op::Add, &[six, relu], [4, 3, 3]);
+    let twice = b.conv(sum, 4, 1, 1); // linear after linear: an extension
+    let window = Window { kernel: [2; 2], stride: [1; 2], pads: [0; 4] };
+    let mean = b.add(Op::SumPool { window, count_real_places: None }, &[twice], [4, 2, 2]);
+    let slice = Rearrange::Slice { start: [0, 0, 0], step: [1, 2, 1] };
+    let sliced = b.add(Op::Rearrange(slice), &[mean], [4, 1, 2]);
+    let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[sliced], [8, 1, 1]);
+    b.conv(flat, 4, 1, 1);
+    b.model()
+}
+
+/// A convolution, a ReLU, a convolution: for backends whose ciphertexts are large.
+pub fn short() -> Model {
+    let mut b = Builder::new([1, 4, 4]);
+    let stem = b.conv(0, 2, 3, 1);
+    let relu = b.add(Op::Relu { ignored: 0 }, &[stem], [2, 4, 4]);
+    b.conv(relu, 2, 1, 1);
+    b.model()
+}
+
+/// A model with a secret, to be served.
+///
+/// # Panics
+/// When the model is not sound.
+pub fn bundle(model: Model) -> Bundle {
+    Bundle::with_guard_bits(model, 0).expect("a sound model")
+}
+
+/// An input for a network.
+pub fn input(network: &Network) -> Vec<i64> {
+    let count: usize = network.nodes[0].shape.iter().product();
+    (0..count as i64).map(|i| i * 37 % 512 - 256).collect()
+}

@@ -1,0 +1,245 @@
+//! One-round sessions, both roles, and the program that computes for them. Nothing here encrypts.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use jaguar_bundle::ModelId;
+use jaguar_convfhe::session::client::{Keys, Session};
+use jaguar_convfhe::session::server::{Service, Sizes};
+use jaguar_convfhe::session::{
+    DeskLimits, Evaluation, Evaluator, Facing, Failure, KeyStore, Stopper, Terms, Ticket,
+};
+use jaguar_convfhe::{Compiled, Program};
+use jaguar_engine::EngineError;
+use jaguar_graph::network::{Filter, ImageSpec, Resize};
+use jaguar_samples::{Axes, Source};
+use jaguar_wire::{Channel, encode, memory_transports};
+
+use crate::doubles::{Recording, Replay};
+use crate::files::scratch;
+use crate::script::Script;
+use crate::{Bound, Target, fixed};
+
+/// A chunk and a bit.
+const KEYS: usize = (1 << 20) + 7;
+const CIPHERTEXT: usize = 8;
+
+pub(crate) fn targets() -> Vec<Target> {
+    let bound = Bound { fixed: 16 << 20, per_byte: 1 << 12 };
+    vec![
+        Target {
+            name: "one-round-client",
+            run: client,
+            seeds: session_seeds,
+            bound,
+            longest: 1024,
+            tried: 60,
+        },
+        Target {
+            name: "one-round-server",
+            run: server,
+            seeds: session_seeds,
+            bound,
+            longest: 1024,
+            tried: 60,
+        },
+        Target {
+            name: "one-round-terms",
+            run: offered,
+            seeds: || vec![terms()],
+            bound,
+            longest: 4096,
+            tried: 2000,
+        },
+        Target { name: "one-round-model", run: model, seeds: model_seeds, bound, longest: 4096, tried: 1000 },
+        Target {
+            name: "one-round-program",
+            run: program,
+            seeds: program_seeds,
+            bound,
+            longest: 4096,
+            tried: 60,
+        },
+    ]
+}
+
+/// Adds up.
+struct Sums;
+
+impl Evaluation for Sums {
+    fn open(&self, _keys: &Path) -> Result<Box<dyn Evaluator>, Failure> {
+        Ok(Box::new(Self))
+    }
+
+    fn answer_bytes(&self) -> usize {
+        CIPHERTEXT
+    }
+}
+
+impl Evaluator for Sums {
+    fn stopper(&self) -> Stopper {
+        Box::new(|| ())
+    }
+
+    fn answer(&mut self, input: &[u8], progress: &mut dyn FnMut(u32, u32)) -> Result<Vec<u8>, Failure> {
+        progress(1, 2);
+        let failure = Failure { told: "no".into(), detail: "no".into(), spoilt_keys: input[0] == 254 };
+        if input[0] >= 254 { Err(failure) } else { Ok(input.to_vec()) }
+    }
+}
+
+fn facing() -> Facing {
+    let image = ImageSpec {
+        resize: Resize::Exact,
+        filter: Filter::Bilinear,
+        bgr: false,
+        mean: vec![0.0],
+        factor: vec![1.0],
+    };
+    Facing {
+        name: "sums".into(),
+        shape: [1, 2, 4],
+        layout_dims: vec![],
+        channels_last: false,
+        image,
+        affine: vec![(1.0, 0.5)],
+        parts: vec![],
+        labels: vec!["one".into()],
+    }
+}
+
+fn some_terms() -> Terms {
+    let public = "{\"outputs\": 1}".into();
+    Terms { set: "insecure-sums".into(), public, outputs: 1, facing: facing(), keep_answers: 60, memory: 0 }
+}
+
+/// What a server would offer.
+pub(crate) fn terms() -> Vec<u8> {
+    encode(&some_terms())
+}
+
+fn service() -> Service {
+    let store = KeyStore::open(&scratch().join("keys"), KEYS as u64, 8 * KEYS as u64).expect("a folder");
+    let sizes = Sizes { keys: KEYS as u64, input: CIPHERTEXT, answer: CIPHERTEXT };
+    let limits = DeskLimits { keep: Duration::from_secs(1), ..DeskLimits::default() };
+    let about = (ModelId([7; 32]), some_terms(), sizes);
+    Service::new(about, store, Box::new(Sums), limits, Box::new(|_| ())).expect("a server")
+}
+
+/// The client's part: keys, an input for which it waits, one whose answer it collects.
+fn converse(channel: Channel) -> Result<(), EngineError> {
+    static FILE: LazyLock<(std::path::PathBuf, [u8; 32])> = LazyLock::new(|| {
+        let path = scratch().join("client-keys");
+        let keys = vec![5; KEYS];
+        fs::write(&path, &keys).expect("the folder takes files");
+        (path, *blake3::hash(&keys).as_bytes())
+    });
+    let mut session = Session::open(channel)?;
+    session.introduce(&[3; 32], CIPHERTEXT)?;
+    let keys = Keys { path: &FILE.0, bytes: KEYS as u64, hash: FILE.1 };
+    session.give_keys(&keys, &mut |_, _| ())?;
+    let ticket = session.send(&[1; CIPHERTEXT], true)?;
+    session.answer(&mut |_| ())?;
+    session.received(ticket)?;
+    let ticket = session.send(&[2; CIPHERTEXT], false)?;
+    session.collect(ticket)?;
+    session.answer(&mut |_| ())?;
+    session.received(ticket)?;
+    session.collect(Ticket([0; 32]))?;
+    let _ = session.answer(&mut |_| ());
+    session.leave()
+}
+
+/// What was recorded: what each party heard.
+struct Recorded {
+    service: Service,
+    client: Vec<Vec<u8>>,
+    server: Vec<Vec<u8>>,
+}
+
+fn recorded() -> &'static Recorded {
+    static RECORDED: OnceLock<Recorded> = OnceLock::new();
+    RECORDED.get_or_init(|| {
+        let service = service();
+        let (a, b) = memory_transports();
+        let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                fixed(2, || service.serve(Channel::new(b), None, &mut |_| ())).expect("a sound session")
+            });
+            let asking = scope.spawn(|| fixed(3, || converse(Channel::new(a))).expect("a sound session"));
+            asking.join().expect("no panic");
+            serving.join().expect("no panic");
+        });
+        Recorded { service, client: client.chunks(), server: server.chunks() }
+    })
+}
+
+fn session_seeds() -> Vec<Vec<u8>> {
+    let change = |kind: u8, at: u8| vec![kind | 0x80, 0, at, 0x55, 0xaa, 3, 0xff, 0xff, 0xff, 0xff];
+    let positions = [0, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0xff];
+    (0..8).flat_map(|kind| positions.map(|at| change(kind, at))).chain([vec![]]).collect()
+}
+
+/// Changes to what the client hears.
+fn client(input: &[u8]) {
+    let mut chunks = recorded().client.clone();
+    Script::new(input).change(&mut chunks);
+    let _ = converse(Replay::channel(chunks));
+}
+
+/// Changes to what the server hears.
+fn server(input: &[u8]) {
+    let mut chunks = recorded().server.clone();
+    Script::new(input).change(&mut chunks);
+    let _ = recorded().service.serve(Replay::channel(chunks), None, &mut |_| ());
+}
+
+/// Terms, and what a client does with them.
+fn offered(input: &[u8]) {
+    let Ok(terms) = jaguar_wire::decode::<Terms>("terms", input) else { return };
+    if terms.check().is_err() {
+        return;
+    }
+    let facing = &terms.facing;
+    let axes = Axes { dims: &facing.layout_dims, channels_last: facing.channels_last };
+    let picture = Source::Pixels { rgb: (0..3 * 8 * 9).collect(), width: 9, height: 8 };
+    if let Ok(tensor) = picture.tensor(&facing.image, facing.shape, axes) {
+        facing.mapped(tensor);
+    }
+}
+
+/// A model's file.
+fn model(input: &[u8]) {
+    let path = scratch().join("model.convfhe");
+    fs::write(&path, input).expect("the folder takes files");
+    let _ = Compiled::read(&path);
+}
+
+fn model_seeds() -> Vec<Vec<u8>> {
+    let facing = "{\"name\":\"sums\",\"shape\":[1,2,4],\"layout_dims\":[],\"channels_last\":false,\"image\":{\"resize\":\"Exact\",\
+                  \"filter\":\"Bilinear\",\"bgr\":false,\"mean\":[0.0],\"factor\":[1.0]},\"affine\":[[1.0,0.5]],\"parts\":[],\
+                  \"labels\":[\"one\"]}";
+    let jaguar = format!(
+        "{{\"format\":1,\"set\":\"insecure-sums\",\"public\":\"{{}}\",\"outputs\":1,\"facing\":{facing}}}"
+    );
+    vec![format!("{{\"layers\":[[1,2.5]],\"jaguar\":{jaguar}}}").into_bytes()]
+}
+
+/// What the child process says: `cat` says it.
+fn program(input: &[u8]) {
+    let path = scratch().join("said");
+    fs::write(&path, input).expect("the folder takes files");
+    let Ok(mut program) = Program::start(Path::new("cat"), [&path]) else { return };
+    let _ = program.ask(b"a question", 1 << 12, &mut |_, _| ());
+}
+
+fn program_seeds() -> Vec<Vec<u8>> {
+    let frame =
+        |kind: u8, payload: &[u8]| [&[kind], &(payload.len() as u32).to_le_bytes()[..], payload].concat();
+    let progress = frame(17, &[1, 0, 0, 0, 2, 0, 0, 0]);
+    let answer = [progress, frame(1, b"an answer"), frame(16, b"")].concat();
+    vec![answer, frame(3, b"no memory"), frame(1, &[0; 1 << 12]), vec![1, 0xff, 0xff, 0xff, 0xff]]
+}
