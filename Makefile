@@ -100,6 +100,7 @@ wheel: toolchain $(PYTHON_TARGET)/ready
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/unsafe_list.py --check
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
