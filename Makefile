@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: fuzz test-timing help demo test static test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
+.PHONY: help demo test fuzz test-timing static sbom test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
+	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
 	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
@@ -52,6 +53,18 @@ static: toolchain
 	rustup target add $(STATIC_TARGET)
 	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --package jaguar-cli --target $(STATIC_TARGET)
 	@echo 'target/$(STATIC_TARGET)/release/jaguar'
+
+# The parts and their licences. The schema's validator comes from PyPI, once; where it cannot be had, that is said.
+SBOM_VENV := $(CURDIR)/target/sbom/venv
+
+sbom: toolchain
+	$(PYTHON) tools/sbom.py --out target/sbom.cdx.json
+	@if test -x $(SBOM_VENV)/ready || { $(PYTHON) -m venv --clear $(SBOM_VENV) && $(SBOM_VENV)/bin/pip install --quiet \
+	    'cyclonedx-python-lib[json-validation]==11.12.0' && install -m 755 /dev/null $(SBOM_VENV)/ready; } 2>/dev/null; then \
+	  $(SBOM_VENV)/bin/python tools/sbom_validate.py target/sbom.cdx.json; \
+	else \
+	  echo 'skip: cyclonedx-python-lib cannot be installed: target/sbom.cdx.json is not checked against the schema'; \
+	fi
 
 test: lint docs test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
@@ -102,6 +115,8 @@ wheel: toolchain $(PYTHON_TARGET)/ready
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/unsafe_list.py --check
+	$(PYTHON) tools/sbom.py --check
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go

@@ -5,6 +5,8 @@ use std::time::Duration;
 use jaguar_bundle::ModelId;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Node, NodeId, Op};
+#[cfg(test)]
+use jaguar_linear::backend::{Layers, Party as LinearParty};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
@@ -481,6 +483,16 @@ impl Ready {
 
     pub(crate) fn channel(&mut self) -> &mut Channel {
         &mut self.connected.channel
+    }
+
+    /// The same client with other parties for its linear layers: one that deviates from the protocol.
+    #[cfg(test)]
+    pub(crate) fn deviate(
+        mut self,
+        wrap: impl FnMut(Box<dyn LinearParty>, &std::sync::Arc<dyn Layers>) -> Box<dyn LinearParty>,
+    ) -> Self {
+        self.backends.deviate(&self.connected.plan, wrap);
+        self
     }
 
     /// Says good-bye.

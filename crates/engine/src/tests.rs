@@ -8,6 +8,7 @@ mod hints;
 mod hostile;
 mod kept;
 mod keys;
+mod malicious_client;
 mod pmax_leaky;
 mod stream;
 mod traffic;

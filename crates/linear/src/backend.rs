@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::params::{ParameterError, Parameters};
+use jaguar_he::params::{Estimate, ParameterError, Parameters};
 pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
 use zeroize::Zeroizing;
@@ -196,6 +196,17 @@ pub trait Layer: Debug + Send + Sync {
     }
 }
 
+/// An instance of RLWE: uniform ternary secrets, centred binomial noise of variance 10.5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rlwe {
+    /// N.
+    pub ring_dim: usize,
+    /// q is at most 2 to this.
+    pub modulus_bits: u32,
+    /// What the code takes it to be worth.
+    pub estimate: Estimate,
+}
+
 /// All layers of one plan that one backend runs: public.
 pub trait Layers: Debug + Send + Sync {
     /// The backend's name; that of its family, where several are planned together.
@@ -211,6 +222,9 @@ pub trait Layers: Debug + Send + Sync {
 
     /// In words, which rings are used, and their estimated security.
     fn describe(&self) -> String;
+
+    /// The same for programs: every instance of RLWE that its layers rest on. None where nothing is encrypted.
+    fn rlwe(&self) -> Vec<Rlwe>;
 
     /// How its parameters were found, in lines of text: what was weighed, and what each layer has. `name` names a node.
     fn parameters(&self, _name: &dyn Fn(usize) -> String) -> String {

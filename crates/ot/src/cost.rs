@@ -35,8 +35,8 @@ const BLOCK: u64 = size_of::<Block>() as u64;
 /// Bytes that each party sends to set up both directions.
 pub fn setup_bytes(instances: Instances) -> u64 {
     let chain = instances.chain(Width::Bit);
-    let columns = iknp::rows(chain[0].cost()) as u64 / 8 * iknp::BASE as u64;
-    (base::POINT * (1 + iknp::BASE)) as u64 + columns + first_secrets(&chain).0
+    let base_ots = base::POINT * (1 + iknp::BASE);
+    (base_ots + iknp::bytes(chain[0].cost())) as u64 + first_secrets(&chain).0
 }
 
 /// Bytes and trees' levels of the instances that make the first secret of the last one.

@@ -112,11 +112,9 @@ impl Cots {
         let (chosen, send_transcript) = base::choose(chan, &mut prg, &iknp::choices(*delta))?;
         let (pairs, receive_transcript) = offer.finish(chan, iknp::BASE)?;
         // 2. The first COTs.
-        let count = iknp::rows(instances.chain(Width::Bit)[0].cost());
-        let mut t = Zeroizing::new(vec![Block::ZERO; count]);
-        iknp::receive(chan, &mut prg, &pairs, &mut t)?;
-        let mut q = Zeroizing::new(vec![Block::ZERO; count]);
-        iknp::send(chan, *delta, &chosen, &mut q)?;
+        let count = instances.chain(Width::Bit)[0].cost();
+        let t = iknp::receive(chan, &mut prg, &pairs, &receive_transcript, count)?;
+        let q = iknp::send(chan, *delta, &chosen, &send_transcript, count)?;
         // 3. The first secrets of the main LPN instance.
         let nonce =
             public_key(&send_transcript, "nonce", &[]) ^ public_key(&receive_transcript, "nonce", &[]);
@@ -428,14 +426,15 @@ mod tests {
         ];
         let run = run(instances, &requests);
         check(&run, &requests);
-        // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP, 576 and 269 bins for the first secrets.
-        let setup = 32 + 127 * 32 + 127 * 19_200 / 8 + 576 * 7 * 16 + 269 * 9 * 16;
+        // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP and its check, 576 and 269 bins for the first
+        // secrets.
+        let setup = 32 + 127 * 32 + 127 * 19_200 / 8 + 4080 + 576 * 7 * 16 + 269 * 9 * 16;
         assert_eq!(cost::setup_bytes(instances), setup);
         // The base of the next iteration is made before the first one, 135 bins, then one bin for each thousand.
         assert_eq!(run.traffic.sent, setup + (135 + 5) * 10 * 16);
         check_bytes(&run, instances, &requests);
         assert_eq!(run.traffic.rounds, 3);
-        assert_eq!(run.digest(), "0106e73befa99df9a91c13459e5ceb9b1226d0b9c29ff9d1ad9832cda3fe8791");
+        assert_eq!(run.digest(), "b081b72e0ea70b20fb7314f299bb17d4f8ee30afe4d3d0e3e109ca1f7a40aea1");
     }
 
     /// The same bytes in the same order, and the same correlations, on any number of threads.

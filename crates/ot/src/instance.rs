@@ -121,6 +121,20 @@ impl Default for Instances {
     }
 }
 
+/// What an LPN instance is, for reports: `secret` bits or vectors are hidden, with one error in each of `bins` bins of 2^`log_bin`
+/// samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LpnSize {
+    /// Bits, or vectors of four.
+    pub width: Width,
+    /// k.
+    pub secret: usize,
+    /// t.
+    pub bins: usize,
+    /// log2 of a bin's samples.
+    pub log_bin: usize,
+}
+
 /// The instances of bits by bins, and below the first of them the one that makes its first secret. In brackets bits of
 /// security: the lowest line of `params/lpn.py`, whatever the size of the rows' segments.
 const BITS: [Lpn; 5] = [
@@ -142,6 +156,12 @@ const VECTORS: [Lpn; 6] = [
 ];
 
 impl Instances {
+    /// Every instance that a session with these rests on, those that make first secrets among them.
+    pub fn sizes(self) -> Vec<LpnSize> {
+        let size = |Lpn { width, secret, bins, log_bin }| LpnSize { width, secret, bins, log_bin };
+        Width::ALL.into_iter().flat_map(|width| self.chain(width)).map(size).collect()
+    }
+
     /// The chain of instances of a width, the one in use last: each but the last makes the first secret of the next, in one
     /// iteration.
     pub(crate) fn chain(self, width: Width) -> Vec<Lpn> {

@@ -1,4 +1,4 @@
-//! Correlated oblivious transfer between the two parties, semi-honest, 128 bits of security.
+//! Correlated oblivious transfer between the two parties, semi-honest, 128 bits of security; receivers are checked.
 //!
 //! A *correlated OT* (COT) gives the sender, who holds a fixed odd Δ, a random block q, and the receiver a
 //! random bit r and t = q ⊕ r·Δ. The receiver learns nothing of Δ or of q ⊕ (1⊕r)·Δ, the sender nothing of
@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`Cots`] | both directions, as many as are asked for | |
 //! | `base` | 127 base OTs each way | Chou, Orlandi, LATINCRYPT 2015 |
-//! | `iknp` | the first COTs | Ishai, Kilian, Nissim, Petrank, CRYPTO 2003 |
+//! | `iknp` | the first COTs, with a check of the receiver | Ishai, Kilian, Nissim, Petrank, CRYPTO 2003 |
 //! | `ferret` | the silent extension | Yang, Weng, Lan, Zhang, Wang, CCS 2020 (ePrint 2020/924) |
 //! | `ggm`, `lpn` | its two halves: the errors, and the matrix | Guo et al., EUROCRYPT 2023 (ePrint 2022/1431) |
 //! | [`Instances`] | the LPN instances that may be chosen | `params/lpn.py` |
@@ -24,8 +24,8 @@
 //!
 //! # What security rests on
 //!
-//! - *Both parties follow the protocol.* A malicious receiver could learn Δ bit by bit, a malicious sender the choice
-//!   bits: neither is checked.
+//! - *Both parties follow the protocol*, but for one check: a receiver that would learn Δ from the first correlations is found
+//!   (`iknp`). A malicious sender could learn choice bits, by whether what was made of them works: that is not checked.
 //! - Computational Diffie–Hellman on ristretto255, BLAKE3 as a random oracle (base OTs).
 //! - AES as a PRG (`jaguar_ring::Prg`), as an ideal cipher (trees, one key each; hash, a key for a few inputs).
 //! - LPN with regular noise and a sparse matrix: the parameters are in `instance`, the estimates in `params/lpn.py`.
@@ -58,7 +58,7 @@ pub use block::Block;
 pub use cost::{Drawn, extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
 pub use cots::Cots;
 pub use hash::{Hash, combinations};
-pub use instance::{Bin, Instances};
+pub use instance::{Bin, Instances, LpnSize};
 
 /// Which of the two parties this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

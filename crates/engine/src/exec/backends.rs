@@ -32,6 +32,17 @@ impl Backends {
         Self { parties: plan.backends.iter().map(party).collect(), keys, of_node: of_node.collect() }
     }
 
+    /// Puts a party that deviates around each, with its layers: what a client that does not follow the protocol can do.
+    #[cfg(test)]
+    pub fn deviate(
+        &mut self,
+        plan: &Plan,
+        mut wrap: impl FnMut(Box<dyn Party>, &Arc<dyn Layers>) -> Box<dyn Party>,
+    ) {
+        let honest = std::mem::take(&mut self.parties);
+        self.parties = honest.into_iter().zip(&plan.backends).map(|(p, layers)| wrap(p, layers)).collect();
+    }
+
     /// The parties with keys that a server keeps.
     fn keepers(&mut self) -> impl Iterator<Item = (usize, &mut Box<dyn Party>, KeyBytes)> {
         let all = self.parties.iter_mut().zip(&self.keys).enumerate();

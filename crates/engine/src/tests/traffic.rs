@@ -1,9 +1,14 @@
-//! Pins all bytes of a session, for every backend of the registry: a change of the wire format must be meant.
+//! Pins all bytes of a session, for every backend of the registry, and for what else changes what passes: what is revealed, guard
+//! bits, comparisons that leak, other instances of the OT extension. A change of the wire format must be meant.
+//!
+//! (Kept queries pass the same bytes in another order: `kept.rs`. One-round sessions are pinned in `convfhe`, the parts of the OT
+//! extension in `ot`.)
 
 use std::time::Duration;
 
 use jaguar_cpu::{Cpu, Level};
-use jaguar_plan::Plan;
+use jaguar_mpc::cost::{Bin, Instances};
+use jaguar_plan::{Allowed, Plan};
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::Clock;
 
@@ -24,96 +29,146 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "3d51076262eb7c41dd61ce7301e88935fd7f9ca44ebacb0047d4f1af2476af2c",
-            "13b16dd19e139391e5255cb484c2ddcae55c0ccc7604a105afa413a521d1f6d7",
+            "868d7386764e251ebf3e46111d7f57f524b702ec0313b0e42406a9ffb896777d",
+            "12a419b9a7e35ff3d7d6bd206f6f89b18bceb4377c8e8b47086f7ff60a3f1653",
         ],
     ),
     (
         "cheetah",
         [
-            "086bed48cf2ee5f5a4ed15286b3580352273db05fcccc7cd620e2a3480bf0357",
-            "8fc2db426e3c2ce0436761ec026654c009e4f08e733c7730d5ea452fea8e2c2c",
+            "ed6c29c47e9fc6b96ac5d04d91ba8993f0dcba75752fcb664270dc632e02f4d7",
+            "f6f956ec40fcd676b2419d0dc213c252130f6d4e16bedff3016c0ab11aeb9b46",
         ],
     ),
     (
         "fregata",
         [
-            "a59b5077343a9e3ecfa8ddf8af5b634ac1b3f81d44e6478e2712f4157fdfee9d",
-            "7b65b4c1d14ae0e4baebf9a8c9a7d7f555f334812950791095654cbf07cc4537",
+            "0a3bfa39d74a31c5c633fe4e987e561a2322f25a572a0e0421c973edabb470d7",
+            "8e553e262f4472122bb0ed879d2cbdf8bde2cbe76fe99780ee9f187da87f2be2",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "83637b9136306d8cb7afe36d6d8c07b2110ae6f2c58f185ec8cc7957f6696057",
-            "7b0ec7221a7131089f650202816da3114a6e79dd6e91b43ab96c807839cc4b44",
+            "a4bf31ba4808a10281adfa4e5bcc616c9604a3785ad60dc8e5e16a45c97dd0b6",
+            "496bd33e61bc3f489882ca4e79ac6ca38595cddf310a2c2a9191281953849471",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "151bfe0a567b0e5853b16f331f88954f4b1cd9a228410708819b6a3871dcee82",
-            "48223a5c370d506c6d1ca8c265203937412ee1baac49a72c710a9eebbd49ff26",
+            "620ac5af3947c890a0c86250f59eae16f142621345d0d0dc7064949bc5055144",
+            "f9b78820a4a08f5a93bbfba4be57f9a2f9be59f65e5a5991e38c132e5384cf50",
         ],
     ),
     (
         "hyena",
         [
-            "b1a7180a4704b08eb017066d1de497f87c478ab8c9981379153b9b4558d4b899",
-            "0d0fd3d03109b21079255ad25272ed0860c68e61d804a7401458a2bd17ff1465",
+            "855a6cdcf65378ce762655bb1fee03b823597675d47a2d182f60dbddc47cdfa4",
+            "3ec0290f3be65a7bc047a1da84d37e10c91cd8b0f51677f1ca7217172b1c4cbb",
         ],
     ),
     (
         "hyena-padded",
         [
-            "53f6b1c246d991fc2df6520bd29081fd769ccb1a4d8a082d6faa902754db6c8c",
-            "a6c1fc98f7f88a965ea5075ff5efd3184f9c403e0ab1985aba0afed5e07dc341",
+            "d11863194cb7a271de8ed31dbe7dd4df26de9cc3eee90406766a48d67882ddd2",
+            "2b28df6ecd2a2f0d3da2927e2fc85e25fb4c77f5aae3b83cbd6cc6761f7bbcb5",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "66f0d3f7af65b4b7bef4811822de3c0d9200c1f51b1cd8a4e6bdb37b65609423",
-            "296bc20648ed0dcddf6397b95b87a343862d4e9e6e11809d077f7752cd29995d",
+            "c3b87238c9d6ec89eaf049298ab8bf9e8003d106307d2c31d0a7cdc2e2708712",
+            "044fcf0df20dbcb3204bd58feda0d9df4fc6a227754d1e3c1b0e125781b19bc5",
         ],
     ),
     (
         "cirencode",
         [
-            "77d891fef0349ffbd05314394fbf938cdf826e9802a042fc42f25965a0b6b0ed",
-            "ab11476cf97571b1a7989f117b3af2e8031479501dae25cfc907405b3adf3104",
+            "c8097aa72a5746dfa01ab84ad1e267d6b19e403344aa90f4a7b7fc8342d555d3",
+            "8d4e5e86a03fb47df7f3cbe2815b278edfa5aa0027af177092eb65eaaf0c0f28",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "a3869da53044e21674b2b4a2a2d2ad83e164693c1ee172555fd1156f112d40b5",
-            "0fbe5fbb2058e7c94b2d74f5916d5b014ffcd209d8ba9a314d065b6aae8e9a1e",
+            "75cf5e25f1aefdbb3840fd8006f5fb10032f9072875e29b54f5b20784fae815d",
+            "4f7abce9bef0151328b29535bbd34ed4b237fee0fce3d1a3fee285789849ddcc",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "d9e7dd17061a8c6a926cf762307bf221b27ad45ef6b52263ed054d67dac7d2f8",
-            "1f3ed3dc4d93c1be8949a9949b4fb8fb7b12eb9ac7c33fc2599d02eeab08cb21",
+            "6335853fd453aad7dd116286f8b1bc2902f23cc9b97c204eca4eca254b00ff6d",
+            "c05fe58bf047ce8a716aa7866db22a477b67eea8b22f54c1d662626cb8e47d5c",
         ],
     ),
 ];
 
+/// As [`PINNED`], of sessions under the default backend.
+const OTHERS: [(&str, [&str; 2]); 4] = [
+    (
+        "logits",
+        [
+            "bebbc4c77628de8bdd1f9b361ac47e999b725f21abcb8a8e7124b983b4dfa3d8",
+            "af7d228b247a281eab6604d7e497cd02cc99606de0eb61380d7e409284a91ace",
+        ],
+    ),
+    ("guard bits", ["", ""]),
+    ("comparisons that leak", ["", ""]),
+    ("other LPN instances", ["", ""]),
+];
+
+/// A session.
+#[derive(Clone, Copy)]
+struct Case {
+    backend: BackendId,
+    reveal: Reveal,
+    guard_bits: u32,
+    leaky: bool,
+    instances: Instances,
+}
+
+impl Case {
+    fn of(backend: BackendId) -> Self {
+        let (reveal, guard_bits, leaky) = (Reveal::Label, 0, false);
+        Self { backend, reveal, guard_bits, leaky, instances: Instances::default() }
+    }
+
+    /// Those of [`OTHERS`].
+    fn others() -> [Self; 4] {
+        let default = Self::of(BackendId::JAGUAR);
+        let instances = Instances { bits: Bin::B4096, vectors: Bin::B1024 };
+        [
+            Self { reveal: Reveal::Logits, ..default },
+            Self { guard_bits: jaguar_graph::network::DEFAULT_GUARD_BITS, ..default },
+            Self { leaky: true, ..default },
+            Self { instances, ..default },
+        ]
+    }
+}
+
 /// All bytes of a session with one query, sent and received by the client. The report is left out: it tells how much
 /// memory the server's process took. `cpus` are the client's and the server's.
-fn traffic(backend: BackendId, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
+fn traffic(case: Case, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
     let (a, b) = memory_transports();
     let (recorder, transcript) = Recorder::new(a);
     let clock = || Arc::new(Stopped);
     let service = with_insecure_fixed_randomness([1; 32], || {
-        let bundle = everything();
-        let choices = Choices::standard(&bundle.model.network, backend);
-        let plan = Plan::allowing_insecure_backends(&bundle.model.network, choices).unwrap();
-        Service::with_plan(cpus[1].into(), bundle, plan, Reveal::Label).unwrap()
+        let bundle = Bundle::with_guard_bits(everything().model, case.guard_bits).unwrap();
+        let network = &bundle.model.network;
+        let mut choices = Choices::standard(network, case.backend);
+        choices.instances = case.instances;
+        if case.leaky {
+            choices = choices.leaking_signs(network).unwrap();
+        }
+        let allowed = Allowed { insecure_backends: true, sign_leakage: case.leaky };
+        let plan = Plan::allowing(network, choices, allowed).unwrap();
+        Service::with_plan(cpus[1].into(), bundle, plan, case.reveal).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
-    let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
+    let limits =
+        Limits { allow_insecure_backends: true, accept_sign_leakage: case.leaky, ..Limits::default() };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let channel = Channel::with_clock(b, clock());
@@ -159,6 +214,15 @@ fn the_traffic_of_a_session_is_pinned_for_every_backend() {
     assert_pinned([Cpu::detect(); 2]);
 }
 
+#[test]
+fn the_traffic_of_other_sessions_is_pinned() {
+    let hash = |case| traffic(case, 3, [Cpu::detect(); 2]).each_ref().map(hex);
+    let found = Case::others().map(hash);
+    let found: Vec<(&str, [&str; 2])> =
+        found.iter().zip(OTHERS).map(|(f, (name, _))| (name, f.each_ref().map(String::as_str))).collect();
+    assert_eq!(found, OTHERS, "the bytes of a session have changed");
+}
+
 /// Whatever the two parties' linear layers are computed with, and whether it is the same, the same bytes pass.
 #[test]
 fn the_traffic_does_not_depend_on_the_processor() {
@@ -168,9 +232,12 @@ fn the_traffic_does_not_depend_on_the_processor() {
     assert_pinned([Cpu::detect(), Cpu::scalar()]);
 }
 
+fn hex(bytes: &Vec<u8>) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
 fn assert_pinned(cpus: [Cpu; 2]) {
-    let hex = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().to_string();
-    let hashes = |backend| traffic(backend, 3, cpus).each_ref().map(hex);
+    let hashes = |backend| traffic(Case::of(backend), 3, cpus).each_ref().map(hex);
     let found: Vec<(&str, [String; 2])> =
         BackendId::all().map(|backend| (backend.name(), hashes(backend))).collect();
     let found: Vec<(&str, [&str; 2])> =
@@ -185,7 +252,7 @@ fn assert_pinned(cpus: [Cpu; 2]) {
 #[test]
 fn other_randomness_makes_other_traffic() {
     let [[sent, received], [other_sent, other_received]] =
-        [3, 4].map(|seed| traffic(BackendId::JAGUAR, seed, [Cpu::detect(); 2]));
+        [3, 4].map(|seed| traffic(Case::of(BackendId::JAGUAR), seed, [Cpu::detect(); 2]));
     for (bytes, other) in [(sent, other_sent), (received, other_received)] {
         assert_eq!(bytes.len(), other.len());
         let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();

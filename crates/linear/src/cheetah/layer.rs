@@ -23,7 +23,7 @@ use super::{
 };
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
-    Party, Request, Traffic, Work,
+    Party, Request, Rlwe, Traffic, Work,
 };
 use crate::product::Hardware;
 
@@ -162,6 +162,10 @@ impl<E: Encoding + 'static> Layers for RnsLayers<E> {
             format!("ring N = {n}, q of {limbs} primes ({security}) in {count} layers")
         };
         self.rings().iter().map(ring).collect::<Vec<_>>().join("; ")
+    }
+
+    fn rlwe(&self) -> Vec<Rlwe> {
+        self.rings().iter().map(|layer| layer.rlwe()).collect()
     }
 
     fn session_bytes(&self) -> (usize, usize) {

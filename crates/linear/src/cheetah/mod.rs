@@ -52,6 +52,8 @@ use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::{Channel, WireError, pack};
 
+use crate::backend::Rlwe;
+
 pub use client::{ClientPrepared, Secret};
 pub use encoding::Encoding;
 pub use layer::Cheetah;
@@ -299,6 +301,12 @@ impl<E: Encoding> Layer<E> {
     /// l: shares of input and output are modulo 2^l.
     pub fn share_bits(&self) -> u32 {
         self.share_bits
+    }
+
+    /// The RLWE that its ciphertexts and responses rest on.
+    pub(crate) fn rlwe(&self) -> Rlwe {
+        let (ring_dim, modulus_bits) = (self.params.ring_dim(), self.params.modulus_bits());
+        Rlwe { ring_dim, modulus_bits, estimate: self.estimate }
     }
 
     /// What the ring's security rests on.

@@ -13,8 +13,8 @@ use super::client::Client;
 use super::places::Places;
 use super::server::Server;
 use crate::backend::{
-    self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Planned, Request, Traffic,
-    WIDE, Work, positions,
+    self, Backend, Constants, Domain, Geometry, LayerError, Layers, Model, Party, Planned, Request, Rlwe,
+    Traffic, WIDE, Work, positions,
 };
 use crate::cheetah::Cheetah;
 use crate::inputs::{LISTED, MAX_LISTED};
@@ -310,6 +310,10 @@ impl Layers for FregataLayers {
 
     fn describe(&self) -> String {
         format!("before the input: {}", self.engine.describe())
+    }
+
+    fn rlwe(&self) -> Vec<Rlwe> {
+        self.engine.rlwe()
     }
 
     fn has_online_products(&self) -> bool {

@@ -14,8 +14,8 @@ use super::search::{self, Chosen, Found, Wanted, Weighed};
 use super::server::{Fixed, Server, ServerLayer};
 use super::{AHEAD, Encoding, Form, Layer};
 use crate::backend::{
-    self, Backend, Constants, Domain, Geometry, KeyBytes, LayerError, Layers, Model, Party, Request, Traffic,
-    Work,
+    self, Backend, Constants, Domain, Geometry, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe,
+    Traffic, Work,
 };
 use crate::product::Hardware;
 
@@ -204,6 +204,12 @@ impl Layers for HyenaLayers {
             "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
             self.forms()
         )
+    }
+
+    fn rlwe(&self) -> Vec<Rlwe> {
+        let params = &self.ring.params;
+        let (ring_dim, modulus_bits) = (params.ring_dim(), params.modulus_bits());
+        vec![Rlwe { ring_dim, modulus_bits, estimate: params.estimate() }]
     }
 
     fn parameters(&self, name: &dyn Fn(usize) -> String) -> String {

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, Widths, prepare};
 use crate::backend::{
     self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
-    Party, Request, RingCosts, Traffic, WIDE, Work, on_line, positions,
+    Party, Request, RingCosts, Rlwe, Traffic, WIDE, Work, on_line, positions,
 };
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::layout::Layout;
@@ -100,6 +100,11 @@ impl Layers for JaguarLayers {
             Estimate::Insecure => "insecure".into(),
         };
         format!("ring N = {}, q = 2^{} ({security})", self.params.ring_dim(), self.params.modulus_bits())
+    }
+
+    fn rlwe(&self) -> Vec<Rlwe> {
+        let (ring_dim, modulus_bits) = (self.params.ring_dim(), self.params.modulus_bits());
+        vec![Rlwe { ring_dim, modulus_bits, estimate: self.params.estimate() }]
     }
 
     fn query_bytes(&self) -> (usize, usize) {

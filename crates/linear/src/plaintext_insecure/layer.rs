@@ -12,7 +12,7 @@ use super::client::Client;
 use super::server::Server;
 use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
-    self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Traffic, Work,
+    self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic, Work,
 };
 use crate::product::Hardware;
 
@@ -86,6 +86,10 @@ impl Layers for PlaintextLayers {
 
     fn describe(&self) -> String {
         "no encryption at all (INSECURE)".into()
+    }
+
+    fn rlwe(&self) -> Vec<Rlwe> {
+        Vec::new()
     }
 
     fn model(

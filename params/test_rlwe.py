@@ -1,0 +1,43 @@
+"""Tests of the record of RLWE estimates: `python3 -m unittest discover params`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import unittest
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import rlwe
+
+
+class Formula(unittest.TestCase):
+    record = json.loads(rlwe.RECORD.read_text())
+
+    def test_it_is_never_above_the_estimator(self):
+        both = [e["bits"] for e in self.record["sets"] if {"formula", "matzov"} <= e["bits"].keys()]
+        self.assertGreaterEqual(len(both), 8)
+        for bits in both:
+            self.assertTrue(0 <= bits["matzov"] - bits["formula"] <= 1.6, bits)
+
+    def test_a_set_comes_out_as_recorded_and_a_wrong_one_is_found(self):
+        entry = next(e for e in self.record["sets"] if (e["n"], e["log2_q"], e["secret"]) == (2048, 48, "ternary"))
+        with redirect_stdout(io.StringIO()):
+            self.assertEqual(rlwe.by_formula([entry]), 0)
+            self.assertEqual(rlwe.by_formula([entry | {"bits": {"formula": 143.0}}]), 1)
+            self.assertEqual(rlwe.by_formula([entry | {"bits": entry["bits"] | {"matzov": 140.0}}]), 1)
+
+    def test_the_code_may_claim_only_what_the_estimator_gave(self):
+        source = Path(__file__).parent / "rlwe.claims.test"
+        try:
+            source.write_text("const ESTIMATES: &[(usize, u32, u32)] = &[\n    (16384, 430, 1282),\n];")
+            with redirect_stderr(io.StringIO()):
+                self.assertEqual(rlwe.check_claims(self.record, source), 1)
+        finally:
+            source.unlink()
+
+
+if __name__ == "__main__":
+    unittest.main()
