@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
@@ -167,7 +168,8 @@ fn recorded() -> &'static Recorded {
         let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| {
-                fixed(2, || service.serve(Channel::new(b), None, &mut |_| ())).expect("a sound session")
+                fixed(2, || service.serve(Channel::new(b), (None, None), &mut |_| ()))
+                    .expect("a sound session")
             });
             let asking = scope.spawn(|| fixed(3, || converse(Channel::new(a))).expect("a sound session"));
             asking.join().expect("no panic");
@@ -194,7 +196,7 @@ fn client(input: &[u8]) {
 fn server(input: &[u8]) {
     let mut chunks = recorded().server.clone();
     Script::new(input).change(&mut chunks);
-    let _ = recorded().service.serve(Replay::channel(chunks), None, &mut |_| ());
+    let _ = recorded().service.serve(Replay::channel(chunks), (None, None), &mut |_| ());
 }
 
 /// Terms, and what a client does with them.
@@ -232,7 +234,9 @@ fn model_seeds() -> Vec<Vec<u8>> {
 fn program(input: &[u8]) {
     let path = scratch().join("said");
     fs::write(&path, input).expect("the folder takes files");
-    let Ok(mut program) = Program::start(Path::new("cat"), [&path]) else { return };
+    let mut cat = Command::new("cat");
+    cat.arg(&path);
+    let Ok(mut program) = Program::start(cat) else { return };
     let _ = program.ask(b"a question", 1 << 12, &mut |_, _| ());
 }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use jaguar_linear::backend::{BackendError, ClientKeys, Domain, Layers, Online, Output, Party};
+use zeroize::Zeroizing;
 
 use super::*;
 
@@ -121,7 +122,7 @@ impl Online for DeviatingOnline {
     fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let Self { honest, domains, input, output, .. } = *self;
         let made = honest.finish(channel, &shifted(x, input.as_ref(), domains[0]))?.into_values();
-        Ok(Box::new(shifted(&made, output.as_ref(), domains[1])))
+        Ok(Box::new(Zeroizing::new(shifted(&made, output.as_ref(), domains[1]))))
     }
 }
 
