@@ -131,7 +131,8 @@ class Soak:
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as page:
             text = page.read().decode()
         figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
-        self.tally.memory.append((int(float(figures["jaguar_queries_total"])), int(float(figures["jaguar_memory_resident_bytes"]))))
+        queries = sum(float(value) for name, value in figures.items() if name.startswith("jaguar_queries_total"))
+        self.tally.memory.append((int(queries), int(float(figures["jaguar_memory_resident_bytes"]))))
         self.tally.files.append(len(os.listdir(f"/proc/{self.server.pid}/fd")))
 
     def learn_greeting(self) -> None:

@@ -29,7 +29,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let limits = args.leakage.limits();
-    let dial = Dial { dialer: args.reach.dialer()?, link: args.link, timeline: false, limits };
+    let model = args.reach.model.clone();
+    let dial = Dial { dialer: args.reach.dialer()?, model, link: args.link, timeline: false, limits };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

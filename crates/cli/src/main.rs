@@ -12,6 +12,7 @@ macro_rules! eprintln {
 mod accuracy;
 mod calibrate;
 mod compile;
+mod config;
 mod doctor;
 mod fetch;
 mod guard;
@@ -59,8 +60,10 @@ enum Command {
     Params(params::Args),
     /// Measure this machine, for the planner.
     Calibrate(calibrate::Args),
-    /// Serve a compiled model.
-    Serve(serve::Args),
+    /// Serve compiled models.
+    Serve(Box<serve::Args>),
+    /// Show what counts for `jaguar serve`: from the command line, the environment, a configuration file and defaults.
+    Config(config::Args),
     /// Give a client a token, and add its hash to the file of those that a server knows.
     Token(token::Args),
     /// Run both parties here and compare every layer with the plaintext reference.
@@ -83,7 +86,8 @@ fn main() -> std::process::ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Params(args) => params::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(_) => serve::run(),
+        Command::Config(args) => config::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
-use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect};
+use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_to};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
 use jaguar_engine::progress::Progress;
@@ -128,6 +128,10 @@ pub fn run(args: &Args) -> Result<()> {
             !args.stdin && args.trace.is_none() && !args.costs,
             "--stdin, --trace and --costs are for the interactive protocol"
         );
+        ensure!(
+            args.reach.model.is_none(),
+            "--model is for the interactive protocol: a server of convfhe has one"
+        );
         return one_round::predict(&one_round::Request {
             reach: &args.reach,
             inputs: &args.inputs,
@@ -191,6 +195,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let dial = Dial {
         dialer: args.reach.dialer()?,
+        model: args.reach.model.clone(),
         link: args.link,
         timeline: args.trace.is_some(),
         limits: args.leakage.limits(),
@@ -437,6 +442,8 @@ pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
 /// How to reach the server.
 pub struct Dial {
     pub dialer: Dialer,
+    /// The name of the model to ask.
+    pub model: Option<String>,
     pub link: Option<Imitated>,
     pub timeline: bool,
     pub limits: Limits,
@@ -444,7 +451,8 @@ pub struct Dial {
 
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
-        connect(link::channel(self.dialer.connect(Options::default())?, self.link), &self.limits)
+        let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
+        connect_to(channel, self.model.as_deref(), &self.limits)
     }
 
     pub fn ready(

@@ -13,6 +13,9 @@ pub struct Reach {
     /// The server's address and port, or `unix:` and the path of its socket, or a WebSocket's `wss://host[:port][/path]`.
     #[arg(long, default_value = "127.0.0.1:7447")]
     pub server: String,
+    /// The model to ask, by the name that the server has it under (default: the only one that this client may use).
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
     #[command(flatten)]
     trust: Trust,
 }

@@ -1,57 +1,64 @@
 //! `jaguar serve`
 
+mod file;
+mod models;
+mod reload;
+mod settings;
+
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use jaguar_cpu::Cpu;
-use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::prepared_bytes;
-use jaguar_engine::server::{self, KeepLimits, Notice, Service};
+use jaguar_engine::server::{self, Common, KeepLimits, Notice};
 use jaguar_linear::product::{self, Hardware};
 use jaguar_net::{Bound, Listener, TokenFile, tls};
-use jaguar_plan::memory::{Load, Party};
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::BackendId;
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::metrics::Metrics;
-use jaguar_serve::{Control, Event, Hosted, Limits, ServeError, Server};
+use jaguar_serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar_tables::event;
+use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
-use jaguar_terminal::{size, threads};
 use jaguar_wire::Traffic;
 use tracing::{error, info, warn};
 
-use crate::guard::{self, GuardBits};
-use crate::leakage::{self, AcceptSignLeakage};
+use crate::guard::GuardBits;
+use crate::leakage::AcceptSignLeakage;
 use crate::log::{self, TARGET};
-use crate::notes::{self, tell, warning_of_memory};
 use crate::one_round::{self, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
+use models::{Builder, Built, rules, specs};
+use reload::Reloader;
+pub use settings::Settings;
+
+/// Each option can also be set in the environment and in a configuration file, under the same name: --max-clients is
+/// JAGUAR_MAX_CLIENTS there and max-clients here. Flags come before the environment, that before the file. `jaguar config show` tells
+/// what counts.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The compiled model.
-    model: PathBuf,
+    /// Compiled models, or folders of them (all that end in .jaguar). Clients name a model by its file's name without the ending.
+    #[arg(value_name = "MODEL")]
+    model_files: Vec<PathBuf>,
+    /// A file (TOML) with options under the names that they have here, without dashes in front, and with models and clients:
+    /// `[models.NAME]`, `[clients.NAME]`. On SIGHUP it is read again, and models too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address and port to listen on, or `unix:` and the path of a socket.
     #[arg(long, default_value = "127.0.0.1:7447")]
     listen: String,
     #[command(flatten)]
     admission: Admission,
     #[command(flatten)]
-    guard_bits: GuardBits,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
-    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
-    backends: Vec<BackendId>,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
-    /// What clients get to know.
-    #[arg(long, value_enum, default_value_t = Shown::Logits)]
-    reveal: Shown,
+    model: ModelOptions,
     /// Threads for the linear layers (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
@@ -62,13 +69,6 @@ pub struct Args {
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
-    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
-    /// loopback where nobody else can connect, else lan).
-    #[arg(long, value_parser = str::parse::<Between>)]
-    plan_for: Option<Between>,
-    /// What is to be short.
-    #[arg(long, value_enum, default_value_t)]
-    prefer: protocol::Prefer,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
@@ -104,13 +104,35 @@ pub struct Args {
     /// there is no room, those go that were not used for the longest; their client sends them again.
     #[arg(long, value_parser = size)]
     keep_keys: Option<u64>,
-    #[command(flatten)]
-    memory: protocol::WeightMemory,
     /// How to compute; clients must ask for the same. With `convfhe`, options of backends, hints and prepared queries mean nothing.
     #[arg(long, value_enum, default_value_t)]
     protocol: Protocol,
     #[command(flatten)]
     storage: one_round::Storage,
+}
+
+/// How a model is run. In a configuration file each model may have its own.
+#[derive(clap::Args)]
+pub struct ModelOptions {
+    #[command(flatten)]
+    guard_bits: GuardBits,
+    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
+    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
+    backends: Vec<BackendId>,
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
+    /// What clients get to know.
+    #[arg(long, value_enum, default_value_t = Shown::Logits)]
+    reveal: Shown,
+    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
+    /// loopback where nobody else can connect, else lan).
+    #[arg(long, value_parser = str::parse::<Between>)]
+    plan_for: Option<Between>,
+    /// What is to be short.
+    #[arg(long, value_enum, default_value_t)]
+    prefer: protocol::Prefer,
+    #[command(flatten)]
+    memory: protocol::WeightMemory,
 }
 
 /// Who is let in, and how.
@@ -121,10 +143,10 @@ struct Admission {
     #[arg(long, value_enum, default_value_t)]
     tls: Tls,
     /// The certificate (PEM) to show, with what leads to its authority behind it (default: one that is made on first use and kept).
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its key (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Let those in who show a certificate that an authority in this file (PEM) signed, and nobody else.
     #[arg(long, value_name = "FILE")]
@@ -151,6 +173,23 @@ struct Bounds {
     /// Sessions that one address may begin in an hour, in the long run.
     #[arg(long, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
     max_sessions_per_address_and_hour: NonZeroU32,
+    /// Sessions that one client may have at once, where tokens or certificates tell clients apart (default: any number). A client with
+    /// --keep has two.
+    #[arg(long, value_name = "SESSIONS", value_parser = jaguar_terminal::at_least_one)]
+    max_sessions_per_client: Option<usize>,
+    /// Queries that one client may ask in a day (UTC), where tokens or certificates tell clients apart (default: any number).
+    #[arg(long, value_name = "QUERIES")]
+    max_queries_per_client_and_day: Option<u64>,
+    /// The file that these are counted in, so that a restart does not forget them (default: queries in the cache folder).
+    #[arg(long, value_name = "FILE")]
+    counts: Option<PathBuf>,
+    /// Hints an hour for one address, beside --new-hints-per-hour for all.
+    #[arg(long, value_name = "HINTS", default_value_t = Limits::default().hints_per_address_and_hour)]
+    new_hints_per_address_and_hour: NonZeroU32,
+    /// Memory that sessions may take together, as it is estimated for each, such as 8G (default: any). Models, and what is kept for
+    /// clients, are not in it.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_memory: Option<u64>,
     /// Bytes that a session may move, both ways together, such as 20G (default: any number).
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_session_bytes: Option<u64>,
@@ -168,6 +207,8 @@ impl Bounds {
             clients: self.max_clients,
             clients_per_address: self.max_clients_per_address.unwrap_or(self.max_clients),
             sessions_per_address_and_hour: self.max_sessions_per_address_and_hour,
+            hints_per_address_and_hour: self.new_hints_per_address_and_hour,
+            memory: self.max_memory.unwrap_or(u64::MAX),
             session_bytes: self.max_session_bytes.unwrap_or(u64::MAX),
             idle: Duration::from_secs(self.max_idle),
             stalled: Duration::from_secs(self.max_stalled),
@@ -177,69 +218,94 @@ impl Bounds {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Shown {
+pub enum Shown {
     /// All logits.
     Logits,
     /// The most likely label only.
     Label,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    jaguar_terminal::set_threads(args.threads)?;
-    if args.protocol == Protocol::Convfhe {
-        return run_one_round(args);
+impl From<Shown> for Reveal {
+    fn from(shown: Shown) -> Self {
+        match shown {
+            Shown::Logits => Self::Logits,
+            Shown::Label => Self::Label,
+        }
     }
-    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
-    if let Some(caveat) = guard::caveat(&bundle) {
-        eprintln!("warning: {caveat}");
-    }
-    let reveal = match args.reveal {
-        Shown::Logits => Reveal::Logits,
-        Shown::Label => Reveal::Label,
-    };
-    let Place { listener, bound, tokens } = args.place()?;
-    let choices = choose(args, &bundle, bound.is_local())?;
-    let choices = args.leakage.apply(choices, &bundle.model.network)?;
-    let hints_per_hour = args.new_hints_per_hour;
-    let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
-    let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
-    let plan = Plan::allowing(&bundle.model.network, choices, args.leakage.allowed())?;
-    notes::warn(warning_of_memory(
-        &bundle.model.network,
-        &plan,
-        args.leakage.allowed(),
-        Load::single(threads()),
-        Party::Server,
-    ));
-    let service = Service::with_plan(hardware, bundle, plan, reveal)?;
-    if let Some(warning) = leakage::warning(service.plan()) {
-        eprintln!("warning: {warning}");
-    }
-    let keep = KeepLimits {
-        queries: args.keep_queries,
-        bytes: args.keep_memory.unwrap_or(KeepLimits::default().bytes),
-        idle: Duration::from_secs(args.keep_idle),
-        keys: args.keep_keys.unwrap_or(KeepLimits::default().keys),
-    };
-    let service =
-        service.with_limits(server::Limits { hints_at_once, hints_per_hour }).with_keep_limits(keep);
-    run_until_told(args, tokens, Server::new(service, listener, args.bounds.limits())?, |server| {
-        announce(server, keep);
-    })?;
-    Ok(())
 }
 
-fn run_one_round(args: &Args) -> Result<()> {
+/// Serves what the options say that stand behind `jaguar serve`.
+pub fn run() -> Result<()> {
+    let words: Vec<OsString> = std::env::args_os().skip(2).collect();
+    let settings = Settings::load(&words)?;
+    jaguar_terminal::set_threads(settings.args.threads)?;
+    match settings.args.protocol {
+        Protocol::Convfhe => run_one_round(&settings),
+        Protocol::Interactive => run_interactive(settings, words),
+    }
+}
+
+fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
+    let args = &settings.args;
+    let specs = specs(&settings)?;
+    let rules = rules(&settings, &specs)?;
+    let Place { listener, bound, tokens } = args.place()?;
+    let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
+    let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
+    let hints_per_hour = args.new_hints_per_hour;
+    let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
+    let keep = args.keep_limits();
+    let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
+    let (cache, limits) = (kept::cache(args.cache.as_deref()), args.bounds.limits());
+    let how = (args.calibrate, args.link, bound.is_local());
+    let mut builder = Builder::new(hardware, common.clone(), cache, how);
+    let mut models = Vec::new();
+    for spec in &specs {
+        let built = builder.build(spec, None, limits.memory);
+        // (With one model, an error says itself which it is.)
+        let built =
+            if specs.len() == 1 { built? } else { built.with_context(|| format!("model {}", spec.name))? };
+        if let Built::New(named) = built {
+            models.push(named);
+        }
+    }
+    let server = Server::new(Models::new(common, models), listener, limits)?;
+    server.control().set_rules(rules, args.counts())?;
+    run_until_told(args, tokens, server, |server, metrics| {
+        announce(server, keep);
+        let models = server.shared_service();
+        let (control, counts, first) = (server.control(), settings.args.counts(), settings.effective.clone());
+        let mut reloader = Reloader { words, first, builder, models, control, metrics, counts };
+        reload_on_signal(move || reloader.reload())
+    })
+}
+
+fn run_one_round(settings: &Settings) -> Result<()> {
+    let args = &settings.args;
     // A label alone would take a comparison under encryption.
-    ensure!(matches!(args.reveal, Shown::Logits), "--reveal label is not possible with --protocol convfhe");
+    ensure!(
+        matches!(args.model.reveal, Shown::Logits),
+        "--reveal label is not possible with --protocol convfhe"
+    );
+    let specs = specs(settings)?;
+    let [model] = specs.as_slice() else {
+        bail!("--protocol convfhe serves one model at a time, not {}", specs.len());
+    };
+    let rules = rules(settings, &specs)?;
     let cache = kept::cache(args.cache.as_deref());
     log::start(args.log);
-    let service = one_round::serve(&args.storage, &args.model, cache)?;
+    let service = one_round::serve(&args.storage, &model.file, cache)?;
     let Place { listener, tokens, .. } = args.place()?;
     let server = Server::new(service, listener, args.bounds.limits())?;
     let (service, control) = (server.shared_service(), server.control());
-    let ran = run_until_told(args, tokens, server, one_round::announce);
+    control.set_rules(rules, args.counts())?;
+    let ran = run_until_told(args, tokens, server, |server, _| {
+        one_round::announce(server);
+        reload_on_signal(|| {
+            let reason = "with --protocol convfhe everything takes a restart";
+            warn!(target: TARGET, event = "takes-restart", reason, "{reason}");
+        })
+    });
     // What is computed holds gigabytes: it ends before this process does.
     service.end(&control);
     ran
@@ -253,6 +319,21 @@ struct Place {
 }
 
 impl Args {
+    fn keep_limits(&self) -> KeepLimits {
+        KeepLimits {
+            queries: self.keep_queries,
+            bytes: self.keep_memory.unwrap_or(KeepLimits::default().bytes),
+            idle: Duration::from_secs(self.keep_idle),
+            keys: self.keep_keys.unwrap_or(KeepLimits::default().keys),
+        }
+    }
+
+    /// The file that queries are counted in, if they have to be.
+    fn counts(&self) -> Option<PathBuf> {
+        let default = || Some(kept::cache(self.cache.as_deref())?.join("queries"));
+        self.bounds.counts.clone().or_else(default)
+    }
+
     fn place(&self) -> Result<Place> {
         let address = self.listen.parse().with_context(|| format!("listening on {}", self.listen))?;
         let listener = Listener::bind(&address)?;
@@ -268,7 +349,7 @@ fn run_until_told<S: Hosted>(
     args: &Args,
     tokens: Option<TokenFile>,
     server: Server<S>,
-    announce: impl FnOnce(&Server<S>),
+    started: impl FnOnce(&Server<S>, Arc<Metrics>) -> Result<()>,
 ) -> Result<()> {
     let imitated = args.link;
     let server = server.with_channel(move |connection| link::channel(connection, imitated));
@@ -286,7 +367,7 @@ fn run_until_told<S: Hosted>(
     }
     end_on_signals(server.control(), Duration::from_secs(args.grace))?;
     announce_admission(&server, &args.admission);
-    announce(&server);
+    started(&server, metrics.clone())?;
     let drained = server.run(move |event| {
         metrics.hear(&event);
         log_event(event);
@@ -313,6 +394,10 @@ impl Admission {
             );
             return Ok(listener);
         }
+        ensure!(
+            self.tls_cert.is_some() == self.tls_key.is_some(),
+            "--tls-cert and --tls-key belong together: one of them is missing"
+        );
         let clients = self.client_ca.as_deref();
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => tls::Server::from_files(certificate, key, clients)?,
@@ -354,12 +439,29 @@ fn end_on_signals(_: Control, _: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Has `reload` called at each SIGHUP, in a thread of its own: those that come meanwhile are one.
+#[cfg(unix)]
+fn reload_on_signal(mut reload: impl FnMut() + Send + 'static) -> Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGHUP])?;
+    std::thread::Builder::new()
+        .name("reload".into())
+        .spawn(move || signals.forever().for_each(|_| reload()))?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn reload_on_signal(_: impl FnMut() + Send + 'static) -> Result<()> {
+    Ok(())
+}
+
 /// What a person should know at the start.
-fn announce(server: &Server, keep: KeepLimits) {
-    let (service, address) = (server.service(), server.bound());
-    let (name, model) = (&service.network().name, service.model());
-    let protocol = service.plan().choices.names(service.network());
-    let [_, each] = prepared_bytes(service.network(), service.plan());
+fn announce(server: &Server<Models>, keep: KeepLimits) {
+    let (models, address) = (server.service().now(), server.bound());
+    let kept = |named: &Arc<Named>| {
+        let service = named.service();
+        prepared_bytes(service.network(), service.plan())[1]
+    };
+    let each = models.iter().map(kept).max().unwrap_or(0);
     if keep.queries > 0 {
         let (queries, for_all) = (keep.queries, keep.bytes);
         info!(
@@ -370,13 +472,31 @@ fn announce(server: &Server, keep: KeepLimits) {
     if keep.queries > 0 && each > keep.bytes {
         eprintln!("warning: none fits --keep-memory: clients prepare when they have an input");
     }
-    if service.has_online_products() {
-        let device = service.device();
+    if let Some(named) = models.iter().find(|named| named.service().has_online_products()) {
+        let device = named.service().device();
         info!(target: TARGET, event = "device", device, "online products: {device}");
     }
+    let protocol = |named: &Named| named.service().plan().choices.names(named.service().network());
+    if let [named] = models.as_slice() {
+        let (name, model) = (&named.service().network().name, named.service().model());
+        let protocol = protocol(named);
+        info!(
+            target: TARGET, event = "listening", network = name, %model, protocol, %address,
+            "{name} (model {model}), protocol {protocol}, listening on {address}",
+        );
+        return;
+    }
+    for named in &models {
+        let (name, model, protocol) = (named.name(), named.service().model(), protocol(named));
+        info!(
+            target: TARGET, event = "model", network = name, %model, protocol,
+            "model {name}: {} ({model}), protocol {protocol}", named.service().network().name,
+        );
+    }
+    let names = models.iter().map(|named| named.name()).collect::<Vec<_>>().join(", ");
     info!(
-        target: TARGET, event = "listening", network = name, %model, protocol, %address,
-        "{name} (model {model}), protocol {protocol}, listening on {address}",
+        target: TARGET, event = "listening", network = names, %address,
+        "{} models ({names}), listening on {address}", models.len(),
     );
 }
 
@@ -402,33 +522,37 @@ fn announce_admission<S: Hosted>(server: &Server<S>, admission: &Admission) {
 fn log_event(event: Event<'_>) {
     let Some(line) = event::line(&event) else { return };
     match event {
-        Event::ModelPrepared(time) => {
+        Event::ModelPrepared(network, time) => {
             let seconds = time.as_secs_f64();
-            info!(target: TARGET, event = "prepared", seconds, "{line}");
+            info!(target: TARGET, event = "prepared", network, seconds, "{line}");
         }
         Event::Connected(peer, None) => info!(target: TARGET, event = "connected", %peer, "{line}"),
         Event::Connected(peer, Some(client)) => {
             info!(target: TARGET, event = "connected", %peer, client, "{line}");
         }
-        Event::Query(peer, Notice::Answered(served)) => {
+        Event::Uses(peer, network) => info!(target: TARGET, event = "uses", %peer, network, "{line}"),
+        Event::Query(peer, network, Notice::Answered(served)) => {
             let (offline, online) = (served.offline.as_secs_f64(), served.online.as_secs_f64());
             let Traffic { received, sent, rounds, .. } = served.traffic;
             info!(
-                target: TARGET, event = "answered", %peer, kept = served.kept.is_some(), offline_seconds = offline,
+                target: TARGET, event = "answered", %peer, network, kept = served.kept.is_some(), offline_seconds = offline,
                 online_seconds = online, received, sent, rounds, "{line}",
             );
         }
-        Event::Query(peer, Notice::Kept { offline, traffic, .. }) => {
+        Event::Query(peer, network, Notice::Kept { offline, traffic, .. }) => {
             let (seconds, Traffic { received, sent, .. }) = (offline.as_secs_f64(), traffic);
-            info!(target: TARGET, event = "kept", %peer, offline_seconds = seconds, received, sent, "{line}");
+            info!(target: TARGET, event = "kept", %peer, network, offline_seconds = seconds, received, sent, "{line}");
         }
-        Event::Query(peer, Notice::NoRoom(_)) => info!(target: TARGET, event = "not-kept", %peer, "{line}"),
+        Event::Query(peer, network, Notice::NoRoom(_)) => {
+            info!(target: TARGET, event = "not-kept", %peer, network, "{line}");
+        }
         Event::OneRound(peer, _) => info!(target: TARGET, event = "one-round", %peer, "{line}"),
         Event::Left(peer) => info!(target: TARGET, event = "left", %peer, "{line}"),
         Event::Ended(peer, ServeError::Refused(why)) => {
             info!(target: TARGET, event = "refused", %peer, reason = why.kind(), "{line}");
         }
         Event::Ended(peer, _) => warn!(target: TARGET, event = "failed", %peer, "{line}"),
+        Event::NotCounted(_) => error!(target: TARGET, event = "not-counted", "{line}"),
         Event::NoTokens(_) => error!(target: TARGET, event = "no-tokens", "{line}"),
         Event::NotAccepted(_) => error!(target: TARGET, event = "not-accepted", "{line}"),
         Event::NoThread(_) => error!(target: TARGET, event = "no-thread", "{line}"),
@@ -438,22 +562,4 @@ fn log_event(event: Event<'_>) {
         }
         _ => {}
     }
-}
-
-/// What to do how. What hints are bound to stays as it was chosen when this model was first served.
-fn choose(args: &Args, bundle: &Bundle, alone: bool) -> Result<Choices> {
-    let network = &bundle.model.network;
-    let cache = kept::cache(args.cache.as_deref());
-    let Some(machine) = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)? else {
-        return Ok(args.memory.apply(Choices::among(network, &args.backends)?));
-    };
-    let between = match (&args.plan_for, args.link) {
-        (Some(between), _) => between.clone(),
-        (None, Some(shape)) => Between::Imitated(shape),
-        (None, None) if alone => Between::Loopback,
-        (None, None) => Between::Measured(Imitated::Lan.figures()),
-    };
-    let (site, cache) = (between.site(&machine, args.prefer.into()), cache.as_deref());
-    let memory = args.memory.bytes();
-    Ok(kept::choose_to_serve(network, bundle.id(), &args.backends, &site, memory, cache, &mut tell)?)
 }

@@ -1,4 +1,4 @@
-//! How much hint a server computes for those who ask: a bucket that all sessions of a service share.
+//! How much hint a server computes for those who ask: a bucket that sessions share, of one address or all of them.
 //!
 //! A client's name is its own choice, and the server keeps nothing of a client. So it cannot tell a new client from an
 //! old one that asks again, and counts the work: bytes of hint, whoever they are for. A session books all that its
@@ -7,8 +7,6 @@
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use crate::error::EngineError;
 
 /// What clients may make a server spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +27,9 @@ impl Default for Limits {
     }
 }
 
-/// The books of one service.
-pub(crate) struct HintBudget {
+/// The books. Sessions of several models may share them: what counts is the part of a whole hint.
+pub struct HintBudget {
     limits: Limits,
-    /// Bytes of a whole hint.
-    whole: u64,
     /// Up to when the work that was booked takes, at the pace of the limits: by the sessions' clock.
     until: Mutex<Duration>,
 }
@@ -42,19 +38,26 @@ pub(crate) struct HintBudget {
 pub(crate) struct Booking<'a> {
     budget: &'a HintBudget,
     bytes: u64,
+    /// Bytes of a whole hint.
+    whole: u64,
 }
 
 impl HintBudget {
-    /// `whole` bytes are one hint; where a plan has none there is nothing to book.
-    pub(crate) fn new(limits: Limits, whole: u64) -> Self {
-        Self { limits, whole: whole.max(1), until: Mutex::default() }
+    /// Nothing booked yet.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, until: Mutex::default() }
     }
 
-    /// The time in which `bytes` may be computed, in the long run.
-    fn pace(&self, bytes: u64) -> Duration {
+    /// Whether all that was booked up to `now` (of the sessions' clock) is over: then a new one is as good as this one.
+    pub fn is_quiet(&self, now: Duration) -> bool {
+        *self.until() <= now
+    }
+
+    /// The time in which `bytes` of a hint of `whole` may be computed, in the long run.
+    fn pace(&self, bytes: u64, whole: u64) -> Duration {
         let hour = Duration::from_secs(3600).as_nanos();
         let nanos =
-            hour * u128::from(bytes) / u128::from(self.whole) / u128::from(self.limits.hints_per_hour.get());
+            hour * u128::from(bytes) / u128::from(whole) / u128::from(self.limits.hints_per_hour.get());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
@@ -62,20 +65,21 @@ impl HintBudget {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Books `bytes` of hint at the time `now`.
+    /// Books `bytes` of a hint of `whole` bytes at the time `now`. (Where a plan has no hint there is nothing to book.)
     ///
     /// # Errors
     /// When so many were booked before that this has to wait; it says for how long.
-    pub(crate) fn book(&self, bytes: u64, now: Duration) -> Result<Booking<'_>, EngineError> {
+    pub(crate) fn book(&self, (bytes, whole): (u64, u64), now: Duration) -> Result<Booking<'_>, Duration> {
+        let whole = whole.max(1);
         let mut until = self.until();
-        let booked = (*until).max(now).saturating_add(self.pace(bytes));
-        let room = self.pace(self.whole.saturating_mul(u64::from(self.limits.hints_at_once.get())));
+        let booked = (*until).max(now).saturating_add(self.pace(bytes, whole));
+        let room = self.pace(whole.saturating_mul(u64::from(self.limits.hints_at_once.get())), whole);
         let wait = booked.saturating_sub(now).saturating_sub(room);
         if wait > Duration::ZERO {
-            return Err(EngineError::HintsSpent { wait });
+            return Err(wait);
         }
         *until = booked;
-        Ok(Booking { budget: self, bytes })
+        Ok(Booking { budget: self, bytes, whole })
     }
 }
 
@@ -89,7 +93,7 @@ impl Booking<'_> {
 impl Drop for Booking<'_> {
     fn drop(&mut self) {
         let mut until = self.budget.until();
-        *until = until.saturating_sub(self.budget.pace(self.bytes));
+        *until = until.saturating_sub(self.budget.pace(self.bytes, self.whole));
     }
 }
 
@@ -105,19 +109,18 @@ mod tests {
 
     /// Three at once, then one a minute; time is what the test says.
     fn budget() -> HintBudget {
-        HintBudget::new(Limits { hints_at_once: number(3), hints_per_hour: number(60) }, 1000)
+        HintBudget::new(Limits { hints_at_once: number(3), hints_per_hour: number(60) })
     }
 
-    fn wait(result: Result<Booking<'_>, EngineError>) -> Duration {
-        match result {
-            Err(EngineError::HintsSpent { wait }) => wait,
-            Err(other) => panic!("{other}"),
-            Ok(_) => Duration::ZERO,
-        }
+    /// Bytes of a whole hint.
+    const WHOLE: u64 = 1000;
+
+    fn wait(result: Result<Booking<'_>, Duration>) -> Duration {
+        result.err().unwrap_or(Duration::ZERO)
     }
 
     fn take(budget: &HintBudget, bytes: u64, seconds: u64) -> Duration {
-        let result = budget.book(bytes, Duration::from_secs(seconds));
+        let result = budget.book((bytes, WHOLE), Duration::from_secs(seconds));
         wait(result.map(|mut booking| {
             booking.used(bytes);
             booking
@@ -152,11 +155,25 @@ mod tests {
     fn what_was_not_sent_is_given_back() {
         let budget = budget();
         let now = Duration::from_secs(5);
-        let mut first = budget.book(3000, now).unwrap();
-        assert_eq!(wait(budget.book(500, now)), Duration::from_secs(30));
+        let mut first = budget.book((3000, WHOLE), now).unwrap();
+        assert_eq!(wait(budget.book((500, WHOLE), now)), Duration::from_secs(30));
         first.used(1000);
         drop(first);
         assert_eq!(take(&budget, 2000, 5), Duration::ZERO);
         assert_eq!(take(&budget, 1000, 5), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn models_share_a_budget_by_parts_of_a_hint() {
+        let budget = budget();
+        let now = Duration::from_secs(5);
+        assert!(budget.is_quiet(now));
+        for (bytes, whole) in [(1000, 1000), (7, 7), (1 << 40, 1 << 40)] {
+            let mut booking = budget.book((bytes, whole), now).expect("three at once");
+            booking.used(bytes);
+        }
+        assert_eq!(wait(budget.book((4, 8), now)), Duration::from_secs(30));
+        assert_eq!(wait(budget.book((0, 0), now)), Duration::ZERO, "a plan without a hint");
+        assert!(!budget.is_quiet(now) && budget.is_quiet(now + Duration::from_secs(180)));
     }
 }

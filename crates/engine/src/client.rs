@@ -22,8 +22,8 @@ use crate::exec::clock::NodeTimes;
 use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, PreparedStep, prepare};
 use crate::exec::run::{Observers, run};
 use crate::exec::values::{PlannedNetwork, ShareObserver};
-use crate::handshake::SharesParameters;
 use crate::handshake::client as handshake;
+use crate::handshake::{SharesParameters, is_model_name};
 use crate::hint::{Hint, Place};
 use crate::kept::Family;
 use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, ServerCost};
@@ -100,9 +100,25 @@ pub struct Connected {
 /// # Errors
 /// When the connection fails, the versions differ, the server offers what cannot be right or is beyond `limits`, or it does
 /// not go on for longer than they allow, which holds for the whole session.
-pub fn connect(mut channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+pub fn connect(channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+    connect_to(channel, None, limits)
+}
+
+/// As [`connect`], for the model that the server has under the name `model` (none: the only one that this client may use).
+///
+/// # Errors
+/// As there, or when the server has no such model for this client; it names those that it has.
+pub fn connect_to(
+    mut channel: Channel,
+    model: Option<&str>,
+    limits: &Limits,
+) -> Result<Connected, EngineError> {
+    if let Some(name) = model.filter(|name| !is_model_name(name)) {
+        let text = format!("'{name}' is no model's name: 1 to 64 letters, digits, '-', '_' and '.'");
+        return Err(EngineError::Input(text));
+    }
     channel.set_patience(Some(limits.stalled));
-    let result = greet(&mut channel, limits);
+    let result = greet(&mut channel, model, limits);
     match result {
         Ok((network, plan, model, reveal)) => {
             Ok(Connected { channel, network, plan, model, reveal, cpu: Cpu::detect() })
@@ -117,8 +133,12 @@ pub(crate) fn give_up(channel: &mut Channel, error: EngineError) -> EngineError 
     error
 }
 
-fn greet(channel: &mut Channel, limits: &Limits) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
-    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel)?;
+fn greet(
+    channel: &mut Channel,
+    named: Option<&str>,
+    limits: &Limits,
+) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
+    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel, named)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);

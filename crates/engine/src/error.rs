@@ -79,6 +79,15 @@ pub enum EngineError {
         /// When it may make this one.
         wait: Duration,
     },
+    /// The server has computed as much of hints for the client's address as it may for now.
+    #[error(
+        "the server has made as many hints for this address as it may for now: come back in {} s",
+        whole_seconds(*wait)
+    )]
+    AddressHintsSpent {
+        /// When it may make this one.
+        wait: Duration,
+    },
     /// A client that holds prepared queries at the server has asked for nothing for too long.
     #[error("nothing was asked for within {} s: what was prepared is dropped", whole_seconds(*limit))]
     Idle {
@@ -130,6 +139,7 @@ impl EngineError {
             | Self::NoCommonProtocol { .. }
             | Self::Refused(_)
             | Self::HintsSpent { .. }
+            | Self::AddressHintsSpent { .. }
             | Self::Idle { .. } => self.to_string(),
             Self::Wire(e @ (WireError::PeerMisbehaved { .. } | WireError::Idle { .. })) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),

@@ -3,14 +3,17 @@
 //! sends them again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jaguar_linear::backend::ClientKeys;
 
 /// A client's name, and which backend of the plan.
 pub(crate) type Name = ([u8; 32], usize);
 
-/// All clients' keys of one service.
+/// Which service's keys: those of another are of no use to it.
+type OfService = (u64, Name);
+
+/// All clients' keys of a server, for all services that share it.
 pub(crate) struct KeyShelf {
     /// Bytes, at most.
     limit: u64,
@@ -19,8 +22,10 @@ pub(crate) struct KeyShelf {
 
 #[derive(Default)]
 struct Inner {
-    kept: HashMap<Name, Entry>,
+    kept: HashMap<OfService, Entry>,
     bytes: u64,
+    /// Services until now.
+    services: u64,
     /// Grows with every access.
     time: u64,
 }
@@ -41,8 +46,14 @@ impl KeyShelf {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept under this name.
-    pub fn find(&self, name: &Name) -> Option<ClientKeys> {
+    /// A part for a service of its own.
+    pub fn part(self: &Arc<Self>) -> KeyPart {
+        let inner = &mut *self.inner();
+        inner.services += 1;
+        KeyPart { shelf: Arc::clone(self), service: inner.services }
+    }
+
+    fn find(&self, name: &OfService) -> Option<ClientKeys> {
         let inner = &mut *self.inner();
         inner.time += 1;
         let entry = inner.kept.get_mut(name)?;
@@ -50,8 +61,7 @@ impl KeyShelf {
         Some(entry.keys.clone())
     }
 
-    /// Keeps `keys`, of so many bytes, if the bound allows it. What is kept under this name already stays.
-    pub fn keep(&self, name: Name, keys: ClientKeys, bytes: u64) {
+    fn keep(&self, name: OfService, keys: ClientKeys, bytes: u64) {
         let inner = &mut *self.inner();
         if bytes > self.limit || inner.kept.contains_key(&name) {
             return;
@@ -73,23 +83,56 @@ impl KeyShelf {
     }
 }
 
+/// One service's part. What it holds goes with it.
+pub(crate) struct KeyPart {
+    shelf: Arc<KeyShelf>,
+    service: u64,
+}
+
+impl KeyPart {
+    /// What is kept under this name.
+    pub fn find(&self, name: &Name) -> Option<ClientKeys> {
+        self.shelf.find(&(self.service, *name))
+    }
+
+    /// Keeps `keys`, of so many bytes, if the bound allows it. What is kept under this name already stays.
+    pub fn keep(&self, name: Name, keys: ClientKeys, bytes: u64) {
+        self.shelf.keep((self.service, name), keys, bytes);
+    }
+
+    /// How many clients' keys there are, and their bytes, in all parts.
+    pub fn stock(&self) -> (usize, u64) {
+        self.shelf.stock()
+    }
+}
+
+impl Drop for KeyPart {
+    fn drop(&mut self) {
+        let inner = &mut *self.shelf.inner();
+        let bytes = &mut inner.bytes;
+        inner.kept.retain(|(service, _), entry| {
+            let stays = *service != self.service;
+            *bytes -= if stays { 0 } else { entry.bytes };
+            stays
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn name(i: u8) -> Name {
         ([i; 32], 0)
     }
 
-    fn found(shelf: &KeyShelf, i: u8) -> Option<u8> {
+    fn found(shelf: &KeyPart, i: u8) -> Option<u8> {
         shelf.find(&name(i)).map(|keys| *keys.downcast::<u8>().unwrap())
     }
 
     #[test]
     fn who_asked_last_stays() {
-        let shelf = KeyShelf::new(10);
+        let shelf = Arc::new(KeyShelf::new(10)).part();
         for i in 0..3 {
             shelf.keep(name(i), Arc::new(i), 3);
         }
@@ -107,5 +150,19 @@ mod tests {
         assert_eq!((shelf.stock(), found(&shelf, 5)), ((1, 10), Some(5)));
         // Backends do not share names.
         assert!(shelf.find(&([5; 32], 1)).is_none());
+    }
+
+    #[test]
+    fn services_share_a_bound_and_no_keys() {
+        let shelf = Arc::new(KeyShelf::new(10));
+        let (one, other) = (shelf.part(), shelf.part());
+        one.keep(name(1), Arc::new(1u8), 4);
+        assert_eq!((found(&one, 1), found(&other, 1)), (Some(1), None));
+        other.keep(name(1), Arc::new(2u8), 5);
+        assert_eq!((found(&one, 1), found(&other, 1), one.stock()), (Some(1), Some(2), (2, 9)));
+        other.keep(name(2), Arc::new(3u8), 5);
+        assert_eq!((found(&one, 1), found(&other, 1), one.stock()), (None, Some(2), (2, 10)));
+        drop(other);
+        assert_eq!(one.stock(), (0, 0));
     }
 }

@@ -32,6 +32,8 @@ mod budget;
 pub mod client;
 mod error;
 mod exec;
+#[cfg(feature = "server")]
+mod guest;
 mod handshake;
 pub mod hint;
 #[cfg(feature = "client")]
@@ -62,6 +64,7 @@ pub mod verify;
 
 pub use error::EngineError;
 pub use exec::prepare::Reveal;
+pub use handshake::is_model_name;
 pub use jaguar_bundle as bundle;
 pub use memory::peak_kib;
 pub use stock::{NoRoom, Stock, prepared_bytes};

@@ -16,7 +16,7 @@ pub use crate::handshake::MAX_PARAMETERS;
 /// When the connection fails, the versions differ, or the server does not offer this protocol in this version.
 #[cfg(feature = "client")]
 pub fn ask(channel: &mut Channel, name: &str, version: u32) -> Result<(ModelId, Vec<u8>), EngineError> {
-    handshake::client::ask(channel, ProtocolName { kind: ONE_ROUND, name, version })
+    handshake::client::ask(channel, None, ProtocolName { kind: ONE_ROUND, name, version })
 }
 
 /// Picks the protocol that was asked for. This travels with the protocol's first message.
@@ -31,7 +31,7 @@ pub fn choose(channel: &mut Channel, name: &str, version: u32) -> Result<(), Eng
 /// The server's part: offers one protocol, and returns once the client has picked it.
 ///
 /// # Errors
-/// When the connection fails, the versions differ, or the client wants another protocol; [`tell`] it then.
+/// When the connection fails, the versions differ, or the client wants another protocol or names a model; [`tell`] it then.
 #[cfg(feature = "server")]
 pub fn offer(
     channel: &mut Channel,
@@ -41,7 +41,13 @@ pub fn offer(
 ) -> Result<(), EngineError> {
     let protocol =
         handshake::Protocol::new(ProtocolName { kind: ONE_ROUND, name, version }, parameters.to_vec());
-    handshake::server::answer(channel, model, &[protocol], None).map(|_| ())
+    let asked = handshake::server::greet(channel)?;
+    if asked.model().is_some() {
+        return Err(EngineError::Refused(
+            "this server has one model, which has no name: ask for none".into(),
+        ));
+    }
+    handshake::server::answer(channel, asked, model, &[protocol], None).map(|_| ())
 }
 
 /// What a one-round session tells the server. Nothing is under way for the client then.

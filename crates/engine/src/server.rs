@@ -13,11 +13,12 @@ use jaguar_linear::guard::Guarded;
 use jaguar_linear::product::Hardware;
 use jaguar_mpc::{Party, WIDEST};
 use jaguar_ot::{Cots, Role};
+use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
 use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
-use crate::budget::{Booking, HintBudget};
+use crate::budget::Booking;
 use crate::error::EngineError;
 use crate::exec::backends::Backends;
 use crate::exec::clock::{NodeTimes, Spent};
@@ -26,7 +27,7 @@ use crate::exec::run::{Observers, run};
 use crate::exec::values::{PlannedNetwork, ShareObserver};
 use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
-use crate::keys::KeyShelf;
+use crate::keys::KeyPart;
 use crate::memory::peak_kib;
 use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
 use crate::progress::{NoProgress, Progress};
@@ -35,7 +36,9 @@ use crate::shelf::{Own, Shelf, Shelves};
 use crate::stock::{NoRoom, Stock, prepared_bytes};
 use crate::stop::Stop;
 
-pub use crate::budget::Limits;
+pub use crate::budget::{HintBudget, Limits};
+pub use crate::guest::{Common, Guest};
+pub use crate::handshake::server::Asked;
 pub use crate::shelf::KeepLimits;
 
 /// A model that is ready to serve any number of clients.
@@ -46,9 +49,9 @@ pub struct Service {
     /// By backend, in the plan's order.
     models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
-    hint_budget: HintBudget,
+    common: Common,
     shelves: Shelves<Query>,
-    keys: KeyShelf,
+    keys: KeyPart,
 }
 
 /// What a server does for a client.
@@ -113,6 +116,30 @@ struct Mark {
 struct Ears<'a> {
     observe: &'a mut dyn FnMut(Notice),
     shares: ShareObserver<'a>,
+    guest: &'a Guest<'a>,
+}
+
+impl Ears<'_> {
+    /// Counts a query that is about to be answered, if the client may have it.
+    fn count_query(&self) -> Result<(), EngineError> {
+        self.guest.query.map_or(Ok(()), |query| query().map_err(EngineError::Refused))
+    }
+}
+
+/// The server's first words to a client that connects: what it asks for. [`Service::serve_guest`] is next, of the service that it is
+/// to have.
+///
+/// # Errors
+/// When the connection fails, the versions differ, or what the client asks for cannot be right. The client is told.
+pub fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
+    handshake::server::greet(channel).map_err(|e| give_up(channel, e))
+}
+
+/// Tells the client why the session ends, and says at which step that was.
+fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
+    let error = error.during(&channel.step());
+    channel.abort(&error.for_peer());
+    error
 }
 
 /// What a session makes queries of.
@@ -198,17 +225,24 @@ impl Service {
             Arc::clone(layers).model(&hardware, public, weights, network.weight_bits)
         };
         let models = plan.backends.iter().map(model).collect();
-        let hint_budget = HintBudget::new(Limits::default(), plan.hint_bytes() as u64);
-        let limits = KeepLimits::default();
-        let (shelves, keys) = (Shelves::new(limits), KeyShelf::new(limits.keys));
-        Ok(Self { bundle, plan, hardware, models, reveal, hint_budget, shelves, keys })
+        let common = Common::default();
+        let (shelves, keys) = (Shelves::new(common.keep, Arc::clone(&common.kept)), common.keys.part());
+        Ok(Self { bundle, plan, hardware, models, reveal, common, shelves, keys })
     }
 
     /// Bounds what clients may make this server keep, in other than the default way.
     #[must_use]
-    pub fn with_keep_limits(mut self, limits: KeepLimits) -> Self {
-        self.shelves = Shelves::new(limits);
-        self.keys = KeyShelf::new(limits.keys);
+    pub fn with_keep_limits(self, limits: KeepLimits) -> Self {
+        let hints = Arc::clone(&self.common.hints);
+        self.sharing(&Common { hints, ..Common::new(Limits::default(), limits) })
+    }
+
+    /// Bounds what clients may make this server spend and keep together with all other services that share `common`.
+    #[must_use]
+    pub fn sharing(mut self, common: &Common) -> Self {
+        self.shelves = Shelves::new(common.keep, Arc::clone(&common.kept));
+        self.keys = common.keys.part();
+        self.common = common.clone();
         self
     }
 
@@ -225,8 +259,17 @@ impl Service {
     /// Bounds what clients may make this server spend, in other than the default way.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.hint_budget = HintBudget::new(limits, self.plan.hint_bytes() as u64);
+        self.common.hints = Arc::new(HintBudget::new(limits));
         self
+    }
+
+    /// Memory that one client's session takes while a query runs, at its fullest, in bytes (an estimate): its keys, correlations,
+    /// and the query. What it has kept beside that query is not in it.
+    pub fn session_bytes(&self) -> u64 {
+        let load = Load::single(rayon::current_num_threads());
+        let PartyMemory { keys, correlations, prepared, running, .. } =
+            memory(self.network(), &self.plan, load).server;
+        [keys, correlations, prepared, running].into_iter().fold(0, u64::saturating_add)
     }
 
     /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
@@ -295,9 +338,26 @@ impl Service {
     /// Serves one client until it leaves. `observe` hears of every query that was answered or kept.
     ///
     /// # Errors
-    /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
+    /// When the connection fails, the client breaks the protocol, or it asks for a model of another name than the network's. The client
+    /// is told; other clients are not concerned.
     pub fn serve(&self, channel: Channel, observe: &mut dyn FnMut(Notice)) -> Result<(), EngineError> {
         self.serve_observed(channel, observe, &mut |_, _| ())
+    }
+
+    /// Serves one client that [`greet`] has heard, under the server's own rules for it.
+    ///
+    /// # Errors
+    /// When the connection fails, the client breaks the protocol, or it may not have what it asks for. The client is told; other
+    /// clients are not concerned.
+    pub fn serve_guest(
+        &self,
+        mut channel: Channel,
+        asked: Asked,
+        guest: &Guest<'_>,
+        observe: &mut dyn FnMut(Notice),
+    ) -> Result<(), EngineError> {
+        let ears = Ears { observe, shares: &mut |_, _| (), guest };
+        self.converse(&mut channel, asked, ears).map_err(|e| give_up(&mut channel, e))
     }
 
     pub(crate) fn serve_observed(
@@ -306,19 +366,22 @@ impl Service {
         observe: &mut dyn FnMut(Notice),
         shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
-        self.converse(&mut channel, Ears { observe, shares }).map_err(|e| {
-            let error = e.during(&channel.step());
-            channel.abort(&error.for_peer());
-            error
-        })
+        let asked = greet(&mut channel)?;
+        let name = &self.network().name;
+        let ears = Ears { observe, shares, guest: &Guest::default() };
+        let served = match asked.model().is_none_or(|asked| asked == name) {
+            true => self.converse(&mut channel, asked, ears),
+            false => Err(EngineError::Refused(format!("this server has one model, '{name}'"))),
+        };
+        served.map_err(|e| give_up(&mut channel, e))
     }
 
-    fn converse(&self, channel: &mut Channel, mut ears: Ears<'_>) -> Result<(), EngineError> {
+    fn converse(&self, channel: &mut Channel, asked: Asked, mut ears: Ears<'_>) -> Result<(), EngineError> {
         // 1. Model. In the middle of what belongs together nobody is waited for without end.
         channel.set_patience(Some(self.shelves.limits.idle));
         let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
         let protocols = [parameters.protocol()];
-        handshake::server::answer(channel, self.bundle.id(), &protocols, Some(self.network()))?;
+        handshake::server::answer(channel, asked, self.bundle.id(), &protocols, Some(self.network()))?;
         let accept: Accept = channel.recv_message("acceptance", MAX_MESSAGE)?;
         if accept.plan != self.plan.digest() {
             return Err(EngineError::PeerMisbehaved(
@@ -345,7 +408,8 @@ impl Service {
         )?;
         backends.setup(channel)?;
         let missing = blocks(&self.plan).into_iter().skip(have_blocks).peekable();
-        let hints = HintStream { service: self, key, missing, booking: None };
+        let hints =
+            HintStream { service: self, of_address: ears.guest.hints, key, missing, bookings: Vec::new() };
         channel.enter(Stage::Client, "base OTs");
         let cots = Cots::setup(channel, Role::Server, self.plan.choices.instances)?;
         let mut maker = Maker { backends, hints, party: Party::on(self.hardware.cpu, Role::Server, cots) };
@@ -376,6 +440,7 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
+                    ears.count_query()?;
                     let query = self.prepare(channel, &mut maker, timeline)?;
                     self.run(channel, query, (own.shelf(), None), &mut ears)?;
                 }
@@ -486,6 +551,7 @@ impl Service {
     ) -> Result<(), EngineError> {
         shelf.touch();
         let query = shelf.take(id)?;
+        ears.count_query()?;
         self.run(channel, query, (shelf, Some(id)), ears)?;
         shelf.touch();
         Ok(())
@@ -602,18 +668,27 @@ fn since_first_input(plan: &Plan, times: &NodeTimes) -> Duration {
 /// What one client's copy of the hint lacks, to be sent in order, each block once.
 struct HintStream<'a> {
     service: &'a Service,
+    /// What the client's address may have.
+    of_address: Option<&'a HintBudget>,
     key: Zeroizing<[u8; 32]>,
     missing: Peekable<Skip<IntoIter<Block>>>,
-    /// Its place in the budget, once something is asked for.
-    booking: Option<Booking<'a>>,
+    /// Its places in the budgets, once something is asked for.
+    bookings: Vec<Booking<'a>>,
 }
 
 impl HintStream<'_> {
     /// Books what is missing, before the first of it is computed.
     fn book(&mut self, channel: &Channel) -> Result<(), EngineError> {
-        if self.booking.is_none() {
-            let bytes = self.missing.clone().map(|block| block.bytes as u64).sum();
-            self.booking = Some(self.service.hint_budget.book(bytes, channel.clock().now())?);
+        if self.bookings.is_empty() {
+            let missing = self.missing.clone().map(|block| block.bytes as u64).sum();
+            let (bytes, now) = ((missing, self.service.plan.hint_bytes() as u64), channel.clock().now());
+            if let Some(budget) = self.of_address {
+                let booked = budget.book(bytes, now);
+                self.bookings.push(booked.map_err(|wait| EngineError::AddressHintsSpent { wait })?);
+            }
+            let booked = self.service.common.hints.book(bytes, now);
+            // (What the address has booked is given back with this session, which ends here.)
+            self.bookings.push(booked.map_err(|wait| EngineError::HintsSpent { wait })?);
         }
         Ok(())
     }
@@ -624,7 +699,7 @@ impl HintStream<'_> {
         while let Some(block) = self.missing.next_if(|b| b.node <= node) {
             let model = self.service.model_of(block.node).expect("blocks are of linear layers");
             let bytes = model.hint(block.node, block.responses, &self.key);
-            self.booking.iter_mut().for_each(|booking| booking.used(block.bytes as u64));
+            self.bookings.iter_mut().for_each(|booking| booking.used(block.bytes as u64));
             let hash = blake3::hash(&bytes);
             channel.send_ahead(&bytes)?;
             channel.send_ahead(hash.as_bytes())?;

@@ -82,8 +82,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T> Shelves<T> {
-    pub fn new(limits: KeepLimits) -> Self {
-        Self { limits, open: Mutex::default(), all: Arc::default() }
+    /// Empty ones, whose places are counted in `all` too.
+    pub fn new(limits: KeepLimits, all: Arc<Mutex<Stock>>) -> Self {
+        Self { limits, open: Mutex::default(), all }
     }
 
     /// What is kept and under way for all clients.
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     fn shelves(queries: u32, bytes: u64) -> Shelves<&'static str> {
-        Shelves::new(KeepLimits { queries, bytes, ..KeepLimits::default() })
+        Shelves::new(KeepLimits { queries, bytes, ..KeepLimits::default() }, Arc::default())
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod blocks;
 mod cheetah;
 mod exchange;
 mod freed;
+mod guests;
 mod hints;
 mod hostile;
 mod kept;

@@ -242,6 +242,8 @@ pub struct Greeted {
     pub token: Zeroizing<Vec<u8>>,
     /// The certificate that it showed, if an authority that is believed here signed it.
     pub certificate: Option<Fingerprint>,
+    /// The common name in it, of 1 to 64 characters, if it has one.
+    pub subject: Option<String>,
 }
 
 impl Incoming {
@@ -258,14 +260,16 @@ impl Incoming {
     /// version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
         let name = self.peer.to_string();
-        let mut certificate = None;
+        let (mut certificate, mut subject) = (None, None);
         let opened = |stream, first, name: &str| {
             let opened = websocket::accept(stream, first, (name, &self.origins), options.greeting);
             opened.map(|stream| Box::new(stream) as Box<dyn ByteStream>)
         };
         let stream: Box<dyn ByteStream> = match self.tls {
             None => match Framed::accept_any(self.stream, name.clone(), options)? {
-                Came::Greeted(connection, token) => return Ok(Greeted { connection, token, certificate }),
+                Came::Greeted(connection, token) => {
+                    return Ok(Greeted { connection, token, certificate, subject });
+                }
                 Came::Http(stream, first) => opened(stream, first, &name)?,
             },
             Some(tls) => {
@@ -286,13 +290,15 @@ impl Incoming {
                     }
                     failure.error(&name, options.greeting)
                 })?;
-                certificate = secured.peer_certificate();
+                if let Some((fingerprint, name)) = secured.peer_certificate() {
+                    (certificate, subject) = (Some(fingerprint), name);
+                }
                 let jaguar = secured.speaks_jaguar();
                 let stream: Box<dyn ByteStream> = Box::new(secured);
                 if jaguar { stream } else { opened(stream, Vec::new(), &name)? }
             }
         };
         let (connection, token) = Framed::accept_introduced(stream, name, options)?;
-        Ok(Greeted { connection, token, certificate })
+        Ok(Greeted { connection, token, certificate, subject })
     }
 }

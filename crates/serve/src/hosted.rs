@@ -1,13 +1,19 @@
-//! What a server serves: the interactive protocol ([`Service`]), or another one behind the same port.
+//! What a server serves: one model by the interactive protocol ([`Service`]), several of them ([`Models`](crate::Models)), or another
+//! protocol behind the same port.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use jaguar_engine::one_round;
 use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::{Notice, Service};
+use jaguar_engine::server::{HintBudget, Notice, Service};
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::tls::Fingerprint;
 use jaguar_wire::Channel;
+
+use crate::limits::{Memory, Place, Refusal};
+use crate::watched::Session;
+use crate::{Event, Hear, Shared};
 
 /// A client, as far as it has shown who it is.
 #[derive(Clone, Debug, Default)]
@@ -18,29 +24,118 @@ pub struct Caller {
     pub certificate: Option<Fingerprint>,
     /// Where it comes from; none of one that comes over a Unix socket.
     pub address: Option<IpAddr>,
+    /// The common name in that, if it has one.
+    pub subject: Option<String>,
+}
+
+impl Caller {
+    /// The name that rules know it under: its token's, the common name in its certificate, or the certificate's fingerprint.
+    pub fn name(&self) -> Option<String> {
+        let certificate = || self.subject.clone().or_else(|| Some(self.certificate?.to_string()));
+        self.token.clone().or_else(certificate)
+    }
+}
+
+/// A client's visit: who it is, and what the server's rules allow it.
+pub struct Visit<'a> {
+    pub(crate) caller: Caller,
+    pub(crate) name: Option<String>,
+    pub(crate) place: &'a Place,
+    pub(crate) session: &'a Session,
+    pub(crate) shared: &'a Shared,
+    pub(crate) hear: &'a Hear,
+}
+
+impl Visit<'_> {
+    /// Who it is.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The name that rules know it under, if it has shown who it is.
+    pub fn client(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether it may use a model.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.shared.register.rules().may_use(self.client(), model)
+    }
+
+    /// The hints that its address may have.
+    pub fn hints(&self) -> Option<&HintBudget> {
+        self.place.hints.as_deref()
+    }
+
+    /// Counts a query to a model, if the client may have one more.
+    ///
+    /// # Errors
+    /// What the client is to be told.
+    pub fn count_query(&self, model: &str) -> Result<(), String> {
+        let counted = self.shared.register.count_query(self.client(), model);
+        let written = counted.map_err(|why| self.refused(why))?;
+        // The query is answered all the same: who runs the server hears that a restart would forget it.
+        written.unwrap_or_else(|e| (self.hear)(Event::NotCounted(&e)));
+        Ok(())
+    }
+
+    /// Takes memory for the session, if there is as much.
+    ///
+    /// # Errors
+    /// What the client is to be told.
+    pub fn take_memory(&self, bytes: u64) -> Result<Memory, EngineError> {
+        self.shared.places.take_memory(bytes).map_err(|why| EngineError::Refused(self.refused(why)))
+    }
+
+    /// Notes that the session ends with a refusal, and gives what the client is to be told.
+    pub(crate) fn refused(&self, why: Refusal) -> String {
+        self.session.refuse(why)
+    }
+}
+
+/// A model that is served, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelState {
+    /// Its name.
+    pub name: String,
+    /// No client waits for it to be prepared.
+    pub ready: bool,
+    /// Sessions that use it.
+    pub sessions: usize,
 }
 
 /// Something that clients have sessions with.
 pub trait Hosted: Send + Sync + 'static {
-    /// Does once what is done before any session; sessions may begin meanwhile.
-    fn prepare(&self) {}
+    /// Does once what is done before any session; sessions may begin meanwhile. `done` hears of each model that is prepared.
+    fn prepare(&self, _done: &mut dyn FnMut(&str, Duration)) {}
 
     /// Serves one client until it leaves. `tell` hears of what was done; nothing is under way for the client then.
     ///
     /// # Errors
-    /// When the connection fails or the client breaks the protocol. The client is told.
-    fn serve(&self, channel: Channel, caller: &Caller, tell: &mut dyn FnMut(Told))
-    -> Result<(), EngineError>;
+    /// When the connection fails, the client breaks the protocol, or it may not have what it asks for. The client is told.
+    fn serve(
+        &self,
+        channel: Channel,
+        visit: &Visit<'_>,
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<(), EngineError>;
 
     /// Prepared queries that are kept for all clients.
     fn kept(&self) -> Stock {
         Stock::default()
+    }
+
+    /// The models that it has, if clients choose.
+    fn models(&self) -> Vec<ModelState> {
+        Vec::new()
     }
 }
 
 /// What a session tells.
 #[derive(Debug)]
 pub enum Told {
+    /// The name of the model that it is about.
+    Model(String),
     /// Of an interactive query.
     Query(Notice),
     /// Of a one-round session.
@@ -48,16 +143,19 @@ pub enum Told {
 }
 
 impl Hosted for Service {
-    fn prepare(&self) {
+    fn prepare(&self, done: &mut dyn FnMut(&str, Duration)) {
+        let start = Instant::now();
         self.prepare_model(&mut NoProgress);
+        done(&self.network().name, start.elapsed());
     }
 
     fn serve(
         &self,
         channel: Channel,
-        _caller: &Caller,
+        _visit: &Visit<'_>,
         tell: &mut dyn FnMut(Told),
     ) -> Result<(), EngineError> {
+        tell(Told::Model(self.network().name.clone()));
         self.serve(channel, &mut |notice| tell(Told::Query(notice)))
     }
 

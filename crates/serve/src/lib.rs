@@ -2,7 +2,7 @@
 //! and ends in an orderly way.
 //!
 //! ```text
-//! Server::new(Service, Listener, Limits).run(hear) -> Drained      returns once Control::drain was called
+//! Server::new(Models, Listener, Limits).run(hear) -> Drained       returns once Control::drain was called
 //! ```
 //!
 //! Nothing here prints. What happens is told as an [`Event`], from whichever thread it happens in. [`metrics`] counts events
@@ -10,20 +10,26 @@
 //!
 //! | file | what is in it |
 //! |---|---|
+//! | `models.rs` | [`Models`]: several of them, by name, which can be replaced meanwhile |
 //! | `limits.rs` | [`Limits`], the [`Refusal`]s that clients are told, and who has a place |
+//! | `rules.rs` | [`Rules`]: which client may use which model, and how much |
+//! | `queries.rs` | the queries of today, in a file |
 //! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
 //! | `metrics.rs`, `http.rs` | figures, and the endpoint that shows them |
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
+use jaguar_engine::bundle::FileError;
 use jaguar_engine::one_round;
 use jaguar_engine::server::{Notice, Service};
 use jaguar_engine::{EngineError, Stock};
-use jaguar_net::{Bound, FileError, Greeted, Incoming, Listener, Peer, TokenFile};
+use jaguar_net::FileError as TokenFileError;
+use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, Transport, WireError};
 
@@ -31,33 +37,43 @@ mod hosted;
 mod http;
 mod limits;
 pub mod metrics;
+mod models;
+mod queries;
+mod rules;
 mod watched;
 
-pub use hosted::{Caller, Hosted, Told};
-pub use limits::{Limits, Refusal};
+pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
+pub use limits::{Limits, Memory, Refusal};
+pub use models::{Models, Named};
+pub use rules::{ClientRules, ModelRules, Rules};
 pub use watched::Watched;
 
 use limits::{AFTER_RESTART, Places, SOON};
+use rules::Register;
 use watched::{Ending, Moved, Session};
 
 /// What happens to a server.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The model is prepared: no client waits for that any more.
-    ModelPrepared(Duration),
-    /// A client has greeted and is served; with the name that its token is known under, if it needs one.
+    /// The model of this name is prepared: no client waits for that any more.
+    ModelPrepared(&'a str, Duration),
+    /// A client has greeted and is served; with the name that rules know it under, if it has shown who it is.
     Connected(Peer, Option<&'a str>),
-    /// What the session says of a client's query.
-    Query(Peer, &'a Notice),
+    /// The session is about the model of this name.
+    Uses(Peer, &'a str),
+    /// What the session says of a client's query to the model of this name.
+    Query(Peer, &'a str, &'a Notice),
     /// What a one-round session says.
     OneRound(Peer, &'a one_round::Notice),
     /// A client took its leave.
     Left(Peer),
     /// A connection ended otherwise.
     Ended(Peer, &'a ServeError),
+    /// A query could not be written to the file that counts them; it counts until the server ends.
+    NotCounted(&'a FileError),
     /// The tokens of clients cannot be looked at.
-    NoTokens(&'a FileError),
+    NoTokens(&'a TokenFileError),
     /// The system refused a connection; the server goes on.
     NotAccepted(&'a WireError),
     /// The system refused a thread; the connection is dropped.
@@ -86,7 +102,6 @@ pub struct Server<S: Hosted = Service> {
     service: Arc<S>,
     listener: Listener,
     bound: Bound,
-    limits: Limits,
     options: Options,
     tokens: Option<TokenFile>,
     channel: Arc<MakeChannel>,
@@ -104,8 +119,9 @@ pub struct Drained {
 }
 
 /// What the parts of a server know of each other.
-struct Shared {
+pub(crate) struct Shared {
     places: Arc<Places>,
+    register: Arc<Register>,
     moved: Arc<Moved>,
     prepared: AtomicBool,
     ending: Arc<Ending>,
@@ -138,16 +154,40 @@ impl Control {
         let _ = self.bound.knock();
     }
 
-    /// Whether clients are served at once: the model is prepared, and the server is not ending.
+    /// Whether clients are served at once: the models are prepared, and the server is not ending.
     ///
     /// # Errors
     /// What it waits for.
     pub fn ready(&self) -> Result<(), &'static str> {
         if self.shared.ending.begun.load(Ordering::SeqCst) {
-            return Err("shutting down");
+            return Err(ENDING);
         }
-        let prepared = self.shared.prepared.load(Ordering::SeqCst);
+        let prepared = self.shared.prepared.load(Ordering::SeqCst) && self.models().iter().all(|m| m.ready);
         prepared.then_some(()).ok_or("the model is being prepared")
+    }
+
+    /// The models that there are, if clients choose.
+    pub fn models(&self) -> Vec<ModelState> {
+        self.service.models()
+    }
+
+    /// Bytes of memory that the sessions may come to take, as estimated.
+    pub fn session_memory(&self) -> u64 {
+        self.shared.places.memory()
+    }
+
+    /// Other limits from now on. Who is beyond them stays; sessions that are there keep their limits of bytes and time.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared.places.set_limits(limits);
+    }
+
+    /// Other rules from now on, also for sessions that are there. If they bound queries, these are counted in the file at `counts`; the
+    /// one that was named first stays.
+    ///
+    /// # Errors
+    /// When that file cannot be used. Then the rules stay as they were.
+    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<(), FileError> {
+        self.shared.register.put_in_force(rules, counts)
     }
 
     /// Clients that are being served.
@@ -175,6 +215,7 @@ impl<S: Hosted> Server<S> {
         let bound = listener.bound()?;
         let shared = Arc::new(Shared {
             places: Arc::new(Places::new(limits)),
+            register: Arc::new(Register::new()),
             moved: Arc::default(),
             prepared: AtomicBool::new(false),
             ending: Arc::default(),
@@ -183,7 +224,7 @@ impl<S: Hosted> Server<S> {
         });
         let channel: Arc<MakeChannel> = Arc::new(Channel::new);
         let (service, options) = (Arc::new(service), Options::default());
-        Ok(Self { service, listener, bound, limits, options, tokens: None, channel, shared })
+        Ok(Self { service, listener, bound, options, tokens: None, channel, shared })
     }
 
     /// How patient connections are, in other than the default way.
@@ -236,16 +277,14 @@ impl<S: Hosted> Server<S> {
     /// # Errors
     /// When no thread can be started for the model. Later failures are a client's own, and told as events.
     pub fn run(self, hear: impl Fn(Event<'_>) + Send + Sync + 'static) -> io::Result<Drained> {
-        let Self { service, listener, limits, options, tokens, channel, shared, .. } = self;
+        let Self { service, listener, options, tokens, channel, shared, .. } = self;
         let hear: Arc<Hear> = Arc::new(hear);
         // Clients may come at once: one without a hint gets it layer by layer, and waits no longer than for the layer
         // at hand.
         let (model, told, known) = (service.clone(), hear.clone(), shared.clone());
         Builder::new().name("model".into()).spawn(move || {
-            let start = Instant::now();
-            model.prepare();
+            model.prepare(&mut |name, time| told(Event::ModelPrepared(name, time)));
             known.prepared.store(true, Ordering::SeqCst);
-            told(Event::ModelPrepared(start.elapsed()));
         })?;
         let tokens = tokens.map(Arc::new);
         while !shared.ending.begun.load(Ordering::SeqCst) {
@@ -265,7 +304,6 @@ impl<S: Hosted> Server<S> {
             let one = Connection {
                 service: service.clone(),
                 channel: channel.clone(),
-                limits,
                 options,
                 tokens: tokens.clone(),
                 shared: shared.clone(),
@@ -303,6 +341,9 @@ impl Shared {
     }
 }
 
+/// Why a server that is ending is not ready.
+const ENDING: &str = "shutting down";
+
 /// How long a server waits when the system refuses connections, and between two looks at who is still there.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -310,7 +351,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Connection {
     service: Arc<dyn Hosted>,
     channel: Arc<MakeChannel>,
-    limits: Limits,
     options: Options,
     tokens: Option<Arc<TokenFile>>,
     shared: Arc<Shared>,
@@ -329,11 +369,17 @@ impl Connection {
 
     fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
         let peer = incoming.peer();
-        let Greeted { mut connection, token, certificate } = incoming.greet(self.options)?;
+        let Greeted { mut connection, token, certificate, subject } = incoming.greet(self.options)?;
         drop(ungreeted);
         // Only who has greeted counts: one that says nothing must not keep a client out.
-        let admitted = self.who(&token).and_then(|name| Ok((self.place(peer)?, name)));
-        let (_place, name) = match admitted {
+        let admitted = self.who(&token).and_then(|token| {
+            let place = self.place(peer)?;
+            let caller = Caller { token, certificate, subject, address: peer.ip() };
+            let name = caller.name();
+            let attendance = self.shared.register.enter(name.as_deref())?;
+            Ok((place, attendance, caller, name))
+        });
+        let (place, _attendance, caller, name) = match admitted {
             Ok(admitted) => admitted,
             Err(why) => {
                 connection.abort(&why.to_string());
@@ -344,22 +390,38 @@ impl Connection {
         let (session, shared) = (Arc::<Session>::default(), &self.shared);
         let watched = Watched::new(
             connection,
-            self.limits,
+            shared.places.limits(),
             session.clone(),
             shared.moved.clone(),
             shared.ending.clone(),
         );
-        let caller = Caller { token: name, certificate, address: peer.ip() };
-        let served = self.service.serve((self.channel)(watched), &caller, &mut |told| {
-            session.between.store(true, Ordering::SeqCst);
+        let visit = Visit { caller, name, place: &place, session: &session, shared, hear: &*self.hear };
+        let mut model = String::new();
+        let served = self.service.serve((self.channel)(watched), &visit, &mut |told| {
+            // Nothing is under way after a query; what a session is about is told in the middle of its beginning.
+            let between = || session.between.store(true, Ordering::SeqCst);
             match told {
-                Told::Query(notice) => (self.hear)(Event::Query(peer, &notice)),
-                Told::OneRound(notice) => (self.hear)(Event::OneRound(peer, &notice)),
+                Told::Model(name) => {
+                    (self.hear)(Event::Uses(peer, &name));
+                    model = name;
+                }
+                Told::Query(notice) => {
+                    between();
+                    (self.hear)(Event::Query(peer, &model, &notice));
+                }
+                Told::OneRound(notice) => {
+                    between();
+                    (self.hear)(Event::OneRound(peer, &notice));
+                }
             }
         });
-        match session.refused() {
-            Some(why) if served.is_err() => Err(ServeError::Refused(why.clone())),
-            _ => Ok(served?),
+        match (served, session.refused()) {
+            (Err(_), Some(why)) => Err(ServeError::Refused(why.clone())),
+            (Err(e @ (EngineError::HintsSpent { .. } | EngineError::AddressHintsSpent { .. })), None) => {
+                let of_address = matches!(e, EngineError::AddressHintsSpent { .. });
+                Err(ServeError::Refused(Refusal::Hints { of_address, told: e.to_string() }))
+            }
+            (served, _) => Ok(served?),
         }
     }
 

@@ -7,6 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use jaguar_engine::server::HintBudget;
+
 /// How much a server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -20,8 +22,13 @@ pub struct Limits {
     /// Sessions that one address may begin in an hour, in the long run; after a quiet time, so many at once. (Of IPv6, an
     /// address is the first half of one: the rest is a customer's own.)
     pub sessions_per_address_and_hour: NonZeroU32,
+    /// Hints an hour that are computed for one address, in the long run, beside the bound for all clients; after a quiet time some
+    /// more at once.
+    pub hints_per_address_and_hour: NonZeroU32,
     /// Bytes of a session, both ways together.
     pub session_bytes: u64,
+    /// Bytes of memory that sessions may take together, as they are estimated.
+    pub memory: u64,
     /// How long a client may ask for nothing.
     pub idle: Duration,
     /// How long no data may come from a client in the middle of what it asked for. (That its process lives is not data.)
@@ -29,18 +36,29 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 8 clients, all of one address if need be; 64 connections that have not greeted; 3600 sessions an hour and address; any number
-    /// of bytes; an hour between requests, five minutes in the middle of one.
+    /// 8 clients, all of one address if need be; 64 connections that have not greeted; 3600 sessions and 120 hints an hour and address;
+    /// any number of bytes, any memory; an hour between requests, five minutes in the middle of one.
     fn default() -> Self {
         Self {
             clients: 8,
             ungreeted: 64,
             clients_per_address: 8,
             sessions_per_address_and_hour: const { NonZeroU32::new(3600).expect("more than none") },
+            hints_per_address_and_hour: const { NonZeroU32::new(120).expect("more than none") },
             session_bytes: u64::MAX,
+            memory: u64::MAX,
             idle: Duration::from_secs(3600),
             stalled: Duration::from_secs(300),
         }
+    }
+}
+
+impl Limits {
+    /// A budget for one address: a quarter of an hour's hints may come at once.
+    fn hints_of_address(&self) -> Arc<HintBudget> {
+        let hints_per_hour = self.hints_per_address_and_hour;
+        let hints_at_once = NonZeroU32::new(hints_per_hour.get().div_ceil(4)).unwrap_or(NonZeroU32::MIN);
+        Arc::new(HintBudget::new(jaguar_engine::server::Limits { hints_at_once, hints_per_hour }))
     }
 }
 
@@ -77,6 +95,76 @@ pub enum Refusal {
         an_hour: u32,
         /// When the next may begin.
         again: u64,
+    },
+    /// As many sessions as the limit allows are open for it.
+    #[error(
+        "{limit} sessions of this client are open, and no more are at once; try again later, in {again} seconds or more"
+    )]
+    ClientBusy {
+        /// The limit.
+        limit: usize,
+        /// When it is worth while.
+        again: u64,
+    },
+    /// It has asked as much as it may today.
+    #[error(
+        "this client has asked the {limit} queries that it may ask in a day (UTC); come back in {again} seconds"
+    )]
+    QueriesSpent {
+        /// The limit.
+        limit: u64,
+        /// When the next day begins.
+        again: u64,
+    },
+    /// It has asked a model as much as it may today.
+    #[error(
+        "this client has asked the {limit} queries that it may ask model '{model}' in a day (UTC); come back in {again} seconds"
+    )]
+    ModelQueriesSpent {
+        /// The model.
+        model: String,
+        /// The limit.
+        limit: u64,
+        /// When the next day begins.
+        again: u64,
+    },
+    /// The memory for sessions is taken.
+    #[error(
+        "the server's memory for sessions is taken ({limit} bytes, of which this one needs {need}); try again later, in {again} seconds \
+         or more"
+    )]
+    Memory {
+        /// What this session would take.
+        need: u64,
+        /// The limit.
+        limit: u64,
+        /// When it is worth while.
+        again: u64,
+    },
+    /// As many hints have been computed as the limit allows for now.
+    #[error("{told}")]
+    Hints {
+        /// For its address; else for all.
+        of_address: bool,
+        /// What it was told.
+        told: String,
+    },
+    /// It names no model, and may use several.
+    #[error("this server has several models: name one of {names} (--model)")]
+    WhichModel {
+        /// Those that it may use, with commas between.
+        names: String,
+    },
+    /// It names no model, and may use none.
+    #[error("this server has no model for this client; its operator says who may use which")]
+    NoModel,
+    /// The model that it names is not there, or not for this client.
+    #[error("this server has no model '{name}' for this client, which may use {names}")]
+    NoSuchModel {
+        /// What it asked for.
+        name: String,
+        /// Those that it may use, with commas between.
+        names: String,
     },
     /// It shows no token, where one is needed.
     #[error("this server lets nobody in without a token; its operator gives them out")]
@@ -129,6 +217,15 @@ impl Refusal {
             Self::Busy { .. } => "busy",
             Self::AddressBusy { .. } => "address-busy",
             Self::TooOften { .. } => "too-often",
+            Self::ClientBusy { .. } => "client-busy",
+            Self::QueriesSpent { .. } => "queries-spent",
+            Self::ModelQueriesSpent { .. } => "model-queries-spent",
+            Self::Memory { .. } => "memory",
+            Self::WhichModel { .. } => "which-model",
+            Self::Hints { of_address: false, .. } => "hints",
+            Self::Hints { of_address: true, .. } => "address-hints",
+            Self::NoModel => "no-model",
+            Self::NoSuchModel { .. } => "no-such-model",
             Self::NoToken => "no-token",
             Self::UnknownToken => "unknown-token",
             Self::TokensUnreadable { .. } => "tokens-unreadable",
@@ -147,13 +244,14 @@ const REMEMBERED: usize = 1 << 14;
 
 /// The places that are taken.
 pub(crate) struct Places {
-    limits: Limits,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
+    limits: Limits,
     taken: usize,
+    /// Bytes of memory that sessions may come to take.
+    memory: u64,
     addresses: HashMap<IpAddr, Visits>,
     ungreeted: usize,
     /// Of those, how many each address has.
@@ -163,6 +261,7 @@ struct State {
 /// What is known of an address.
 struct Visits {
     taken: usize,
+    hints: Arc<HintBudget>,
     /// When its sessions would have begun, had they come evenly: an hour's worth of them may come ahead of that.
     due: Instant,
 }
@@ -171,12 +270,26 @@ struct Visits {
 pub(crate) struct Place {
     places: Arc<Places>,
     address: Option<IpAddr>,
+    /// What may be computed for its address.
+    pub(crate) hints: Option<Arc<HintBudget>>,
 }
 
 /// The place of a connection that has not greeted, free again when dropped.
 pub(crate) struct Waiting {
     places: Arc<Places>,
     address: Option<IpAddr>,
+}
+
+/// Memory that a session may come to take, free again when dropped.
+pub struct Memory {
+    places: Arc<Places>,
+    bytes: u64,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.places.lock().memory -= self.bytes;
+    }
 }
 
 impl Drop for Waiting {
@@ -194,7 +307,44 @@ impl Drop for Waiting {
 
 impl Places {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, state: Mutex::default() }
+        let state = State {
+            limits,
+            taken: 0,
+            memory: 0,
+            addresses: HashMap::new(),
+            ungreeted: 0,
+            ungreeted_of: HashMap::new(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.lock().limits
+    }
+
+    /// Other limits from now on. Who is beyond them stays.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        let mut state = self.lock();
+        if limits.hints_per_address_and_hour != state.limits.hints_per_address_and_hour {
+            state.addresses.values_mut().for_each(|visits| visits.hints = limits.hints_of_address());
+        }
+        state.limits = limits;
+    }
+
+    /// Bytes of memory that sessions may come to take, as estimated.
+    pub(crate) fn memory(&self) -> u64 {
+        self.lock().memory
+    }
+
+    /// Takes memory for a session, if there is as much.
+    pub(crate) fn take_memory(self: &Arc<Self>, bytes: u64) -> Result<Memory, Refusal> {
+        let mut state = self.lock();
+        let limit = state.limits.memory;
+        match state.memory.checked_add(bytes) {
+            Some(memory) if memory <= limit => state.memory = memory,
+            _ => return Err(Refusal::Memory { need: bytes, limit, again: SOON }),
+        }
+        Ok(Memory { places: self.clone(), bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -207,8 +357,8 @@ impl Places {
 
     /// Lets a connection from `ip` greet, if not too many are about to.
     pub(crate) fn wait(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<Waiting> {
-        let limit = self.limits.ungreeted;
         let mut state = self.lock();
+        let limit = state.limits.ungreeted;
         let address = ip.map(customer);
         let of = state.ungreeted_of.get(&address).copied().unwrap_or(0);
         if state.ungreeted >= limit || of >= limit.div_ceil(4) {
@@ -221,9 +371,11 @@ impl Places {
 
     /// Gives a client from `ip` (none: over a Unix socket) a place at the time `now`, or says when it may come back.
     pub(crate) fn take(self: &Arc<Self>, ip: Option<IpAddr>, now: Instant) -> Result<Place, Refusal> {
-        let Limits { clients, clients_per_address, sessions_per_address_and_hour: an_hour, .. } = self.limits;
-        let an_hour = an_hour.get();
         let mut state = self.lock();
+        let limits = state.limits;
+        let Limits { clients, clients_per_address, sessions_per_address_and_hour: an_hour, .. } = limits;
+        let an_hour = an_hour.get();
+        let mut hints = None;
         if state.taken >= clients {
             return Err(Refusal::Busy { limit: clients, again: SOON });
         }
@@ -232,7 +384,8 @@ impl Places {
             if state.addresses.len() >= REMEMBERED && !state.addresses.contains_key(&address) {
                 state.forget_one();
             }
-            let visits = state.addresses.entry(address).or_insert(Visits { taken: 0, due: now });
+            let new = || Visits { taken: 0, hints: limits.hints_of_address(), due: now };
+            let visits = state.addresses.entry(address).or_insert_with(new);
             if visits.taken >= clients_per_address {
                 return Err(Refusal::AddressBusy { limit: clients_per_address, again: SOON });
             }
@@ -244,9 +397,10 @@ impl Places {
             }
             visits.due = due + each;
             visits.taken += 1;
+            hints = Some(Arc::clone(&visits.hints));
         }
         state.taken += 1;
-        Ok(Place { places: self.clone(), address })
+        Ok(Place { places: self.clone(), address, hints })
     }
 }
 
@@ -328,6 +482,34 @@ mod tests {
         // A long quiet time gives no more than the limit.
         assert_eq!([take("192.0.2.1", 90_000), take("192.0.2.1", 90_000)], [Ok(()), Ok(())]);
         assert!(take("192.0.2.1", 90_000).is_err());
+    }
+
+    #[test]
+    fn memory_is_limited_and_given_back() {
+        let places = Arc::new(Places::new(Limits { memory: 100, ..Limits::default() }));
+        let first = places.take_memory(60).expect("free");
+        let refused = places.take_memory(41).err().expect("taken");
+        assert_eq!(refused, Refusal::Memory { need: 41, limit: 100, again: SOON });
+        let _second = places.take_memory(40).expect("free");
+        assert_eq!(places.memory(), 100);
+        drop(first);
+        assert!(places.take_memory(61).is_err() && places.take_memory(u64::MAX).is_err());
+        places.set_limits(Limits { memory: 200, ..Limits::default() });
+        assert!(places.take_memory(160).is_ok());
+        assert_eq!(places.memory(), 40);
+    }
+
+    #[test]
+    fn an_address_keeps_its_budget_of_hints() {
+        let places = Arc::new(Places::new(Limits::default()));
+        let now = Instant::now();
+        let budget =
+            |text: &str| places.take(ip(text), now).expect("free").hints.clone().expect("an address");
+        let (one, again) = (budget("192.0.2.1"), budget("192.0.2.1"));
+        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &budget("192.0.2.2")));
+        assert!(places.take(None, now).expect("free").hints.is_none());
+        places.set_limits(Limits { stalled: Duration::MAX, ..Limits::default() });
+        assert!(Arc::ptr_eq(&one, &budget("192.0.2.1")));
     }
 
     #[test]

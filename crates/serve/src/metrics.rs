@@ -5,6 +5,7 @@
 //! | `/metrics` | the figures (OpenMetrics) |
 //! | `/live` | 200 while the process answers at all |
 //! | `/ready` | 200 when clients are served at once, else 503 and what is waited for |
+//! | `/ready/NAME` | the same for the model of that name; 404 if there is none |
 //!
 //! Figures are of the server and of all clients together: none is of one client, and none depends on an input.
 
@@ -28,7 +29,13 @@ use crate::http::{Answer, answer_all};
 use crate::{Control, Event, ServeError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Model {
+    model: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Stage {
+    model: String,
     stage: StageName,
 }
 
@@ -45,6 +52,11 @@ struct Reason {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Direction {
     direction: &'static str,
 }
@@ -57,10 +69,14 @@ pub struct Metrics {
     control: Control,
     registry: Registry,
     sessions: Counter,
-    queries: Counter,
-    kept: Counter,
-    no_room: Counter,
+    queries: Family<Model, Counter>,
+    kept: Family<Model, Counter>,
+    no_room: Family<Model, Counter>,
     seconds: Family<Stage, Histogram>,
+    not_counted: Counter,
+    reloads: Family<Outcome, Counter>,
+    /// 1 if the last reload was a success, or there was none.
+    reloaded: Gauge,
     refusals: Family<Reason, Counter>,
     failures: Counter,
     answers: Counter,
@@ -76,6 +92,9 @@ pub struct Metrics {
 struct Now {
     clients: Gauge,
     ready: Gauge,
+    model_ready: Family<Model, Gauge>,
+    model_sessions: Family<Model, Gauge>,
+    session_memory: Gauge,
     kept_queries: Gauge,
     kept_bytes: Gauge,
     moved: Family<Direction, Counter>,
@@ -93,10 +112,13 @@ impl Metrics {
             control,
             registry: Registry::default(),
             sessions: Counter::default(),
-            queries: Counter::default(),
-            kept: Counter::default(),
-            no_room: Counter::default(),
+            queries: Family::default(),
+            kept: Family::default(),
+            no_room: Family::default(),
             seconds,
+            not_counted: Counter::default(),
+            reloads: Family::default(),
+            reloaded: Gauge::default(),
             refusals: Family::default(),
             failures: Counter::default(),
             answers: Counter::default(),
@@ -122,6 +144,33 @@ impl Metrics {
         );
         registry.register("refusals", "Clients turned away, by reason", refusals.clone());
         registry.register("failures", "Connections that failed", failures.clone());
+        metrics.reloaded.set(1);
+        for result in ["ok", "failed"] {
+            drop(metrics.reloads.get_or_create(&Outcome { result }));
+        }
+        registry.register("reloads", "Times that models and rules were read again", metrics.reloads.clone());
+        registry.register(
+            "last_reload_successful",
+            "Whether all that was read again is served (0: what was there before is, where it could not be read)",
+            metrics.reloaded.clone(),
+        );
+        registry.register(
+            "queries_not_counted",
+            "Queries that could not be written to the file that counts them",
+            metrics.not_counted.clone(),
+        );
+        registry.register(
+            "model_ready",
+            "Whether no client waits for the model to be prepared",
+            metrics.now.model_ready.clone(),
+        );
+        registry.register("model_sessions", "Sessions of a model now", metrics.now.model_sessions.clone());
+        registry.register_with_unit(
+            "session_memory",
+            "Memory that the sessions may come to take, as estimated",
+            Unit::Bytes,
+            metrics.now.session_memory.clone(),
+        );
         let Self { answers, answer_seconds, no_answers, key_bytes, .. } = &metrics;
         registry.register("one_round_answers", "Answers sent in one-round sessions", answers.clone());
         registry.register(
@@ -172,17 +221,23 @@ impl Metrics {
             Event::Connected(..) => {
                 self.sessions.inc();
             }
-            Event::Query(_, Notice::Answered(served)) => {
-                self.queries.inc();
-                let seconds = |stage| self.seconds.get_or_create(&Stage { stage });
+            // From here on the figure is there, at zero.
+            Event::Uses(_, model) => drop(self.queries.get_or_create(&of(model))),
+            Event::NotCounted(_) => {
+                self.not_counted.inc();
+            }
+            Event::Query(_, model, Notice::Answered(served)) => {
+                self.queries.get_or_create(&of(model)).inc();
+                let seconds =
+                    |stage| self.seconds.get_or_create(&Stage { model: (*model).to_owned(), stage });
                 seconds(StageName::offline).observe(served.offline.as_secs_f64());
                 seconds(StageName::online).observe(served.online.as_secs_f64());
             }
-            Event::Query(_, Notice::Kept { .. }) => {
-                self.kept.inc();
+            Event::Query(_, model, Notice::Kept { .. }) => {
+                self.kept.get_or_create(&of(model)).inc();
             }
-            Event::Query(_, Notice::NoRoom(_)) => {
-                self.no_room.inc();
+            Event::Query(_, model, Notice::NoRoom(_)) => {
+                self.no_room.get_or_create(&of(model)).inc();
             }
             Event::OneRound(_, OneRound::Keys { received, .. }) => {
                 self.key_bytes.inc_by(*received);
@@ -204,12 +259,26 @@ impl Metrics {
         }
     }
 
+    /// Counts that models and rules were read again; `ok` says whether all of it could be.
+    pub fn reloaded(&self, ok: bool) {
+        self.reloads.get_or_create(&Outcome { result: if ok { "ok" } else { "failed" } }).inc();
+        self.reloaded.set(ok.into());
+    }
+
     /// The figures as text.
     pub fn text(&self) -> String {
         let (control, now) = (&self.control, &self.now);
         let gauge = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         gauge(&now.clients, control.clients() as u64);
         gauge(&now.ready, control.ready().is_ok().into());
+        gauge(&now.session_memory, control.session_memory());
+        // What is not served any more has no figure.
+        now.model_ready.clear();
+        now.model_sessions.clear();
+        for model in control.models() {
+            gauge(&now.model_ready.get_or_create(&of(&model.name)), model.ready.into());
+            gauge(&now.model_sessions.get_or_create(&of(&model.name)), model.sessions as u64);
+        }
         let kept = control.kept();
         gauge(&now.kept_queries, kept.queries.into());
         gauge(&now.kept_bytes, kept.bytes);
@@ -256,9 +325,28 @@ impl Metrics {
                 Ok(()) => Answer::text("200 OK", "ready\n"),
                 Err(why) => Answer::text("503 Service Unavailable", format!("not ready: {why}\n")),
             },
-            _ => Answer::text("404 Not Found", "there are /metrics, /live and /ready\n"),
+            _ => match path.strip_prefix("/ready/").map(|name| self.model(name)) {
+                Some(Some(true)) => Answer::text("200 OK", "ready\n"),
+                Some(Some(false)) => Answer::text(
+                    "503 Service Unavailable",
+                    "not ready: the model is being prepared, or the server ends\n",
+                ),
+                Some(None) => Answer::text("404 Not Found", "there is no model of this name\n"),
+                None => Answer::text("404 Not Found", "there are /metrics, /live, /ready and /ready/MODEL\n"),
+            },
         }
     }
+
+    /// Whether the model of that name is served at once, if it is there.
+    fn model(&self, name: &str) -> Option<bool> {
+        let ending = self.control.ready() == Err(crate::ENDING);
+        let model = self.control.models().into_iter().find(|model| model.name == name);
+        model.map(|model| model.ready && !ending)
+    }
+}
+
+fn of(model: &str) -> Model {
+    Model { model: model.to_owned() }
 }
 
 /// Memory of this process, where the system tells (Linux).

@@ -25,6 +25,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Notes why the server ends it, if nothing did before, and gives what the client is told.
+    pub(crate) fn refuse(&self, why: Refusal) -> String {
+        self.refused.get_or_init(|| why).to_string()
+    }
+
     pub(crate) fn refused(&self) -> Option<&Refusal> {
         self.refused.get()
     }
@@ -72,7 +77,7 @@ impl Watched {
     /// Tells the client why, and ends.
     fn refuse(&mut self, why: Refusal) -> WireError {
         self.inner.abort(&why.to_string());
-        WireError::Ended(self.session.refused.get_or_init(|| why).to_string())
+        WireError::Ended(self.session.refuse(why))
     }
 
     fn is_over(&self) -> bool {

@@ -10,10 +10,13 @@ use jaguar_terminal::table::bytes;
 /// A line for what happened, if it is worth one.
 pub fn line(event: &Event<'_>) -> Option<String> {
     Some(match event {
-        Event::ModelPrepared(time) => format!("prepared the model in {:.2} s", time.as_secs_f64()),
+        Event::ModelPrepared(model, time) => {
+            format!("prepared the model {model} in {:.2} s", time.as_secs_f64())
+        }
         Event::Connected(peer, None) => format!("{peer}: connected"),
         Event::Connected(peer, Some(client)) => format!("{peer}: connected as {client}"),
-        Event::Query(peer, Notice::Answered(served)) => format!(
+        Event::Uses(peer, model) => format!("{peer}: uses {model}"),
+        Event::Query(peer, _, Notice::Answered(served)) => format!(
             "{peer}: answered a {}query: {:.2} s offline, {:.2} s online, {} in, {} out, {} rounds, peak memory {}{}",
             if served.kept.is_some() { "kept " } else { "" },
             served.offline.as_secs_f64(),
@@ -24,14 +27,14 @@ pub fn line(event: &Event<'_>) -> Option<String> {
             bytes(peak_kib() * 1024),
             kept(&served.client, &served.all),
         ),
-        Event::Query(peer, Notice::Kept { offline, traffic, client, all, .. }) => format!(
+        Event::Query(peer, _, Notice::Kept { offline, traffic, client, all, .. }) => format!(
             "{peer}: prepared a query ahead: {:.2} s, {} in, {} out{}",
             offline.as_secs_f64(),
             bytes(traffic.received),
             bytes(traffic.sent),
             kept(client, all),
         ),
-        Event::Query(peer, Notice::NoRoom(why)) => format!("{peer}: prepared no query ahead: {why}"),
+        Event::Query(peer, _, Notice::NoRoom(why)) => format!("{peer}: prepared no query ahead: {why}"),
         Event::OneRound(peer, OneRound::Keys { bytes: all, received: 0 }) => {
             format!("{peer}: its keys are here ({})", bytes(*all))
         }
@@ -49,6 +52,7 @@ pub fn line(event: &Event<'_>) -> Option<String> {
         Event::Left(peer) => format!("{peer}: left"),
         Event::Ended(peer, ServeError::Refused(why)) => format!("{peer}: turned away: {why}"),
         Event::Ended(peer, why) => format!("{peer}: {}", in_one_line(*why)),
+        Event::NotCounted(why) => format!("a restart would forget a query: {why}"),
         Event::NoTokens(why) => why.to_string(),
         Event::NotAccepted(why) => format!("accepting a connection: {why}"),
         Event::NoThread(why) => format!("starting a thread: {why}"),
@@ -62,7 +66,7 @@ pub fn line(event: &Event<'_>) -> Option<String> {
 
 /// Whether it is the server's own trouble.
 pub fn is_fault(event: &Event<'_>) -> bool {
-    matches!(event, Event::NoTokens(_) | Event::NotAccepted(_) | Event::NoThread(_))
+    matches!(event, Event::NotCounted(_) | Event::NoTokens(_) | Event::NotAccepted(_) | Event::NoThread(_))
 }
 
 /// What is kept, if anything is.

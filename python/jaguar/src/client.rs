@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use jaguar_cpu::Cpu;
-use jaguar_engine::client::{Connected, Limits, Reveal, connect};
+use jaguar_engine::client::{Connected, Limits, Reveal, connect_to};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
 use jaguar_engine::report::{Predicted, caveat};
@@ -43,7 +43,7 @@ pub struct Client {
 }
 
 struct Inner {
-    dialer: Dialer,
+    way: Way,
     cache: Option<PathBuf>,
     keep: u32,
     memory: Option<u64>,
@@ -72,15 +72,24 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn dial(dialer: &Dialer, stop: &Stop) -> Result<Connected, EngineError> {
-    let connection = dialer.connect(Options::default())?;
-    connect(Channel::new(stop.over(connection)), &Limits::default())
+/// The way to a model: to its server, and the name that it has there.
+#[derive(Clone)]
+struct Way {
+    dialer: Dialer,
+    model: Option<String>,
 }
 
-/// Whom a client believes, and what it shows: a dictionary's items. Beyond this machine TLS is spoken.
+fn dial(way: &Way, stop: &Stop) -> Result<Connected, EngineError> {
+    let connection = way.dialer.connect(Options::default())?;
+    connect_to(Channel::new(stop.over(connection)), way.model.as_deref(), &Limits::default())
+}
+
+/// What a client asks for, whom it believes, and what it shows: a dictionary's items. Beyond this machine TLS is spoken.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Believed {
+    /// The name that the server has the model under; none: the only one that this client may use.
+    model: Option<String>,
     /// The fingerprint of the server's certificate.
     pin: Option<String>,
     /// Authorities, one of which signed it.
@@ -131,11 +140,11 @@ impl Inner {
         options.memory = self.memory.unwrap_or(options.memory);
         options.total = batch;
         options.overlap = batch.is_some();
-        let (dialer, own) = (self.dialer.clone(), stop.clone());
-        let again = Arc::new(move || dial(&dialer, &own));
+        let (way, own) = (self.way.clone(), stop.clone());
+        let again = Arc::new(move || dial(&way, &own));
         let connected = match connected {
             Some(connected) => connected,
-            None => dial(&self.dialer, stop)?,
+            None => dial(&self.way, stop)?,
         };
         if connected.model() != self.about.model {
             return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
@@ -195,8 +204,8 @@ impl Client {
             let stop = Stop::default();
             task.stops(&stop);
             task.at("connecting", 0, 0, &server);
-            let dialer = believed.dialer(&server)?;
-            let connected = dial(&dialer, &stop)?;
+            let way = Way { dialer: believed.dialer(&server)?, model: believed.model };
+            let connected = dial(&way, &stop)?;
             let (network, plan) = (connected.network().clone(), connected.plan());
             if let Some(caveat) = caveat(&network) {
                 task.note(caveat);
@@ -209,7 +218,7 @@ impl Client {
                 network,
             };
             let session = Mutex::new(None);
-            let inner = Inner { dialer, cache, keep, memory, about, session, batch: Mutex::new(None) };
+            let inner = Inner { way, cache, keep, memory, about, session, batch: Mutex::new(None) };
             let opened = inner.open(Some(connected), &stop, task)?;
             *lock(&inner.session) = Some(opened);
             Ok(inner)
@@ -306,7 +315,7 @@ impl Client {
             let cache = kept::cache(inner.cache.as_deref());
             let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
             let between = {
-                let address = inner.dialer.address();
+                let address = inner.way.dialer.address();
                 let host = address.host_and_port().map_or_else(|| address.to_string(), str::to_owned);
                 Between::to(cache.as_deref(), &host, None)
             };

@@ -78,7 +78,7 @@ fn kind_of_session(error: &EngineError) -> &'static str {
         | EngineError::PeerMisbehaved(_)
         | EngineError::Ot(_)
         | EngineError::Mpc(_) => "PeerError",
-        EngineError::HintsSpent { .. } => "ServerBusyError",
+        EngineError::HintsSpent { .. } | EngineError::AddressHintsSpent { .. } => "ServerBusyError",
         EngineError::Plan(_) => "PlanError",
         EngineError::Bundle(_) => "ModelError",
         EngineError::Input(_) => "InputError",

@@ -8,7 +8,7 @@ use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
 use jaguar_engine::EngineError;
-use jaguar_serve::{Caller, Control, Hosted, Server, Told};
+use jaguar_serve::{Caller, Control, Hosted, Server, Told, Visit};
 use jaguar_terminal::size;
 use jaguar_terminal::table::bytes;
 use jaguar_wire::Channel;
@@ -64,17 +64,19 @@ impl Hosted for OneRoundService {
     fn serve(
         &self,
         channel: Channel,
-        caller: &Caller,
+        visit: &Visit<'_>,
         tell: &mut dyn FnMut(Told),
     ) -> Result<(), EngineError> {
-        let owner = match caller {
+        let owner = match visit.caller() {
             Caller { token: Some(name), .. } => Some(Owner::known("token", name)),
             Caller { certificate: Some(fingerprint), .. } => {
                 Some(Owner::known("certificate", &fingerprint.to_string()))
             }
             _ => None,
         };
-        self.0.serve(channel, (owner, caller.address), &mut |notice| tell(Told::OneRound(notice)))
+        let count = || visit.count_query(&self.0.terms().facing.name);
+        let who = (owner, visit.caller().address);
+        self.0.serve_counted(channel, who, &count, &mut |notice| tell(Told::OneRound(notice)))
     }
 }
 

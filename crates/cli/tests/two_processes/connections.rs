@@ -11,11 +11,20 @@ use crate::process::{Process, Scratch, Server, jaguar};
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// A client with these options.
-fn client(folder: &Scratch, server: &str, options: &[&str]) -> Process {
+pub fn client(folder: &Scratch, server: &str, options: &[&str]) -> Process {
     let cache = folder.path("cache");
     let mut command = jaguar(&["predict", "--json", "--server", server, "--cache", &cache, &photo()]);
     command.args(options);
     Process::start(command)
+}
+
+/// A file with a new token for a client, whose hash is added to `tokens`.
+#[track_caller]
+pub fn token(folder: &Scratch, name: &str) -> String {
+    let given = Process::start(jaguar(&["token", name, "--tokens", &folder.path("tokens")]));
+    let file = folder.path(&format!("{name}.token"));
+    std::fs::write(&file, given.finish(WATCHDOG).succeeded()).expect("written");
+    file
 }
 
 /// What a server said that clients should pin.
@@ -121,6 +130,7 @@ fn certificates_of_authorities_on_both_sides() {
     let named = ["--ca", &ours.file, "--server-name", "inference.example"];
     let with = |more: &[&str]| client(&folder, &at, &[&named[..], more].concat());
     answers(with(&["--cert", &alice, "--key", &alices_key]), 1);
+    server.process.line_with("connected as rcgen self signed cert", WATCHDOG);
     assert_fails(with(&[]), &[&at, "nobody in without a certificate"]);
     assert_fails(
         with(&["--cert", &mallory, "--key", &mallorys_key]),
@@ -150,14 +160,7 @@ fn certificates_of_authorities_on_both_sides() {
 fn tokens_let_clients_in() {
     let folder = Scratch::new("tokens");
     let (model, tokens) = (tiny::compile(&folder), folder.path("tokens"));
-    let give = |name: &str| {
-        let given =
-            Process::start(jaguar(&["token", name, "--tokens", &tokens])).finish(WATCHDOG).succeeded();
-        let file = folder.path(&format!("{name}.token"));
-        std::fs::write(&file, given).expect("written");
-        file
-    };
-    let (alice, bob) = (give("alice"), give("bob"));
+    let (alice, bob) = (token(&folder, "alice"), token(&folder, "bob"));
     let mut server = Server::start(
         &model,
         &["--tls", "on", "--cache", &folder.path("server"), "--tokens", &tokens],

@@ -12,6 +12,9 @@
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
 //! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
+//! - [`configuration`]: flags, the environment and a file, and what counts of them.
+//! - [`serving`]: several models, read again while clients are served.
+//! - [`rules`]: limits by client.
 //! - [`replicas`]: two servers of one model behind a balancer.
 //! - [`websockets`]: the same over WebSockets, through a proxy, and hostile frames.
 //! - [`doctor`]: what it finds wrong, and what it says to do.
@@ -20,6 +23,7 @@
 mod accuracy;
 mod cache;
 mod cheetah;
+mod configuration;
 mod connections;
 #[cfg(unix)]
 mod doctor;
@@ -37,6 +41,8 @@ mod predictions;
 mod process;
 mod relay;
 mod replicas;
+mod rules;
+mod serving;
 mod tiny;
 mod websockets;
 

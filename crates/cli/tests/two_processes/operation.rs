@@ -13,7 +13,12 @@ use crate::{WATCHDOG, assert_fails};
 
 /// Tells a process to end.
 fn terminate(process: &Process) {
-    let status = Command::new("kill").args(["-TERM", &process.id.to_string()]).status();
+    signal(process, "-TERM");
+}
+
+/// Sends a signal.
+pub fn signal(process: &Process, signal: &str) {
+    let status = Command::new("kill").args([signal, &process.id.to_string()]).status();
     assert!(status.is_ok_and(|s| s.success()));
 }
 
@@ -55,7 +60,7 @@ fn metrics_count_what_happened() {
     assert_eq!(page(&at, "/live"), ("HTTP/1.1 200 OK".into(), "live\n".into()));
     assert_eq!(page(&at, "/ready"), ("HTTP/1.1 200 OK".into(), "ready\n".into()));
     let (_, before) = page(&at, "/metrics");
-    assert_eq!((figure(&before, "jaguar_queries_total"), figure(&before, "jaguar_ready")), (0.0, 1.0));
+    assert_eq!((figure(&before, "jaguar_sessions_total"), figure(&before, "jaguar_ready")), (0.0, 1.0));
 
     let answer = &it.ask("cache", &[&photo(), "--keep", "0"])[0];
     it.server.process.line_with("left", WATCHDOG);
@@ -66,11 +71,14 @@ fn metrics_count_what_happened() {
     assert!(text.ends_with("# EOF\n"), "{text}");
     for (name, want) in [
         ("jaguar_sessions_total", 1.0),
-        ("jaguar_queries_total", 1.0),
+        ("jaguar_queries_total{model=\"tiny\"}", 1.0),
+        ("jaguar_model_ready{model=\"tiny\"}", 1.0),
+        ("jaguar_model_sessions{model=\"tiny\"}", 0.0),
+        ("jaguar_session_memory_bytes", 0.0),
         ("jaguar_failures_total", 1.0),
         ("jaguar_clients", 0.0),
-        ("jaguar_query_seconds_count{stage=\"online\"}", 1.0),
-        ("jaguar_query_seconds_count{stage=\"offline\"}", 1.0),
+        ("jaguar_query_seconds_count{model=\"tiny\",stage=\"online\"}", 1.0),
+        ("jaguar_query_seconds_count{model=\"tiny\",stage=\"offline\"}", 1.0),
     ] {
         assert_eq!(figure(&text, name), want, "{name}");
     }

@@ -173,9 +173,15 @@ pub fn pooled_onnx() -> Vec<u8> {
 /// Writes the ONNX file, class names `class-0` and so on, and compiles them. Gives the model's path.
 #[track_caller]
 pub fn compile(folder: &Scratch) -> String {
-    let [source, labels, model] = ["tiny.onnx", "labels.txt", "tiny.jaguar"].map(|f| folder.path(f));
+    compile_as(folder, "tiny.jaguar", "class")
+}
+
+/// As [`compile`], to another path in the folder, with class names `WORD-0` and so on: another model.
+#[track_caller]
+pub fn compile_as(folder: &Scratch, path: &str, word: &str) -> String {
+    let [source, labels, model] = ["tiny.onnx", "labels.txt", path].map(|f| folder.path(f));
     std::fs::write(&source, onnx()).expect("the folder can be written");
-    let names: Vec<String> = (0..CLASSES).map(|i| format!("class-{i}")).collect();
+    let names: Vec<String> = (0..CLASSES).map(|i| format!("{word}-{i}")).collect();
     std::fs::write(&labels, names.join("\n")).expect("the folder can be written");
     let photos = repository("demo/calibration");
     let mut command =

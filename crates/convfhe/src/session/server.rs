@@ -96,12 +96,26 @@ impl Service {
     /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
     pub fn serve(
         &self,
+        channel: Channel,
+        who: (Option<Owner>, Option<IpAddr>),
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<(), EngineError> {
+        self.serve_counted(channel, who, &|| Ok(()), tell)
+    }
+
+    /// As [`serve`](Self::serve). Before an input is taken, `count` says whether the client may have one more; if not, it is told why.
+    ///
+    /// # Errors
+    /// As there, or when the client may have no more.
+    pub fn serve_counted(
+        &self,
         mut channel: Channel,
         (known, address): (Option<Owner>, Option<IpAddr>),
+        count: &dyn Fn() -> Result<(), String>,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
         let share = known.map_or_else(|| Share::unknown(address), Share::known);
-        let result = self.converse(&mut channel, (known, share), tell);
+        let result = self.converse(&mut channel, (known, share), count, tell);
         result.inspect_err(|e| one_round::tell(&mut channel, e))
     }
 
@@ -109,6 +123,7 @@ impl Service {
         &self,
         channel: &mut Channel,
         (known, share): (Option<Owner>, Share),
+        count: &dyn Fn() -> Result<(), String>,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
         one_round::offer(channel, self.model, (NAME, VERSION), &self.parameters)?;
@@ -138,6 +153,7 @@ impl Service {
                     let Some(keys) = &keys else {
                         return Err(EngineError::PeerMisbehaved("an input before the keys".into()));
                     };
+                    count().map_err(EngineError::Refused)?;
                     let ticket = Ticket(os_random());
                     let ahead =
                         self.desk.ask(ticket, owner, keys.clone(), input).map_err(EngineError::Refused)?;

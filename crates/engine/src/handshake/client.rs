@@ -15,10 +15,10 @@ use crate::message::MAX_MESSAGE;
 const MAX_PROTOCOLS: usize = 16;
 
 /// Exchanges versions; the client speaks first.
-fn greet_first(channel: &mut Channel, kind: &str) -> Result<(), EngineError> {
+fn greet_first(channel: &mut Channel, kind: &str, model: Option<&str>) -> Result<(), EngineError> {
     channel.enter(Stage::Model, "handshake");
     channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-    channel.send_message(&Ask { kinds: vec![kind.into()] })?;
+    channel.send_message(&Ask { kinds: vec![kind.into()], model: model.map(str::to_owned) })?;
     let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
     if version != PROTOCOL_VERSION {
         return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
@@ -26,15 +26,17 @@ fn greet_first(channel: &mut Channel, kind: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The client's part up to the offer: the model, and the parameters of the protocol `wanted`.
+/// The client's part up to the offer: the model (the one that the server has under the name `named`), and the parameters of the
+/// protocol `wanted`.
 ///
 /// # Errors
 /// When the connection fails, the versions differ, or the server does not offer this protocol.
 pub(crate) fn ask(
     channel: &mut Channel,
+    named: Option<&str>,
     wanted: ProtocolName<'_>,
 ) -> Result<(ModelId, Vec<u8>), EngineError> {
-    greet_first(channel, wanted.kind)?;
+    greet_first(channel, wanted.kind, named)?;
     let Offer { model, protocols } = channel.recv_message("offer", MAX_MESSAGE)?;
     if protocols.len() > MAX_PROTOCOLS {
         let text = format!("an offer of {} protocols (at most {MAX_PROTOCOLS})", protocols.len());
@@ -57,8 +59,11 @@ pub(crate) fn ask(
 }
 
 /// [`ask`] for the interactive protocol.
-pub(crate) fn ask_for_shares(channel: &mut Channel) -> Result<(ModelId, SharesParameters), EngineError> {
-    let (model, parameters) = ask(channel, SHARES)?;
+pub(crate) fn ask_for_shares(
+    channel: &mut Channel,
+    named: Option<&str>,
+) -> Result<(ModelId, SharesParameters), EngineError> {
+    let (model, parameters) = ask(channel, named, SHARES)?;
     Ok((model, jaguar_wire::decode("the protocol's parameters", &parameters)?))
 }
 

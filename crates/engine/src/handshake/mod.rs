@@ -2,7 +2,7 @@
 //!
 //! | from | message | content |
 //! |---|---|---|
-//! | C | [`Hello`], [`Ask`] | its release's protocol version; which kinds of session it can do |
+//! | C | [`Hello`], [`Ask`] | its release's protocol version; which kinds of session it can do; which model it wants, if it names one |
 //! | S | [`Hello`], [`Offer`] | its own version; the model's public name, the protocols that it can run for the model |
 //! | S | network | the public part of the network, if the client can do interactive sessions and the server offers one |
 //! | C | [`Choice`] | the protocol that it picked; what follows depends on the protocol's kind |
@@ -44,10 +44,12 @@ pub(crate) struct Hello {
     pub version: u32,
 }
 
-/// The kinds of session that the client can do.
+/// The kinds of session that the client can do, and the name under which the server has the model that it wants. Without one: the
+/// only model that it may have.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ask {
     pub kinds: Vec<String>,
+    pub model: Option<String>,
 }
 
 /// What the server offers.
@@ -108,6 +110,14 @@ impl Protocol {
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Whether a server may have a model under this name: 1 to 64 letters (A to Z), digits, `-`, `_` and `.`, of which the last does not come
+/// first.
+pub fn is_model_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// A peer's kind or name, once it is known to be fit to be shown.

@@ -6,7 +6,8 @@ use jaguar_plan::PROTOCOL_VERSION;
 use jaguar_wire::{Channel, Stage};
 
 use super::{
-    Ask, Choice, Hello, INTERACTIVE, Offer, Protocol, ProtocolName, SHARES, SharesParameters, checked, list,
+    Ask, Choice, Hello, INTERACTIVE, Offer, Protocol, ProtocolName, SHARES, SharesParameters, checked,
+    is_model_name, list,
 };
 use crate::error::EngineError;
 use crate::message::MAX_MESSAGE;
@@ -29,28 +30,56 @@ impl SharesParameters {
     }
 }
 
-/// The server's part: returns which of `protocols` the client picked. `network` is sent to clients of interactive sessions.
+/// What a client asked for in its first words.
+#[derive(Debug)]
+pub struct Asked {
+    kinds: Vec<String>,
+    model: Option<String>,
+}
+
+impl Asked {
+    /// The name of the model that it wants, if it named one; [`is_model_name`] holds.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+/// The server's first words.
 ///
 /// # Errors
-/// When the connection fails, the versions differ, or the client can do none of the protocols.
-pub(crate) fn answer(
-    channel: &mut Channel,
-    model: ModelId,
-    protocols: &[Protocol],
-    network: Option<&Network>,
-) -> Result<usize, EngineError> {
+/// When the connection fails, the versions differ, or what the client asks for cannot be right.
+pub(crate) fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
     channel.enter(Stage::Model, "handshake");
     let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
     channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
     if version != PROTOCOL_VERSION {
         return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
     }
-    let Ask { kinds } = channel.recv_message("kinds of session", MAX_MESSAGE)?;
+    let Ask { kinds, model } = channel.recv_message("kinds of session", MAX_MESSAGE)?;
     if kinds.len() > MAX_KINDS {
         let text = format!("{} kinds of session (at most {MAX_KINDS})", kinds.len());
         return Err(EngineError::PeerMisbehaved(text));
     }
     kinds.iter().try_for_each(|kind| checked("a kind of session", kind).map(|_| ()))?;
+    if model.as_deref().is_some_and(|name| !is_model_name(name)) {
+        let text = "a model's name that is not 1 to 64 letters, digits, '-', '_' and '.'";
+        return Err(EngineError::PeerMisbehaved(text.into()));
+    }
+    Ok(Asked { kinds, model })
+}
+
+/// The server's part after [`greet`]: returns which of `protocols` the client picked. `network` is sent to clients of interactive
+/// sessions.
+///
+/// # Errors
+/// When the connection fails, or the client can do none of the protocols.
+pub(crate) fn answer(
+    channel: &mut Channel,
+    Asked { kinds, .. }: Asked,
+    model: ModelId,
+    protocols: &[Protocol],
+    network: Option<&Network>,
+) -> Result<usize, EngineError> {
     let offered = || list(protocols.iter().map(Protocol::name));
     if !protocols.iter().any(|protocol| kinds.contains(&protocol.kind)) {
         return Err(EngineError::NoCommonProtocol { wanted: list(&kinds), offered: offered() });

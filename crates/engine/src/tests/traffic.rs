@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "868d7386764e251ebf3e46111d7f57f524b702ec0313b0e42406a9ffb896777d",
-            "12a419b9a7e35ff3d7d6bd206f6f89b18bceb4377c8e8b47086f7ff60a3f1653",
+            "a14e7f3097f87c1cdaa5da56fc5c916b5a2eaef207b448602421846759018f7f",
+            "92de9ab8605dc39a70e839ea8d8652f73a8140cc7d502c972d66be6d06ae9d4c",
         ],
     ),
     (
         "cheetah",
         [
-            "ed6c29c47e9fc6b96ac5d04d91ba8993f0dcba75752fcb664270dc632e02f4d7",
-            "f6f956ec40fcd676b2419d0dc213c252130f6d4e16bedff3016c0ab11aeb9b46",
+            "5655f650ad1ed91579e0a93f90b8eb274bf275a1f695abd8474dee0af0fb7459",
+            "67d40456df8fa39b9798cd631a87cecd19060df5023409651dc1e5a332ebb8a8",
         ],
     ),
     (
         "fregata",
         [
-            "0a3bfa39d74a31c5c633fe4e987e561a2322f25a572a0e0421c973edabb470d7",
-            "8e553e262f4472122bb0ed879d2cbdf8bde2cbe76fe99780ee9f187da87f2be2",
+            "32d53eb171ccae7bf89189608b63ca990660c8e153f9c21aac1b122ab8e1ba49",
+            "569c86badeb98be2d97727e4ca9542601dd5ef8aaa1fff905c812b518d348952",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "a4bf31ba4808a10281adfa4e5bcc616c9604a3785ad60dc8e5e16a45c97dd0b6",
-            "496bd33e61bc3f489882ca4e79ac6ca38595cddf310a2c2a9191281953849471",
+            "1a56d68b9f777a86cc266d053f67b31b4e200f5f65f99bd604ddb892c146136f",
+            "50957ea99136aaa2fd414811de2f4ae9a7f7ac6b229cce6a3bceb9fe0e38b3bc",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "620ac5af3947c890a0c86250f59eae16f142621345d0d0dc7064949bc5055144",
-            "f9b78820a4a08f5a93bbfba4be57f9a2f9be59f65e5a5991e38c132e5384cf50",
+            "6c04ba02a9e21b156de626d61173a148ff89d1ebd4b6b4f98f1b866308f319c2",
+            "8e834e5cfbd74f690033b972f68bc38bb02167abc270194e3833c81d6c036917",
         ],
     ),
     (
         "hyena",
         [
-            "855a6cdcf65378ce762655bb1fee03b823597675d47a2d182f60dbddc47cdfa4",
-            "3ec0290f3be65a7bc047a1da84d37e10c91cd8b0f51677f1ca7217172b1c4cbb",
+            "3d8845ec6c1ddc33df6b5a1e889982ee28433a286c04ef94680deebae3b9b044",
+            "09d813bda80cb28524ae9099e93206649f1453aac3216ca8dd43f4672c1c2306",
         ],
     ),
     (
         "hyena-padded",
         [
-            "d11863194cb7a271de8ed31dbe7dd4df26de9cc3eee90406766a48d67882ddd2",
-            "2b28df6ecd2a2f0d3da2927e2fc85e25fb4c77f5aae3b83cbd6cc6761f7bbcb5",
+            "0999a00fbb01a84badf87c81b833ae27eb48afc1d052c06cd57ec6a27e472862",
+            "53dc3d06528276625b6a9a7398ea7e49d18366bf43260c8f45379e188d72c48c",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "c3b87238c9d6ec89eaf049298ab8bf9e8003d106307d2c31d0a7cdc2e2708712",
-            "044fcf0df20dbcb3204bd58feda0d9df4fc6a227754d1e3c1b0e125781b19bc5",
+            "ca15d13f9edd426eafef2de06239ad4f1b84cbe01402b0ee1824808a064cb8f0",
+            "771312261adb455763548a09be4bb5ee48513f8f40b9e7758973dca6391ad03f",
         ],
     ),
     (
         "cirencode",
         [
-            "c8097aa72a5746dfa01ab84ad1e267d6b19e403344aa90f4a7b7fc8342d555d3",
-            "8d4e5e86a03fb47df7f3cbe2815b278edfa5aa0027af177092eb65eaaf0c0f28",
+            "1e403d12428c422a977deb45b8d896b5b0c0a91615d3da8867f5ffcda265c163",
+            "5a453267e2eb843bd693fcce5941c92e787bced035749ec74f2674d220356af9",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "75cf5e25f1aefdbb3840fd8006f5fb10032f9072875e29b54f5b20784fae815d",
-            "4f7abce9bef0151328b29535bbd34ed4b237fee0fce3d1a3fee285789849ddcc",
+            "b1d1a8c937539ccc3698dd7be7a912f4125294b0b25c3159586d8ad590c80fda",
+            "137788f597bce974240d4f450e644b2963d3974b0202333fd30d04247783b5d0",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "6335853fd453aad7dd116286f8b1bc2902f23cc9b97c204eca4eca254b00ff6d",
-            "c05fe58bf047ce8a716aa7866db22a477b67eea8b22f54c1d662626cb8e47d5c",
+            "ebb213fed50f907bb0bf23abbe72b716c6950d328e90149964afc1c52921970e",
+            "593d3fa3651bac1b72c10884f8aa0b8d7b27ab878cccdb7fa3d1858b75bd0c6d",
         ],
     ),
 ];

@@ -12,6 +12,7 @@ mod client;
 mod fingerprint;
 mod server;
 mod stream;
+mod subject;
 
 use std::sync::Arc;
 

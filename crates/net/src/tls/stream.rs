@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use jaguar_wire::{ByteStream, Side, WireError};
 use rustls::{Connection, Error};
 
+use super::subject::common_name;
 use super::{Fingerprint, PROTOCOL, explain};
 use crate::outgoing::Outgoing;
 
@@ -122,9 +123,11 @@ impl TlsStream {
         }
     }
 
-    /// The certificate that the peer showed, by its fingerprint.
-    pub(crate) fn peer_certificate(&self) -> Option<Fingerprint> {
-        lock(&self.connection).peer_certificates()?.first().map(|certificate| Fingerprint::of(certificate))
+    /// The certificate that the peer showed: its fingerprint, and the common name in it, if there is one.
+    pub(crate) fn peer_certificate(&self) -> Option<(Fingerprint, Option<String>)> {
+        let connection = lock(&self.connection);
+        let certificate = connection.peer_certificates()?.first()?;
+        Some((Fingerprint::of(certificate), common_name(certificate)))
     }
 
     /// The same certificate itself (DER).

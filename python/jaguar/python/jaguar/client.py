@@ -42,6 +42,7 @@ class Client:
         self,
         server: str,
         *,
+        model: str | None = None,
         pin: str | None = None,
         ca: PathLike | None = None,
         token_file: PathLike | None = None,
@@ -50,7 +51,8 @@ class Client:
         keep_memory: int | None = None,
         progress: Progress = None,
     ) -> None:
-        """`server`: address and port, or `unix:` and a path. Beyond this machine the connection is TLS 1.3: `pin` is the fingerprint of
+        """`server`: address and port, or `unix:` and a path. `model`: the name of one of the server's models (None: the only one that this
+        client may use). Beyond this machine the connection is TLS 1.3: `pin` is the fingerprint of
         the server's certificate, as the server tells it, or `ca` a file (PEM) with the authority that signed it. `token_file`: the
         token to show to a server that asks for one (`jaguar token`). `cache`: where the hint is kept between runs (True: the user's
         cache folder; False: in memory). `keep`: how many prepared queries to have ready, so that an image waits for the online part
@@ -59,7 +61,7 @@ class Client:
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
         with Listener(progress, "connect") as listener:
-            believed = {"pin": pin, "ca": ca, "token_file": token_file}
+            believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep
         self.server = server

@@ -1,0 +1,134 @@
+//! Models, rules and limits, read again while the server runs (SIGHUP).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use jaguar_serve::metrics::Metrics;
+use jaguar_serve::{Control, Models, Named};
+use jaguar_terminal::in_one_line;
+use tracing::{error, info, warn};
+
+use super::models::{Builder, Built, rules, specs};
+use super::settings::{Effective, Settings};
+use crate::log::TARGET;
+
+/// Options that a reload puts in force. Those of models count too; others take a restart.
+const RELOADED: [&str; 18] = [
+    "model-files",
+    "max-clients",
+    "max-clients-per-address",
+    "max-sessions-per-address-and-hour",
+    "max-sessions-per-client",
+    "max-queries-per-client-and-day",
+    "new-hints-per-address-and-hour",
+    "max-memory",
+    "max-session-bytes",
+    "max-idle",
+    "max-stalled",
+    // Of models.
+    "guard-bits",
+    "backends",
+    "accept-sign-leakage",
+    "reveal",
+    "weight-memory",
+    "plan-for",
+    "prefer",
+];
+
+/// What a reload needs.
+pub struct Reloader {
+    /// What stands behind `jaguar serve`.
+    pub words: Vec<OsString>,
+    /// What counted at the start.
+    pub first: Vec<Effective>,
+    pub builder: Builder,
+    pub models: Arc<Models>,
+    pub control: Control,
+    pub metrics: Arc<Metrics>,
+    pub counts: Option<PathBuf>,
+}
+
+impl Reloader {
+    /// Reads everything again. What cannot be read stays as it is; the log and the metrics say so.
+    pub fn reload(&mut self) {
+        let ok = self.try_reload().unwrap_or_else(|e| {
+            let reason = in_one_line(e.as_ref());
+            error!(
+                target: TARGET, event = "reload-failed", reason,
+                "nothing is reloaded: {reason}; what was there before stays"
+            );
+            false
+        });
+        self.metrics.reloaded(ok);
+    }
+
+    /// Tells whether all models could be read.
+    fn try_reload(&mut self) -> Result<bool> {
+        let settings = Settings::load(&self.words)?;
+        let specs = specs(&settings)?;
+        let limits = settings.args.bounds.limits();
+        // First, so that nobody gets a model that is not for everybody any more.
+        self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
+        self.control.set_limits(limits);
+        let mut served: Vec<Arc<Named>> = Vec::new();
+        let (mut new, mut same, mut failed) = (0, 0, 0);
+        for spec in &specs {
+            let before = self.models.find(&spec.name);
+            let built = self.builder.build(spec, before.as_deref(), limits.memory);
+            let built = built.with_context(|| spec.file.display().to_string());
+            match (built, before) {
+                (Ok(Built::New(model)), _) => {
+                    // The one that was there serves meanwhile.
+                    let seconds = model.prepare().as_secs_f64();
+                    let (name, id) = (model.name(), model.service().model());
+                    info!(
+                        target: TARGET, event = "model", network = name, model = %id, seconds,
+                        "model {name} is new ({id}); prepared in {seconds:.2} s",
+                    );
+                    served.push(model);
+                    new += 1;
+                }
+                (Ok(Built::Same), before) => {
+                    served.extend(before);
+                    same += 1;
+                }
+                (Err(e), before) => {
+                    let (name, reason) = (&spec.name, in_one_line(e.as_ref()));
+                    let then = match before {
+                        Some(_) => "the one that was there before is served",
+                        None => "it is not served",
+                    };
+                    error!(
+                        target: TARGET, event = "model-failed", network = name, reason,
+                        "model {name} is not reloaded: {reason}; {then}",
+                    );
+                    served.extend(before);
+                    failed += 1;
+                }
+            }
+        }
+        let names: BTreeSet<&str> = served.iter().map(|model| model.name()).collect();
+        let gone = self.models.now().iter().filter(|model| !names.contains(model.name())).count();
+        self.builder.keep_only(&names);
+        self.models.replace(served.iter().cloned());
+        for changed in self.unreloadable(&settings) {
+            warn!(target: TARGET, event = "takes-restart", reason = changed, "{changed} has changed: that takes a restart");
+        }
+        info!(
+            target: TARGET, event = "reloaded", new, same, gone, failed,
+            "reloaded: {new} models are new, {same} as before, {gone} gone, {failed} failed",
+        );
+        Ok(failed == 0)
+    }
+
+    /// Options that have other values than at the start, and would need a restart.
+    fn unreloadable(&self, settings: &Settings) -> Vec<String> {
+        let before = |key: &str| self.first.iter().find(|it| it.key == key).map(|it| &it.texts);
+        let changed = settings.effective.iter().filter(|it| before(&it.key) != Some(&it.texts));
+        let keys = changed.map(|it| it.key.clone());
+        keys.filter(|key| !RELOADED.contains(&key.as_str())).collect()
+    }
+}

@@ -1,0 +1,259 @@
+//! Limits by client: each is reached once, and what is told then.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use crate::connections::{client, fingerprint, token};
+use crate::operation::{figure, metrics_of, page};
+use crate::predictions::{answers, photo};
+use crate::process::{Process, Scratch, Server, jaguar};
+use crate::serving::{serve, two, word};
+use crate::{WATCHDOG, assert_fails, tiny};
+
+/// A server with tokens, and a client of it.
+struct Site {
+    folder: Scratch,
+    server: Server,
+    pin: String,
+}
+
+impl Site {
+    #[track_caller]
+    fn new(name: &str, clients: &[&str], options: &[&str]) -> (Self, Vec<String>) {
+        let folder = Scratch::new(name);
+        let models = two(&folder);
+        let tokens = clients.iter().map(|name| token(&folder, name)).collect();
+        let arguments: Vec<&str> = [models.as_str()].into_iter().chain(options.iter().copied()).collect();
+        let (server, pin) = Self::start(&folder, &arguments);
+        (Self { folder, server, pin }, tokens)
+    }
+
+    #[track_caller]
+    fn start(folder: &Scratch, options: &[&str]) -> (Server, String) {
+        let (cache, tokens) = (folder.path("server"), folder.path("tokens"));
+        let fixed = ["--tls", "on", "--cache", &cache, "--tokens", &tokens];
+        let mut server = serve(&[&fixed[..], options].concat());
+        let pin = fingerprint(&mut server);
+        (server, pin)
+    }
+
+    fn ask(&self, token: &str, more: &[&str]) -> Process {
+        let known = ["--pin", &self.pin, "--token-file", token, "--keep", "0"];
+        client(&self.folder, &self.server.address, &[&known[..], more].concat())
+    }
+}
+
+/// Waits where a day (UTC) is about to end, for it would end what a test has counted.
+fn far_from_midnight() {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock").as_secs();
+    let left = 86_400 - seconds % 86_400;
+    if left < 300 {
+        std::thread::sleep(Duration::from_secs(left + 1));
+    }
+}
+
+#[test]
+fn queries_of_a_day_are_limited_and_a_restart_knows_them() {
+    far_from_midnight();
+    let options = ["--max-queries-per-client-and-day", "2"];
+    let (mut it, tokens) = Site::new("queries", &["alice", "bob"], &options);
+    let [alice, bob] = [&tokens[0], &tokens[1]];
+    for name in ["cats", "dogs"] {
+        assert_eq!(word(&answers(it.ask(alice, &["--model", name]), 1)[0]), name);
+    }
+    let spent =
+        ["this client has asked the 2 queries that it may ask in a day (UTC); come back in ", " seconds"];
+    assert_fails(it.ask(alice, &["--model", "cats"]), &spent);
+    // Within a session too.
+    let photos = [photo(), photo(), photo()];
+    let three: Vec<&str> = photos.iter().map(String::as_str).chain(["--model", "cats"]).collect();
+    let (cache, at) = (it.folder.path("cache"), it.server.address.clone());
+    let mut command = jaguar(&[
+        "predict",
+        "--server",
+        &at,
+        "--cache",
+        &cache,
+        "--pin",
+        &it.pin,
+        "--token-file",
+        bob,
+        "--keep",
+        "0",
+    ]);
+    command.args(three);
+    let finished = Process::start(command).finish(WATCHDOG);
+    assert!(!finished.status.success() && finished.stderr.contains(spent[0]), "{}", finished.stderr);
+    assert_eq!(finished.stdout.matches("cats-").count() / 5, 2, "{}", finished.stdout);
+
+    // Killed at once, and started again.
+    it.server.process.kill();
+    let file = it.folder.path("server/queries");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+    let text = std::fs::read_to_string(&file).expect("there");
+    for line in ["1 cats alice", "1 dogs alice", "2 cats bob"] {
+        assert!(text.lines().any(|l| l == line), "{text}");
+    }
+    let models = it.folder.path("models");
+    (it.server, it.pin) = Site::start(&it.folder, &[&[models.as_str()][..], &options].concat());
+    assert_fails(it.ask(alice, &["--model", "cats"]), &spent);
+    // Another server that would count in the same file.
+    let (cache, tokens) = (it.folder.path("server"), it.folder.path("tokens"));
+    let mut other = vec![
+        "serve",
+        &models,
+        "--listen",
+        "127.0.0.1:0",
+        "--calibrate",
+        "off",
+        "--cache",
+        &cache,
+        "--tokens",
+        &tokens,
+    ];
+    other.extend(options);
+    assert_fails(Process::start(jaguar(&other)), &[&file, "another server counts there", "--counts"]);
+    // A file that is none is not taken for one.
+    it.server.process.kill();
+    std::fs::write(&file, "nonsense").expect("written");
+    assert_fails(Process::start(jaguar(&other)), &[&file, "does not begin with"]);
+}
+
+#[test]
+fn a_model_and_a_client_may_have_limits_of_their_own() {
+    far_from_midnight();
+    let folder = Scratch::new("own-limits");
+    two(&folder);
+    let [alice, bob] = ["alice", "bob"].map(|name| token(&folder, name));
+    let config = folder.path("jaguar.toml");
+    let text = "max-sessions-per-client = 1\n\
+                [models.cats]\nfile = 'models/cats.jaguar'\nmax-queries-per-client-and-day = 1\n\
+                [models.dogs]\nfile = 'models/dogs.jaguar'\n\
+                [clients.bob]\nmax-sessions = 2\nmax-queries-per-day = 0\n";
+    std::fs::write(&config, text).expect("written");
+    let (server, pin) = Site::start(&folder, &["--config", &config, "--metrics", "127.0.0.1:0"]);
+    let mut it = Site { folder, server, pin };
+    let metrics = metrics_of(&mut it.server);
+    answers(it.ask(&alice, &["--model", "cats"]), 1);
+    assert_fails(
+        it.ask(&alice, &["--model", "cats"]),
+        &["this client has asked the 1 queries that it may ask model 'cats' in a day (UTC); come back in "],
+    );
+    assert_fails(it.ask(&bob, &["--model", "dogs"]), &["has asked the 0 queries"]);
+
+    // One session of alice's that stays, and another.
+    let cache = it.folder.path("cache");
+    let stays = [
+        "predict",
+        "--json",
+        "--server",
+        &it.server.address,
+        "--cache",
+        &cache,
+        "--pin",
+        &it.pin,
+        "--token-file",
+        &alice,
+    ];
+    let mut command = jaguar(&stays);
+    command.args(["--model", "dogs", "--stdin", "--keep", "0"]);
+    let (mut session, mut input) = Process::start_with_input(command);
+    writeln!(input, "{}", photo()).expect("it reads");
+    session.line_with("dogs-", WATCHDOG);
+    assert_fails(
+        it.ask(&alice, &["--model", "dogs"]),
+        &[
+            "1 sessions of this client are open, and no more are at once; try again later, in 10 seconds or more",
+        ],
+    );
+    drop(input);
+    session.finish(WATCHDOG).succeeded();
+    answers(it.ask(&alice, &["--model", "dogs"]), 1);
+    let (_, text) = page(&metrics, "/metrics");
+    for reason in ["model-queries-spent", "queries-spent", "client-busy"] {
+        assert_eq!(figure(&text, &format!("jaguar_refusals_total{{reason=\"{reason}\"}}")), 1.0, "{reason}");
+    }
+}
+
+#[test]
+fn sessions_have_a_bound_of_memory() {
+    let folder = Scratch::new("memory");
+    let model = tiny::compile(&folder);
+    let mut server = serve(&[&model, "--metrics", "127.0.0.1:0"]);
+    let metrics = metrics_of(&mut server);
+    let cache = folder.path("cache");
+    let held = |server: &Server| {
+        let stays =
+            ["predict", "--json", "--server", &server.address, "--cache", &cache, "--stdin", "--keep", "0"];
+        let (mut session, mut input) = Process::start_with_input(jaguar(&stays));
+        writeln!(input, "{}", photo()).expect("it reads");
+        session.line_with("class-", WATCHDOG);
+        (session, input)
+    };
+    let session = held(&server);
+    let one = figure(&page(&metrics, "/metrics").1, "jaguar_session_memory_bytes");
+    assert!(one > 1e5, "{one}");
+    drop(session);
+
+    // Room for one, and a half.
+    let bound = (one * 1.5) as u64;
+    let server = serve(&[&model, "--max-memory", &bound.to_string()]);
+    let (first, input) = held(&server);
+    assert_fails(
+        client(&folder, &server.address, &["--keep", "0"]),
+        &[
+            &format!(
+                "the server's memory for sessions is taken ({bound} bytes, of which this one needs {one})"
+            ),
+            "try again later, in 10 seconds or more",
+        ],
+    );
+    drop(input);
+    first.finish(WATCHDOG).succeeded();
+    answers(client(&folder, &server.address, &["--keep", "0"]), 1);
+    // A model for which there is never room is not served.
+    let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--max-memory", "1K"];
+    assert_fails(Process::start(jaguar(&serve)), &["--max-memory 1.0 KiB is too little for one session"]);
+}
+
+#[test]
+fn an_address_has_its_share_of_hints() {
+    let folder = Scratch::new("address-hints");
+    let model = tiny::compile(&folder);
+    let mut server = serve(&[&model, "--new-hints-per-address-and-hour", "1", "--backends", "jaguar"]);
+    let fetch = |cache: &str| {
+        let cache = folder.path(cache);
+        Process::start(jaguar(&["fetch", "--server", &server.address, "--cache", &cache]))
+    };
+    fetch("one").finish(WATCHDOG).succeeded();
+    assert_fails(
+        fetch("other"),
+        &["the server has made as many hints for this address as it may for now: come back in ", " s"],
+    );
+    fetch("one").finish(WATCHDOG).succeeded();
+    server.process.line_with("turned away: the server has made as many hints for this address", WATCHDOG);
+}
+
+#[test]
+fn rules_need_clients_that_show_who_they_are() {
+    let folder = Scratch::new("rules-need");
+    let model = tiny::compile(&folder);
+    let config = folder.path("jaguar.toml");
+    std::fs::write(&config, "[clients.alice]\nmodels = ['tyni']\n").expect("written");
+    let serve = |more: &[&str]| {
+        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        command.args(more);
+        Process::start(command)
+    };
+    for option in ["--max-sessions-per-client", "--max-queries-per-client-and-day"] {
+        assert_fails(serve(&[option, "3"]), &["limits by client need --tokens or --client-ca"]);
+    }
+    assert_fails(
+        serve(&["--config", &config]),
+        &["jaguar.toml:1: models: there is no model 'tyni'; 'tiny' may be meant"],
+    );
+}

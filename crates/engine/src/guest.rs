@@ -1,0 +1,45 @@
+//! What a server brings to a session beside the model: what all its models share, and its own rules for the client.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::budget::{HintBudget, Limits};
+use crate::keys::KeyShelf;
+use crate::shelf::KeepLimits;
+use crate::stock::Stock;
+
+/// What all models of a server share: how much clients may take of it together.
+#[derive(Clone)]
+pub struct Common {
+    pub(crate) hints: Arc<HintBudget>,
+    pub(crate) keep: KeepLimits,
+    pub(crate) kept: Arc<Mutex<Stock>>,
+    pub(crate) keys: Arc<KeyShelf>,
+}
+
+impl Common {
+    /// Nothing taken yet.
+    pub fn new(limits: Limits, keep: KeepLimits) -> Self {
+        let keys = Arc::new(KeyShelf::new(keep.keys));
+        Self { hints: Arc::new(HintBudget::new(limits)), keep, kept: Arc::default(), keys }
+    }
+
+    /// Prepared queries that are kept and under way, for all clients and models.
+    pub fn kept(&self) -> Stock {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self::new(Limits::default(), KeepLimits::default())
+    }
+}
+
+/// A client, as far as the server's own rules concern a session. The default allows everything.
+#[derive(Clone, Copy, Default)]
+pub struct Guest<'a> {
+    /// The hints that the client's address may have, beside the bound for all clients.
+    pub hints: Option<&'a HintBudget>,
+    /// Asked before a query is answered, which counts from then on. Who may have no more is told the text, and its session ends.
+    pub query: Option<&'a dyn Fn() -> Result<(), String>>,
+}

@@ -1,0 +1,285 @@
+//! Queries of today, by client and model, in a file: a server that is started again knows them.
+//!
+//! ```text
+//! jaguar queries 1
+//! day 20780
+//! 12 resnet-18 alice
+//! ```
+//!
+//! A day begins at midnight UTC. A line has a number, a model's name and a client's (which may have spaces). The file is written anew
+//! before a counted query is answered: whole or not at all, and for its owner alone. One server uses it at a time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use jaguar_engine::bundle::{FileError, files};
+
+use crate::limits::Refusal;
+
+const HEAD: &str = "jaguar queries 1";
+
+const DAY: u64 = 24 * 3600;
+
+/// Bytes of a file that is read, at most.
+const LONGEST: u64 = 64 << 20;
+
+/// The queries of a day.
+pub(crate) struct QueryBook {
+    path: PathBuf,
+    day: u64,
+    /// By client, then model.
+    counts: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Held as long as this server is there.
+    _lock: File,
+}
+
+const WHAT: &str = "counting queries in";
+
+fn day(now: SystemTime) -> u64 {
+    seconds(now) / DAY
+}
+
+fn seconds(now: SystemTime) -> u64 {
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+impl QueryBook {
+    /// The book at `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When there is no path, another server uses the file, it holds something else, or it cannot be written.
+    pub fn open(path: Option<PathBuf>, now: SystemTime) -> Result<Self, FileError> {
+        let Some(path) = path else {
+            let no_name =
+                io::Error::new(io::ErrorKind::NotFound, "no file is named, and no cache folder is known");
+            return Err(FileError::new(WHAT, Path::new("no file"), no_name));
+        };
+        let failed = |e| FileError::new(WHAT, &path, e);
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".lock");
+        let lock = files::private().truncate(false).open(path.with_file_name(name)).map_err(failed)?;
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => failed(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another server counts there: name another file with --counts",
+            )),
+            TryLockError::Error(e) => failed(e),
+        })?;
+        let read = || -> io::Result<Option<String>> {
+            match fs::metadata(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(e),
+                Ok(about) if about.len() > LONGEST => {
+                    Err(damaged("longer than any that this program writes"))
+                }
+                Ok(_) => fs::read_to_string(&path).map(Some),
+            }
+        };
+        let read = read().and_then(|text| text.as_deref().map(parse).transpose());
+        let (day_then, counts) = read.map_err(failed)?.unwrap_or_default();
+        let mut book = Self { path: path.clone(), day: day_then, counts, _lock: lock };
+        book.turn_page(now);
+        // (What cannot be written is found now, not at the first query.)
+        book.write()?;
+        Ok(book)
+    }
+
+    /// Begins a new day if one has come. A clock that was set back gives nobody new queries, and one that runs ahead takes nobody's
+    /// for longer than a day.
+    fn turn_page(&mut self, now: SystemTime) {
+        let today = day(now);
+        if today > self.day {
+            self.counts.clear();
+        }
+        self.day = today;
+    }
+
+    fn of_client(&self, client: &str) -> u64 {
+        self.counts.get(client).map_or(0, |models| models.values().fold(0, |sum, n| n.saturating_add(sum)))
+    }
+
+    /// Whether the client has any left.
+    pub fn check_client(&mut self, client: &str, limit: u64, now: SystemTime) -> Result<(), Refusal> {
+        self.turn_page(now);
+        if self.of_client(client) < limit {
+            return Ok(());
+        }
+        Err(Refusal::QueriesSpent { limit, again: until_tomorrow(now) })
+    }
+
+    /// Counts one of `client` to `model`, within the limits of the client and of the model. The other value says what could not be
+    /// written.
+    pub fn count(
+        &mut self,
+        (client, model): (&str, &str),
+        (of_client, of_model): (Option<u64>, Option<u64>),
+        now: SystemTime,
+    ) -> Result<Result<(), FileError>, Refusal> {
+        self.turn_page(now);
+        if let Some(limit) = of_client {
+            self.check_client(client, limit, now)?;
+        }
+        let models = self.counts.entry(client.to_owned()).or_default();
+        let count = models.entry(model.to_owned()).or_default();
+        if let Some(limit) = of_model.filter(|limit| *count >= *limit) {
+            return Err(Refusal::ModelQueriesSpent {
+                model: model.to_owned(),
+                limit,
+                again: until_tomorrow(now),
+            });
+        }
+        *count = count.saturating_add(1);
+        Ok(self.write())
+    }
+
+    fn write(&self) -> Result<(), FileError> {
+        let mut text = format!("{HEAD}\nday {}\n", self.day);
+        for (client, models) in &self.counts {
+            for (model, count) in models.iter().filter(|(_, count)| **count > 0) {
+                text.push_str(&format!("{count} {model} {client}\n"));
+            }
+        }
+        files::replace(&self.path, text.as_bytes())
+    }
+}
+
+fn until_tomorrow(now: SystemTime) -> u64 {
+    DAY - seconds(now) % DAY
+}
+
+fn damaged(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+type Page = (u64, BTreeMap<String, BTreeMap<String, u64>>);
+
+fn parse(text: &str) -> io::Result<Page> {
+    let mut lines = text.lines();
+    if lines.next() != Some(HEAD) {
+        return Err(damaged(format!("it does not begin with '{HEAD}'")));
+    }
+    let day = lines.next().and_then(|line| line.strip_prefix("day ")?.parse().ok());
+    let day = day.ok_or_else(|| damaged("line 2 is no day"))?;
+    let mut counts: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (line, number) in lines.zip(3..) {
+        let mut words = line.splitn(3, ' ');
+        let count = words.next().and_then(|word| word.parse().ok());
+        let (Some(count), Some(model), Some(client)) = (count, words.next(), words.next()) else {
+            return Err(damaged(format!("line {number} is no number, model and client")));
+        };
+        counts.entry(client.to_owned()).or_default().insert(model.to_owned(), count);
+    }
+    Ok((day, counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("jaguar-queries-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&folder);
+            Self(folder)
+        }
+
+        fn open(&self, seconds: u64) -> Result<QueryBook, FileError> {
+            QueryBook::open(Some(self.0.join("deep/queries")), at(seconds))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    const NOON: u64 = 20_000 * DAY + DAY / 2;
+
+    #[test]
+    fn counts_survive_a_restart_and_end_with_the_day() {
+        let place = Place::new("restart");
+        let count = |book: &mut QueryBook, who: (&str, &str), limit, seconds| {
+            book.count(who, (Some(limit), None), at(seconds)).map(|written| written.expect("written"))
+        };
+        let mut book = place.open(NOON).expect("made");
+        assert_eq!(count(&mut book, ("alice in w", "a"), 2, NOON), Ok(()));
+        assert_eq!(count(&mut book, ("bob", "a"), 2, NOON), Ok(()));
+        assert!(place.open(NOON).is_err_and(|e| e.to_string().contains("another server counts there")));
+        drop(book);
+        let mut book = place.open(NOON + 60).expect("there");
+        assert_eq!(count(&mut book, ("alice in w", "b"), 2, NOON + 60), Ok(()));
+        let again = DAY / 2 - 60;
+        let spent = Err(Refusal::QueriesSpent { limit: 2, again });
+        assert_eq!(count(&mut book, ("alice in w", "c"), 2, NOON + 60), spent);
+        assert_eq!(book.check_client("alice in w", 2, at(NOON + 60)), spent);
+        assert_eq!(book.check_client("bob", 2, at(NOON + 60)), Ok(()));
+        assert_eq!(
+            book.check_client("carol", 0, at(NOON + 60)),
+            Err(Refusal::QueriesSpent { limit: 0, again })
+        );
+        drop(book);
+        let mut book = place.open(NOON + DAY).expect("there");
+        assert_eq!(count(&mut book, ("alice in w", "a"), 1, NOON + DAY), Ok(()));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(place.0.join("deep/queries")).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_model_has_a_limit_of_its_own() {
+        let place = Place::new("model");
+        let mut book = place.open(NOON).expect("made");
+        let mut count = |model| book.count(("alice", model), (Some(3), Some(1)), at(NOON)).map(drop);
+        assert_eq!(count("a"), Ok(()));
+        let spent = Refusal::ModelQueriesSpent { model: "a".into(), limit: 1, again: DAY / 2 };
+        assert_eq!(count("a"), Err(spent));
+        assert_eq!([count("b"), count("c")], [Ok(()), Ok(())], "a refusal does not count");
+        assert_eq!(count("d"), Err(Refusal::QueriesSpent { limit: 3, again: DAY / 2 }));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_gives_nothing_and_locks_nobody_out() {
+        let place = Place::new("jumps");
+        let mut book = place.open(NOON).expect("made");
+        let mut count = |seconds| book.count(("alice", "a"), (Some(1), None), at(seconds)).map(drop);
+        assert_eq!(count(NOON), Ok(()));
+        assert!(count(NOON - 5 * DAY).is_err(), "set back");
+        assert_eq!(count(NOON + 300 * DAY), Ok(()), "another day");
+        assert!(count(NOON).is_err(), "set right again: that query counts today");
+        assert_eq!(count(NOON + DAY), Ok(()), "and not tomorrow");
+    }
+
+    #[test]
+    fn damaged_files_are_told() {
+        let place = Place::new("damaged");
+        drop(place.open(NOON).expect("made"));
+        let path = place.0.join("deep/queries");
+        for (text, what) in [
+            ("", "does not begin"),
+            ("jaguar queries 1\n", "line 2"),
+            ("jaguar queries 1\nday x\n", "line 2"),
+            ("jaguar queries 1\nday 1\n1 a\n", "line 3"),
+            ("jaguar queries 1\nday 1\n1 a b\n-1 a c\n", "line 4"),
+        ] {
+            fs::write(&path, text).expect("written");
+            let error = place.open(NOON).err().expect("refused").to_string();
+            assert!(error.contains(what) && error.contains("deep"), "{error}");
+        }
+    }
+}
