@@ -54,19 +54,17 @@ pub struct Reloader {
 impl Reloader {
     /// Reads everything again. What cannot be read stays as it is; the log and the metrics say so.
     pub fn reload(&mut self) {
-        let ok = self.try_reload().unwrap_or_else(|e| {
+        if let Err(e) = self.try_reload() {
+            self.metrics.reloaded(false);
             let reason = in_one_line(e.as_ref());
             error!(
                 target: TARGET, event = "reload-failed", reason,
                 "nothing is reloaded: {reason}; what was there before stays"
             );
-            false
-        });
-        self.metrics.reloaded(ok);
+        }
     }
 
-    /// Tells whether all models could be read.
-    fn try_reload(&mut self) -> Result<bool> {
+    fn try_reload(&mut self) -> Result<()> {
         let settings = Settings::load(&self.words)?;
         let specs = specs(&settings)?;
         let limits = settings.args.bounds.limits();
@@ -117,11 +115,12 @@ impl Reloader {
         for changed in self.unreloadable(&settings) {
             warn!(target: TARGET, event = "takes-restart", reason = changed, "{changed} has changed: that takes a restart");
         }
+        self.metrics.reloaded(failed == 0);
         info!(
             target: TARGET, event = "reloaded", new, same, gone, failed,
             "reloaded: {new} models are new, {same} as before, {gone} gone, {failed} failed",
         );
-        Ok(failed == 0)
+        Ok(())
     }
 
     /// Options that have other values than at the start, and would need a restart.

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -50,6 +51,20 @@ pub fn figure(text: &str, name: &str) -> f64 {
     let line = text.lines().find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
     line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+/// Waits until a figure has this value: a client may be through before its server has counted it.
+#[track_caller]
+pub fn figure_becomes(at: &str, name: &str, want: f64) {
+    let deadline = Instant::now() + WATCHDOG;
+    loop {
+        let text = page(at, "/metrics").1;
+        if text.lines().any(|line| line.starts_with(&format!("{name} "))) && figure(&text, name) == want {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{name} does not become {want}:\n{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use crate::connections::{client, fingerprint, token};
-use crate::operation::{figure, metrics_of, page};
+use crate::operation::{figure, figure_becomes, metrics_of, page};
 use crate::predictions::{answers, photo};
 use crate::process::{Process, Scratch, Server, jaguar};
 use crate::serving::{serve, two, word};
@@ -41,6 +41,11 @@ impl Site {
         let known = ["--pin", &self.pin, "--token-file", token, "--keep", "0"];
         client(&self.folder, &self.server.address, &[&known[..], more].concat())
     }
+}
+
+/// Waits until nobody is served any more: a client may be gone before its place is free.
+fn nobody_is_there(metrics: &str) {
+    figure_becomes(metrics, "jaguar_clients", 0.0);
 }
 
 /// Waits where a day (UTC) is about to end, for it would end what a test has counted.
@@ -139,11 +144,13 @@ fn a_model_and_a_client_may_have_limits_of_their_own() {
     let mut it = Site { folder, server, pin };
     let metrics = metrics_of(&mut it.server);
     answers(it.ask(&alice, &["--model", "cats"]), 1);
+    nobody_is_there(&metrics);
     assert_fails(
         it.ask(&alice, &["--model", "cats"]),
         &["this client has asked the 1 queries that it may ask model 'cats' in a day (UTC); come back in "],
     );
     assert_fails(it.ask(&bob, &["--model", "dogs"]), &["has asked the 0 queries"]);
+    nobody_is_there(&metrics);
 
     // One session of alice's that stays, and another.
     let cache = it.folder.path("cache");
@@ -172,10 +179,10 @@ fn a_model_and_a_client_may_have_limits_of_their_own() {
     );
     drop(input);
     session.finish(WATCHDOG).succeeded();
+    nobody_is_there(&metrics);
     answers(it.ask(&alice, &["--model", "dogs"]), 1);
-    let (_, text) = page(&metrics, "/metrics");
     for reason in ["model-queries-spent", "queries-spent", "client-busy"] {
-        assert_eq!(figure(&text, &format!("jaguar_refusals_total{{reason=\"{reason}\"}}")), 1.0, "{reason}");
+        figure_becomes(&metrics, &format!("jaguar_refusals_total{{reason=\"{reason}\"}}"), 1.0);
     }
 }
 
@@ -201,7 +208,8 @@ fn sessions_have_a_bound_of_memory() {
 
     // Room for one, and a half.
     let bound = (one * 1.5) as u64;
-    let server = serve(&[&model, "--max-memory", &bound.to_string()]);
+    let mut server = serve(&[&model, "--max-memory", &bound.to_string(), "--metrics", "127.0.0.1:0"]);
+    let metrics = metrics_of(&mut server);
     let (first, input) = held(&server);
     assert_fails(
         client(&folder, &server.address, &["--keep", "0"]),
@@ -214,6 +222,7 @@ fn sessions_have_a_bound_of_memory() {
     );
     drop(input);
     first.finish(WATCHDOG).succeeded();
+    nobody_is_there(&metrics);
     answers(client(&folder, &server.address, &["--keep", "0"]), 1);
     // A model for which there is never room is not served.
     let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--max-memory", "1K"];
@@ -243,7 +252,7 @@ fn rules_need_clients_that_show_who_they_are() {
     let folder = Scratch::new("rules-need");
     let model = tiny::compile(&folder);
     let config = folder.path("jaguar.toml");
-    std::fs::write(&config, "[clients.alice]\nmodels = ['tyni']\n").expect("written");
+    std::fs::write(&config, "[clients.alice]\nmodels = ['tinny']\n").expect("written");
     let serve = |more: &[&str]| {
         let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
         command.args(more);
@@ -254,6 +263,6 @@ fn rules_need_clients_that_show_who_they_are() {
     }
     assert_fails(
         serve(&["--config", &config]),
-        &["jaguar.toml:1: models: there is no model 'tyni'; 'tiny' may be meant"],
+        &["jaguar.toml:1: models: there is no model 'tinny'; 'tiny' may be meant"],
     );
 }
