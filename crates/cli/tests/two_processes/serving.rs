@@ -173,6 +173,7 @@ fn a_reload_leaves_sessions_the_model_that_they_have() {
     assert_eq!(page(&metrics, "/ready").1, "ready\n");
 
     // Mended, all is well; what did not change is not read anew.
+    std::fs::remove_file(folder.path("models/cats.jaguar")).expect("there");
     tiny::compile_as(&folder, "models/cats.jaguar", "tigers");
     signal(&server.process, "-HUP");
     server.process.line_with("reloaded: 1 models are new, 1 as before, 0 gone, 0 failed", WATCHDOG);
