@@ -175,7 +175,7 @@ fn models_that_are_none() {
         fails(&["verify", &broken, &repository("demo/photo.jpg")], &["broken.jaguar", part]);
     }
     fails(&["serve", &folder.path("absent")], &["absent", "No such file"]);
-    fails(&["serve", &folder.path("")], &["irectory"]);
+    fails(&["serve", &folder.path("")], &["model broken", "compile the model again"]);
 }
 
 #[test]
