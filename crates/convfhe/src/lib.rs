@@ -17,7 +17,7 @@ mod program;
 pub mod session;
 mod split;
 
-use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::float::{Graph, Node, Op};
 use jaguar_graph::network::{Rearrange, Shape};
 
 pub use description::{Description, Floats, Layer, Polynomial, Term};
@@ -112,8 +112,17 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
                 let values = layers.shapes.clone();
                 let mut relu = |form| layers.push(&node.name, ", a comparison", form);
                 let pooled = max_pool::max_pool(input, window, node.shape, &values, &mut relu)?;
-                // The ReLU that was left out; or one that changes nothing, so that a convolution can follow.
-                if rectified { layers.push(&node.name, "", pooled) } else { Ok(pooled) }
+                if rectified {
+                    // The ReLU that was left out; or one that changes nothing, so that a convolution can follow.
+                    layers.push(&node.name, "", pooled)
+                } else if takers(graph, index).all(|taker| matches!(taker.op, Op::Relu)) {
+                    Ok(pooled)
+                } else {
+                    // x = ReLU(x) - ReLU(-x)
+                    let above = layers.push(&node.name, "", pooled.clone())?;
+                    let below = layers.push(&node.name, ", below zero", pooled.scaled(-1.0, 0.0))?;
+                    Ok(above.plus(&below.scaled(-1.0, 0.0)))
+                }
             }
             other => Err(Refusal::Operation(other.name())),
         })();
@@ -152,6 +161,11 @@ impl Layers {
     }
 }
 
+/// What takes a node's values.
+fn takers(graph: &Graph, node: usize) -> impl Iterator<Item = &Node> {
+    graph.nodes.iter().filter(move |taker| taker.inputs.contains(&node))
+}
+
 /// Whether a node's values are never negative.
 fn is_rectified(graph: &Graph, node: usize) -> bool {
     match &graph.nodes[node].op {
@@ -163,11 +177,11 @@ fn is_rectified(graph: &Graph, node: usize) -> bool {
 
 /// Which nodes are ReLUs that only a max-pool without padding takes: it takes them behind itself.
 fn relus_behind_pools(graph: &Graph) -> Vec<bool> {
-    let takers = |node: usize| graph.nodes.iter().filter(move |taker| taker.inputs.contains(&node));
     let behind = |node: usize| {
         matches!(graph.nodes[node].op, Op::Relu)
-            && takers(node).count() == 1
-            && takers(node).all(|taker| matches!(&taker.op, Op::MaxPool(window) if window.pads == [0; 4]))
+            && takers(graph, node).count() == 1
+            && takers(graph, node)
+                .all(|taker| matches!(&taker.op, Op::MaxPool(window) if window.pads == [0; 4]))
     };
     (0..graph.nodes.len()).map(behind).collect()
 }

@@ -98,24 +98,28 @@ impl Pick {
         let stride = term.stride * self.stride;
         let [top, left, ..] = term.padding;
         let furthest = |axis: usize| self.channels.iter().map(|pick| pick[axis]).max().unwrap_or(0);
-        let fit = |axis: usize, kernel: usize, before: usize| -> Result<[usize; 3], Refusal> {
+        // Size, zeros before and after, and where in the kernel its own rows or columns begin.
+        let fit = |axis: usize, kernel: usize, before: usize| -> [usize; 4] {
             let before = before + self.pads[axis - 1] * term.stride;
             // (A kernel is larger than its padding.)
-            let mut size = (kernel + furthest(axis) * term.stride).max(before + 1);
+            let size = (kernel + furthest(axis) * term.stride).max(before + 1);
             // The last output's kernel ends here; what the source has beyond that makes no further output.
             let end = stride * (self.shape[axis] - 1) + size;
             let after = end.saturating_sub(source[axis] + before);
-            size += (source[axis] + before).saturating_sub(end + stride - 1);
-            (before < size && after < size).then_some([size, before, after]).ok_or(Refusal::Malformed)
+            let size = size + (source[axis] + before).saturating_sub(end + stride - 1);
+            // The last output may have padding only: then the kernel reaches back.
+            let back = (after + 1).saturating_sub(size);
+            [size + back, before + back, after, back]
         };
-        let [height, top, bottom] = fit(1, term.height, top)?;
-        let [width, left, right] = fit(2, term.width, left)?;
+        let [height, top, bottom, down] = fit(1, term.height, top);
+        let [width, left, right, across] = fit(2, term.width, left);
         let padding = [top, left, bottom, right];
         let mut moved = empty(Term { out: self.shape[0], height, width, stride, padding, ..term.clone() })?;
         for (out, &[from, row, column]) in self.channels.iter().enumerate() {
             for c in 0..term.channels {
                 for a in 0..term.height {
-                    let to = at(&moved, out, c, a + row * term.stride, column * term.stride);
+                    let (row, column) = (down + row * term.stride, across + column * term.stride);
+                    let to = at(&moved, out, c, row + a, column);
                     let begin = at(term, from, c, a, 0);
                     moved.weights.0[to..][..term.width]
                         .copy_from_slice(&term.weights.0[begin..][..term.width]);

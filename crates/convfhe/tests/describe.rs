@@ -206,6 +206,24 @@ fn max_pools_are_taken() {
     }
 }
 
+/// A batch norm behind the ReLU may turn values below zero: what the pool gives is the difference of two ReLUs then.
+#[test]
+fn a_pool_behind_a_batch_norm_is_taken() {
+    let mut b = Builder::new([2, 6, 6]);
+    let first = b.convolution(0, same(4, 3));
+    let first = b.relu(first);
+    let norm = b.convolution(first, network::Linear { groups: 4, pads: [0; 4], ..same(4, 1) });
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    let pool = b.push("pool", Op::MaxPool(window), &[norm], [4, 3, 3]);
+    let second = b.convolution(pool, same(3, 3));
+    let second = b.relu(second);
+    b.convolution(second, network::Linear { pads: [0; 4], ..same(2, 3) });
+    let graph = b.graph();
+    let description = describe(&graph, 1.0).unwrap();
+    assert_eq!(description.layers.len(), 1 + 2 + 2 + 1);
+    computes_the_same(&graph, &description);
+}
+
 /// A residual connection takes the ReLU before the pool, too: it is not taken behind it then.
 #[test]
 fn a_relu_with_two_takers_stays_before_its_pool() {
