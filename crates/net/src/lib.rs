@@ -9,11 +9,12 @@
 //! |---|---|
 //! | [`Address`] | `host:port`, `[v6]:port`, `unix:PATH`, or `wss://host/path` (of clients) |
 //! | [`tls::Server`], [`tls::Client`] | which certificate is shown, and which is believed |
-//! | [`tls::Fingerprint`] | the SHA-256 of a certificate, to pin it by |
+//! | [`tls::Fingerprint`], [`tls::Certificate`] | the SHA-256 of a certificate, to pin it by; what else it says |
 //! | [`Token`], [`TokenFile`] | what shows who a client is, and the hashes of those that a server knows |
 //!
-//! A TLS connection is a [`ByteStream`](jaguar_wire::ByteStream) around another, so silence, keep-alives and deadlines work on it as
-//! they do on a bare socket. A WebSocket is one more, around either. TLS 1.3 alone is spoken, without resumption and early data: each session has keys of its own.
+//! A TLS connection is a [`ByteStream`](jaguar_wire::ByteStream) around another, so silence, keep-alives and deadlines work on
+//! it as they do on a bare socket. A WebSocket is one more, around either. TLS 1.3 alone is spoken, without resumption and
+//! early data: each session has keys of its own.
 
 mod address;
 mod dial;

@@ -19,7 +19,8 @@ fn ask(it: &Deployment, address: &str, options: &[&str]) -> Value {
     answers(it.client(address, "cache", &[&[&*photo, "--keep", "0"][..], options].concat()), 1).remove(0)
 }
 
-/// The same class, by logits of which each may be off by what two private runs may; and the same bytes in every stage.
+/// The same class, by logits of which each may be off by what two private runs may; and the same bytes in every stage. (The
+/// server ends with its times, of which the length differs.)
 #[track_caller]
 fn assert_same(one: &Value, other: &Value, worst: f64) {
     assert_eq!(one["top"][0]["class"], other["top"][0]["class"]);
@@ -27,10 +28,8 @@ fn assert_same(one: &Value, other: &Value, worst: f64) {
         assert!((a - b).abs() as f64 <= 2.0 * worst, "{a} and {b}");
     }
     for stage in ["model", "client", "offline", "online"] {
-        for way in ["up", "down"] {
-            let bytes = |answer| number(answer, &format!("cost/{stage}/bytes_{way}"));
-            assert_eq!(bytes(one), bytes(other), "{stage} {way}");
-        }
+        let bytes = |answer| number(answer, &format!("cost/{stage}/bytes_up"));
+        assert_eq!(bytes(one), bytes(other), "{stage}");
     }
 }
 
@@ -68,7 +67,7 @@ fn predictions_are_those_of_tcp() {
     fails(&at, &[], &[&at, "nothing tells whose", &pin]);
     fails(&at, &["--tls", "off"], &["wss:// is inside TLS"]);
     fails(&clear, &["--pin", &pin], &["ws:// is in the clear"]);
-    fails(&format!("ws://{}/", it.server.address), &[], &["closed the connection"]);
+    fails(&format!("ws://{}/", it.server.address), &[], &["HTTP 400"]);
     fails("ws://192.0.2.1/", &[], &["beyond this machine", "wss://"]);
     fails("wss://host:port/", &[], &["is no address"]);
     let listening = ["serve", &it.model, "--calibrate", "off", "--listen", "ws://127.0.0.1:0/"];
@@ -135,7 +134,7 @@ fn peak(process: u32) -> u64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn hostile_clients_take_no_memory() {
-    let mut it = Deployment::new("hostile-frames", &[]);
+    let mut it = Deployment::new("hostile-frames", &["--max-clients", "40"]);
     ask(&it, &it.server.address, &[]);
     let before = peak(it.server.process.id);
     let opened = || {
