@@ -57,9 +57,10 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
 ///
 /// # Errors
-/// When the threads were started already, or cannot be.
-pub fn set_threads(threads: usize) -> Result<(), rayon::ThreadPoolBuildError> {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()
+/// When the threads were started already, or cannot be: there is no memory for them, say.
+pub fn set_threads(threads: usize) -> std::io::Result<()> {
+    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    started.map_err(|e| std::io::Error::other(format!("starting the threads that compute: {e}")))
 }
 
 /// How many threads the linear layers and the preparation have.
