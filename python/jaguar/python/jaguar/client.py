@@ -52,11 +52,12 @@ class Client:
         progress: Progress = None,
     ) -> None:
         """`server`: address and port, `unix:` and a path, or a WebSocket (`wss://host/path`). `model`: the name of one
-        of the server's models (None: the only one that this client may use). Beyond this machine the connection is TLS 1.3: `pin` is the fingerprint of the server's certificate, as the server tells it, or `ca` a file (PEM) with the authority
-        that signed it. `token_file`: the token to show to a server that asks for one (`jaguar token`). `cache`: where the hint is kept
-        between runs (True: the user's cache folder; False: in memory). `keep`: how many prepared queries to have ready, so that an
-        image waits for the online part only: both parties hold them in memory, at most `keep_memory` bytes here (default: 2 GiB), and
-        there is a second connection."""
+        of the server's models (None: the only one that this client may use). Beyond this machine the connection is TLS
+        1.3: `pin` is the fingerprint of the server's certificate, as the server tells it, or `ca` a file (PEM) with the
+        authority that signed it. `token_file`: the token to show to a server that asks for one (`jaguar token`).
+        `cache`: where the hint is kept between runs (True: the user's cache folder; False: in memory). `keep`: how many
+        prepared queries to have ready, so that an image waits for the online part only: both parties hold them in
+        memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection."""
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
