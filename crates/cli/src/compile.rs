@@ -212,9 +212,6 @@ pub fn run(args: &Args) -> Result<()> {
     let images = tensors(&files, &options.image, shape, Axes::of_graph(&graph), &steps)?;
     let tested = tensors(&test_files, &options.image, shape, Axes::of_graph(&graph), &steps)?;
     steps.finish();
-    if images.len() < 10 {
-        eprintln!("note: {} calibration inputs are few; ten or more make the ranges reliable", images.len());
-    }
     let picture = |f: &PathBuf| !f.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
     let pictures = files.iter().any(picture);
     if args.protocol == Protocol::Convfhe {
@@ -355,7 +352,7 @@ impl Shown<'_> {
                 }
             }
             Event::Warning(warning) => {
-                let warning = with_options(warning);
+                let warning = with_options(warning, self.files);
                 eprintln!("warning: {warning}");
                 self.warnings.push(warning);
             }
@@ -386,8 +383,8 @@ fn say_layers(report: &Report) {
     say!("{}\n", trimmed(&table));
 }
 
-/// A warning with the options that would help.
-fn with_options(warning: &Warning) -> String {
+/// A warning with the options that would help, and the files that it is about.
+fn with_options(warning: &Warning, files: &[PathBuf]) -> String {
     let half = |inputs| {
         format!("with scales from either half of the {inputs} calibration inputs, on the other half")
     };
@@ -405,6 +402,7 @@ fn with_options(warning: &Warning) -> String {
             found.same_class,
             found.images
         ),
+        Warning::Samples(oddity) => oddity.words(&|i| files[i].display().to_string()),
         Warning::RawPixels { .. } => format!(
             "{warning}. --pixel-scale, --mean and --std scale them (torchvision's networks: --pixel-scale 0.00392157 \
              --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225)"

@@ -20,7 +20,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, private_agreement};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
-use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, Trial, narrowest};
+use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
 use jaguar_plan::{BackendId, Choices, Plan, PlanError};
@@ -187,6 +187,10 @@ pub enum Event<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
+    /// Fewer samples than make ranges reliable.
+    FewSamples(usize),
+    /// Samples that are the same, of one colour, or unlike all others.
+    Samples(Oddity),
     /// With scales from either half of the samples, values of the other leave their range.
     HeldOutOverflows {
         /// How many values.
@@ -237,6 +241,12 @@ impl std::fmt::Display for Warning {
                 found.same_class,
                 found.images
             ),
+            Self::FewSamples(samples) => write!(
+                f,
+                "{samples} calibration {}; {ENOUGH} or more make the ranges reliable",
+                if *samples == 1 { "input is too few" } else { "inputs are few" }
+            ),
+            Self::Samples(oddity) => oddity.fmt(f),
             Self::Layer(warning) => warning.fmt(f),
             Self::RawPixels { seen, largest_logit } => {
                 let seen = seen.map(|s| s.to_string()).unwrap_or_default();
@@ -304,6 +314,9 @@ impl Compiled {
 /// Of the imitated private runs that are reported; other than those of any search.
 const SEED: u64 = 0x5eed;
 
+/// So many samples make ranges reliable.
+const ENOUGH: usize = 10;
+
 /// Larger values than a network has that was trained on numbers around zero.
 const RAW: f32 = 50.0;
 
@@ -334,6 +347,10 @@ pub fn compile(
     tell(Event::Calibrating(0, samples.len()));
     let calibrated =
         Samples::new(options.cpu, graph, samples, &mut |done| tell(Event::Calibrating(done, samples.len())))?;
+    let few = (samples.len() < ENOUGH).then_some(Warning::FewSamples(samples.len()));
+    let odd = calibrated.oddities(samples).into_iter().map(Warning::Samples);
+    let mut warnings: Vec<Warning> = few.into_iter().chain(odd).collect();
+    warnings.iter().for_each(|w| tell(Event::Warning(w)));
     let (mut model, report, held_out) = match &options.widths {
         Widths::Bits(bits) => {
             tell(Event::Quantising);
@@ -353,8 +370,10 @@ pub fn compile(
             (chosen.model, chosen.report, chosen.held_out)
         }
     };
-    let mut warnings = of_held_out(&held_out, samples.len(), options.bound);
-    warnings.iter().for_each(|w| tell(Event::Warning(w)));
+    for warning in of_held_out(&held_out, samples.len(), options.bound) {
+        tell(Event::Warning(&warning));
+        warnings.push(warning);
+    }
     model.network.input.seen = Seen::of(samples.iter().map(Vec::as_slice));
 
     // 2. The whole of it beside the float network.

@@ -13,6 +13,7 @@
 
 mod equalise;
 pub mod layers;
+mod samples;
 mod width;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use std::fmt;
 use jaguar_cpu::Cpu;
 use thiserror::Error;
 
+pub use samples::Oddity;
 pub use width::{Chosen, Samples, Trial, narrowest};
 
 use crate::float::{self, Graph};

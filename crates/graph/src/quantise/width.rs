@@ -14,6 +14,7 @@ use std::ops::RangeInclusive;
 
 use jaguar_cpu::Cpu;
 
+use super::samples::{Oddity, by_node, oddities};
 use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
 use crate::agreement::{Agreement, private_agreement_heard};
 use crate::float::Graph;
@@ -29,6 +30,8 @@ pub struct Samples<'a> {
     parts: Vec<(ChannelRanges, Vec<Vec<f32>>)>,
     /// Of all samples.
     all: ChannelRanges,
+    /// By sample and node, the largest absolute value.
+    each: Vec<Vec<f64>>,
 }
 
 impl<'a> Samples<'a> {
@@ -46,6 +49,7 @@ impl<'a> Samples<'a> {
         let mut all: Option<ChannelRanges> = None;
         let mut ranges: [Option<ChannelRanges>; 2] = [None, None];
         let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
+        let mut each = Vec::with_capacity(images.len());
         for (index, image) in images.iter().enumerate() {
             let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| match error {
                 QuantiseError::Image { found, expected, .. } => {
@@ -53,6 +57,7 @@ impl<'a> Samples<'a> {
                 }
                 other => other,
             })?;
+            each.push(by_node(&one));
             join(&mut all, &one);
             join(&mut ranges[index % 2], &one);
             let other = if images.len() == 1 { 0 } else { 1 - index % 2 };
@@ -61,7 +66,16 @@ impl<'a> Samples<'a> {
         }
         let Some(all) = all else { return Err(QuantiseError::NoImages) };
         let parts = ranges.into_iter().zip(others).filter_map(|(ranges, others)| Some((ranges?, others)));
-        Ok(Self { cpu, graph, parts: parts.collect(), all })
+        Ok(Self { cpu, graph, parts: parts.collect(), all, each })
+    }
+
+    /// What is odd about `images`, which are those that these ranges were made from.
+    ///
+    /// # Panics
+    /// When they are others in number or length.
+    pub fn oddities(&self, images: &[Vec<f32>]) -> Vec<Oddity> {
+        assert_eq!(images.len(), self.each.len(), "the samples of `new`");
+        oddities(self.graph, images, &self.each)
     }
 
     /// The integer network, its scales from all samples.
