@@ -99,6 +99,8 @@ pub enum Bound {
     Machine,
     /// The limit of a control group, as containers have.
     ControlGroup,
+    /// A limit of this process, as `ulimit -v` sets it.
+    Process,
 }
 
 impl Bound {
@@ -107,6 +109,7 @@ impl Bound {
         match self {
             Self::Machine => "free on this machine",
             Self::ControlGroup => "left below the limit of this container (control group)",
+            Self::Process => "left below the limit of this process (ulimit)",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jaguar_plan::memory::{Bound, Room};
 
-/// What this machine has left for a new program, within the limits of this process's control groups. None where the
+/// What this machine has left for a new program, within the limits of this process and of its control groups. None where the
 /// system does not tell (it is Linux that does).
 pub fn room() -> Option<Room> {
     room_below(Path::new("/"))
@@ -19,7 +19,29 @@ fn room_below(root: &Path) -> Option<Room> {
     let groups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
     let left = folders(&root.join("sys/fs/cgroup"), &groups).into_iter().filter_map(|folder| left(&folder));
     let group = left.min().map(|bytes| Room { bytes, bound: Bound::ControlGroup });
-    Some(group.filter(|group| group.bytes < machine.bytes).unwrap_or(machine))
+    let process = below_limits(
+        &read(&root.join("proc/self/limits")).unwrap_or_default(),
+        &read(&root.join("proc/self/status")).unwrap_or_default(),
+    );
+    let process = process.map(|bytes| Room { bytes, bound: Bound::Process });
+    [Some(machine), group, process].into_iter().flatten().min_by_key(|room| room.bytes)
+}
+
+/// Bytes that this process may still take below its own limits: of its addresses (`ulimit -v`) and of its data (`ulimit -d`). What is
+/// reserved and never used counts as taken, so it is rather too little. None where there is no limit.
+fn below_limits(limits: &str, status: &str) -> Option<u64> {
+    let limit = |name: &str| -> Option<u64> {
+        let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let used = |name: &str| -> Option<u64> {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    [("Max address space", "VmSize:"), ("Max data size", "VmData:")]
+        .into_iter()
+        .filter_map(|(name, taken)| Some(limit(name)?.saturating_sub(used(taken)?)))
+        .min()
 }
 
 /// Bytes of "MemAvailable".
@@ -137,6 +159,24 @@ mod tests {
         // More used than allowed, as when a limit was lowered.
         fs::write(system.0.join("sys/fs/cgroup/a/b/memory.max"), "0").unwrap();
         assert_eq!(room_below(&system.0), group(0));
+    }
+
+    #[test]
+    fn limits_of_the_process_bound_too() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max data size             unlimited            unlimited            bytes     \n\
+                      Max address space         3000000              unlimited            bytes     \n";
+        let status = "Name:\tjaguar\nVmPeak:\t    2000 kB\nVmSize:\t    1000 kB\nVmData:\t     300 kB\n";
+        let system =
+            System::new("limits", &[MEMINFO, ("proc/self/limits", limits), ("proc/self/status", status)]);
+        let process = |bytes| Some(Room { bytes, bound: Bound::Process });
+        assert_eq!(room_below(&system.0), process(3_000_000 - (1000 << 10)));
+        let data = limits.replacen("unlimited  ", "400000     ", 1);
+        fs::write(system.0.join("proc/self/limits"), data).unwrap();
+        assert_eq!(room_below(&system.0), process(400_000 - (300 << 10)));
+        // Where it has more than the machine, that is what bounds.
+        fs::write(system.0.join("proc/self/limits"), limits.replace("3000000", "3000000000000")).unwrap();
+        assert_eq!(room_below(&system.0).map(|room| room.bound), Some(Bound::Machine));
     }
 
     #[test]
