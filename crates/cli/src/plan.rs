@@ -48,7 +48,8 @@ pub struct Args {
     /// Everything as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a web page too: costs by layer and by backend, where the time goes, and sliders for the link.
+    /// Write a web page too: costs by layer and by backend, where the time goes, and sliders for the link; with --explain what else
+    /// there was.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// When to measure this machine; what a server chose before counts unless it is off.
@@ -100,8 +101,16 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.report {
         let id = bundle.id().to_string();
         let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
-        let subject =
-            cost::Subject { network, id: &id, plan: &plan, allowed, site: site.as_ref(), links: &links };
+        let explanation = planned.explanation();
+        let subject = cost::Subject {
+            network,
+            id: &id,
+            plan: &plan,
+            allowed,
+            site: site.as_ref(),
+            links: &links,
+            explanation,
+        };
         let page = cost::page(&subject)?;
         // (With --json nothing else is printed.)
         if args.json { page::save(path, page.as_bytes())? } else { page::write(path, &page)? }

@@ -3,7 +3,7 @@
 use askama::Template;
 use jaguar_compile::Compiled;
 use jaguar_graph::agreement::Agreement;
-use jaguar_graph::network::{ImageSpec, Model, Resize, argmax};
+use jaguar_graph::network::{Filter, ImageSpec, Model, Resize, argmax};
 use jaguar_graph::quantise::NodeReport;
 use jaguar_graph::quantise::layers::{BARS, Clipped, Image, Layer};
 
@@ -386,15 +386,8 @@ fn preprocessing(spec: &ImageSpec, channels: usize) -> Vec<(&'static str, String
         values => values.iter().map(|v| format!("{v:.6}")).collect::<Vec<_>>().join(", "),
     };
     vec![
-        (
-            "size",
-            match spec.resize {
-                Resize::Exact => "resized to the network's input".to_owned(),
-                Resize::Shorter(side) => format!("shorter side to {side} pixels, then the centre"),
-                #[allow(unreachable_patterns)]
-                other => format!("{other:?}"),
-            },
-        ),
+        ("size", resized(spec.resize)),
+        ("pixels in between", filtered(spec.filter).to_owned()),
         (
             "channels",
             if channels == 1 {
@@ -409,6 +402,33 @@ fn preprocessing(spec: &ImageSpec, channels: usize) -> Vec<(&'static str, String
         ("subtracted from pixels of 0 to 255", list(&spec.mean, "nothing")),
         ("then multiplied by", list(&spec.factor, "1")),
     ]
+}
+
+/// How pictures come to the network's size, in words.
+fn resized(resize: Resize) -> String {
+    match resize {
+        Resize::Exact => "straight to the network's height and width".into(),
+        Resize::Shorter(side) => format!("shorter side to {side} pixels, then the centre"),
+        Resize::CropPct(of) => {
+            format!("shorter side to the network's over {of}, then the centre (timm's crop_pct)")
+        }
+        Resize::Centre(of) => {
+            format!("the central square of {of} of the shorter side, then straight to the network's size")
+        }
+    }
+}
+
+/// How pixels in between are found, in words.
+fn filtered(filter: Filter) -> &'static str {
+    match filter {
+        Filter::Nearest => "the nearest one",
+        Filter::Box => "box, as Pillow does it",
+        Filter::Bilinear => "bilinear, antialiased, as Pillow and torchvision do it",
+        Filter::Hamming => "Hamming, as Pillow does it",
+        Filter::Bicubic => "bicubic, antialiased, as Pillow and timm do it",
+        Filter::Lanczos => "Lanczos, as Pillow does it",
+        Filter::Interpolate => "bilinear without antialiasing, as TensorFlow and Keras do it",
+    }
 }
 
 /// The width of a histogram's box.

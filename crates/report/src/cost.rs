@@ -6,11 +6,13 @@
 use askama::Template;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Placement};
+use jaguar_plan::planner::Explanation;
 use jaguar_plan::predict::{Prediction, Session, Site, Total, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
 use jaguar_terminal::table::count;
 use serde::Serialize;
 
+use crate::alternatives::Alternatives;
 use crate::{Frame, Kind, ReportError, mib, render, thousands};
 
 /// What a page is about.
@@ -28,6 +30,8 @@ pub struct Subject<'a> {
     pub site: Option<&'a Site<'a>>,
     /// Links besides that of the site, by name.
     pub links: &'a [(&'a str, Link)],
+    /// What else the plan could have been, if that was looked at.
+    pub explanation: Option<&'a Explanation>,
 }
 
 #[derive(Template)]
@@ -48,6 +52,7 @@ struct Page<'a> {
     /// Seconds of the busier party offline as layers count them, and as the plan's LPN instances make them, if these differ.
     instances: Option<[String; 2]>,
     layers: Vec<Row<'a>>,
+    alternatives: Option<Alternatives>,
     presets: Vec<(usize, &'a str)>,
 }
 
@@ -204,6 +209,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         kinds: kinds(of, &prediction),
         instances: instances(&prediction),
         layers: rows(of, &prediction),
+        alternatives: of.explanation.map(Alternatives::new),
         presets: of.links.iter().enumerate().map(|(i, (name, _))| (i, *name)).collect(),
     };
     render(&page)

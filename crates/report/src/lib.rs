@@ -10,6 +10,7 @@
 //! Names of layers, files and classes are whatever a model's file, or a server, says. Templates (askama) escape them, in the data of
 //! scripts too. Should a name become a script all the same, the browser does not run it: scripts need the page's nonce.
 
+mod alternatives;
 pub mod compiled;
 pub mod cost;
 mod draw;

@@ -9,6 +9,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::quantise::layers;
 use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
 use jaguar_report::{compiled, cost, timeline};
@@ -103,6 +104,7 @@ fn cost_page() -> (String, [f64; 2]) {
     let machine = machine();
     let site =
         Site { machine: &machine, link: machine.loopback, placement: Placement::Shared, aim: Aim::Query };
+    let why = explain(network, &plan, Some(&site));
     let subject = cost::Subject {
         network,
         id: &compiled.bundle.id().to_string(),
@@ -110,6 +112,7 @@ fn cost_page() -> (String, [f64; 2]) {
         allowed: Allowed::default(),
         site: Some(&site),
         links: &[("slow", SLOW)],
+        explanation: Some(&why),
     };
     let slow = predict(&plan, &Session::default(), Some(&Site { link: SLOW, ..site }));
     (cost::page(&subject).unwrap(), [slow.offline.seconds.unwrap(), slow.online.seconds.unwrap()])
@@ -179,6 +182,71 @@ fn pages_need_nothing_from_elsewhere() {
     }
     // Two pages have two nonces.
     assert_ne!(cost_page().0, cost_page().0);
+}
+
+/// Every decision that `jaguar plan --explain` prints is on the page, with what was taken and what was refused.
+#[test]
+fn a_plan_shows_what_else_there_was() {
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let why = explain(network, &plan, None);
+    let subject = |explanation| cost::Subject {
+        network,
+        id: "x",
+        plan: &plan,
+        allowed: Allowed::default(),
+        site: None,
+        links: &[],
+        explanation,
+    };
+    let page = cost::page(&subject(Some(&why))).unwrap();
+    let all = why.rings.iter().chain(&why.activations);
+    let all: Vec<_> = all.chain(why.layers.iter().flat_map(|layer| &layer.alternatives)).collect();
+    let refused = all.iter().filter(|a| a.figures.is_none()).count();
+    assert!(refused > 0 && !why.layers.is_empty(), "{why:?}");
+    let part = page.split("What else there was").nth(1).unwrap();
+    assert_eq!(part.matches("not possible: ").count(), refused);
+    assert_eq!(part.matches(" (taken)</span>").count(), all.iter().filter(|a| a.taken).count());
+    assert_eq!(part.matches("<details>").count(), why.layers.len());
+    for what in ["N = 4096, q = 2^48", "20 bits", "fregata-cheetah"] {
+        assert!(part.contains(what), "{what}");
+    }
+    // Without, the page says how to get it.
+    assert!(cost::page(&subject(None)).unwrap().contains("jaguar plan --explain --report"));
+}
+
+/// How pictures became tensors is said in words, whatever the options.
+#[test]
+fn preprocessing_is_in_words() {
+    let (graph, images, mut compiled) = network();
+    let (layers, outputs) =
+        layers::compare(Cpu::detect(), &graph, &compiled.bundle.model, [&images[..4], &[]], &mut |_| ())
+            .unwrap();
+    for (resize, filter, words) in [
+        ("exact", "bilinear", ["straight to the network", "antialiased, as Pillow and torchvision"]),
+        ("256", "nearest", ["shorter side to 256 pixels", "the nearest one"]),
+        ("crop-pct=0.875", "bicubic", ["over 0.875, then the centre", "as Pillow and timm"]),
+        ("centre=0.5", "interpolate", ["the central square of 0.5", "as TensorFlow and Keras"]),
+        ("exact", "lanczos", ["straight to", "Lanczos"]),
+    ] {
+        let image = &mut compiled.bundle.model.network.input.image;
+        (image.resize, image.filter) = (resize.parse().unwrap(), filter.parse().unwrap());
+        let found = compiled::Found::new(&compiled, 0.01, vec![], vec![]);
+        let page = compiled::page(&compiled::Subject {
+            model: &compiled.bundle.model,
+            id: "x",
+            found: &found,
+            layers: &layers,
+            images: &outputs,
+            inputs: &[],
+            calibration: 4,
+        })
+        .unwrap();
+        for word in words {
+            assert!(page.contains(word), "{resize}, {filter}: {word}");
+        }
+    }
 }
 
 #[test]

@@ -109,6 +109,13 @@ impl<'a> Planned<'a> {
     }
 }
 
+impl Planned<'_> {
+    /// What else the plan could have been, if that was asked for.
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_ref()
+    }
+}
+
 impl fmt::Display for Planned<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { network, plan, prediction, .. } = self;

@@ -147,6 +147,7 @@ impl Model {
                         allowed: Allowed::default(),
                         site,
                         links: &links,
+                        explanation: planned.explanation(),
                     })?;
                     write(&path, &text)?;
                 }
@@ -314,7 +315,7 @@ fn evaluate(
         None => None,
         Some(onnx) => {
             task.at("reading the float network", 0, 0, "");
-            Some(onnx.import(None, Vec::new())?)
+            Some(onnx.import(None, Vec::new(), Vec::new())?)
         }
     };
     let float = imported.as_ref().or(origin.map(|origin| &origin.graph));
