@@ -42,6 +42,8 @@ pub struct Settings {
     headroom: f64,
     input_shape: Option<Vec<usize>>,
     outputs: Vec<String>,
+    /// Inputs that are always the same: names, and numbers in C order.
+    constants: Vec<(String, Vec<f32>)>,
 }
 
 /// What a model was compiled from, and what that told: for reports, and to compare with.
@@ -70,9 +72,13 @@ impl Onnx {
     ///
     /// # Errors
     /// When it cannot be read, or holds what cannot be run privately.
-    pub fn import(&self, input_shape: Option<Vec<usize>>, outputs: Vec<String>) -> Result<Graph, Failure> {
-        let options =
-            import::Options { input_shape, outputs, cpu: Cpu::detect(), ..import::Options::default() };
+    pub fn import(
+        &self,
+        input_shape: Option<Vec<usize>>,
+        outputs: Vec<String>,
+        constants: Vec<(String, Vec<f32>)>,
+    ) -> Result<Graph, Failure> {
+        let options = import::Options { input_shape, outputs, constants, cpu: Cpu::detect() };
         match self {
             Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
             Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),
@@ -97,7 +103,7 @@ pub fn compile_onnx(
 fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result<(Model, String), Failure> {
     // Everything that can be wrong with the request comes before the work.
     task.at("reading the network", 0, 0, "");
-    let mut graph = onnx.import(settings.input_shape, settings.outputs)?;
+    let mut graph = onnx.import(settings.input_shape, settings.outputs, settings.constants)?;
     if let Some(name) = settings.name {
         graph.name = name;
     }
@@ -136,20 +142,14 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
         let tensor = one.source()?.tensor(&options.image, shape, Axes::of_graph(&graph));
         tensors.push(tensor.map_err(|e| Failure::from(e).of(one.name(i)))?);
     }
-    if tensors.len() < 10 {
-        task.note(format!(
-            "{} calibration inputs are few; ten or more make the ranges reliable",
-            tensors.len()
-        ));
-    }
     let mut tried = Vec::new();
     let compiled = compile(&graph, &tensors, &options, &mut |event| {
         if let Event::Tried(bits, found) = &event {
             tried.push((*bits, found.map(|f| f.worst_relative_error)));
         }
-        show(task, &event);
+        show(task, &event, given);
     })?;
-    let warnings: Vec<String> = compiled.warnings.iter().map(with_options).collect();
+    let warnings: Vec<String> = compiled.warnings.iter().map(|w| with_options(w, given)).collect();
     let about = json!({
         "agreement": agreement(&compiled.agreement),
         "held_out": agreement(&compiled.held_out),
@@ -161,7 +161,7 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
     Ok((Model::new(compiled.bundle, Some(origin)), about.to_string()))
 }
 
-fn show(task: &Task, event: &Event<'_>) {
+fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
     match event {
         Event::Calibrating(done, of) => task.at("calibrating", *done, *of, ""),
         Event::Checking(done, of) => task.at("checking against the float network", *done, *of, ""),
@@ -172,7 +172,7 @@ fn show(task: &Task, event: &Event<'_>) {
         }
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(bits, _) => task.at("trying activation bits", 0, 0, &bits.to_string()),
-        Event::Warning(warning) => task.warning(with_options(warning)),
+        Event::Warning(warning) => task.warning(with_options(warning, given)),
         Event::Signs(Stage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
         Event::Signs(Stage::Check(number, done, of)) => {
             task.at("checking choices", *done, *of, &number.to_string());
@@ -181,9 +181,10 @@ fn show(task: &Task, event: &Event<'_>) {
     }
 }
 
-/// A warning with what would help.
-fn with_options(warning: &Warning) -> String {
+/// A warning with what would help, and the inputs that it is about.
+fn with_options(warning: &Warning, given: &[Given]) -> String {
     match warning {
+        Warning::Samples(oddity) => oddity.words(&|i| given[i].name(i)),
         Warning::RawPixels { .. } => format!(
             "{warning}. preprocessing=jaguar.Preprocessing(pixel_scale=1/255, mean=..., std=...) scales them (torchvision's networks: \
              jaguar.Preprocessing.imagenet())"

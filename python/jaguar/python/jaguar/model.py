@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -364,6 +364,7 @@ def compile(
     labels: Sequence[str] | PathLike | None = None,
     input_shape: Sequence[int] | None = None,
     outputs: Sequence[str] = (),
+    constants: Mapping[str, Any] | None = None,
     activation_bits: int | str = "auto",
     weight_bits: int = 15,
     guard_bits: int | None = None,
@@ -377,7 +378,8 @@ def compile(
 
     `model`: a `torch.nn.Module`, the path of an ONNX file, or its bytes. `preprocessing`: how pictures become tensors, as the network
     was trained. `labels`: names of the classes, or a file with one a line. `input_shape`: with the batch, as (1, 3, 224, 224), where
-    neither the network nor the calibration tells it. `outputs`: which to compute, of a network that has several.
+    neither the network nor the calibration tells it. `outputs`: which to compute, of a network that has several. `constants`: inputs
+    besides the picture that are always the same, by name: a number, or an array.
 
     `activation_bits`: 8 to 24, "auto" for the fewest from 16 to 21 that keep `accuracy_bound`, "fewest" for the fewest from 12.
     `accuracy_bound`: by how much logits may be off, in percent of their spread over the classes. `signs`: "reduced" lets comparisons
@@ -416,6 +418,7 @@ def compile(
         "headroom": headroom,
         "input_shape": None if input_shape is None else [int(n) for n in input_shape],
         "outputs": list(outputs),
+        "constants": [(name, np.asarray(value, dtype=np.float32).reshape(-1).tolist()) for name, value in (constants or {}).items()],
     }
     with Listener(progress, "compile") as listener:
         native, about = _native.compile(onnx, samples, settings, listener)
