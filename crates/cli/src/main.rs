@@ -22,6 +22,8 @@ mod memory;
 mod notes;
 mod one_round;
 mod page;
+#[cfg(test)]
+mod pages;
 mod params;
 mod plan;
 mod predict;

@@ -6,6 +6,7 @@
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 //! - [`one_round`]: one message up and one down, with `jaguar-fhe`.
 //! - [`many`]: rows of a CSV file, and the pages that commands write.
+//! - [`memory`]: too little of it is said before anything runs.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`environment`]: no room on the disk, no memory, no file handles.
@@ -15,6 +16,7 @@
 //! - [`configuration`]: flags, the environment and a file, and what counts of them.
 //! - [`serving`]: several models, read again while clients are served.
 //! - [`rules`]: limits by client.
+//! - [`pages`]: what the pages say to a newcomer, done.
 //! - [`replicas`]: two servers of one model behind a balancer.
 //! - [`websockets`]: the same over WebSockets, through a proxy, and hostile frames.
 //! - [`doctor`]: what it finds wrong, and what it says to do.
@@ -33,9 +35,11 @@ mod inputs;
 mod interruptions;
 mod kept;
 mod many;
+mod memory;
 #[cfg(target_os = "linux")]
 mod one_round;
 mod operation;
+mod pages;
 mod pmax_leaky;
 mod predictions;
 mod process;
