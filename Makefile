@@ -15,7 +15,8 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test fuzz test-timing static sbom test-python wheel lint fhe lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
+.PHONY: help demo test fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+  lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -23,6 +24,8 @@ help:
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
 	@echo 'make wheel          the Python package as one wheel and a source distribution, in target/python/dist'
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
+	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
+	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -37,6 +40,7 @@ help:
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test python/circulant (downloads torch: some 7 GB; make test skips it without torch)'
 	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into python/circulant/results/'
+	@echo 'make zoo            which networks of torchvision and timm compile (hours): models/zoo-*.json and the tables of docs/models.md'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
 toolchain:
@@ -76,6 +80,9 @@ PYTHON_TOOLS := $(PYTHON_TARGET)/tools/bin
 PYTHON_TESTS := $(PYTHON_TARGET)/tests/bin
 SHARED_FEATURES := jaguar-linear/clap,jaguar-profile/clap
 
+# Torch, where it is: `make torch-models` makes it there. An environment of your own: TORCH_PYTHON=...
+TORCH_PYTHON ?= $(CURDIR)/$(VENV)/torch/bin/python
+
 $(PYTHON_TARGET)/ready: python/jaguar/requirements.txt
 	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/tools
 	$(PYTHON_TOOLS)/pip install --quiet --requirement python/jaguar/requirements.txt
@@ -91,17 +98,44 @@ test-python: toolchain $(PYTHON_TARGET)/ready
 	cd python/jaguar && $(PYTHON_TOOLS)/ruff check --quiet . && $(PYTHON_TOOLS)/ruff format --quiet --check .
 	cd python/jaguar && $(PYTHON_TOOLS)/mypy --python-executable $(PYTHON_TESTS)/python
 	cd python/jaguar && $(PYTHON_TESTS)/python -m pytest -q
-	@if test -x $(VENV)/torch/bin/python; then \
+	@if test -x $(TORCH_PYTHON); then \
 	  $(PYTHON_TESTS)/pip install --quiet --no-deps --upgrade --target $(PYTHON_TARGET)/site $(PYTHON_TARGET)/wheels/*.whl pytest pluggy iniconfig packaging; \
-	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(CURDIR)/$(VENV)/torch/bin/python -m pytest -q -o filterwarnings= tests/test_torch.py; \
+	  cd python/jaguar && PYTHONPATH=$(PYTHON_TARGET)/site $(TORCH_PYTHON) -m pytest -q -o filterwarnings= tests/test_torch.py; \
 	else \
-	  echo 'skip: torch is not installed (make torch-models): modules of torch and the example in python/jaguar/examples untested'; \
+	  echo 'skip: torch is not installed (make torch-models): modules of torch and the examples in python/jaguar/examples untested'; \
 	fi
+	$(MAKE) test-notebook
+
+# The notebook, executed: both parties, the trained SqueezeNet of demo/.
+PYTHON_NOTEBOOK := $(PYTHON_TARGET)/notebook
+
+test-notebook:
+	@if test $(PYTHON_NOTEBOOK)/ready -nt python/jaguar/requirements-notebook.txt || { $(PYTHON) -m venv --clear $(PYTHON_NOTEBOOK) && \
+	    $(PYTHON_NOTEBOOK)/bin/pip install --quiet --requirement python/jaguar/requirements-notebook.txt && touch $(PYTHON_NOTEBOOK)/ready; } 2>/dev/null; then \
+	  $(PYTHON_NOTEBOOK)/bin/pip install --quiet --no-deps --force-reinstall $(PYTHON_TARGET)/wheels/*.whl; \
+	  mkdir -p $(PYTHON_TARGET)/executed; \
+	  PATH="$(PYTHON_NOTEBOOK)/bin:$$PATH" XDG_CACHE_HOME=$(PYTHON_TARGET)/executed JAGUAR_DEMO=$(CURDIR)/demo \
+	    $(PYTHON_NOTEBOOK)/bin/jupyter execute --output=$(PYTHON_TARGET)/executed/both_parties.ipynb python/jaguar/examples/both_parties.ipynb; \
+	else \
+	  echo 'skip: nbclient cannot be installed (python/jaguar/requirements-notebook.txt): the notebook is not executed'; \
+	fi
+
+# Examples with torch, in an environment that has it, with the wheel that `make test-python` built.
+EXAMPLE = PYTHONPATH=$(PYTHON_TARGET)/site $(TORCH_PYTHON) python/jaguar/examples
+
+$(PYTHON_TARGET)/site:
+	$(MAKE) test-python
+
+example-resnet18: | $(PYTHON_TARGET)/site
+	$(EXAMPLE)/resnet18.py
+
+example-fashion-mnist: | $(PYTHON_TARGET)/site
+	$(EXAMPLE)/fashion_mnist.py
 
 # The site. Where its tools cannot be had (no network, an older Python), it is left out and that is said.
 DOCS_VENV := $(CURDIR)/target/docs/venv
 
-docs:
+docs: $(if $(shell command -v $(CARGO)),rustdoc)
 	@if test $(DOCS_VENV)/ready -nt docs/requirements.txt || { $(PYTHON) -m venv --clear $(DOCS_VENV) && \
 	    $(DOCS_VENV)/bin/pip install --quiet --requirement docs/requirements.txt && touch $(DOCS_VENV)/ready; } 2>/dev/null; then \
 	  NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict && echo 'wrote target/docs/site/index.html'; \
@@ -111,6 +145,18 @@ docs:
 
 wheel: toolchain $(PYTHON_TARGET)/ready
 	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --sdist --out $(PYTHON_TARGET)/dist
+
+# A new environment: pip brings what the wheel says that it needs, and nothing else is there but what tests it.
+test-wheel:
+	@ls $(PYTHON_TARGET)/dist/*.whl $(PYTHON_TARGET)/dist/*.tar.gz >/dev/null || { echo 'no wheel: make wheel' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(PYTHON_TARGET)/empty
+	$(PYTHON_TARGET)/empty/bin/pip install --quiet $(PYTHON_TARGET)/dist/*.whl
+	$(PYTHON_TARGET)/empty/bin/pip list
+	cd python/jaguar/tests && XDG_CACHE_HOME=$(PYTHON_TARGET)/empty/cache $(PYTHON_TARGET)/empty/bin/python try_wheel.py
+	$(PYTHON_TOOLS)/mypy --python-executable $(PYTHON_TARGET)/empty/bin/python --strict python/jaguar/tests/try_wheel.py
+
+rustdoc: toolchain
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
@@ -130,7 +176,7 @@ lint: toolchain lint-fhe
 	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features server --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
+	$(MAKE) rustdoc
 	@if command -v cargo-deny >/dev/null; then \
 	  $(CARGO) deny --locked check --hide-inclusion-graph licenses bans sources; \
 	else \
@@ -206,6 +252,15 @@ torch-models:
 	  onnxscript==0.7.2 pillow==13.0.0
 	$(VENV)/torch/bin/python tools/export_torchvision.py --variants
 	$(VENV)/torch/bin/python tools/export_hyena.py
+
+# Which networks compile: continues where it was stopped.
+zoo: toolchain
+	$(CARGO) build --release --locked --package jaguar-cli
+	mkdir -p models
+	for library in torchvision timm; do \
+	  $(TORCH_PYTHON) tools/zoo.py $$library --jaguar "$${CARGO_TARGET_DIR:-target}/release/jaguar" --out models/zoo-$$library.json || exit 1; \
+	done
+	$(TORCH_PYTHON) tools/zoo.py --table models/zoo-torchvision.json models/zoo-timm.json
 
 try-torchvision: toolchain
 	@test -d '$(JAGUAR_MODELS)/torchvision' || { echo 'no networks of torchvision: make torch-models' >&2; exit 1; }

@@ -1,16 +1,23 @@
 """What mkdocs does not know of this repository (a hook of mkdocs.yml).
 
-Pages link to files beside docs/. Some of these are pages of the site too (`PAGES`). Links to all others, which are code, become
+Two pages are made here, from sources: the references of Python and of Rust. Pages link to files beside docs/. Some of these are pages of the site too (`PAGES`). Links to all others, which are code, become
 plain text there. Either way the file has to exist: `make docs` fails on a link that leads nowhere.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import posixpath
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import python_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG = logging.getLogger("mkdocs.hooks.docs_site")
@@ -23,6 +30,46 @@ PAGES = {
     "CONTRIBUTING.md": "repository/contributing.md",
 }
 SOURCES = {page: source for source, page in PAGES.items()}
+
+#: Where `cargo doc` leaves its pages, and where they are on the site.
+RUSTDOC = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "doc"
+RUST = "rust"
+
+RUST_INTRODUCTION = """# Rust: reference
+
+The crates of the workspace, each with what its first lines say. Which depends on which, and where to start reading:
+[architecture](../architecture.md). A program that serves or asks needs `engine` and `net`:
+`crates/engine/examples/two_parties.rs` is the shortest one. {where}
+
+| crate | what it is |
+|---|---|
+"""
+
+
+def rust_reference(built: bool) -> str:
+    """The list of crates, with links into rustdoc's pages where these were `built`."""
+    rows = []
+    for manifest in sorted(ROOT.glob("crates/*/Cargo.toml")):
+        folder = manifest.parent
+        root = next((f for f in (folder / "src/lib.rs", folder / "src/main.rs") if f.exists()), None)
+        if root is None:
+            continue
+        first = re.match(r"(?://! ?(.*)\n)*", root.read_text())
+        words = re.sub(r"^//! ?", "", first[0], flags=re.M).split("\n\n")[0].replace("\n", " ") if first else ""
+        # What links to other items of the crate is text here.
+        words = re.sub(r"\[(`[^`]+`)\](?:\([^)]*\))?", r"\1", words).replace("|", "\\|")
+        name = f"jaguar_{folder.name.replace('-', '_')}" if root.name == "lib.rs" else "jaguar"
+        there = built and (RUSTDOC / name / "index.html").exists()
+        rows.append(f'| {f"""<a href="../{RUST}/{name}/index.html">{folder.name}</a>""" if there else f"`{folder.name}`"} | {words} |')
+    where = "" if built else "The pages of each crate are not on this site: `cargo doc --workspace --no-deps --open` makes them."
+    return RUST_INTRODUCTION.format(where=where) + "\n".join(rows) + "\n"
+
+
+#: Pages of the site that are made from sources.
+MADE = {
+    "repository/python-reference.md": python_reference.page,
+    "repository/rust-reference.md": lambda: rust_reference((RUSTDOC / "jaguar_engine" / "index.html").exists()),
+}
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -61,11 +108,21 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    for page, made in MADE.items():
+        files.append(File.generated(config, page, content=made()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    if page.file.src_uri in MADE:
+        return markdown
     text, broken = rewritten(markdown, page.file.src_uri)
     for target in broken:
         LOG.warning("%s: a link to %s, which is not there", source_of(page.file.src_uri), target)
     return text
+
+
+def on_post_build(config: Any) -> None:
+    """rustdoc's pages, where they were made, beside the site's."""
+    if (RUSTDOC / "jaguar_engine" / "index.html").exists():
+        shutil.copytree(RUSTDOC, Path(config["site_dir"]) / RUST, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))

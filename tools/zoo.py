@@ -5,8 +5,10 @@
     .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json                 # for docs/models.md
 
 Every classification network of torchvision is exported with random weights (its batch norms see some noise first), and
-compiled with one sample of noise, of 96 pixels a side where the network takes such. timm has more than a thousand, most of them the same networks in other sizes: of each of
-its modules the smallest network is taken. A run can be continued: what stands in the file is not done again.
+compiled with one sample of noise, of 32 or 96 pixels a side where the network takes such. timm has more than a thousand, most of
+them the same networks in other sizes: of each of its modules the smallest network is taken. Each network is tried in a
+process of its own, with bounds on memory and time. A run can be continued: what stands in the file is not done again, but
+what failed for memory or time.
 """
 
 from __future__ import annotations
@@ -14,18 +16,24 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import multiprocessing
+import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from pathlib import Path
 
-# Larger ones take long and are wider versions of others: they are counted, but not tried.
-MOST_PARAMETERS = 100_000_000
-# The side of pictures that is tried first: Inception's networks take no smaller ones.
-SMALL = 96
+# ONNX files of more than 1 GiB are not read (docs/models.md): more weights are counted, but not tried.
+MOST_PARAMETERS = 250_000_000
+# States that another try, with more memory or time, may change.
+RETRIED = ("too large", "too slow", "not made")
+# Sides of pictures that are tried first: it is the same network, and takes less time. Inception's take none below 75.
+SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
     "products of two values (squeeze-and-excitation, gating, attention)": ["multiplies two values", "two values of the network"],
@@ -106,6 +114,14 @@ def reasons(text):
     return found or ["other"], nodes[0] if nodes else lines[0]
 
 
+def has_attention(model):
+    """Whether queries, keys and values are in it: a transformer, or a network with attention over places."""
+    import torch
+
+    parts = list(model.modules())
+    return any(isinstance(m, torch.nn.MultiheadAttention) or hasattr(m, "qkv") or hasattr(m, "to_qkv") for m in parts)
+
+
 def try_one(library, name, jaguar, folder):
     import numpy as np
 
@@ -113,34 +129,68 @@ def try_one(library, name, jaguar, folder):
         model, side = create(library, name)
     except Exception as error:
         return {"state": "not made", "why": str(error).splitlines()[0][:200]}
-    count = parameters(model)
-    if count > MOST_PARAMETERS:
-        return {"state": "too large", "parameters": count}
+    about = {"parameters": parameters(model), "attention": has_attention(model)}
+    if about["parameters"] > MOST_PARAMETERS:
+        return {"state": "too large", **about}
     path = folder / "network.onnx"
-    # Small pictures, where the network takes them: it is the same network, and takes less time.
-    for side in (SMALL, side):
+    for side in dict.fromkeys([*(small for small in SMALL if small < side), side]):
         try:
             export(model, side, path)
             break
+        except MemoryError:
+            raise
         except Exception as error:
-            failed = {"state": "not exported", "parameters": count, "why": (str(error).splitlines() or [""])[0][:200]}
+            failed = {"state": "not exported", **about, "why": (str(error).splitlines() or [""])[0][:200]}
     else:
         return failed
+    del model
     sample = folder / "sample.npy"
     np.save(sample, np.random.default_rng(1).standard_normal((1, 3, side, side)).astype(np.float32))
     # 20 bits: whether it compiles, not how well.
     command = [jaguar, "compile", str(path), "--calibrate", str(sample), "--activation-bits", "20", "-o", str(folder / "out.jaguar")]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode == 0:
-        return {"state": "compiles", "parameters": count}
+        return {"state": "compiles", **about}
+    if run.returncode < 0:
+        return {"state": "too large", **about, "why": f"signal {-run.returncode}"}
     kinds, first = reasons(run.stderr)
-    return {"state": "refused", "parameters": count, "kinds": kinds, "why": first[:300]}
+    return {"state": "refused", **about, "kinds": kinds, "why": first[:300]}
+
+
+def bounded(library, name, jaguar, folder, memory, seconds):
+    """`try_one` in a process of its own, with at most so many bytes of memory (it and the compiler each) and so many seconds."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def work():
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        try:
+            found = try_one(library, name, jaguar, folder)
+        except (MemoryError, RuntimeError) as error:  # torch says it so
+            found = {"state": "too large", "why": str(error).splitlines()[0][:200] if str(error) else "out of memory"}
+        except Exception:
+            found = {"state": "not made", "why": traceback.format_exc().splitlines()[-1][:200]}
+        theirs.send(found)
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    theirs.close()
+    try:
+        if ours.poll(seconds):
+            return ours.recv()
+        os.killpg(child.pid, 9)
+        return {"state": "too slow"}
+    except EOFError:
+        return {"state": "too large", "why": "ended without a word"}
+    finally:
+        child.join()
 
 
 def table(results):
     """Markdown: how many compile, and what stands in the way of how many."""
     lines = ["| | " + " | ".join(results) + " |", "|---|" + "---|" * len(results)]
-    states = ["compiles", "refused", "not exported", "not made", "too large"]
+    states = ["compiles", "refused", "not exported", "not made", "too large", "too slow"]
     for state in states:
         counts = [sum(r["state"] == state for r in of.values()) for of in results.values()]
         if any(counts):
@@ -161,6 +211,8 @@ def main():
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--jaguar", default="target/release/jaguar")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--memory", type=float, default=6, help="GiB that one network may take")
+    parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
     args = parser.parse_args()
     if args.table:
@@ -169,14 +221,17 @@ def main():
     if args.library is None or args.out is None:
         parser.error("a library and --out are needed")
     warnings.filterwarnings("ignore")
+    import torch
+
+    torch.set_num_threads(1)
     names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in names:
-        if name in results:
+        if name in results and results[name]["state"] not in RETRIED:
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
-            results[name] = try_one(args.library, name, args.jaguar, Path(folder))
+            results[name] = bounded(args.library, name, args.jaguar, Path(folder), int(args.memory * 2**30), args.seconds)
         args.out.write_text(json.dumps(results, indent=1))
         about = results[name].get("kinds") or results[name].get("why", "")
         print(f"{name}: {results[name]['state']} {about} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)

@@ -1,0 +1,79 @@
+"""The Python on the pages runs: each block as it stands, with small networks and pictures in place of the reader's."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import jaguar
+import numpy as np
+import pytest
+from conftest import TINY, images
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def blocks(page: str) -> list[str]:
+    """The blocks of Python on a page."""
+    text = (ROOT / page).read_text()
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+
+
+def ppm(path: Path, seed: int) -> None:
+    """A picture of nothing, in a format that any reader knows by its content."""
+    pixels = np.random.default_rng(seed).integers(0, 256, size=(20, 24, 3), dtype=np.uint8)
+    path.write_bytes(b"P6 24 20 255\n" + pixels.tobytes())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the pages speak of: photographs, labelled ones, and one of a cat."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photographs").mkdir()
+    for number in range(12):
+        ppm(tmp_path / "photographs" / f"{number}.ppm", number)
+    for label in range(4):
+        (tmp_path / "labelled" / str(label)).mkdir(parents=True)
+        ppm(tmp_path / "labelled" / str(label) / "a.ppm", 20 + label)
+    ppm(tmp_path / "cat.jpg", 30)
+    return tmp_path
+
+
+def stand_in_for_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torchvision.models.resnet18(...)` gives the path of the small network: trained weights would be downloaded."""
+    models = types.SimpleNamespace(resnet18=lambda weights: TINY)
+    module: Any = types.ModuleType("torchvision")
+    module.models = models
+    monkeypatch.setitem(sys.modules, "torchvision", module)
+
+
+def test_the_first_snippet_runs(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in_for_torchvision(monkeypatch)
+    first, several, constants = blocks("python/jaguar/README.md")
+    # The small network takes small pictures. No test measures the machine.
+    text = first.replace("224, 224", "16, 16").replace("imagenet()", "imagenet(resize=16)")
+    text = text.replace('plan(link="wan")', 'plan(link="wan", measure="off")').replace("private=5", "private=1")
+    text = text.replace("Server(model)", 'Server(model, measure="off")')
+    exec(compile(text, "README.md", "exec"), {})
+    shown = capsys.readouterr().out
+    for part in ("same class", "query: online", "private", "offline (before the input)"):
+        assert part in shown, part
+    assert jaguar.Model.load(desk / "resnet18.jaguar").outputs == 4
+    # The others go on from there.
+    del several, constants
+
+
+def test_pages_have_no_snippet_that_nothing_runs() -> None:
+    """Whoever adds one has to say here what runs it."""
+    run_here = {"python/jaguar/README.md"}
+    run_by_test_torch = {"docs/start.md", "docs/circulant.md", "docs/your-model.md"}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("python/*/README.md"), *ROOT.glob("*/README.md")]
+        if blocks(str(path.relative_to(ROOT)))
+    }
+    assert found <= run_here | run_by_test_torch, found - run_here - run_by_test_torch
+    assert run_here <= found and images(1).shape == (1, 3, 16, 16)
