@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import benchmark_tables
 import check_layers
 import docs_site
+import python_reference
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -245,6 +246,53 @@ class DocsSite(unittest.TestCase):
             drawing = (ROOT / "docs" / figure).read_text()
             self.assertIn("<title", drawing)
             self.assertIn("prefers-color-scheme:dark", drawing)
+
+
+class Reference(unittest.TestCase):
+    def test_every_public_name_of_the_package_is_in_its_reference(self):
+        page = python_reference.page()
+        for name in python_reference.exported():
+            if not name.startswith("__"):
+                self.assertIn(f"### {name}\n", page)
+        for part in ("jaguar.compile(\n    model: Any,", "#### Client.predict_many", "Model.load(path: PathLike) -> Model",
+                     "async predict_async(image: Image) -> Prediction", "| `logits` | `NDArray[np.float64] \\| None` | The model's logits"):
+            self.assertIn(part, page)
+        self.assertNotIn("self", re.findall(r"```python\n(.*?)```", page, re.S)[0])
+
+    def test_every_crate_is_in_the_reference_of_rust(self):
+        page = docs_site.rust_reference(built=False)
+        crates = [manifest.parent.name for manifest in ROOT.glob("crates/*/Cargo.toml")]
+        self.assertGreater(len(crates), 20)
+        for crate in crates:
+            self.assertRegex(page, rf"\| `{crate}` \| \S.{{20,}} \|")
+
+
+try:
+    import torchvision
+except ImportError:
+    torchvision = None
+
+
+@unittest.skipIf(torchvision is None, "torchvision is not installed (make torch-models)")
+class Recipes(unittest.TestCase):
+    def test_the_tables_say_what_torchvision_says(self):
+        import recipes
+
+        found = recipes.torchvision_recipes()
+        page = (ROOT / "docs" / "your-model.md").read_text()
+        self.assertIn(f"{torchvision.__version__.partition('+')[0]}, all {sum(map(len, found.values()))} weights", page)
+        usual = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        others = {name: key[3:] for key, names in found.items() for name in names if key[3:] != usual}
+        self.assertEqual(set(others), {"efficientnet_v2_l:V1", "vgg16:FEATURES"})
+        self.assertEqual(others["efficientnet_v2_l:V1"], ((0.5,) * 3, (0.5,) * 3))
+        mean, deviation = others["vgg16:FEATURES"]
+        self.assertEqual([round(255 * m) for m in mean], [123, 117, 104])
+        self.assertTrue(all(abs(255 * d - 1) < 1e-6 for d in deviation))
+        sizes = {name: key[:3] for key, names in found.items() for name in names}
+        self.assertEqual(sizes["inception_v3:V1"], (342, 299, "bilinear"))
+        for version, side in (("V1", 256), ("V2", 232)):
+            own = [size for name, size in sizes.items() if name.endswith(version)]
+            self.assertGreater(2 * own.count((side, 224, "bilinear")), len(own), version)
 
 
 class FloatStorage:

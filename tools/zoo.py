@@ -188,20 +188,25 @@ def bounded(library, name, jaguar, folder, memory, seconds):
 
 
 def table(results):
-    """Markdown: how many compile, and what stands in the way of how many."""
-    lines = ["| | " + " | ".join(results) + " |", "|---|" + "---|" * len(results)]
-    states = ["compiles", "refused", "not exported", "not made", "too large", "too slow"]
-    for state in states:
-        counts = [sum(r["state"] == state for r in of.values()) for of in results.values()]
-        if any(counts):
-            lines.append(f"| {state} | " + " | ".join(map(str, counts)) + " |")
-    kinds = collections.Counter(kind for of in results.values() for r in of.values() for kind in r.get("kinds", []))
-    for kind, _ in kinds.most_common():
-        counts = [sum(kind in r.get("kinds", []) for r in of.values()) for of in results.values()]
-        lines.append(f"| refused, among others for: {kind} | " + " | ".join(map(str, counts)) + " |")
+    """Markdown: of each library how many compile, which, and what stands in the way of which others."""
+    lines = []
+
+    def names(of):
+        return ", ".join(f"`{name}`" for name in sorted(of))
+
     for library, of in results.items():
-        names = ", ".join(f"`{name}`" for name, r in sorted(of.items()) if r["state"] == "compiles")
-        lines.append(f"\n{library}, compiling: {names}.")
+        states = collections.Counter(found["state"] for found in of.values())
+        told = ", ".join(f"{count} {state}" for state, count in states.most_common())
+        lines.append(f"**{library}**, {len(of)} networks: {told}.\n")
+        lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
+        lines.append("| in the way | networks | which |\n|---|---|---|")
+        kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
+        for kind, count in kinds.most_common():
+            lines.append(f"| {kind} | {count} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
+        for state in ("not exported", "not made", "too large", "too slow"):
+            if states[state]:
+                lines.append(f"| {state} | {states[state]} | {names(n for n, found in of.items() if found['state'] == state)} |")
+        lines.append("")
     return "\n".join(lines)
 
 

@@ -10,11 +10,12 @@ use std::time::Duration;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::server::{self, KeepLimits, Service};
+use jaguar_engine::is_model_name;
+use jaguar_engine::server::{self, Common, KeepLimits, Service};
 use jaguar_linear::product::{Choice, Hardware};
 use jaguar_net::{Address, Listener, tls};
 use jaguar_profile::{Between, Imitated, kept};
-use jaguar_serve::{Control, Drained, Limits};
+use jaguar_serve::{Control, Drained, Limits, Models, Named};
 use jaguar_tables::event;
 use jaguar_terminal::in_one_line;
 use pyo3::prelude::*;
@@ -69,13 +70,14 @@ impl Events {
     }
 }
 
-/// A model that is being served.
+/// Models that are being served.
 #[pyclass(frozen, module = "jaguar._native")]
 pub struct Server {
     address: jaguar_net::Bound,
     /// Of its certificate, where TLS is spoken.
     fingerprint: Option<String>,
-    protocol: String,
+    /// By model, in the order in which they were given: its name, and what runs its linear layers.
+    protocols: Vec<(String, String)>,
     control: Control,
     thread: Mutex<Option<JoinHandle<io::Result<Drained>>>>,
     events: Arc<Events>,
@@ -83,17 +85,18 @@ pub struct Server {
 
 #[pymethods]
 impl Server {
-    /// Begins to serve.
+    /// Begins to serve `models`, each under a name that clients ask for.
     #[new]
-    #[pyo3(signature = (model, settings, planning, listener = None))]
+    #[pyo3(signature = (models, settings, planning, listener = None))]
     fn new(
         py: Python<'_>,
-        model: &Bound<'_, Model>,
+        models: Vec<(String, Bound<'_, Model>)>,
         settings: Settings,
         planning: Planning,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let bundle = Arc::clone(&model.get().bundle);
+        let bundles: Vec<(String, Arc<Bundle>)> =
+            models.iter().map(|(name, model)| (name.clone(), Arc::clone(&model.get().bundle))).collect();
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             let reveal = match settings.reveal.as_str() {
                 "logits" => Reveal::Logits,
@@ -104,6 +107,11 @@ impl Server {
                     )));
                 }
             };
+            if let Some((name, _)) = bundles.iter().find(|(name, _)| !is_model_name(name)) {
+                return Err(Failure::option(format!(
+                    "model: {name:?} is no model's name (1 to 64 letters, digits, '-', '_' and '.')"
+                )));
+            }
             if settings.max_clients == 0 {
                 return Err(Failure::option("max_clients: at least 1"));
             }
@@ -124,7 +132,6 @@ impl Server {
                 fingerprint = Some(tls.fingerprint().to_string());
                 port = port.with_tls(tls);
             }
-            let choices = planning.choose(&bundle, &default, true, task, |choices, _| Ok(choices))?;
             let events = Arc::<Events>::default();
             let told = Arc::clone(&events);
             let failed = move |why: &jaguar_linear::product::GpuError| {
@@ -132,21 +139,27 @@ impl Server {
             };
             let hardware = Hardware::open(Choice::Auto, Cpu::detect(), failed);
             let hardware = hardware.unwrap_or_else(|_| Cpu::detect().into());
-            let service = Service::on(hardware, Bundle::clone(&bundle), choices, reveal)?;
-            let default = KeepLimits::default();
-            let service = service.with_keep_limits(KeepLimits {
-                queries: settings.keep_queries.unwrap_or(default.queries),
-                bytes: settings.keep_memory.unwrap_or(default.bytes),
-                idle: settings.keep_idle.map_or(default.idle, Duration::from_secs),
-                ..default
-            });
-            let default = server::Limits::default();
-            let hints_per_hour = settings.hints_per_hour.unwrap_or(default.hints_per_hour);
-            let hints_at_once = default.hints_at_once.min(hints_per_hour);
-            let service = service.with_limits(server::Limits { hints_at_once, hints_per_hour });
-            let protocol = service.plan().choices.names(service.network());
+            let usual = KeepLimits::default();
+            let keep = KeepLimits {
+                queries: settings.keep_queries.unwrap_or(usual.queries),
+                bytes: settings.keep_memory.unwrap_or(usual.bytes),
+                idle: settings.keep_idle.map_or(usual.idle, Duration::from_secs),
+                ..usual
+            };
+            let usual = server::Limits::default();
+            let hints_per_hour = settings.hints_per_hour.unwrap_or(usual.hints_per_hour);
+            let hints_at_once = usual.hints_at_once.min(hints_per_hour);
+            let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
+            let (mut named, mut protocols) = (Vec::new(), Vec::new());
+            for (at, (name, bundle)) in bundles.iter().enumerate() {
+                task.at("planning", at, bundles.len(), name);
+                let choices = planning.choose(bundle, &default, true, task, |choices, _| Ok(choices))?;
+                let service = Service::on(hardware.clone(), Bundle::clone(bundle), choices, reveal)?;
+                protocols.push((name.clone(), service.plan().choices.names(service.network())));
+                named.push(Named::new(name, service.sharing(&common)));
+            }
             let limits = Limits { clients: settings.max_clients, ..Limits::default() };
-            let server = jaguar_serve::Server::new(service, port, limits)?;
+            let server = jaguar_serve::Server::new(Models::new(common, named), port, limits)?;
             let (address, control) = (server.bound().clone(), server.control());
             let (heard, ended) = (Arc::clone(&events), Arc::clone(&events));
             let thread = Builder::new().name("server".into()).spawn(move || {
@@ -160,7 +173,7 @@ impl Server {
             });
             let thread =
                 thread.map_err(|e| Failure::new("JaguarError", format!("starting a thread: {e}")))?;
-            Ok(Self { address, fingerprint, protocol, control, thread: Mutex::new(Some(thread)), events })
+            Ok(Self { address, fingerprint, protocols, control, thread: Mutex::new(Some(thread)), events })
         })
     }
 
@@ -179,9 +192,10 @@ impl Server {
         self.fingerprint.as_deref()
     }
 
+    /// By model: its name, and what runs its linear layers.
     #[getter]
-    fn protocol(&self) -> &str {
-        &self.protocol
+    fn protocols(&self) -> Vec<(String, String)> {
+        self.protocols.clone()
     }
 
     /// The next thing that happened (whether it is the server's own trouble, and a line), waited for a while; none if nothing did. The
@@ -222,6 +236,13 @@ impl Server {
             Err(_) => Err(Failure::new("JaguarError", "the server's thread panicked").into()),
         }
     }
+}
+
+/// Whether a server may have a model under this name.
+#[pyfunction]
+#[pyo3(name = "is_model_name")]
+pub fn may_be_a_name(name: &str) -> bool {
+    is_model_name(name)
 }
 
 impl Drop for Server {

@@ -129,6 +129,31 @@ def test_accuracy_of_a_folder(model: jaguar.Model, tmp_path: Path) -> None:
     assert loaded.evaluate(tmp_path, float_model=TINY).float is not None
 
 
+def test_inputs_that_are_always_the_same() -> None:
+    x = images(12)
+    with pytest.raises(jaguar.ModelError, match='"shift", which is to be constant, is none'):
+        jaguar.compile(TINY, x, constants={"shift": 1.5})
+    with pytest.raises(jaguar.ModelError, match="numbers were given"):
+        jaguar.compile(TINY, x, constants={"image": np.zeros((2, 3))})
+
+
+def test_odd_samples_are_named(tmp_path: Path) -> None:
+    x = images(12)
+    x[3] = x[1]
+    x[5] = 0.25
+    with pytest.warns(jaguar.JaguarWarning) as told:
+        model = jaguar.compile(TINY, x)
+    assert len(told) == len(model.warnings) == 2
+    assert "input 1, input 3 are the same picture" in model.warnings[0]
+    assert "input 5 is of one colour" in model.warnings[1]
+    for number, one in enumerate(images(8)):
+        np.save(tmp_path / f"{number}.npy", one * (40 if number == 6 else 1))
+    with pytest.warns(jaguar.JaguarWarning):
+        model = jaguar.compile(TINY, tmp_path, activation_bits=18)
+    assert any("8 calibration inputs are few" in warning for warning in model.warnings)
+    assert any("6.npy is unlike the others: it reaches " in warning for warning in model.warnings), model.warnings
+
+
 def test_wrong_networks() -> None:
     x = images(10)
     with pytest.raises(jaguar.UnsupportedModelError) as caught:
@@ -194,7 +219,9 @@ def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:
     assert "https://" not in page and "http://" not in page
     model.plan(report=tmp_path / "plan.html", measure="off")
     page = (tmp_path / "plan.html").read_text()
-    assert model.id in page and "cheetah" in page
+    assert model.id in page and "cheetah" in page and "jaguar plan --explain" in page
+    model.plan(report=tmp_path / "plan.html", measure="off", explain=True)
+    assert "conv1: backend" in (tmp_path / "plan.html").read_text()
     model.save(tmp_path / "x.jaguar")
     with pytest.raises(jaguar.OptionError, match="loaded"):
         jaguar.Model.load(tmp_path / "x.jaguar").report(tmp_path / "y.html")

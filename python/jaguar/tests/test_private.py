@@ -10,7 +10,7 @@ from pathlib import Path
 import jaguar
 import numpy as np
 import pytest
-from conftest import images
+from conftest import TINY, images
 
 
 def close(private: jaguar.Prediction, exact: jaguar.Prediction) -> bool:
@@ -22,7 +22,7 @@ def close(private: jaguar.Prediction, exact: jaguar.Prediction) -> bool:
 
 def test_a_prediction(model: jaguar.Model, server: jaguar.Server, client: jaguar.Client) -> None:
     assert (client.model, client.name, client.labels) == (model.id, "tiny", model.labels)
-    assert (client.input_shape, client.reveals, client.protocol) == ((3, 16, 16), "logits", server.protocol)
+    assert (client.input_shape, client.reveals, client.protocol) == ((3, 16, 16), "logits", server.protocols["tiny"])
     x = images(2, seed=7)
     for image, exact in zip(x, model.simulate(x), strict=True):
         found = client.predict(image)
@@ -124,6 +124,34 @@ def test_wrong_inputs_lose_nothing(server: jaguar.Server, client: jaguar.Client)
     client.close()
     with pytest.raises(jaguar.JaguarError, match="closed"):
         client.predict(images(1)[0])
+
+
+def test_several_models_under_names(model: jaguar.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "jaguar.server")
+    other = jaguar.compile(TINY, images(12, seed=20), name="other")
+    other.save(tmp_path / "birds.jaguar")
+    x = images(1, seed=21)[0]
+    [exact] = model.simulate([x])
+    with jaguar.Server({"cats": model, "birds": tmp_path / "birds.jaguar"}, measure="off") as server:
+        assert list(server.models) == list(server.protocols) == ["cats", "birds"]
+        for name, of in [("cats", model), ("birds", other)]:
+            with jaguar.Client(server.address, model=name, cache=False) as client:
+                assert client.model == of.id
+                assert close(client.predict(x), exact), "the same weights, with other scales"
+        with pytest.raises(jaguar.PeerAbortedError, match="birds, cats"):
+            jaguar.Client(server.address, cache=False)
+        with pytest.raises(jaguar.PeerAbortedError, match="dogs"):
+            jaguar.Client(server.address, model="dogs", cache=False)
+        with pytest.raises(jaguar.InputError, match="is no model's name"):
+            jaguar.Client(server.address, model="a name", cache=False)
+    lines = "\n".join(record.getMessage() for record in caplog.records)
+    assert f"birds (model {other.id})" in lines and "uses birds" in lines
+    # In a list each has its own name, or its file's.
+    with jaguar.Server([model, tmp_path / "birds.jaguar"], measure="off") as server:
+        assert list(server.models) == ["tiny", "birds"]
+    for wrong, part in [([model, model], "two models are called 'tiny'"), ([], "at least one"), ({"a b": model}, "is no model's name")]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            jaguar.Server(wrong, measure="off")  # type: ignore[arg-type]
 
 
 def test_who_is_not_there(model: jaguar.Model) -> None:

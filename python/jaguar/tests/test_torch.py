@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +12,12 @@ from pathlib import Path
 import jaguar
 import numpy as np
 import pytest
-from conftest import images
+from conftest import TINY, images
 
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 import torch
+from test_pages import blocks
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -59,6 +62,45 @@ def test_what_no_exporter_takes() -> None:
         jaguar.compile(small(), np.zeros((10, 16, 16, 3), np.uint8))
     with pytest.raises(jaguar.OptionError, match='"legacy" and "dynamo"'):
         jaguar.compile(small(), images(10), exporter="pencil")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_start_page_exports_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [text] = blocks("docs/start.md")
+    exec(compile(text, "start.md", "exec"), {})
+    pixels = np.random.default_rng(7).integers(0, 256, size=(12, 64, 64, 3), dtype=np.uint8)
+    model = jaguar.compile("own.onnx", pixels, preprocessing=jaguar.Preprocessing.imagenet(resize=64))
+    assert (model.input_shape, model.outputs) == ((3, 64, 64), 10)
+
+
+def test_the_page_on_circulant_networks_marks_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(TINY.read_bytes())
+    [text] = blocks("docs/circulant.md")
+    exec(compile(text, "circulant.md", "exec"), {"onnx": onnx, "json": json})
+    [entry] = onnx.load("net.onnx").metadata_props
+    assert entry.key == "jaguar.blocks" and json.loads(entry.value)["layer1.0.conv1.weight"]["b"] == 8
+
+
+def test_the_example_on_fashion_mnist_runs(tmp_path: Path) -> None:
+    """On pictures of nothing, in the files' format: the true ones are a package of Debian's."""
+    rng = np.random.default_rng(8)
+    for part, count in [("train", 512), ("t10k", 1000)]:
+        pictures = rng.integers(0, 256, size=(count, 28, 28), dtype=np.uint8)
+        classes = rng.integers(0, 10, size=count, dtype=np.uint8)
+        with gzip.open(tmp_path / f"{part}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(bytes(16) + pictures.tobytes())
+        with gzip.open(tmp_path / f"{part}-labels-idx1-ubyte.gz", "wb") as file:
+            file.write(bytes(8) + classes.tobytes())
+    options = ["--data", str(tmp_path), "--seconds", "2", "--private", "2", "--measure", "off", "--report", str(tmp_path / "r.html")]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, str(EXAMPLES / "fashion_mnist.py"), *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert "of 2; float " in done.stdout and "trained for 2 s" in done.stdout
+    assert (tmp_path / "r.html").read_text().rstrip().endswith("</html>")
 
 
 def test_the_example_runs(tmp_path: Path) -> None:

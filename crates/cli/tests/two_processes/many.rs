@@ -1,7 +1,7 @@
 //! Many inputs in one run: rows of a CSV file, a run that goes on with one; and the pages that commands write.
 
 use crate::predictions::{Deployment, photo};
-use crate::process::{Process, Scratch, Server, jaguar, repository};
+use crate::process::{Process, jaguar, repository};
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// A broken picture has a row with its error, an answer has its class; a second run asks for what is missing only.

@@ -131,7 +131,7 @@ pub(super) fn slice_indices((start, len, step): SliceRange) -> impl Iterator<Ite
 
 /// The operators that are computed when all their inputs are constants.
 pub(super) fn folds(operator: &str) -> bool {
-    const FOLDED: [&str; 25] = [
+    const FOLDED: [&str; 28] = [
         "Identity",
         "Cast",
         "Reshape",
@@ -150,6 +150,9 @@ pub(super) fn folds(operator: &str) -> bool {
         "Sqrt",
         "Floor",
         "Ceil",
+        "Clip",
+        "Max",
+        "Min",
         "ReduceProd",
         "ConstantOfShape",
         "Shape",
@@ -285,7 +288,16 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             }
             x.gathered(ranges.iter().map(|r| r.1).collect(), positions.into_iter())
         }
-        "Add" | "Sub" | "Mul" | "Div" => {
+        "Clip" => clipped(call, x)?,
+        // (Of one, it is that one.)
+        "Max" | "Min" if call.inputs() == 1 => x.clone(),
+        "Max" | "Min" if call.inputs() > 2 => {
+            return Err(Reject::unsupported(&format!(
+                "{} of more than two constants is not computed",
+                call.operator()
+            )));
+        }
+        "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min" => {
             let y = call.constant(1)?;
             let dims = broadcast(&x.dims, &y.dims)
                 .ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
@@ -299,6 +311,8 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
                         "Add" => x[i].checked_add(y[j]),
                         "Sub" => x[i].checked_sub(y[j]),
                         "Mul" => x[i].checked_mul(y[j]),
+                        "Max" => Some(x[i].max(y[j])),
+                        "Min" => Some(x[i].min(y[j])),
                         _ => x[i].checked_div(y[j]),
                     };
                     let values: Option<Vec<i64>> = pairs.map(compute).collect();
@@ -312,6 +326,8 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
                                 "Add" => x[i] + y[j],
                                 "Sub" => x[i] - y[j],
                                 "Mul" => x[i] * y[j],
+                                "Max" => x[i].max(y[j]),
+                                "Min" => x[i].min(y[j]),
                                 _ => x[i] / y[j],
                             })
                             .collect(),
@@ -369,6 +385,37 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         "Size" => Tensor { dims: Vec::new(), values: Values::Int(vec![count as i64]) },
         other => return Err(Reject::unsupported(&format!("{other} of constants is not computed"))),
     })
+}
+
+/// A constant between bounds, which are inputs, or attributes in older files.
+fn clipped(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
+    let bound = |index: usize, name: &str, none: f32| -> Result<Tensor, Reject> {
+        if call.has_input(index) {
+            let bound = call.constant(index)?;
+            return match bound.values.len() {
+                1 => Ok(bound.clone()),
+                _ => Err(Reject::invalid("has a bound that is no single number")),
+            };
+        }
+        Ok(Tensor { dims: Vec::new(), values: Values::Float(vec![call.attribute_float(name, none)]) })
+    };
+    let (low, high) = (bound(1, "min", f32::NEG_INFINITY)?, bound(2, "max", f32::INFINITY)?);
+    let values = match &x.values {
+        Values::Int(values) => {
+            // (An infinite bound becomes the farthest integer.)
+            let int = |bound: &Tensor| match &bound.values {
+                Values::Int(v) => v[0],
+                Values::Float(v) => v[0] as i64,
+            };
+            let (low, high) = (int(&low), int(&high));
+            Values::Int(values.iter().map(|&v| v.max(low).min(high)).collect())
+        }
+        Values::Float(values) => {
+            let (low, high) = (low.to_floats()[0], high.to_floats()[0]);
+            Values::Float(values.iter().map(|&v| v.max(low).min(high)).collect())
+        }
+    };
+    Ok(Tensor { dims: x.dims.clone(), values })
 }
 
 /// What integers of a type lie between; `None` for a type that nothing is quantised to.

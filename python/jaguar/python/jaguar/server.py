@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from jaguar import _native
 from jaguar._progress import Listener, Progress
+from jaguar.errors import OptionError
 from jaguar.model import Model, PathLike, planning
 
 log = logging.getLogger("jaguar.server")
 
 
 class Server:
-    """Serves one model to clients on a port, in threads of its own, until it is closed.
+    """Serves models to clients on a port, in threads of its own, until it is closed.
 
         with jaguar.Server(model) as server:
             print(server.address)
 
-    What happens is logged as `jaguar.server`, with the command's lines. One server serves one model: start another for another, on
-    another port. Beyond this machine the connection is TLS 1.3, under a certificate that is made on first use and kept in the user's
+    Several models have a name each, which clients ask for (`Client(..., model="birds")`):
+
+        with jaguar.Server({"birds": birds, "flowers": "flowers.jaguar"}) as server:
+            print(server.protocols)
+
+    What happens is logged as `jaguar.server`, with the command's lines. Beyond this machine the connection is TLS 1.3, under a certificate that is made on first use and kept in the user's
     cache folder: clients know it by its `fingerprint` (`Client(..., pin=...)`, `jaguar predict --pin`).
     """
 
     def __init__(
         self,
-        model: Model | PathLike,
+        model: Model | PathLike | Mapping[str, Model | PathLike] | Sequence[Model | PathLike],
         listen: str = "127.0.0.1:0",
         *,
         reveal: str = "logits",
@@ -43,14 +50,16 @@ class Server:
         keep_idle: int | None = None,
         progress: Progress = None,
     ) -> None:
-        """`listen`: address and port; port 0 lets the system choose. `reveal`: what clients get to know, "logits" or "label".
+        """`model`: one, or several by name (1 to 64 letters, digits, `-`, `_` and `.`); in a list each has its own name, or that of its
+        file. Prepared queries, hints and clients are bounded for all of them together. `listen`: address and port; port 0 lets the system choose. `reveal`: what clients get to know, "logits" or "label".
         `plan_for`: the link to plan for (as `Model.plan`'s; default: loopback where nobody else can connect, else lan). `max_clients`:
         more are turned away. `hints_per_hour`: whole hints that clients may have, in the long run. `keep_queries`: prepared queries
         that a client may have kept here; `keep_memory`: bytes that those of all clients may hold; `keep_idle`: seconds after which an
         idle client loses them."""
         self._native: _native.Server | None = None
         self._thread: threading.Thread | None = None
-        self.model = model if isinstance(model, Model) else Model.load(model)
+        #: By name.
+        self.models = _named(model)
         settings = {
             "listen": listen,
             "reveal": reveal,
@@ -62,16 +71,18 @@ class Server:
         }
         options = planning(plan_for, prefer, backends, measure, cache)
         with Listener(progress, "serve") as listener:
-            native = _native.Server(self.model._native, settings, options, listener)
+            models = [(name, each._native) for name, each in self.models.items()]
+            native = _native.Server(models, settings, options, listener)
         self._native = native
         self._host, self._port = native.address
-        #: What runs the linear layers.
-        self.protocol = native.protocol
+        #: By model: what runs its linear layers.
+        self.protocols = dict(native.protocols)
         #: Of the server's certificate; None where nothing leaves this machine, and TLS is not spoken.
         self.fingerprint = native.fingerprint
         self._thread = threading.Thread(target=_log, args=(native,), name="jaguar-log", daemon=True)
         self._thread.start()
-        log.info("%s (model %s), protocol %s, listening on %s", model_name(self.model), self.model.id, self.protocol, self.address)
+        for name, each in self.models.items():
+            log.info("%s (model %s), protocol %s, listening on %s", name, each.id, self.protocols[name], self.address)
         if self.fingerprint is not None:
             log.info("TLS 1.3; clients know this server by its fingerprint %s", self.fingerprint)
 
@@ -105,12 +116,32 @@ class Server:
 
     def __repr__(self) -> str:
         state = f"on {self.address}" if self._native is not None else "closed"
-        return f"<jaguar.Server of {model_name(self.model)}, {state}>"
+        return f"<jaguar.Server of {', '.join(self.models)}, {state}>"
 
 
-def model_name(model: Model) -> str:
-    """The network's name."""
-    return model.name or "a model without a name"
+def _named(models: Model | PathLike | Mapping[str, Model | PathLike] | Sequence[Model | PathLike]) -> dict[str, Model]:
+    """Models by the names that clients ask for."""
+    if isinstance(models, (Model, str, os.PathLike)):
+        one = _loaded(models)
+        # There is no other: clients need not ask for it, so it has a name even where its own cannot be one.
+        name = one.name if _native.is_model_name(one.name) else "model"
+        return {name: one}
+    if isinstance(models, Mapping):
+        given = list(models.items())
+    else:
+        given = [(each.name if isinstance(each, Model) else Path(each).stem, each) for each in models]
+    found: dict[str, Model] = {}
+    for name, each in given:
+        if name in found:
+            raise OptionError(f"two models are called {name!r}: give names, as in {{'a': one, 'b': other}}")
+        found[name] = _loaded(each)
+    if not found:
+        raise OptionError("model: at least one is needed")
+    return found
+
+
+def _loaded(model: Model | PathLike) -> Model:
+    return model if isinstance(model, Model) else Model.load(model)
 
 
 def _log(native: _native.Server) -> None:
