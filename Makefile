@@ -144,7 +144,9 @@ docs: $(if $(shell command -v $(CARGO)),rustdoc)
 	fi
 
 wheel: toolchain $(PYTHON_TARGET)/ready
-	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --sdist --out $(PYTHON_TARGET)/dist
+	rm -rf $(PYTHON_TARGET)/dist
+	PATH="$(PYTHON_TOOLS):$$PATH" maturin sdist --manifest-path python/jaguar/Cargo.toml --out $(PYTHON_TARGET)/dist
+	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --out $(PYTHON_TARGET)/dist
 
 # A new environment: pip brings what the wheel says that it needs, and nothing else is there but what tests it.
 test-wheel:

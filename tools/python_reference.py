@@ -120,7 +120,8 @@ def of_class(node: ast.ClassDef, lines: list[str]) -> list[str]:
             return re.sub(r"\s+", " ", words).replace("|", "\\|")
 
         text.append("| | type | |\n|---|---|---|")
-        text.extend(f"| `{name}` | {f'`{cell(kind)}`' if kind else ''} | {cell(words)} |" for name, kind, words in rows)
+        # (Within code a bar ends no cell.)
+        text.extend(f"| `{name}` | {f'`{kind}`' if kind else ''} | {cell(words)} |" for name, kind, words in rows)
         text.append("")
     for function in functions:
         if public(function.name) and function is not made and function not in properties:

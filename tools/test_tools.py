@@ -255,7 +255,7 @@ class Reference(unittest.TestCase):
             if not name.startswith("__"):
                 self.assertIn(f"### {name}\n", page)
         for part in ("jaguar.compile(\n    model: Any,", "#### Client.predict_many", "Model.load(path: PathLike) -> Model",
-                     "async predict_async(image: Image) -> Prediction", "| `logits` | `NDArray[np.float64] \\| None` | The model's logits"):
+                     "async predict_async(image: Image) -> Prediction", "| `logits` | `NDArray[np.float64] | None` | The model's logits"):
             self.assertIn(part, page)
         self.assertNotIn("self", re.findall(r"```python\n(.*?)```", page, re.S)[0])
 
