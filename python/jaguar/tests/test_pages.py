@@ -50,9 +50,7 @@ def stand_in_for_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", module)
 
 
-def test_the_snippets_of_the_package_run(
-    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_snippets_of_the_package_run(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in_for_torchvision(monkeypatch)
     (desk / "birds.onnx").write_bytes(TINY.read_bytes())
     first, several = blocks("python/jaguar/README.md")

@@ -28,8 +28,9 @@ class Server:
         with jaguar.Server({"birds": birds, "flowers": "flowers.jaguar"}) as server:
             print(server.protocols)
 
-    What happens is logged as `jaguar.server`, with the command's lines. Beyond this machine the connection is TLS 1.3, under a certificate that is made on first use and kept in the user's
-    cache folder: clients know it by its `fingerprint` (`Client(..., pin=...)`, `jaguar predict --pin`).
+    What happens is logged as `jaguar.server`, with the command's lines. Beyond this machine the connection is TLS 1.3, under a
+    certificate that is made on first use and kept in the user's cache folder: clients know it by its `fingerprint`
+    (`Client(..., pin=...)`, `jaguar predict --pin`).
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class Server:
         progress: Progress = None,
     ) -> None:
         """`model`: one, or several by name (1 to 64 letters, digits, `-`, `_` and `.`); in a list each has its own name, or that of its
-        file. Prepared queries, hints and clients are bounded for all of them together. `listen`: address and port; port 0 lets the system choose. `reveal`: what clients get to know, "logits" or "label".
-        `plan_for`: the link to plan for (as `Model.plan`'s; default: loopback where nobody else can connect, else lan). `max_clients`:
-        more are turned away. `hints_per_hour`: whole hints that clients may have, in the long run. `keep_queries`: prepared queries
-        that a client may have kept here; `keep_memory`: bytes that those of all clients may hold; `keep_idle`: seconds after which an
-        idle client loses them."""
+        file. Prepared queries, hints and clients are bounded for all of them together. `listen`: address and port; port 0 lets the
+        system choose. `reveal`: what clients get to know, "logits" or "label". `plan_for`: the link to plan for (as `Model.plan`'s;
+        default: loopback where nobody else can connect, else lan). `max_clients`: more are turned away. `hints_per_hour`: whole hints
+        that clients may have, in the long run. `keep_queries`: prepared queries that a client may have kept here; `keep_memory`: bytes
+        that those of all clients may hold; `keep_idle`: seconds after which an idle client loses them."""
         self._native: _native.Server | None = None
         self._thread: threading.Thread | None = None
         #: By name.
