@@ -3,12 +3,13 @@
 //! Nothing that a party hears depends on what it says, as far as its readers go: lengths follow from the plan, and
 //! what comes is masked. So a recording reaches the last reader of a session, with whatever the party draws.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use jaguar_engine::client::{Limits, Reveal, connect};
 use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::Service;
+use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_graph::network::Model;
 use jaguar_linear::registry::BackendId;
 use jaguar_ot::{Bin, Instances};
@@ -67,13 +68,9 @@ fn seeds() -> Vec<Vec<u8>> {
     for how in 0..6 {
         seeds.push(vec![how]);
         for kind in 0..8u8 {
-            // A change of each kind at the beginning, in the middle, at the end.
-            for at in [0u16, 0x4000, 0x8000, 0xc000, 0xffff] {
-                let mut seed = vec![how, kind | 0x80];
-                seed.extend_from_slice(&at.to_le_bytes());
-                seed.extend_from_slice(&[0x55, 0xaa, 3, 0xff, 0xff, 0xff, 0xff]);
-                seeds.push(seed);
-            }
+            // A change of each kind, somewhere.
+            let [low, high] = (u16::from(kind) << 13 | u16::from(how) << 10).to_le_bytes();
+            seeds.push(vec![how, kind | 0x80, low, high, 0x55, 0xaa, 3, 0xff, 0xff, 0xff, 0xff]);
         }
     }
     seeds
@@ -104,7 +101,11 @@ fn service(backend: &str, course: Course) -> Service {
     }
     let allowed = Allowed { insecure_backends: true, sign_leakage: true };
     let plan = Plan::allowing(network, choices, allowed).expect("a plan");
-    Service::with_plan(jaguar_cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server")
+    let service =
+        Service::with_plan(jaguar_cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server");
+    // No session leaves anything to the next one: neither keys nor hints that are counted.
+    let limits = server::Limits { hints_at_once: NonZeroU32::MAX, hints_per_hour: NonZeroU32::MAX };
+    service.with_keep_limits(KeepLimits { keys: 0, ..KeepLimits::default() }).with_limits(limits)
 }
 
 /// The client's part.

@@ -4,6 +4,8 @@
 //! AVX2 and for AVX-512; the compiler does the vectorising. A [`Level`] can only be had by asking the CPU, so
 //! holding one proves that its instructions exist. This is the only module of the crate with `unsafe`.
 
+use std::hint::black_box;
+
 use jaguar_cpu::Cpu;
 #[cfg(target_arch = "x86_64")]
 use jaguar_cpu::Feature;
@@ -354,9 +356,11 @@ kernel! {
 #[inline(always)]
 fn choose_body(zero: &mut [u64], one: &[u64], bit: &Lanes) {
     for (i, (zero, one)) in zero.chunks_mut(8).zip(one.chunks(8)).enumerate() {
-        for (k, (zero, &one)) in zero.iter_mut().zip(one).enumerate() {
-            let select = (bit.0[k] >> i & 1).wrapping_neg();
-            *zero ^= (*zero ^ one) & select;
+        // The compiler must not know that a mask is all ones or none: it would read one of the two words, at an address that the
+        // secret bit selects.
+        let masks = black_box(bit.0.map(|lane| (lane >> i & 1).wrapping_neg()));
+        for ((zero, &one), mask) in zero.iter_mut().zip(one).zip(masks) {
+            *zero ^= (*zero ^ one) & mask;
         }
     }
 }
