@@ -28,6 +28,7 @@ mod progress;
 mod protocol;
 mod reach;
 mod rows;
+mod security;
 mod serve;
 mod token;
 mod trace;
