@@ -23,8 +23,14 @@ PAGE = ROOT / "docs" / "unsafe.md"
 # Where Rust code may be.
 FOLDERS = ("crates", "python", "fuzz")
 
-# file with `unsafe` -> tests that run it: "file::test". Each compares with a scalar twin, or with a definition.
+# file with `unsafe` -> tests that run it: "file::test". Those of kernels compare with a scalar twin, or with a definition.
 TESTS: dict[str, list[str]] = {
+    "crates/cli/src/memory.rs": ["crates/cli/tests/two_processes/environment.rs::memory_that_is_not_there"],
+    "crates/engine/src/tests/freed.rs": [
+        "crates/engine/src/tests/freed.rs::freed_memory_holds_no_secret_and_no_share",
+        "crates/engine/src/tests/freed.rs::a_planted_leak_is_found",
+    ],
+    "crates/engine/tests/faults/memory.rs": ["crates/engine/tests/faults/main.rs::a_sample_of_faults_ends_in_order"],
     "crates/gpu/src/cuda.rs": [
         "crates/gpu/tests/ptx.rs::a_tile_and_less_and_more",
         "crates/gpu/tests/ptx.rs::strides_pads_and_groups",
@@ -64,13 +70,16 @@ TESTS: dict[str, list[str]] = {
         "crates/ring/src/modular/kernel_tests.rs::transforms_are_those_of_plain_rust",
         "crates/ring/src/modular/kernel_tests.rs::moved_products_are_those_of_plain_rust",
     ],
+    # `make test-timing` runs it.
+    "fuzz/examples/timing.rs": ["fuzz/examples/timing.rs::main"],
+    "fuzz/src/memory.rs": ["fuzz/tests/corpora.rs::no_reader_panics_or_takes_memory_without_bound"],
 }
 
 HEADER = """# Every `unsafe`
 
-{total} in {files} files, all of them kernels or what kernels are called by. `python3 tools/unsafe_list.py --write` makes this page, and
-`make lint` fails where the code has an `unsafe` that is not here. What they compute has a scalar twin or a definition, which the
-named tests compare it with on random and extreme inputs.
+{total} in {files} files: kernels, what kernels are called by, and allocators that count, look at what is freed, or tell that there is no
+memory. `python3 tools/unsafe_list.py --write` makes this page, and `make lint` fails where the code has an `unsafe` that is not here.
+What kernels compute has a scalar twin or a definition, which the named tests compare it with on random and extreme inputs.
 
 *Kind*: a *block* uses what is unsafe, and a comment says why that is sound; a *function* is unsafe to call, and its callers
 are the blocks; an *implementation* vouches for a trait.

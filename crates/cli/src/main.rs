@@ -31,6 +31,7 @@ mod progress;
 mod protocol;
 mod reach;
 mod rows;
+mod security;
 mod serve;
 mod token;
 mod trace;

@@ -19,6 +19,7 @@ use crate::leakage::AcceptSignLeakage;
 use crate::notes::tell;
 use crate::page;
 use crate::protocol;
+use crate::security::Security;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -45,6 +46,10 @@ pub struct Args {
     /// For every linear layer, what it would cost with weights in skew-circulant blocks of 1, 2, 4, 8 and 16.
     #[arg(long)]
     block_sizes: bool,
+    /// Instead of layers and costs: on which assumptions sessions rest, with the estimate on record for each; what each party learns;
+    /// which known weaknesses apply.
+    #[arg(long, conflicts_with_all = ["explain", "block_sizes", "report"])]
+    security: bool,
     /// Everything as JSON.
     #[arg(long)]
     json: bool,
@@ -88,6 +93,15 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let choices = args.leakage.apply(choices, network)?;
     let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
+    if args.security {
+        let security = Security::new(&bundle, &plan);
+        if args.json {
+            say!("{}", serde_json::to_string_pretty(&security)?);
+        } else {
+            say!("{}", security.to_string().trim_end());
+        }
+        return Ok(());
+    }
     let allowed = args.leakage.allowed();
     let load = Load { clients: args.clients, kept: args.keep.into(), threads: jaguar_terminal::threads() };
     let needs = MemoryNeeds::new(network, &plan, allowed, load, room());

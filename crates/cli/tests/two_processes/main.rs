@@ -10,6 +10,7 @@
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`environment`]: no room on the disk, no memory, no file handles.
+//! - [`private_files`]: what commands write, nobody but its owner can read.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
 //! - [`connections`]: TLS, certificates, tokens, and addresses of all kinds.
 //! - [`operation`]: limits, metrics, probes, logs, and an orderly end.
@@ -17,6 +18,7 @@
 //! - [`serving`]: several models, read again while clients are served.
 //! - [`rules`]: limits by client.
 //! - [`pages`]: what the pages say to a newcomer, done.
+//! - [`security`]: what a compiled model rests on.
 //! - [`replicas`]: two servers of one model behind a balancer.
 //! - [`websockets`]: the same over WebSockets, through a proxy, and hostile frames.
 //! - [`doctor`]: what it finds wrong, and what it says to do.
@@ -42,11 +44,14 @@ mod operation;
 mod pages;
 mod pmax_leaky;
 mod predictions;
+#[cfg(unix)]
+mod private_files;
 mod process;
 mod relay;
 mod replicas;
 mod rules;
 mod serving;
+mod security;
 mod tiny;
 mod websockets;
 

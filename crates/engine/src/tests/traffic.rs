@@ -1,8 +1,8 @@
 //! Pins all bytes of a session, for every backend of the registry, and for what else changes what passes: what is revealed, guard
 //! bits, comparisons that leak, other instances of the OT extension. A change of the wire format must be meant.
 //!
-//! (Kept queries pass the same bytes in another order: `kept.rs`. One-round sessions are pinned in `convfhe`, the parts of the OT
-//! extension in `ot`.)
+//! (Kept queries pass the same kinds of messages in another order: `kept.rs`. The parts of the OT extension are pinned in `ot`. One-round
+//! sessions are not pinned.)
 
 use std::time::Duration;
 

@@ -1,0 +1,382 @@
+//! `jaguar plan --security`: on what a compiled model's sessions rest, what each party learns, and what is known to be weak.
+//!
+//! Estimates are read from the records in `params/`, which are compiled in. What is in use and has no record is named as such.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jaguar_engine::bundle::Bundle;
+use jaguar_graph::network::Op;
+use jaguar_mpc::cost::{LpnSize, Width};
+use jaguar_plan::{Comparison, Plan};
+use serde::{Deserialize, Serialize};
+
+const RLWE_RECORD: &str = include_str!("../../../params/rlwe.json");
+const LPN_RECORD: &str = include_str!("../../../params/lpn.json");
+
+/// What a person reads (`Display`), and a program ([`Serialize`]).
+#[derive(Serialize)]
+pub struct Security {
+    network: String,
+    model: String,
+    /// Whose security: always *semi-honest*.
+    adversary: &'static str,
+    assumptions: Vec<Assumption>,
+    bounds: Vec<Bound>,
+    learns: Vec<Learns>,
+    weaknesses: Vec<Weakness>,
+}
+
+/// One assumption, with an instance that is in use.
+#[derive(Serialize)]
+struct Assumption {
+    assumption: &'static str,
+    instance: String,
+    /// Which layers or steps rest on it.
+    used_by: String,
+    /// None: nothing is on record.
+    estimate: Option<Estimate>,
+}
+
+/// What an instance is estimated to be worth.
+#[derive(Serialize)]
+struct Estimate {
+    /// log2 of operations of the best attack.
+    bits: f64,
+    attack: String,
+    /// The file that has it, and what computes it again; none for figures of the literature.
+    record: Option<&'static str>,
+    command: Option<String>,
+    /// Other cost models or attacks, by name.
+    others: BTreeMap<String, f64>,
+}
+
+/// What holds for anybody, however fast, within some number of queries or messages.
+#[derive(Serialize)]
+struct Bound {
+    what: &'static str,
+    bound: String,
+    source: &'static str,
+}
+
+#[derive(Serialize)]
+struct Learns {
+    who: &'static str,
+    learns: String,
+}
+
+/// A row of SECURITY.md that applies here.
+#[derive(Serialize)]
+struct Weakness {
+    number: u32,
+    here: String,
+}
+
+// ---- The records. ----
+
+#[derive(Deserialize)]
+struct RlweRecord {
+    sets: Vec<RlweSet>,
+}
+
+#[derive(Deserialize)]
+struct RlweSet {
+    n: usize,
+    log2_q: u32,
+    secret: String,
+    bits: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct LpnRecord {
+    sets: Vec<LpnSet>,
+}
+
+#[derive(Deserialize)]
+struct LpnSet {
+    name: String,
+    safe: bool,
+    k: usize,
+    t: usize,
+    b: usize,
+    m: u32,
+    /// By attack: on the full matrix, and on a random, a greedy and the least sub-matrix.
+    bits: BTreeMap<String, Vec<f64>>,
+}
+
+/// The record of ternary RLWE with this N and a q as large or larger; a smaller q is only harder.
+fn rlwe(ring_dim: usize, modulus_bits: u32) -> Option<Estimate> {
+    let record: RlweRecord = serde_json::from_str(RLWE_RECORD).expect("params/rlwe.json is a record");
+    let fits = |set: &&RlweSet| set.n == ring_dim && set.log2_q >= modulus_bits && set.secret == "ternary";
+    let mut set = record.sets.iter().filter(fits).min_by_key(|set| set.log2_q)?.bits.clone();
+    let (bits, attack, command) = match set.remove("matzov") {
+        Some(bits) => (bits, "the cheapest of primal uSVP, BDD and dual hybrid, cost model MATZOV", ""),
+        None => (set.remove("formula")?, "BDD by formula, cost model MATZOV", " --formula"),
+    };
+    Some(Estimate {
+        bits,
+        attack: attack.into(),
+        record: Some("params/rlwe.json"),
+        command: Some(format!("python3 params/rlwe.py{command} --n {ring_dim}")),
+        others: set,
+    })
+}
+
+/// The record of this LPN instance: its lowest line, bounds that are no attacks included.
+fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
+    let record: LpnRecord = serde_json::from_str(LPN_RECORD).expect("params/lpn.json is a record");
+    let m = if size.width == Width::Vector { 4 } else { 1 };
+    let is = |set: &&LpnSet| {
+        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, m) && set.safe
+    };
+    let set = record.sets.iter().find(is)?;
+    let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min);
+    let others: BTreeMap<String, f64> =
+        set.bits.iter().map(|(name, lines)| (name.clone(), least(lines))).collect();
+    let (attack, bits) = others.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(n, b)| (n.clone(), *b))?;
+    let estimate = Estimate {
+        bits,
+        attack: format!("{attack}, on the least sub-matrix (a bound)"),
+        record: Some("params/lpn.json"),
+        command: Some("python3 params/lpn.py".into()),
+        others,
+    };
+    Some((set.name.clone(), estimate))
+}
+
+/// A figure of the literature, for which there is no script.
+fn literature(bits: f64, attack: &str) -> Option<Estimate> {
+    Some(Estimate { bits, attack: attack.into(), record: None, command: None, others: BTreeMap::new() })
+}
+
+// ---- What is in use. ----
+
+impl Security {
+    /// Of sessions with `bundle` under `plan`.
+    pub fn new(bundle: &Bundle, plan: &Plan) -> Self {
+        let network = &bundle.model.network;
+        Self {
+            network: network.name.clone(),
+            model: bundle.id().to_string(),
+            adversary: "semi-honest: both parties follow the protocol and look at what they receive",
+            assumptions: assumptions(plan),
+            bounds: bounds(bundle, plan),
+            learns: learns(plan),
+            weaknesses: weaknesses(bundle, plan),
+        }
+    }
+}
+
+fn assumptions(plan: &Plan) -> Vec<Assumption> {
+    let mut found = Vec::new();
+    for layers in &plan.backends {
+        for set in layers.rlwe() {
+            found.push(Assumption {
+                assumption: "RLWE, uniform ternary secrets, centred binomial noise (variance 10.5)",
+                instance: format!("N = {}, q of at most {} bits", set.ring_dim, set.modulus_bits),
+                used_by: format!("linear layers, {}: the image, and the weights", layers.backend()),
+                estimate: rlwe(set.ring_dim, set.modulus_bits),
+            });
+        }
+        if layers.client_keys().sent > 0 {
+            found.push(Assumption {
+                assumption: "circular security of RLWE: rotation keys encrypt functions of the secret under itself",
+                instance: "the same rings".into(),
+                used_by: format!("linear layers, {}", layers.backend()),
+                estimate: None,
+            });
+        }
+    }
+    for size in plan.choices.instances.sizes() {
+        let kind = if size.width == Width::Vector { "vectors of 4 bits" } else { "bits" };
+        let record = lpn(size);
+        let name = record.as_ref().map_or_else(|| "no name".into(), |(name, _)| name.clone());
+        let (k, t, h) = (size.secret, size.bins, size.log_bin);
+        found.push(Assumption {
+            assumption: "LPN over F2 with regular noise, rows of weight 10",
+            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}"),
+            used_by: format!("OT extension, {kind}: all nonlinear layers"),
+            estimate: record.map(|(_, estimate)| estimate),
+        });
+    }
+    found.push(Assumption {
+        assumption: "computational Diffie-Hellman on ristretto255, BLAKE3 as a random oracle (not post-quantum)",
+        instance: "a group of 2^252 elements".into(),
+        used_by: "base OTs".into(),
+        estimate: literature(126.0, "Pollard's rho"),
+    });
+    found.push(Assumption {
+        assumption: "AES-128 as an ideal cipher, under keys that change",
+        instance: "120 unknown pads under one key at most".into(),
+        used_by: "pads of OTs: all nonlinear layers".into(),
+        estimate: literature(116.0, "advantage 2^-116 for each call of AES (ePrint 2019/1168)"),
+    });
+    found.push(Assumption {
+        assumption: "AES-256 in counter mode as a PRG, and under public keys as a random oracle",
+        instance: "fresh seeds from the operating system".into(),
+        used_by: "public polynomials, masks, secrets".into(),
+        estimate: None,
+    });
+    found
+}
+
+fn bounds(bundle: &Bundle, plan: &Plan) -> Vec<Bound> {
+    let guard_bits = bundle.model.network.guard_bits;
+    let coins = match guard_bits {
+        0 => "none: some 2,000 queries for one image tell hidden values and weights".into(),
+        bits => format!(
+            "a coin is 2^-{bits} of the server's noise; some {} queries for one image before the first of 64 hidden units \
+             shows itself (2,000 times 4^{bits}; measured at 0, 4, 6 and 8 bits)",
+            2000u64 << (2 * bits)
+        ),
+    };
+    let mut found = vec![
+        Bound { what: "rounding coins", bound: coins, source: "docs/attacks.md#rounding-coins" },
+        Bound {
+            what: "a receiver of OTs that lies",
+            bound: "found with probability 1 - 2^-c where it would learn c bits of the sender's key".into(),
+            source: "crates/ot/src/iknp.rs",
+        },
+    ];
+    if plan.steps.iter().any(|step| step.domain.modulus.log2().is_none()) {
+        found.push(Bound {
+            what: "masks modulo an odd number",
+            bound: "each within 2^-65 of uniform".into(),
+            source: "docs/protocols/nonlinear.md#odd-moduli",
+        });
+    }
+    found
+}
+
+fn learns(plan: &Plan) -> Vec<Learns> {
+    let mut found = vec![
+        Learns {
+            who: "client",
+            learns: "the logits, or the label only (serve --reveal label); the public part: shapes, widths, shifts, scales; \
+                     times"
+                .into(),
+        },
+        Learns { who: "server", learns: "that a query was made, when, from where, by which client name".into() },
+        Learns { who: "someone on the wire", learns: "sizes and times; with --tls off the messages too".into() },
+    ];
+    if let Some(warning) = plan.choices.comparison.warning() {
+        found.push(Learns { who: "both", learns: warning });
+    }
+    found
+}
+
+fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
+    let network = &bundle.model.network;
+    let row = |number, here: &str| Weakness { number, here: here.into() };
+    // What a query can carry at most, and what there is to carry.
+    let weights: usize = bundle.model.weights.iter().flatten().map(|of| of.weights.len()).sum();
+    let logits: usize = network.nodes.last().map_or(1, |node| node.shape.iter().product());
+    let mut found = vec![Weakness {
+        number: 1,
+        here: format!(
+            "a client that deviates takes up to one weight a logit and query: with {weights} weights and {logits} logits, \
+             all in {} queries, or in three times as many",
+            weights.div_ceil(logits)
+        ),
+    }];
+    found.push(match network.guard_bits {
+        0 => row(2, "no guard bits: the coins are given away"),
+        bits => Weakness { number: 2, here: format!("{bits} guard bits") },
+    });
+    found.push(row(4, "copies of secrets outside the heap are not wiped"));
+    found.push(row(5, "limit the number of queries; --reveal label gives less"));
+    found.push(row(9, "a sender of OTs that deviates is not found"));
+    let reduced = |op: &Op| match op {
+        Op::Relu { ignored } | Op::Relu6 { ignored, .. } | Op::MaxPool { ignored, .. } => {
+            *ignored > network.guard_bits.max(1)
+        }
+        _ => false,
+    };
+    if network.nodes.iter().any(|node| reduced(&node.op)) {
+        found.push(row(10, "signs of reduced precision: logits depend on how shares fall"));
+    }
+    if plan.choices.comparison != Comparison::Sealed {
+        found.push(row(11, "PMax: the weights, and much of the image, are given away"));
+    }
+    if plan.backends.iter().any(|layers| layers.rlwe().is_empty()) {
+        found.push(row(12, "a backend that protects nothing: for tests"));
+    }
+    found
+}
+
+impl fmt::Display for Security {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({})", self.network, self.model)?;
+        writeln!(f, "secure against: {}", self.adversary)?;
+        writeln!(f, "\nassumptions")?;
+        for a in &self.assumptions {
+            writeln!(f, "  {}\n    {}; {}", a.assumption, a.instance, a.used_by)?;
+            match &a.estimate {
+                None => writeln!(f, "    no estimate on record")?,
+                Some(e) => {
+                    writeln!(f, "    {:.1} bits: {}", e.bits, e.attack)?;
+                    match (e.record, &e.command) {
+                        (Some(record), Some(command)) => writeln!(f, "    {record}, computed by: {command}")?,
+                        _ => writeln!(f, "    from the literature; no script on record")?,
+                    }
+                }
+            }
+        }
+        writeln!(f, "\nbounds")?;
+        for b in &self.bounds {
+            writeln!(f, "  {}: {} ({})", b.what, b.bound, b.source)?;
+        }
+        writeln!(f, "\nwho learns what")?;
+        for l in &self.learns {
+            writeln!(f, "  {}: {}", l.who, l.learns)?;
+        }
+        writeln!(f, "\nknown weaknesses (numbers of SECURITY.md; details in docs/audit.md)")?;
+        for w in &self.weaknesses {
+            writeln!(f, "  {}: {}", w.number, w.here)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_mpc::cost::Instances;
+
+    use super::*;
+
+    /// Every LPN instance that may be chosen has its line.
+    #[test]
+    fn every_lpn_instance_is_on_record() {
+        for size in Instances::all().flat_map(Instances::sizes) {
+            let (name, estimate) = lpn(size).unwrap_or_else(|| panic!("{size:?} is not on record"));
+            assert!(estimate.bits >= 127.95, "{name}: {}", estimate.bits);
+        }
+    }
+
+    #[test]
+    fn rings_are_looked_up_by_n_and_the_next_larger_q() {
+        assert_eq!(rlwe(2048, 48).unwrap().bits, 143.2);
+        assert_eq!(rlwe(2048, 47).unwrap().bits, 143.2);
+        assert_eq!(rlwe(4096, 60).unwrap().bits, 224.6);
+        assert_eq!(rlwe(8192, 214).unwrap().bits, 128.3);
+        for (n, bits) in [(2048, 55), (8192, 219), (1024, 20), (32768, 60)] {
+            assert!(rlwe(n, bits).is_none(), "{n} {bits}");
+        }
+        let formula = rlwe(16384, 424).unwrap();
+        assert!(formula.bits >= 128.0 && formula.command.unwrap().contains("--formula"));
+    }
+
+    /// The numbers are those of SECURITY.md.
+    #[test]
+    fn weaknesses_have_the_numbers_of_the_page() {
+        let page = include_str!("../../../SECURITY.md");
+        let source = include_str!("security.rs");
+        for number in [1, 2, 4, 5, 9, 10, 11, 12] {
+            assert!(page.contains(&format!("\n| {number} | ")), "row {number}");
+            assert!(
+                source.contains(&format!("row({number}, ")) || source.contains(&format!("number: {number},")),
+                "{number}"
+            );
+        }
+    }
+}
