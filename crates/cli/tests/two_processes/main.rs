@@ -50,8 +50,8 @@ mod process;
 mod relay;
 mod replicas;
 mod rules;
-mod serving;
 mod security;
+mod serving;
 mod tiny;
 mod websockets;
 
