@@ -217,7 +217,7 @@ fn a_sample_of_faults_ends_in_order() {
     for (number, way) in ways().iter().enumerate() {
         for (which, script) in Script::ALL.into_iter().enumerate() {
             // (Steps without a divisor in common with the number of kinds.)
-            let (first, step) = (7 * number + which, 181 + 12 * which);
+            let (first, step) = (7 * number + which, 397 + 12 * which);
             let count = inject(way, script, &|fault| fault % step == first % step);
             assert!(count.faults > 0 && count.wrong.is_empty(), "{}: {count:#?}", way.name);
             faults += count.faults;
