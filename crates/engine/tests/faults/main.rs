@@ -224,7 +224,7 @@ fn a_sample_of_faults_ends_in_order() {
             failed += count.failed;
         }
     }
-    assert!(failed <= faults && failed > faults / 2, "{failed} of {faults}");
+    assert!(failed <= faults && failed > faults / 3, "{failed} of {faults}");
     println!("{faults} faults, {failed} sessions ended in an error");
 }
 
