@@ -39,11 +39,6 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
-/// In the static program: musl's own allocator has one lock for all threads.
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Private CNN inference: the image stays with the client, the weights with the server.
 #[derive(Parser)]
 #[command(version, propagate_version = true)]

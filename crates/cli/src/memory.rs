@@ -2,35 +2,43 @@
 //!
 //! The standard library has no stable way to be told of that but an allocator of one's own.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::io::Write;
 
 #[global_allocator]
 static ALLOCATOR: Told = Told;
 
-/// The system's allocator, which ends the program when there is no memory.
+/// Where memory comes from.
+#[cfg(not(target_env = "musl"))]
+static SOURCE: std::alloc::System = std::alloc::System;
+
+/// In the static program: musl's own allocator has one lock for all threads.
+#[cfg(target_env = "musl")]
+static SOURCE: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An allocator that ends the program when there is no memory.
 struct Told;
 
-// SAFETY: all memory is the system allocator's, under the same layouts.
+// SAFETY: all memory is another allocator's, under the same layouts.
 unsafe impl GlobalAlloc for Told {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are passed on.
-        checked(unsafe { System.alloc(layout) }, layout.size())
+        checked(unsafe { SOURCE.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are passed on.
-        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        checked(unsafe { SOURCE.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's promises are passed on.
-        checked(unsafe { System.realloc(at, layout, size) }, size)
+        checked(unsafe { SOURCE.realloc(at, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(at, layout) }
+        unsafe { SOURCE.dealloc(at, layout) }
     }
 }
 
