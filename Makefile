@@ -224,10 +224,10 @@ fuzz: toolchain
 
 # Times, then (with valgrind) branches and addresses that depend on secrets. Memcheck's findings in the two planted cases are meant.
 test-timing: toolchain
-	$(CARGO) build --locked --package jaguar-fuzz --example timing
-	"$${CARGO_TARGET_DIR:-target}/debug/examples/timing"
+	$(CARGO) build --release --locked --package jaguar-fuzz --example timing
+	"$${CARGO_TARGET_DIR:-target}/release/examples/timing"
 	@if command -v valgrind >/dev/null; then \
-	  $(PYTHON) tools/secrets_in_memory.py "$${CARGO_TARGET_DIR:-target}/debug/examples/timing"; \
+	  $(PYTHON) tools/secrets_in_memory.py "$${CARGO_TARGET_DIR:-target}/release/examples/timing"; \
 	else \
 	  echo 'skip: valgrind is not installed: branches and addresses unchecked'; \
 	fi
