@@ -114,9 +114,27 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
             "af7d228b247a281eab6604d7e497cd02cc99606de0eb61380d7e409284a91ace",
         ],
     ),
-    ("guard bits", ["", ""]),
-    ("comparisons that leak", ["", ""]),
-    ("other LPN instances", ["", ""]),
+    (
+        "guard bits",
+        [
+            "7a07072dc6822388a140765dc65c75d67af81430a4db3498a7cb1da62fb59d1d",
+            "24dc59f6d32101c07a07b2a267c45898f2ea92b1ae4865b38569aefd30f81aaf",
+        ],
+    ),
+    (
+        "comparisons that leak",
+        [
+            "50a247727ff9e1776454bdee9b66538bf147db31f6521c69474544d7c4367947",
+            "31b48dd8c60b2e3ea5ca95633ce18d686d8fe3a1c380c62d1a0ba0df7bc7ee7f",
+        ],
+    ),
+    (
+        "other LPN instances",
+        [
+            "0a944afa33afe5f28e384ede479bc172b26b1db575050a0abc5c071f5adfba57",
+            "b97b8992d7a968534cbc7229f11de340a07004c812808d66510089002b793f84",
+        ],
+    ),
 ];
 
 /// A session.
