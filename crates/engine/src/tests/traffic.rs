@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "a14e7f3097f87c1cdaa5da56fc5c916b5a2eaef207b448602421846759018f7f",
-            "92de9ab8605dc39a70e839ea8d8652f73a8140cc7d502c972d66be6d06ae9d4c",
+            "5f087ebd3974854d654844e0908f4ee9cbd10fc362d902f68ade4e0888faf0d9",
+            "12a419b9a7e35ff3d7d6bd206f6f89b18bceb4377c8e8b47086f7ff60a3f1653",
         ],
     ),
     (
         "cheetah",
         [
-            "5655f650ad1ed91579e0a93f90b8eb274bf275a1f695abd8474dee0af0fb7459",
-            "67d40456df8fa39b9798cd631a87cecd19060df5023409651dc1e5a332ebb8a8",
+            "514f367b15cb4ad166e4bc76dfb7df56a5a5db29372bbfda639b0ca431c1b719",
+            "f6f956ec40fcd676b2419d0dc213c252130f6d4e16bedff3016c0ab11aeb9b46",
         ],
     ),
     (
         "fregata",
         [
-            "32d53eb171ccae7bf89189608b63ca990660c8e153f9c21aac1b122ab8e1ba49",
-            "569c86badeb98be2d97727e4ca9542601dd5ef8aaa1fff905c812b518d348952",
+            "2a54759831f85ab48381c368de2c51c5577197a1ac9d81d370a1370a24cba2a8",
+            "8e553e262f4472122bb0ed879d2cbdf8bde2cbe76fe99780ee9f187da87f2be2",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "1a56d68b9f777a86cc266d053f67b31b4e200f5f65f99bd604ddb892c146136f",
-            "50957ea99136aaa2fd414811de2f4ae9a7f7ac6b229cce6a3bceb9fe0e38b3bc",
+            "a48b99fe724452cb7cc31171fe19277c006b8d7644d06fab643aa2626433a507",
+            "496bd33e61bc3f489882ca4e79ac6ca38595cddf310a2c2a9191281953849471",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "6c04ba02a9e21b156de626d61173a148ff89d1ebd4b6b4f98f1b866308f319c2",
-            "8e834e5cfbd74f690033b972f68bc38bb02167abc270194e3833c81d6c036917",
+            "aa808db11a49c24ca803654b2411b0ed4d1470d7f99ca1a9fca1956d01a59f2c",
+            "f9b78820a4a08f5a93bbfba4be57f9a2f9be59f65e5a5991e38c132e5384cf50",
         ],
     ),
     (
         "hyena",
         [
-            "3d8845ec6c1ddc33df6b5a1e889982ee28433a286c04ef94680deebae3b9b044",
-            "09d813bda80cb28524ae9099e93206649f1453aac3216ca8dd43f4672c1c2306",
+            "09ca1f3c078d4b175b9b591f1be029f7e910172ea3e35cf86b5e522d50632603",
+            "3ec0290f3be65a7bc047a1da84d37e10c91cd8b0f51677f1ca7217172b1c4cbb",
         ],
     ),
     (
         "hyena-padded",
         [
-            "0999a00fbb01a84badf87c81b833ae27eb48afc1d052c06cd57ec6a27e472862",
-            "53dc3d06528276625b6a9a7398ea7e49d18366bf43260c8f45379e188d72c48c",
+            "affd080b4a7f0e456e6a549e29a55332857360246b4dd0009efec6580f619d1b",
+            "2b28df6ecd2a2f0d3da2927e2fc85e25fb4c77f5aae3b83cbd6cc6761f7bbcb5",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "ca15d13f9edd426eafef2de06239ad4f1b84cbe01402b0ee1824808a064cb8f0",
-            "771312261adb455763548a09be4bb5ee48513f8f40b9e7758973dca6391ad03f",
+            "0eeaa5250ba39309c33180df4c7701dd93977257aa595e7d360fbc689181e725",
+            "044fcf0df20dbcb3204bd58feda0d9df4fc6a227754d1e3c1b0e125781b19bc5",
         ],
     ),
     (
         "cirencode",
         [
-            "1e403d12428c422a977deb45b8d896b5b0c0a91615d3da8867f5ffcda265c163",
-            "5a453267e2eb843bd693fcce5941c92e787bced035749ec74f2674d220356af9",
+            "5c987b56976edd033d865d8692e6df2fe4934f75005fdae56ebac2781f02f29b",
+            "8d4e5e86a03fb47df7f3cbe2815b278edfa5aa0027af177092eb65eaaf0c0f28",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "b1d1a8c937539ccc3698dd7be7a912f4125294b0b25c3159586d8ad590c80fda",
-            "137788f597bce974240d4f450e644b2963d3974b0202333fd30d04247783b5d0",
+            "512379665b98130fabea08076a3e1a116542d7e51901c915cf298e3d1232b91e",
+            "4f7abce9bef0151328b29535bbd34ed4b237fee0fce3d1a3fee285789849ddcc",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "ebb213fed50f907bb0bf23abbe72b716c6950d328e90149964afc1c52921970e",
-            "593d3fa3651bac1b72c10884f8aa0b8d7b27ab878cccdb7fa3d1858b75bd0c6d",
+            "3197a1b80e172d5d867eabe655c3401ae94fe3c610389bedcecce5a573e220b7",
+            "c05fe58bf047ce8a716aa7866db22a477b67eea8b22f54c1d662626cb8e47d5c",
         ],
     ),
 ];
@@ -110,13 +110,31 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "bebbc4c77628de8bdd1f9b361ac47e999b725f21abcb8a8e7124b983b4dfa3d8",
+            "e61b555d9c2f2731000c2c94cb64d0984011fc75fd1246119bf80cf963aac993",
             "af7d228b247a281eab6604d7e497cd02cc99606de0eb61380d7e409284a91ace",
         ],
     ),
-    ("guard bits", ["", ""]),
-    ("comparisons that leak", ["", ""]),
-    ("other LPN instances", ["", ""]),
+    (
+        "guard bits",
+        [
+            "65c0741e6e85b6e667d5cf2cfb306fb74786679244297540a243ab3f095be08b",
+            "24dc59f6d32101c07a07b2a267c45898f2ea92b1ae4865b38569aefd30f81aaf",
+        ],
+    ),
+    (
+        "comparisons that leak",
+        [
+            "a42c9d8c823125ead98499f3b6a8360f86c90ebc3a25d2ffb85e33ada2ea1d5e",
+            "31b48dd8c60b2e3ea5ca95633ce18d686d8fe3a1c380c62d1a0ba0df7bc7ee7f",
+        ],
+    ),
+    (
+        "other LPN instances",
+        [
+            "1c1b979994054b0bb8046146d153be5a368d47ce54a6147fab4d02c6a4a08267",
+            "b97b8992d7a968534cbc7229f11de340a07004c812808d66510089002b793f84",
+        ],
+    ),
 ];
 
 /// A session.
