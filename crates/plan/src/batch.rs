@@ -8,10 +8,10 @@ use crate::predict::Site;
 use crate::{Allowed, BackendId, Choices, Plan, PlanError};
 
 /// The plan for queries of `images` images, a power of two, beside `single`, what was chosen for one: all is the same, but that all linear
-/// layers have the default backend.
+/// layers have the first of the allowed backends that takes batches.
 ///
 /// # Errors
-/// When that backend is not `among` those that may run layers, or there is no such plan.
+/// When none `among` those that may run layers takes batches, or there is no such plan.
 pub fn plan(
     network: &Network,
     single: &Choices,
@@ -22,13 +22,10 @@ pub fn plan(
     if images == 1 {
         return Plan::allowing(network, single.clone(), allowed);
     }
-    if !among.contains(&BackendId::JAGUAR) {
-        return Err(PlanError::Choices(format!(
-            "batches of images take the backend {}, which is not among those that are allowed",
-            BackendId::JAGUAR
-        )));
-    }
-    let backends = vec![BackendId::JAGUAR; network.nodes.len()];
+    let taker = among.iter().copied().find(|id| id.backend().takes_batches());
+    let taker = taker
+        .ok_or_else(|| PlanError::Choices("none of the allowed backends takes batches of images".into()))?;
+    let backends = vec![taker; network.nodes.len()];
     Plan::allowing(network, Choices { backends, ..single.clone() }.of_images(images), allowed)
 }
 
@@ -194,7 +191,7 @@ mod tests {
         }
         let single = standard(&network);
         let error = plan(&network, &single.choices, &[BackendId::CHEETAH], 2, Allowed::default());
-        assert!(error.unwrap_err().to_string().contains("take the backend jaguar"));
+        assert!(error.unwrap_err().to_string().contains("takes batches of images"));
         let other = Choices::standard(&network, BackendId::CHEETAH).of_images(2);
         assert!(Plan::new(&network, other).unwrap_err().to_string().contains("takes no batches"));
     }

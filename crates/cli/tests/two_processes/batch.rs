@@ -138,7 +138,7 @@ fn batches_that_cannot_be_are_refused() {
     let command = ["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--max-batch", "2"];
     let mut command = jaguar(&command);
     command.args(["--backends", "cheetah"]);
-    assert_fails(Process::start(command), &["batches of images take the backend jaguar"]);
+    assert_fails(Process::start(command), &["none of the allowed backends takes batches of images"]);
 }
 
 /// What a plan says of a batch, layer by layer.
