@@ -8,6 +8,7 @@ use jaguar_profile::Imitated;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
+use crate::batch;
 use crate::leakage::AcceptSignLeakage;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
@@ -22,6 +23,9 @@ pub struct Args {
     cache: Option<PathBuf>,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
+    /// The hint for queries of so many images ("predict --batch").
+    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    batch: u32,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -29,8 +33,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let limits = args.leakage.limits();
-    let model = args.reach.model.clone();
-    let dial = Dial { dialer: args.reach.dialer()?, model, link: args.link, timeline: false, limits };
+    let (model, link, images) = (args.reach.model.clone(), args.link, args.batch);
+    let dial = Dial { dialer: args.reach.dialer()?, model, link, timeline: false, limits, images };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

@@ -10,6 +10,7 @@ macro_rules! eprintln {
 }
 
 mod accuracy;
+mod batch;
 mod calibrate;
 mod compile;
 mod config;

@@ -97,6 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
                     opened: false,
                     product_bits: args.activation_bits + args.shift,
                     packing: Default::default(),
+                    images: 1,
                     params: Parameters::DEFAULT,
                     backend: args.backend.name(),
                     weight_memory: WEIGHT_MEMORY,

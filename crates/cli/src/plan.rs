@@ -6,7 +6,7 @@ use anyhow::Result;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::memory::Load;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{BackendId, Choices, Plan, batch as batches};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, kept};
 use jaguar_report::cost;
@@ -14,6 +14,7 @@ use jaguar_tables::memory::MemoryNeeds;
 use jaguar_tables::plan::Planned;
 use jaguar_terminal::say;
 
+use crate::batch;
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::notes::tell;
@@ -50,6 +51,9 @@ pub struct Args {
     /// which known weaknesses apply.
     #[arg(long, conflicts_with_all = ["explain", "block_sizes", "report"])]
     security: bool,
+    /// Plan queries of so many images, a power of two, and tell by layer what that takes beside as many queries of one.
+    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    batch: u32,
     /// Everything as JSON.
     #[arg(long)]
     json: bool,
@@ -92,7 +96,9 @@ pub fn run(args: &Args) -> Result<()> {
         }
     };
     let choices = args.leakage.apply(choices, network)?;
-    let plan = Plan::allowing(network, choices, args.leakage.allowed())?;
+    let allowed = args.leakage.allowed();
+    let single = Plan::allowing(network, choices, allowed)?;
+    let plan = batches::plan(network, &single.choices, &args.backends, args.batch, allowed)?;
     if args.security {
         let security = Security::new(&bundle, &plan);
         if args.json {
@@ -102,11 +108,11 @@ pub fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    let allowed = args.leakage.allowed();
     let load = Load { clients: args.clients, kept: args.keep.into(), threads: jaguar_terminal::threads() };
     let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
     let shown = [args.explain, args.block_sizes];
     let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), needs, shown)?;
+    let planned = if args.batch > 1 { planned.beside(&single, site.as_ref()) } else { planned };
     if args.json {
         say!("{}", serde_json::to_string_pretty(&planned)?);
     } else {

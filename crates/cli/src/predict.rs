@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
-use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_to};
+use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
 use jaguar_engine::progress::Progress;
@@ -27,6 +27,7 @@ use jaguar_terminal::{in_one_line, say, size, threads};
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
+use crate::batch::{self, Shared};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Later, Protocol};
@@ -48,7 +49,7 @@ pub struct Args {
     protocol: Protocol,
     /// Stay connected, read paths of further inputs from standard input, one a line, and answer each as it comes, until the end
     /// of the input. With --keep, what can be done without an input is done while none is there.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "batch")]
     stdin: bool,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
@@ -86,6 +87,10 @@ pub struct Args {
     /// Memory that they may hold here, such as 500M or 2G (default: 2G); --keep with more is refused.
     #[arg(long, value_parser = size)]
     keep_memory: Option<u64>,
+    /// Ask about so many inputs in one query, a power of two: fewer rounds, and less work for layers with small maps. The server must
+    /// allow it (--max-batch). Zeros fill up the last query. `plan --batch` tells where it pays.
+    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    batch: u32,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -112,6 +117,9 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<Output>,
     label: usize,
+    /// How the answer shares its query: `cost` is that of all images together. None in a query of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<Shared>,
     /// How many layers have signs of reduced precision.
     reduced_signs: usize,
     cost: &'a Report,
@@ -125,8 +133,8 @@ pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     if args.protocol == Protocol::Convfhe {
         ensure!(
-            !args.stdin && args.trace.is_none() && !args.costs,
-            "--stdin, --trace and --costs are for the interactive protocol"
+            !args.stdin && args.trace.is_none() && !args.costs && args.batch == 1,
+            "--stdin, --trace, --costs and --batch are for the interactive protocol"
         );
         ensure!(
             args.reach.model.is_none(),
@@ -199,6 +207,7 @@ pub fn run(args: &Args) -> Result<()> {
         link: args.link,
         timeline: args.trace.is_some(),
         limits: args.leakage.limits(),
+        images: args.batch,
     };
     let connected = dial.connect()?;
     let mut next = match first {
@@ -234,12 +243,17 @@ pub fn run(args: &Args) -> Result<()> {
         .map(|(machine, between)| between.site(machine, jaguar_plan::predict::Aim::Query));
     let mut trace = args.trace.is_some().then(Trace::new);
 
+    let [here, there] = prepared_bytes(connected.network(), connected.plan());
     let mut options = keep::Options::new(args.keep.unwrap_or(several.into()), place);
     options.memory = args.keep_memory.unwrap_or(options.memory);
-    options.total = (!args.stdin).then_some((inputs.all - inputs.failed.len()) as u64);
+    if args.keep.is_none() && here > options.memory {
+        options.keep = 0;
+    }
+    let images = connected.plan().images();
+    let mut expected = inputs.queries(images);
+    options.total = (!args.stdin).then_some(expected);
     options.overlap = !args.stdin;
     options.timeline = dial.timeline;
-    let [here, there] = prepared_bytes(connected.network(), connected.plan());
     let keep = u64::from(options.keep);
     if keep > 0 && (args.keep.is_some() || args.stdin) {
         let (here, there) = (bytes(keep * here), bytes(keep * there));
@@ -248,6 +262,9 @@ pub fn run(args: &Args) -> Result<()> {
     let load = Load { clients: 1, kept: keep, threads: threads() };
     let allowed = args.leakage.allowed();
     let warning = warning_of_memory(connected.network(), connected.plan(), allowed, load, Party::Client);
+    if let Some(why) = batch::too_large(connected.network(), connected.plan(), allowed, load) {
+        bail!("{why}");
+    }
     // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
     warn(warning);
@@ -256,26 +273,33 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let mut told = None;
     let mut sent = 0;
-    while let Some((path, input)) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars))
-    {
-        let name = path.display().to_string();
-        let (prediction, report) = match keeper.predict(&input, &mut bars) {
+    while let Some(first) = next.take().or_else(|| inputs.that_fit(keeper.network(), None, &mut bars)) {
+        let mut asked = vec![first];
+        while asked.len() < images
+            && let Some(other) = inputs.that_fit(keeper.network(), None, &mut bars)
+        {
+            asked.push(other);
+        }
+        let input = batch::together(&asked, images);
+        let names: Vec<String> = asked.iter().map(|(path, _)| path.display().to_string()).collect();
+        let (predictions, report) = match keeper.predict_batch(&input, &mut bars) {
             // What was prepared is gone with its connection. The same input in another query is nothing new to the server.
             Err(reason) if several && !matches!(reason, EngineError::Input(_)) => {
                 eprintln!("note: the connection broke off ({}); trying again", in_one_line(&reason));
-                keeper.predict(&input, &mut bars).map_err(|_| reason)?
+                keeper.predict_batch(&input, &mut bars).map_err(|_| reason)?
             }
             answer => answer?,
         };
         bars.finish();
         if let Some(trace) = &mut trace {
-            trace.add(&name, &report);
+            trace.add(&names.join(", "), &report);
         }
-        let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
-        let warnings = leaks.iter().cloned().chain(bars.take_warnings()).collect();
-        inputs.answered += 1;
+        let warnings: Vec<String> = leaks.iter().cloned().chain(bars.take_warnings()).collect();
+        inputs.answered += asked.len();
         if let Some(rows) = &mut inputs.rows {
-            rows.answer(&path, keeper.network(), &prediction, &report)?;
+            for ((path, _), prediction) in asked.iter().zip(&predictions) {
+                rows.answer(path, keeper.network(), prediction, (&report, asked.len()))?;
+            }
             sent += report.offline.bytes_up
                 + report.offline.bytes_down
                 + report.online.bytes_up
@@ -283,17 +307,23 @@ pub fn run(args: &Args) -> Result<()> {
         }
         bars.inputs((inputs.answered + inputs.failed.len()) as u64, inputs.all as u64);
         let about = About { model: &model, network: keeper.network(), ready: keeper.stock() };
-        if inputs.rows.is_none() {
-            show(args, (name, warnings), &about, &prediction, (&report, predicted))?;
+        let answers = if inputs.rows.is_none() { &predictions[..asked.len()] } else { &[] };
+        for (index, (name, prediction)) in names.into_iter().zip(answers).enumerate() {
+            let shared = Shared { images, inputs: asked.len(), index };
+            let predicted = Predicted::new(keeper.plan(), &report, site.as_ref());
+            show(args, (name, warnings.clone()), &about, (prediction, shared), (&report, predicted))?;
         }
         if let Some(why) = keeper.no_room().filter(|why| told != Some(*why)) {
             eprintln!("note: {why}");
             told = Some(why);
         }
-        let failed = inputs.failed.len();
         if !args.stdin {
             next = inputs.that_fit(keeper.network(), None, &mut bars);
-            (failed..inputs.failed.len()).for_each(|_| keeper.one_less());
+            // Inputs that cannot be used leave queries over.
+            expected -= 1;
+            let left = inputs.queries(images);
+            (left..expected).for_each(|_| keeper.one_less());
+            expected = left;
         }
     }
     keeper.close()?;
@@ -332,6 +362,11 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
+    /// How many queries of so many images are still to be asked, as far as is known.
+    fn queries(&self, images: usize) -> u64 {
+        (self.all - self.answered - self.failed.len()).div_ceil(images) as u64
+    }
+
     /// The next that can be read.
     fn next(&mut self, bars: &mut Bars) -> Option<(PathBuf, Source)> {
         loop {
@@ -447,12 +482,21 @@ pub struct Dial {
     pub link: Option<Imitated>,
     pub timeline: bool,
     pub limits: Limits,
+    /// How many images a query has.
+    pub images: u32,
 }
 
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
-        connect_to(channel, self.model.as_deref(), &self.limits)
+        // They are for one image.
+        let images = u64::from(self.images);
+        let limits = Limits {
+            prepared_bytes: self.limits.prepared_bytes.saturating_mul(images),
+            ciphertext_bytes: self.limits.ciphertext_bytes.saturating_mul(images),
+            ..self.limits
+        };
+        connect_for(channel, self.model.as_deref(), &limits, self.images)
     }
 
     pub fn ready(
@@ -478,7 +522,7 @@ fn show(
     args: &Args,
     (input, warnings): (String, Vec<String>),
     &About { model, network, ready }: &About<'_>,
-    prediction: &Prediction,
+    (prediction, shared): (&Prediction, Shared),
     (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
     let (top, label) = (prediction.top(network, args.top), prediction.label());
@@ -496,6 +540,7 @@ fn show(
             logit_scale: network.output.scale,
             outputs: prediction.outputs(network),
             label,
+            batch: (shared.images > 1).then_some(shared),
             reduced_signs: network.reduced_signs(),
             cost: report,
             ready,
@@ -511,7 +556,13 @@ fn show(
     for (rank, c) in top.iter().enumerate() {
         say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
     }
-    say!("  ({})", cost::line(report));
+    if !shared.is_last() {
+        return Ok(());
+    }
+    match shared.images {
+        1 => say!("  ({})", cost::line(report)),
+        _ => say!("  (all {}: {})", shared.inputs, cost::line(report)),
+    }
     let server = report.server_keeps;
     if ready.queries + server.queries > 0 {
         say!(

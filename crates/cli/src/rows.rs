@@ -59,13 +59,13 @@ impl Rows {
         self.done.contains(&*input.to_string_lossy())
     }
 
-    /// Adds an answer.
+    /// Adds an answer. Its row has its part of the query's cost, which so many answers share.
     pub fn answer(
         &mut self,
         input: &Path,
         network: &Network,
         prediction: &Prediction,
-        report: &Report,
+        (report, answers): (&Report, usize),
     ) -> Result<()> {
         let label = prediction.label();
         let probability = prediction.top(network, 1).first().map(|c| format!("{:.6}", c.probability));
@@ -75,10 +75,10 @@ impl Rows {
             label.to_string(),
             class_name(network, label),
             probability.unwrap_or_default(),
-            format!("{:.3}", report.offline_seconds),
-            format!("{:.3}", report.online_seconds),
-            (before.bytes_up + online.bytes_up).to_string(),
-            (before.bytes_down + online.bytes_down).to_string(),
+            format!("{:.3}", report.offline_seconds / answers as f64),
+            format!("{:.3}", report.online_seconds / answers as f64),
+            ((before.bytes_up + online.bytes_up) / answers as u64).to_string(),
+            ((before.bytes_down + online.bytes_down) / answers as u64).to_string(),
             String::new(),
         ])
     }

@@ -29,6 +29,7 @@ use jaguar_terminal::table::bytes;
 use jaguar_wire::Traffic;
 use tracing::{error, info, warn};
 
+use crate::batch;
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::log::{self, TARGET};
@@ -131,6 +132,10 @@ pub struct ModelOptions {
     /// What is to be short.
     #[arg(long, value_enum, default_value_t)]
     prefer: protocol::Prefer,
+    /// Images that a query may have, a power of two: clients ask for 1, 2, 4, ... of them at once (`predict --batch`). Each size that is
+    /// asked for takes memory for weights of its own.
+    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    max_batch: u32,
     #[command(flatten)]
     memory: protocol::WeightMemory,
 }
@@ -287,6 +292,7 @@ fn run_one_round(settings: &Settings) -> Result<()> {
         matches!(args.model.reveal, Shown::Logits),
         "--reveal label is not possible with --protocol convfhe"
     );
+    ensure!(args.model.max_batch == 1, "--max-batch is not possible with --protocol convfhe");
     let specs = specs(settings)?;
     let [model] = specs.as_slice() else {
         bail!("--protocol convfhe serves one model at a time, not {}", specs.len());
@@ -472,6 +478,10 @@ fn announce(server: &Server<Models>, keep: KeepLimits) {
     if keep.queries > 0 && each > keep.bytes {
         eprintln!("warning: none fits --keep-memory: clients prepare when they have an input");
     }
+    for named in models.iter().filter(|named| named.service().most_images() > 1) {
+        let (name, most) = (named.name(), named.service().most_images());
+        info!(target: TARGET, event = "batches", network = name, most, "{name}: up to {most} images a query");
+    }
     if let Some(named) = models.iter().find(|named| named.service().has_online_products()) {
         let device = named.service().device();
         info!(target: TARGET, event = "device", device, "online products: {device}");
@@ -535,7 +545,7 @@ fn log_event(event: Event<'_>) {
             let (offline, online) = (served.offline.as_secs_f64(), served.online.as_secs_f64());
             let Traffic { received, sent, rounds, .. } = served.traffic;
             info!(
-                target: TARGET, event = "answered", %peer, network, kept = served.kept.is_some(), offline_seconds = offline,
+                target: TARGET, event = "answered", %peer, network, images = served.images, kept = served.kept.is_some(), offline_seconds = offline,
                 online_seconds = online, received, sent, rounds, "{line}",
             );
         }

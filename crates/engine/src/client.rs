@@ -7,7 +7,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Node, NodeId, Op};
 #[cfg(test)]
 use jaguar_linear::backend::{Layers, Party as LinearParty};
-use jaguar_mpc::Party;
+use jaguar_mpc::{Argmax, Party};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
@@ -21,7 +21,7 @@ use crate::exec::backends::Backends;
 use crate::exec::clock::NodeTimes;
 use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, PreparedStep, prepare};
 use crate::exec::run::{Observers, run};
-use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::exec::values::{PlannedNetwork, ShareObserver, by_channel, by_image, image_of};
 use crate::handshake::client as handshake;
 use crate::handshake::{SharesParameters, is_model_name};
 use crate::hint::{Hint, Place};
@@ -108,17 +108,26 @@ pub fn connect(channel: Channel, limits: &Limits) -> Result<Connected, EngineErr
 ///
 /// # Errors
 /// As there, or when the server has no such model for this client; it names those that it has.
-pub fn connect_to(
+pub fn connect_to(channel: Channel, model: Option<&str>, limits: &Limits) -> Result<Connected, EngineError> {
+    connect_for(channel, model, limits, 1)
+}
+
+/// As [`connect_to`], for queries of `images` images: a power of two. `limits` but that of multiplications are for a whole query.
+///
+/// # Errors
+/// As there; also when the server takes no such batches.
+pub fn connect_for(
     mut channel: Channel,
     model: Option<&str>,
     limits: &Limits,
+    images: u32,
 ) -> Result<Connected, EngineError> {
     if let Some(name) = model.filter(|name| !is_model_name(name)) {
         let text = format!("'{name}' is no model's name: 1 to 64 letters, digits, '-', '_' and '.'");
         return Err(EngineError::Input(text));
     }
     channel.set_patience(Some(limits.stalled));
-    let result = greet(&mut channel, model, limits);
+    let result = greet(&mut channel, model, limits, images);
     match result {
         Ok((network, plan, model, reveal)) => {
             Ok(Connected { channel, network, plan, model, reveal, cpu: Cpu::detect() })
@@ -137,8 +146,9 @@ fn greet(
     channel: &mut Channel,
     named: Option<&str>,
     limits: &Limits,
+    images: u32,
 ) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
-    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel, named)?;
+    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel, named, images)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
@@ -187,7 +197,25 @@ fn greet(
         traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
     within("bytes of ciphertexts", passed.flatten().sum(), limits.ciphertext_bytes)?;
     within("bytes of keys", plan.client_keys().sent as u64, limits.ciphertext_bytes)?;
-    within("bytes of prepared material", prepared_bytes(&network, &plan)[0], limits.prepared_bytes)?;
+    let prepared = |plan: &Plan| prepared_bytes(&network, plan)[0];
+    if images > 1 && prepared(&plan) > limits.prepared_bytes {
+        // The client's own wish is too large for its own limit.
+        let sizes =
+            std::iter::successors(Some(images / 2), |size| Some(size / 2)).take_while(|&size| size > 0);
+        let fits = |&size: &u32| {
+            let smaller = Plan::allowing(&network, plan.choices.clone().of_images(size), allowed);
+            smaller.is_ok_and(|plan| prepared(&plan) <= limits.prepared_bytes)
+        };
+        let largest = sizes.into_iter().find(fits).map_or("not even one image fits".into(), |size| {
+            format!("the largest batch that fits has {size}")
+        });
+        return Err(EngineError::Input(format!(
+            "a batch of {images} images holds {} bytes of prepared material here (the limit is {}): {largest}",
+            prepared(&plan),
+            limits.prepared_bytes
+        )));
+    }
+    within("bytes of prepared material", prepared(&plan), limits.prepared_bytes)?;
     Ok((network, plan, model, reveal))
 }
 
@@ -225,7 +253,7 @@ impl Connected {
     /// # Errors
     /// When `input` does not fit the network.
     pub(crate) fn check_input(&self, input: &[i64]) -> Result<(), EngineError> {
-        check_input(&self.network, input)
+        check_input(&self.network, self.plan.images(), input)
     }
 
     /// Opens the hint (a path is a cache folder that must work) and sets up oblivious transfer. What is missing of the
@@ -555,12 +583,26 @@ impl Prepared {
     /// Runs the query on `input`, integers `[C, H, W]` in the activation range.
     ///
     /// # Errors
-    /// When the input does not fit the network (nothing was sent then, but the query is spent), or the connection fails.
+    /// When the input does not fit the network, or the session is for batches (nothing was sent then, but the query is spent), or the
+    /// connection fails.
     pub fn run(
         self,
         input: &[i64],
         progress: &mut dyn Progress,
     ) -> Result<(Prediction, Report, Ready), EngineError> {
+        let (predictions, report, ready) = self.run_batch(input, progress)?;
+        Ok((only(predictions)?, report, ready))
+    }
+
+    /// As [`run`](Self::run), on as many images as the session's queries have, `[image, C, H, W]`; a prediction for each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_batch(
+        self,
+        input: &[i64],
+        progress: &mut dyn Progress,
+    ) -> Result<(Vec<Prediction>, Report, Ready), EngineError> {
         self.run_observed(input, progress, &mut |_, _| ())
     }
 
@@ -569,27 +611,36 @@ impl Prepared {
         input: &[i64],
         progress: &mut dyn Progress,
         shares: ShareObserver<'_>,
-    ) -> Result<(Prediction, Report, Ready), EngineError> {
+    ) -> Result<(Vec<Prediction>, Report, Ready), EngineError> {
         let Self { mut ready, query } = self;
         let connected = &mut ready.connected;
         let result = connected
             .check_input(input)
             .and_then(|()| run_query(connected, query, None, (input, progress, shares)));
         match result {
-            Ok((prediction, report)) => Ok((prediction, report, ready)),
+            Ok((predictions, report)) => Ok((predictions, report, ready)),
             Err(e) => Err(give_up(ready.channel(), e)),
         }
     }
 }
 
+/// The prediction of a query of one image.
+pub(crate) fn only(predictions: Vec<Prediction>) -> Result<Prediction, EngineError> {
+    let images = predictions.len();
+    <[Prediction; 1]>::try_from(predictions).map(|[only]| only).map_err(|_| {
+        EngineError::Input(format!("a query of {images} images has {images} predictions, not one"))
+    })
+}
+
 /// # Errors
-/// When `input` does not fit `network`.
-pub(crate) fn check_input(network: &Network, input: &[i64]) -> Result<(), EngineError> {
-    let want: usize = network.nodes[0].shape.iter().product();
+/// When `input` does not fit `network` and queries of so many images.
+pub(crate) fn check_input(network: &Network, images: usize, input: &[i64]) -> Result<(), EngineError> {
+    let each: usize = network.nodes[0].shape.iter().product();
     let bound = 1i64 << (network.activation_bits - 1);
-    if input.len() != want {
+    if input.len() != images * each {
+        let batch = if images == 1 { String::new() } else { format!("; a query has {images} images") };
         return Err(EngineError::Input(format!(
-            "the input has {} values; the network takes {want} ({:?})",
+            "the input has {} values; the network takes {each} ({:?}){batch}",
             input.len(),
             network.nodes[0].shape
         )));
@@ -607,28 +658,31 @@ pub(crate) fn run_query(
     mut query: Query,
     kept: Option<u64>,
     (input, progress, shares): (&[i64], &mut dyn Progress, ShareObserver<'_>),
-) -> Result<(Prediction, Report), EngineError> {
+) -> Result<(Vec<Prediction>, Report), EngineError> {
     let Connected { channel, network, plan, .. } = connected;
     let start = query.times.elapsed();
     if query.answered.is_some() {
         channel.log_waits();
     }
     let modulus = plan.steps[0].computed.modulus;
-    let input = Zeroizing::new(input.iter().map(|&v| modulus.from_signed(v)).collect());
+    let images = plan.images();
+    let input = Zeroizing::new(input.iter().map(|&v| modulus.from_signed(v)).collect::<Vec<u64>>());
+    let input = Zeroizing::new(by_channel(&input, network.nodes[0].shape, images));
     let observers = Observers { times: &mut query.times, progress, shares };
     let output = run(PlannedNetwork { network, plan }, channel, query.steps, input, observers)?;
     channel.enter(Stage::Online, "result");
     let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
-    let prediction = match query.result {
+    let shape = network.nodes.last().expect("a valid network has nodes").shape;
+    let predictions = match query.result {
         PreparedResult::Logits => {
             let theirs = channel.recv_packed(output.len(), modulus.bits())?;
-            Prediction::Logits(
-                output.iter().zip(&theirs).map(|(a, b)| modulus.open(*a, modulus.reduce(*b))).collect(),
-            )
+            let open = |(a, b): (&u64, &u64)| modulus.open(*a, modulus.reduce(*b));
+            let opened = Zeroizing::new(output.iter().zip(&theirs).map(open).collect::<Vec<i64>>());
+            (0..images).map(|image| Prediction::Logits(image_of(&opened, shape, (image, images)))).collect()
         }
-        PreparedResult::Label(argmax) => {
-            let label = argmax.run(channel, &output)?;
-            Prediction::Label(label.ok_or_else(|| EngineError::PeerMisbehaved("no label came".into()))?)
+        PreparedResult::Label(argmaxes) => {
+            let logits = Zeroizing::new(by_image(&output, shape, images));
+            Argmax::run_all(argmaxes, channel, &logits)?.into_iter().map(Prediction::Label).collect()
         }
     };
     let online = query.times.elapsed().saturating_sub(start);
@@ -652,5 +706,5 @@ pub(crate) fn run_query(
         times.check(nodes)?;
         report.timeline = Some(Timeline::new(&query.times, &query.waits, answered, times));
     }
-    Ok((prediction, report))
+    Ok((predictions, report))
 }

@@ -22,7 +22,7 @@ use jaguar_bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_plan::Plan;
 
-use crate::client::{Connected, Kept, Prediction, Ready, Reveal, Runner, check_input};
+use crate::client::{Connected, Kept, Prediction, Ready, Reveal, Runner, check_input, only};
 use crate::error::EngineError;
 use crate::hint::Place;
 use crate::progress::{NoProgress, Progress};
@@ -244,7 +244,20 @@ impl Keeper {
         input: &[i64],
         progress: &mut dyn Progress,
     ) -> Result<(Prediction, Report), EngineError> {
-        check_input(&self.network, input)?;
+        let (predictions, report) = self.predict_batch(input, progress)?;
+        Ok((only(predictions)?, report))
+    }
+
+    /// As [`predict`](Self::predict), about as many images as the session's queries have, `[image, C, H, W]`; a prediction for each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn predict_batch(
+        &mut self,
+        input: &[i64],
+        progress: &mut dyn Progress,
+    ) -> Result<(Vec<Prediction>, Report), EngineError> {
+        check_input(&self.network, self.plan.images(), input)?;
         let live = match self.live.take() {
             Some(live) => live,
             None => self.begin_again(progress)?,
@@ -485,7 +498,7 @@ impl Shared {
         &self,
         input: &[i64],
         progress: &mut dyn Progress,
-    ) -> Result<(Prediction, Report), EngineError> {
+    ) -> Result<(Vec<Prediction>, Report), EngineError> {
         let mut state = self.lock();
         let kept = loop {
             if let Some(failure) = state.failure.take() {
@@ -544,13 +557,13 @@ impl Shared {
         kept: Kept,
         input: &[i64],
         progress: &mut dyn Progress,
-    ) -> Result<(Prediction, Report), EngineError> {
+    ) -> Result<(Vec<Prediction>, Report), EngineError> {
         self.changed.notify_all();
-        let (prediction, report, runner) = runner.run(kept, input, progress)?;
+        let (predictions, report, runner) = runner.run_batch(kept, input, progress)?;
         let mut state = self.lock();
         state.server_keeps = report.server_keeps;
         state.runner = Some(runner);
-        Ok((prediction, report))
+        Ok((predictions, report))
     }
 
     /// With the first connection: where there is a second but no query, one is prepared for it, so that the background
@@ -561,9 +574,9 @@ impl Shared {
         (kept, runner): (Option<Kept>, Option<Runner>),
         input: &[i64],
         progress: &mut dyn Progress,
-    ) -> Result<(Prediction, Report), EngineError> {
-        let (prediction, report, ready) = match (kept, runner) {
-            (Some(kept), _) => ready.run_kept(kept, input, progress)?,
+    ) -> Result<(Vec<Prediction>, Report), EngineError> {
+        let (predictions, report, ready) = match (kept, runner) {
+            (Some(kept), _) => ready.run_kept_batch(kept, input, progress)?,
             (None, runner) => {
                 self.one_less();
                 if let Some(runner) = runner {
@@ -581,10 +594,10 @@ impl Shared {
                     }
                     ready = with_kept;
                 }
-                ready.prepare_query(progress)?.run(input, progress)?
+                ready.prepare_query(progress)?.run_batch(input, progress)?
             }
         };
         self.give_ready(ready);
-        Ok((prediction, report))
+        Ok((predictions, report))
     }
 }

@@ -15,7 +15,7 @@ use jaguar_bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_wire::{Channel, Stage};
 
-use crate::client::{Connected, Prediction, Query, Ready, give_up, run_query};
+use crate::client::{Connected, Prediction, Query, Ready, give_up, only, run_query};
 use crate::error::EngineError;
 use crate::handshake::client as handshake;
 use crate::message::{self, Accept, MAX_MESSAGE, Purpose, Request, Secret};
@@ -105,16 +105,30 @@ impl Ready {
     /// # Errors
     /// As [`Prepared::run`](crate::client::Prepared::run), and when the query is another session's.
     pub fn run_kept(
-        mut self,
+        self,
         kept: Kept,
         input: &[i64],
         progress: &mut dyn Progress,
     ) -> Result<(Prediction, Report, Self), EngineError> {
+        let (predictions, report, ready) = self.run_kept_batch(kept, input, progress)?;
+        Ok((only(predictions)?, report, ready))
+    }
+
+    /// As [`run_kept`](Self::run_kept), on as many images as the session's queries have, `[image, C, H, W]`; a prediction for each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_kept_batch(
+        mut self,
+        kept: Kept,
+        input: &[i64],
+        progress: &mut dyn Progress,
+    ) -> Result<(Vec<Prediction>, Report, Self), EngineError> {
         let result = kept.run(&mut self.connected, &self.family, input, progress);
         match result {
-            Ok((prediction, report)) => {
+            Ok((predictions, report)) => {
                 self.stock = report.server_keeps;
-                Ok((prediction, report, self))
+                Ok((predictions, report, self))
             }
             Err(e) => Err(give_up(self.channel(), e)),
         }
@@ -179,23 +193,38 @@ impl Connected {
 }
 
 impl Runner {
-    /// Runs a kept query on `input`, integers `[C, H, W]` in the activation range.
+    /// Runs a kept query on `input`, integers `[image, C, H, W]` in the activation range: as many images as the session's queries have. A
+    /// prediction for each.
     ///
     /// # Errors
     /// As [`Ready::run_kept`].
-    pub fn run(
+    pub fn run_batch(
         mut self,
         kept: Kept,
         input: &[i64],
         progress: &mut dyn Progress,
-    ) -> Result<(Prediction, Report, Self), EngineError> {
+    ) -> Result<(Vec<Prediction>, Report, Self), EngineError> {
         match kept.run(&mut self.connected, &self.family, input, progress) {
-            Ok((prediction, report)) => {
+            Ok((predictions, report)) => {
                 self.stock = report.server_keeps;
-                Ok((prediction, report, self))
+                Ok((predictions, report, self))
             }
             Err(e) => Err(give_up(self.connected.channel(), e)),
         }
+    }
+
+    /// As [`run_batch`](Self::run_batch), in a session for single images.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run(
+        self,
+        kept: Kept,
+        input: &[i64],
+        progress: &mut dyn Progress,
+    ) -> Result<(Prediction, Report, Self), EngineError> {
+        let (predictions, report, runner) = self.run_batch(kept, input, progress)?;
+        Ok((only(predictions)?, report, runner))
     }
 
     /// What the server said last of what it keeps for this client.
@@ -248,7 +277,7 @@ impl Kept {
         family: &Family,
         input: &[i64],
         progress: &mut dyn Progress,
-    ) -> Result<(Prediction, Report), EngineError> {
+    ) -> Result<(Vec<Prediction>, Report), EngineError> {
         let Self { query, id, family: own } = self;
         if !own.is(family) {
             return Err(EngineError::Input("this query was prepared in another session".into()));

@@ -16,7 +16,7 @@ pub use crate::handshake::MAX_PARAMETERS;
 /// When the connection fails, the versions differ, or the server does not offer this protocol in this version.
 #[cfg(feature = "client")]
 pub fn ask(channel: &mut Channel, name: &str, version: u32) -> Result<(ModelId, Vec<u8>), EngineError> {
-    handshake::client::ask(channel, None, ProtocolName { kind: ONE_ROUND, name, version })
+    handshake::client::ask(channel, None, ProtocolName { kind: ONE_ROUND, name, version }, 1)
 }
 
 /// Picks the protocol that was asked for. This travels with the protocol's first message.
@@ -46,6 +46,10 @@ pub fn offer(
         return Err(EngineError::Refused(
             "this server has one model, which has no name: ask for none".into(),
         ));
+    }
+    if asked.images() != 1 {
+        let text = format!("'{name}' answers one image at a time, not {}", asked.images());
+        return Err(EngineError::Refused(text));
     }
     handshake::server::answer(channel, asked, model, &[protocol], None).map(|_| ())
 }

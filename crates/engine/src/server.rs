@@ -1,7 +1,7 @@
 //! The server: it holds a model, and answers queries.
 
 use std::iter::{Peekable, Skip};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::vec::IntoIter;
 
@@ -11,7 +11,7 @@ use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
 use jaguar_linear::product::Hardware;
-use jaguar_mpc::{Party, WIDEST};
+use jaguar_mpc::{Argmax, Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
@@ -24,7 +24,7 @@ use crate::exec::backends::Backends;
 use crate::exec::clock::{NodeTimes, Spent};
 use crate::exec::prepare::{LayerHints, Offline, PreparedPlan, PreparedResult, Reveal, prepare};
 use crate::exec::run::{Observers, run};
-use crate::exec::values::{PlannedNetwork, ShareObserver};
+use crate::exec::values::{PlannedNetwork, ShareObserver, by_image};
 use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
 use crate::keys::KeyPart;
@@ -44,14 +44,20 @@ pub use crate::shelf::KeepLimits;
 /// A model that is ready to serve any number of clients.
 pub struct Service {
     bundle: Bundle,
-    plan: Plan,
+    /// For queries of 1, 2, 4, ... images.
+    planned: Vec<PlannedModel>,
     hardware: Hardware,
-    /// By backend, in the plan's order.
-    models: Vec<Arc<dyn Model>>,
     reveal: Reveal,
     common: Common,
     shelves: Shelves<Query>,
     keys: KeyPart,
+}
+
+/// A model as a plan has it: for queries of so many images.
+struct PlannedModel {
+    plan: Plan,
+    /// By backend, in the plan's order; made when first needed.
+    models: OnceLock<Vec<Arc<dyn Model>>>,
 }
 
 /// What a server does for a client.
@@ -86,6 +92,8 @@ pub struct Served {
     pub online: Duration,
     /// Bytes and rounds of the query, all its stages.
     pub traffic: Traffic,
+    /// How many images it had.
+    pub images: usize,
     /// The query's number, if it was kept.
     pub kept: Option<u64>,
     /// What is still kept for this client.
@@ -102,6 +110,8 @@ struct Query {
     /// Bytes and rounds of the offline stage.
     traffic: Traffic,
     timeline: Option<Mark>,
+    /// The plan that it was prepared for.
+    digest: [u8; 32],
 }
 
 /// What the server notes for a timeline.
@@ -144,6 +154,7 @@ fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
 
 /// What a session makes queries of.
 struct Maker<'a> {
+    planned: &'a PlannedModel,
     backends: Backends,
     hints: HintStream<'a>,
     party: Party<Cots>,
@@ -212,7 +223,6 @@ impl Service {
         plan: Plan,
         reveal: Reveal,
     ) -> Result<Self, EngineError> {
-        let network = &bundle.model.network;
         let output_bits = plan.steps.last().map_or(0, |s| s.domain.modulus.bits());
         if reveal == Reveal::Label && output_bits > WIDEST {
             return Err(EngineError::Input(format!(
@@ -220,14 +230,83 @@ impl Service {
                  values), and the comparison takes {WIDEST}"
             )));
         }
-        let (public, weights) = (bundle.id().0, &bundle.model.weights);
-        let model = |layers: &Arc<dyn Layers>| {
-            Arc::clone(layers).model(&hardware, public, weights, network.weight_bits)
-        };
-        let models = plan.backends.iter().map(model).collect();
+        if plan.images() != 1 {
+            return Err(EngineError::Input("a service begins with the plan for single images".into()));
+        }
         let common = Common::default();
         let (shelves, keys) = (Shelves::new(common.keep, Arc::clone(&common.kept)), common.keys.part());
-        Ok(Self { bundle, plan, hardware, models, reveal, common, shelves, keys })
+        let planned = vec![PlannedModel { plan, models: OnceLock::new() }];
+        let service = Self { bundle, planned, hardware, reveal, common, shelves, keys };
+        service.models(service.single());
+        Ok(service)
+    }
+
+    /// Answers queries of up to `most` images too, a power of two, planned as those of one image are.
+    ///
+    /// # Errors
+    /// When there is no such plan.
+    pub fn with_batches(self, most: u32) -> Result<Self, EngineError> {
+        let sizes = (1..32).map(|log| 1 << log).take_while(|&images| images <= most);
+        let plan = |images| {
+            let choices = self.plan().choices.clone().of_images(images);
+            Plan::accepting_sign_leakage(self.network(), choices)
+        };
+        let plans = sizes.map(plan).collect::<Result<_, _>>()?;
+        self.with_batch_plans(plans)
+    }
+
+    /// Answers queries of several images too: of 2, 4, ... images, a plan of the bundle's network for each. What is made of the
+    /// weights for a plan is made when a client first asks for such queries, and kept.
+    ///
+    /// # Errors
+    /// When a plan is for another number of images.
+    pub fn with_batch_plans(mut self, plans: Vec<Plan>) -> Result<Self, EngineError> {
+        self.planned.truncate(1);
+        for plan in plans {
+            let (images, next) = (plan.images(), 1 << self.planned.len());
+            if images != next {
+                return Err(EngineError::Input(format!("a plan for {images} images in place of {next}")));
+            }
+            self.planned.push(PlannedModel { plan, models: OnceLock::new() });
+        }
+        Ok(self)
+    }
+
+    /// How many images a query may have.
+    pub fn most_images(&self) -> u32 {
+        1 << (self.planned.len() - 1)
+    }
+
+    /// The plans of all queries that it answers: of 1, 2, 4, ... images.
+    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        self.planned.iter().map(|planned| &planned.plan)
+    }
+
+    fn single(&self) -> &PlannedModel {
+        &self.planned[0]
+    }
+
+    /// What queries of `images` images are answered by.
+    fn planned_for(&self, images: u32) -> Result<&PlannedModel, EngineError> {
+        let size = images.is_power_of_two().then_some(images.trailing_zeros() as usize);
+        size.and_then(|size| self.planned.get(size)).ok_or_else(|| {
+            EngineError::Refused(match self.most_images() {
+                1 => "the server answers one image a query (`jaguar serve --max-batch` allows more)".into(),
+                most => format!("a batch of {images} images: the server takes powers of two up to {most}"),
+            })
+        })
+    }
+
+    /// The backends' models for a plan.
+    fn models<'a>(&self, planned: &'a PlannedModel) -> &'a [Arc<dyn Model>] {
+        planned.models.get_or_init(|| {
+            let (public, weights) = (self.bundle.id().0, &self.bundle.model.weights);
+            let weight_bits = self.network().weight_bits;
+            let model = |layers: &Arc<dyn Layers>| {
+                Arc::clone(layers).model(&self.hardware, public, weights, weight_bits)
+            };
+            planned.plan.backends.iter().map(model).collect()
+        })
     }
 
     /// Bounds what clients may make this server keep, in other than the default way.
@@ -263,13 +342,16 @@ impl Service {
         self
     }
 
-    /// Memory that one client's session takes while a query runs, at its fullest, in bytes (an estimate): its keys, correlations,
+    /// Memory that one client's session takes while its largest query runs, at its fullest, in bytes (an estimate): its keys, correlations,
     /// and the query. What it has kept beside that query is not in it.
     pub fn session_bytes(&self) -> u64 {
         let load = Load::single(rayon::current_num_threads());
-        let PartyMemory { keys, correlations, prepared, running, .. } =
-            memory(self.network(), &self.plan, load).server;
-        [keys, correlations, prepared, running].into_iter().fold(0, u64::saturating_add)
+        let of = |plan: &Plan| {
+            let PartyMemory { keys, correlations, prepared, running, .. } =
+                memory(self.network(), plan, load).server;
+            [keys, correlations, prepared, running].into_iter().fold(0, u64::saturating_add)
+        };
+        self.plans().map(of).max().unwrap_or(0)
     }
 
     /// Does now what is done once per model, also while clients are served; else it is done when the first client needs it.
@@ -280,13 +362,13 @@ impl Service {
     /// As [`prepare_model`](Self::prepare_model), until that is asked to stop: then the rest is left for who needs it. Tells whether
     /// all is prepared.
     pub fn prepare_model_unless(&self, stop: &Stop, progress: &mut dyn Progress) -> bool {
-        let total = self.plan.steps.len();
+        let total = self.plan().steps.len();
         for node in 0..total {
             if stop.is_asked() {
                 return false;
             }
             progress.step(Stage::Model, node, total, &self.network().nodes[node].name);
-            if let Some(model) = self.model_of(node) {
+            if let Some(model) = self.model_of(self.single(), node) {
                 model.prepare(node);
             }
         }
@@ -294,9 +376,9 @@ impl Service {
     }
 
     /// Whose layer a node is.
-    fn model_of(&self, node: NodeId) -> Option<&Arc<dyn Model>> {
-        let of = self.plan.backends.iter().position(|layers| layers.layer(node).is_some());
-        of.map(|backend| &self.models[backend])
+    fn model_of<'a>(&self, planned: &'a PlannedModel, node: NodeId) -> Option<&'a Arc<dyn Model>> {
+        let of = planned.plan.backends.iter().position(|layers| layers.layer(node).is_some());
+        of.map(|backend| &self.models(planned)[backend])
     }
 
     /// The network's public part.
@@ -311,7 +393,7 @@ impl Service {
 
     /// Whether any backend of the plan has its online products computed by a device.
     pub fn has_online_products(&self) -> bool {
-        self.plan.backends.iter().any(|layers| layers.has_online_products())
+        self.plan().backends.iter().any(|layers| layers.has_online_products())
     }
 
     /// Where online products are computed, for backends that have them.
@@ -325,9 +407,9 @@ impl Service {
         &self.bundle.model
     }
 
-    /// The plan.
+    /// The plan of queries of one image.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.single().plan
     }
 
     /// The model's public name.
@@ -379,26 +461,28 @@ impl Service {
     fn converse(&self, channel: &mut Channel, asked: Asked, mut ears: Ears<'_>) -> Result<(), EngineError> {
         // 1. Model. In the middle of what belongs together nobody is waited for without end.
         channel.set_patience(Some(self.shelves.limits.idle));
-        let parameters = SharesParameters { choices: self.plan.choices.clone(), reveal: self.reveal };
+        let planned = self.planned_for(asked.images())?;
+        let plan = &planned.plan;
+        let parameters = SharesParameters { choices: plan.choices.clone(), reveal: self.reveal };
         let protocols = [parameters.protocol()];
         handshake::server::answer(channel, asked, self.bundle.id(), &protocols, Some(self.network()))?;
         let accept: Accept = channel.recv_message("acceptance", MAX_MESSAGE)?;
-        if accept.plan != self.plan.digest() {
+        if accept.plan != plan.digest() {
             return Err(EngineError::PeerMisbehaved(
                 "the client made another plan of the same network".into(),
             ));
         }
         let (nonce, have_blocks) = match accept.purpose {
             Purpose::Session { nonce, have_blocks } => (nonce, have_blocks as usize),
-            Purpose::Join(ticket) => return self.run_kept_queries(channel, &ticket, &mut ears),
+            Purpose::Join(ticket) => return self.run_kept_queries(channel, plan, &ticket, &mut ears),
         };
 
         // 2. Client: the backends' keys; base OTs. The first query sends what the client's copy of the hint lacks.
-        let key = self.bundle.hint_key(&nonce, &self.plan.hint_digest());
-        let mut models = self.models.iter();
-        let mut backends = Backends::new(&self.plan, |layers| {
+        let key = self.bundle.hint_key(&nonce, &plan.hint_digest());
+        let mut models = self.models(planned).iter();
+        let mut backends = Backends::new(plan, |layers| {
             let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
-            Guarded::wrap(party, layers, self.network())
+            Guarded::wrap(party, layers, self.network(), plan.images())
         });
         let name = |backend| (nonce, backend);
         backends.take_keys(
@@ -407,12 +491,13 @@ impl Service {
             channel,
         )?;
         backends.setup(channel)?;
-        let missing = blocks(&self.plan).into_iter().skip(have_blocks).peekable();
-        let hints =
-            HintStream { service: self, of_address: ears.guest.hints, key, missing, bookings: Vec::new() };
+        let missing = blocks(plan).into_iter().skip(have_blocks).peekable();
+        let of_address = ears.guest.hints;
+        let hints = HintStream { service: self, of_address, planned, key, missing, bookings: Vec::new() };
         channel.enter(Stage::Client, "base OTs");
-        let cots = Cots::setup(channel, Role::Server, self.plan.choices.instances)?;
-        let mut maker = Maker { backends, hints, party: Party::on(self.hardware.cpu, Role::Server, cots) };
+        let cots = Cots::setup(channel, Role::Server, plan.choices.instances)?;
+        let party = Party::on(self.hardware.cpu, Role::Server, cots);
+        let mut maker = Maker { planned, backends, hints, party };
 
         // 3. Queries.
         let own = self.shelves.open();
@@ -421,7 +506,7 @@ impl Service {
                 Request::Leave => return Ok(()),
                 Request::Hint => {
                     channel.enter(Stage::Client, "hint");
-                    if self.plan.hint_bytes() == 0 {
+                    if plan.hint_bytes() == 0 {
                         return Err(EngineError::PeerMisbehaved("this plan has no hint".into()));
                     }
                     maker.hints.book(channel)?;
@@ -442,7 +527,7 @@ impl Service {
                 Request::Query { timeline } => {
                     ears.count_query()?;
                     let query = self.prepare(channel, &mut maker, timeline)?;
-                    self.run(channel, query, (own.shelf(), None), &mut ears)?;
+                    self.run(channel, plan, query, (own.shelf(), None), &mut ears)?;
                 }
                 Request::Ticket => {
                     channel.send_message(own.ticket())?;
@@ -451,7 +536,7 @@ impl Service {
                 Request::Prepare { id, timeline } => {
                     self.keep(channel, &mut maker, (&own, id), timeline, &mut ears)?
                 }
-                Request::Run { id } => self.run_kept(channel, own.shelf(), id, &mut ears)?,
+                Request::Run { id } => self.run_kept(channel, plan, (own.shelf(), id), &mut ears)?,
             }
             own.shelf().touch();
         }
@@ -484,6 +569,7 @@ impl Service {
     fn run_kept_queries(
         &self,
         channel: &mut Channel,
+        plan: &Plan,
         ticket: &Secret,
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
@@ -499,7 +585,7 @@ impl Service {
             channel.set_patience(Some(self.shelves.limits.idle));
             match request {
                 Request::Leave => return Ok(()),
-                Request::Run { id } => self.run_kept(channel, &shelf, id, ears)?,
+                Request::Run { id } => self.run_kept(channel, plan, (&shelf, id), ears)?,
                 _ => {
                     return Err(EngineError::PeerMisbehaved(
                         "this connection was opened to run kept queries, and nothing else".into(),
@@ -518,7 +604,7 @@ impl Service {
         timeline: bool,
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
-        let [_, bytes] = prepared_bytes(self.network(), &self.plan);
+        let [_, bytes] = prepared_bytes(self.network(), &maker.planned.plan);
         let room = own.book(id, bytes)?;
         let answer: Result<(), NoRoom> = room.as_ref().map(|_| ()).map_err(|why| *why);
         channel.send_message(&answer)?;
@@ -545,14 +631,17 @@ impl Service {
     fn run_kept(
         &self,
         channel: &mut Channel,
-        shelf: &Shelf<Query>,
-        id: u64,
+        plan: &Plan,
+        (shelf, id): (&Shelf<Query>, u64),
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
         shelf.touch();
         let query = shelf.take(id)?;
+        if query.digest != plan.digest() {
+            return Err(EngineError::PeerMisbehaved(format!("query {id} was prepared for another plan")));
+        }
         ears.count_query()?;
-        self.run(channel, query, (shelf, Some(id)), ears)?;
+        self.run(channel, plan, query, (shelf, Some(id)), ears)?;
         shelf.touch();
         Ok(())
     }
@@ -565,7 +654,9 @@ impl Service {
         timeline: bool,
     ) -> Result<Query, EngineError> {
         let network = self.network();
-        let Maker { backends, hints, party } = maker;
+        let Maker { planned, backends, hints, party } = maker;
+        let plan = &planned.plan;
+        let digest = plan.digest();
         hints.book(channel)?;
         let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
@@ -586,30 +677,32 @@ impl Service {
             progress: &mut NoProgress,
             schedule: Schedule::default(),
         };
-        let plan = prepare(PlannedNetwork { network, plan: &self.plan }, self.reveal, context)?;
+        let plan = prepare(PlannedNetwork { network, plan }, self.reveal, context)?;
         let timeline = timeline.then(|| Mark { answered, waits: channel.take_waits() });
         let offline = times.elapsed();
         let traffic = channel.total();
         channel.take_stats();
-        Ok(Query { plan, times, offline, traffic, timeline })
+        Ok(Query { plan, times, offline, traffic, timeline, digest })
     }
 
     /// The online stage of a query, kept under a number or not.
     fn run(
         &self,
         channel: &mut Channel,
+        plan: &Plan,
         query: Query,
         (shelf, kept): (&Shelf<Query>, Option<u64>),
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
-        let Query { plan: PreparedPlan { steps, result }, mut times, offline, mut traffic, timeline } = query;
+        let Query { plan: PreparedPlan { steps, result }, mut times, offline, mut traffic, timeline, .. } =
+            query;
         let network = self.network();
-        let planned = PlannedNetwork { network, plan: &self.plan };
+        let planned = PlannedNetwork { network, plan };
         if timeline.is_some() {
             channel.log_waits();
         }
         // The client's input is all its own: the server's share of it is zero.
-        let input = Zeroizing::new(vec![0; network.nodes[0].shape.iter().product()]);
+        let input = Zeroizing::new(vec![0; plan.images() * network.nodes[0].shape.iter().product::<usize>()]);
         let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
         let output = run(planned, channel, steps, input, observers)?;
         channel.enter(Stage::Online, "result");
@@ -617,11 +710,13 @@ impl Service {
             PreparedResult::Logits => {
                 channel.send_packed(
                     &output,
-                    self.plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
+                    plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
                 )?;
             }
-            PreparedResult::Label(argmax) => {
-                argmax.run(channel, &output)?;
+            PreparedResult::Label(argmaxes) => {
+                let (shape, images) =
+                    (network.nodes.last().expect("a valid network has nodes").shape, plan.images());
+                Argmax::run_all(argmaxes, channel, &Zeroizing::new(by_image(&output, shape, images)))?;
             }
         }
         let timeline = timeline.map(|mark| {
@@ -641,8 +736,9 @@ impl Service {
         traffic.add(&channel.total());
         (ears.observe)(Notice::Answered(Served {
             offline,
-            online: since_first_input(&self.plan, &times),
+            online: since_first_input(plan, &times),
             traffic,
+            images: plan.images(),
             kept,
             client: shelf.stock(),
             all: self.kept(),
@@ -670,6 +766,7 @@ struct HintStream<'a> {
     service: &'a Service,
     /// What the client's address may have.
     of_address: Option<&'a HintBudget>,
+    planned: &'a PlannedModel,
     key: Zeroizing<[u8; 32]>,
     missing: Peekable<Skip<IntoIter<Block>>>,
     /// Its places in the budgets, once something is asked for.
@@ -681,7 +778,7 @@ impl HintStream<'_> {
     fn book(&mut self, channel: &Channel) -> Result<(), EngineError> {
         if self.bookings.is_empty() {
             let missing = self.missing.clone().map(|block| block.bytes as u64).sum();
-            let (bytes, now) = ((missing, self.service.plan.hint_bytes() as u64), channel.clock().now());
+            let (bytes, now) = ((missing, self.planned.plan.hint_bytes() as u64), channel.clock().now());
             if let Some(budget) = self.of_address {
                 let booked = budget.book(bytes, now);
                 self.bookings.push(booked.map_err(|wait| EngineError::AddressHintsSpent { wait })?);
@@ -697,7 +794,7 @@ impl HintStream<'_> {
     fn send_through(&mut self, node: NodeId, channel: &mut Channel) -> Result<bool, EngineError> {
         let mut any = false;
         while let Some(block) = self.missing.next_if(|b| b.node <= node) {
-            let model = self.service.model_of(block.node).expect("blocks are of linear layers");
+            let model = self.service.model_of(self.planned, block.node).expect("blocks are of linear layers");
             let bytes = model.hint(block.node, block.responses, &self.key);
             self.bookings.iter_mut().for_each(|booking| booking.used(block.bytes as u64));
             let hash = blake3::hash(&bytes);

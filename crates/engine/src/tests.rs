@@ -1,5 +1,6 @@
 //! Sessions between two parties, over memory, checked layer by layer against the plaintext reference.
 
+mod batch;
 mod blocks;
 mod cheetah;
 mod exchange;

@@ -19,8 +19,9 @@ use jaguar_plan::{Allowed, Choices, Comparison, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
-use crate::client::{Limits, Prediction, Reveal, connect};
+use crate::client::{Limits, Prediction, Reveal, connect_for};
 use crate::error::EngineError;
+use crate::exec::values::image_of;
 use crate::hint::Place;
 use crate::progress::{NoProgress, Progress};
 use crate::server::Service;
@@ -58,7 +59,8 @@ pub struct Check {
 /// One party's shares of every node's value.
 type Shares = BTreeMap<usize, Vec<u64>>;
 
-/// Runs every input privately and compares. `hint` says where the hint is kept. Both parties are this process, so the choices may
+/// Runs every input privately and compares: in batches, where the choices are for queries of several images; zeros fill up the last.
+/// `hint` says where the hint is kept. Both parties are this process, so the choices may
 /// name backends that protect nothing, and comparisons that leak.
 ///
 /// # Errors
@@ -86,7 +88,10 @@ pub fn verify_heard(
     progress: &mut dyn Progress,
 ) -> Result<Vec<Check>, EngineError> {
     let allowed = Allowed { insecure_backends: true, sign_leakage: true };
-    let service = Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed)?;
+    let images = choices.images;
+    let service = Service::allowing(Cpu::detect(), bundle, choices.of_images(1), reveal, allowed)?;
+    let service = service.with_batches(images)?;
+    let plan = service.plans().last().expect("a service has a plan");
     let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
@@ -97,19 +102,32 @@ pub fn verify_heard(
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect(client_end, &limits)?.prepare_client(hint)?;
+            let mut ready = connect_for(client_end, None, &limits, images)?.prepare_client(hint)?;
+            let images = images as usize;
             let mut checks = Vec::new();
-            for input in inputs {
+            for inputs in inputs.chunks(images) {
+                let mut input = inputs.concat();
+                input.resize(input.len() / inputs.len() * images, 0);
                 let prepared = ready.prepare_query(&mut *progress)?;
                 let mut client_shares = Shares::new();
-                let (prediction, _, next) =
-                    prepared.run_observed(input, &mut *progress, &mut |node, share| {
+                let (predictions, _, next) =
+                    prepared.run_observed(&input, &mut *progress, &mut |node, share| {
                         client_shares.insert(node, share.to_vec());
                     })?;
                 ready = next;
                 // The result comes after the server's last share.
                 let theirs = std::mem::take(&mut *server_shares.lock().expect("no panic holds it"));
-                checks.push(Check { layers: compare(&service, &client_shares, &theirs), prediction });
+                for (image, prediction) in predictions.into_iter().enumerate().take(inputs.len()) {
+                    let nodes = &service.network().nodes;
+                    let own = |shares: &Shares| -> Shares {
+                        let one = |(&id, share): (&usize, &Vec<u64>)| {
+                            (id, image_of(share, nodes[id].shape, (image, images)))
+                        };
+                        shares.iter().map(one).collect()
+                    };
+                    let layers = compare(&service, plan, &own(&client_shares), &own(&theirs));
+                    checks.push(Check { layers, prediction });
+                }
             }
             ready.leave()?;
             Ok(checks)
@@ -123,9 +141,10 @@ pub fn verify_heard(
     })
 }
 
-fn compare(service: &Service, client: &Shares, server: &Shares) -> Vec<LayerCheck> {
+/// Of one image.
+fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> Vec<LayerCheck> {
     let model = service.bundle_model();
-    let (network, plan) = (&model.network, service.plan());
+    let network = &model.network;
     let scaled = with_excess(network, plan);
     let mut values: Vec<Vec<i64>> = Vec::new();
     let mut checks = Vec::new();

@@ -38,8 +38,11 @@ pub struct Request<'a> {
     pub backend: &'static str,
     /// The operation.
     pub spec: &'a Linear,
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of an image.
     pub in_shape: Shape,
+    /// How many images a query has: a power of two, and 1 where the backend takes no batches ([`Backend::takes_batches`]).
+    /// Values of all of them stand in the order `[C, image, H, W]`.
+    pub images: usize,
     /// n: the network's values are below 2^(n-1) in absolute value.
     pub activation_bits: u32,
     /// g: how many of these are guard bits, which hold noise: a backend's own may be felt in them.
@@ -101,6 +104,8 @@ pub struct Geometry {
     pub responses: usize,
     /// Coefficients from one map to the next, where [`Packing`] has a say.
     pub packing_distance: Option<usize>,
+    /// How many images of a batch share a ciphertext.
+    pub interleaved: usize,
 }
 
 /// Bytes and rounds of a layer.
@@ -441,6 +446,11 @@ pub trait Backend: Sync {
     /// asked for by name in a function that says so.
     fn is_secure(&self) -> bool {
         true
+    }
+
+    /// Whether a query may have several images ([`Request::images`]).
+    fn takes_batches(&self) -> bool {
+        false
     }
 
     /// The name of the backends with which it shares rings and keys: the layers of all of them are planned together, by

@@ -32,15 +32,20 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// The server's `party` for `layers` of `network`; as it is, where the network has no guard bits.
-    pub fn wrap(party: Box<dyn Party>, layers: &Arc<dyn Layers>, network: &Network) -> Box<dyn Party> {
+    /// The server's `party` for `layers` of `network`, for queries of `images` images; as it is, where the network has no guard bits.
+    pub fn wrap(
+        party: Box<dyn Party>,
+        layers: &Arc<dyn Layers>,
+        network: &Network,
+        images: usize,
+    ) -> Box<dyn Party> {
         if network.guard_bits == 0 {
             return party;
         }
         Box::new(Self {
             party,
             layers: Arc::clone(layers),
-            values: network.nodes.iter().map(|node| elements(node.shape).unwrap_or(0)).collect(),
+            values: network.nodes.iter().map(|node| images * elements(node.shape).unwrap_or(0)).collect(),
             guard_bits: network.guard_bits,
             noise: Prg::from_os(),
         })

@@ -31,19 +31,20 @@ pub struct Run {
     pub len: u32,
 }
 
-/// Where ciphertexts of one kind hold what.
+/// Where ciphertexts of one kind hold what: of one image, in the ring of dimension N/g. Coefficient c of image i of the g interleaved ones
+/// is coefficient `g·c + i` of the ciphertext, and so for ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Coefficients that some output reads, ascending, without gaps between neighbouring runs.
     pub read: Vec<Range<u32>>,
     /// Input values; all of them are read. What else is read encrypts zero.
     pub data: Vec<Run>,
-    /// How many coefficients are read.
+    /// How many coefficients are read, of all interleaved images.
     pub count: usize,
 }
 
 impl Pattern {
-    fn new(contents: &Contents, first_value: u32, step: u32) -> Self {
+    fn new(contents: &Contents, first_value: u32, step: u32, interleaved: usize) -> Self {
         let mut read: Vec<Range<u32>> = Vec::new();
         for &at in &contents.read {
             match read.last_mut() {
@@ -64,7 +65,7 @@ impl Pattern {
         }
         read.shrink_to_fit();
         data.shrink_to_fit();
-        Self { read, data, count: contents.read.len() }
+        Self { read, data, count: contents.read.len() * interleaved }
     }
 
     /// Bytes that it takes.
@@ -78,7 +79,7 @@ impl Pattern {
 pub struct Input<'a> {
     /// What it holds where.
     pub pattern: &'a Pattern,
-    /// Index in the input tensor of its first channel's first value.
+    /// Index in the input tensor of its first channel's first value, of its first image.
     pub first_value: usize,
 }
 
@@ -91,6 +92,10 @@ pub struct Inputs {
     /// In the order in which they are sent.
     uploads: Vec<Upload>,
     step: usize,
+    /// g.
+    interleaved: usize,
+    /// From an image's value to the next image's, in the input tensor.
+    image_len: usize,
     count: usize,
     /// Bytes.
     listed: usize,
@@ -118,29 +123,36 @@ impl Inputs {
         few(LISTED, listed, MAX_LISTED)?;
         let [_, h, w] = layout.in_shape();
         let step = layout.spec().stride[1];
+        let (images, interleaved, image_len) = (layout.images(), layout.interleaved(), h * w);
+        // The same tiles for every group of images.
+        let each_image = layout.tiles().len() / (images / interleaved);
         let (mut patterns, mut known) = (Vec::new(), HashMap::new());
         let mut ciphertexts = Vec::with_capacity(layout.ciphertexts());
         for (t, tile) in layout.tiles().iter().enumerate() {
             for i in 0..layout.ciphertexts_per_tile() {
                 let (channel, component, maps, standing) = layout.maps_of(i);
-                let first_value = (channel * h * w) as u32;
+                let first_value = (channel * images * image_len) as u32;
                 let next = patterns.len() as u32;
-                let number = *known.entry((t, component, maps, standing)).or_insert(next);
+                let number = *known.entry((t % each_image, component, maps, standing)).or_insert(next);
                 if number == next {
-                    let pattern = Pattern::new(&layout.contents(tile, i), first_value, step as u32);
+                    let contents = layout.contents(tile, i);
+                    let pattern = Pattern::new(&contents, first_value, step as u32, interleaved);
                     listed += pattern.listed();
                     few(LISTED, listed, MAX_LISTED)?;
                     patterns.push(pattern);
                 }
-                ciphertexts.push((number, first_value));
+                ciphertexts.push((number, first_value + (tile.image * image_len) as u32));
             }
         }
         let uploads = Vec::with_capacity(ciphertexts.len());
-        let mut this = Self { patterns, ciphertexts, uploads, step, count: 0, listed };
+        let mut this =
+            Self { patterns, ciphertexts, uploads, step, interleaved, image_len, count: 0, listed };
         for index in 0..this.ciphertexts.len() {
             let Input { pattern, first_value } = this.ciphertext(index);
             let end = |run: &Run| first_value + run.from as usize + (run.len as usize - 1) * step + 1;
-            let (needs, count) = (pattern.data.iter().map(end).max().unwrap_or(0), pattern.count);
+            let last = (interleaved - 1) * image_len;
+            let needs = pattern.data.iter().map(end).max().map_or(0, |end| end + last);
+            let count = pattern.count;
             this.uploads.push(Upload { index, start: this.count, needs });
             this.count += count;
         }
@@ -175,6 +187,41 @@ impl Inputs {
     pub fn ciphertext(&self, index: usize) -> Input<'_> {
         let (pattern, first_value) = self.ciphertexts[index];
         Input { pattern: &self.patterns[pattern as usize], first_value: first_value as usize }
+    }
+
+    /// g: how many images are interleaved.
+    pub fn interleaved(&self) -> usize {
+        self.interleaved
+    }
+
+    /// Calls `f` with every input value's place in `words` and the value, of ciphertext `index`: `words` are all its coefficients, or
+    /// those that are read, as `place` says of a run.
+    #[inline]
+    pub fn each_value(
+        &self,
+        index: usize,
+        x: &[u64],
+        words: &mut [u64],
+        place: impl Fn(&Run) -> u32,
+        mut f: impl FnMut(&mut u64, u64),
+    ) {
+        let Input { pattern, first_value } = self.ciphertext(index);
+        let (interleaved, len) = (self.interleaved, self.image_len);
+        for run in &pattern.data {
+            let from = first_value + run.from as usize;
+            let at = place(run) as usize * interleaved;
+            let words = &mut words[at..at + run.len as usize * interleaved];
+            if interleaved == 1 {
+                let values = x[from..].iter().step_by(self.step);
+                words.iter_mut().zip(values).for_each(|(word, &x)| f(word, x));
+                continue;
+            }
+            for image in 0..interleaved {
+                let values = x[from + image * len..].iter().step_by(self.step);
+                let words = words[image..].iter_mut().step_by(interleaved);
+                words.zip(values).for_each(|(word, &x)| f(word, x));
+            }
+        }
     }
 
     /// Distance of the values of a run in the input tensor.

@@ -27,6 +27,15 @@
 //! channels 0, 1, 2, ... of block r of m, and those are skew-circulant again. A map that is too large for N/b coefficients
 //! is cut into tiles as everywhere, or the parts are fewer ([`Layout::blocked`]).
 //!
+//! # Several images
+//!
+//! A layout may be of several images at once, under the same weights. Then g of them, a power of two, are *interleaved*: with
+//! `Z = X^g`, `Z^(N/g) = -1`, each image is laid out in powers of Z as in a ring of dimension N/g, and image i of the g is multiplied by
+//! `X^i`. A tap is a product with a power of Z, and leaves the g images apart. So coefficient `g·c + i` of a ciphertext or a response
+//! is coefficient c of image i, and one response holds an output channel of g images. The other images follow in groups of g, each with
+//! tiles of its own. Values stand in the order `[C, image, H, W]`. How many are interleaved is chosen by estimate
+//! ([`Layout::of_images`]).
+//!
 //! Zero columns are shared between neighbouring rows (the right padding of a row is the left one of the next), and the zero
 //! rows below a map are those above the next map.
 
@@ -70,7 +79,7 @@ const MAX_TILES: usize = 1 << 16;
 /// Input ciphertexts of a layer. (The layers of a network with 2^28 values have 2^18 of N = 2048 altogether.)
 const MAX_CIPHERTEXTS: usize = 1 << 20;
 
-/// Secrets of a query at most, where tiles of a layer in parts share a hint, each under a secret of its own. Each takes a p0, 12 KiB a
+/// Secrets of a query at most, where tiles of a layer in parts or of several images share a hint, each under a secret of its own. Each takes a p0, 12 KiB a
 /// query.
 pub(crate) const MAX_SECRETS: usize = 16;
 
@@ -151,6 +160,8 @@ impl Axis {
 /// A rectangle of outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
+    /// The first image that it is of; as many follow as are interleaved.
+    pub image: usize,
     /// First row.
     pub row: usize,
     /// First column.
@@ -161,10 +172,28 @@ pub struct Tile {
     pub width: usize,
 }
 
+/// How many images a layout is of, and how they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Images {
+    /// All of them.
+    count: usize,
+    /// g.
+    interleaved: usize,
+}
+
+impl Images {
+    const ONE: Self = Self { count: 1, interleaved: 1 };
+}
+
 /// The layout of one linear layer in a ring of dimension N.
+///
+/// Lengths and places that it keeps are of one image, in the ring of dimension N/g; what it tells is of the ring of dimension N,
+/// where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// N.
     ring_dim: usize,
+    images: Images,
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
@@ -173,6 +202,7 @@ pub struct Layout {
     /// The output plane as it is cut into tiles: `[1, H·W]` where no tap reaches sideways.
     plane: [usize; 2],
     reach: [usize; 2],
+    /// Of all groups of images, one group's after the other's.
     tiles: Vec<Tile>,
     row_stride: usize,
     map_distance: usize,
@@ -208,7 +238,7 @@ impl Layout {
         in_shape: Shape,
         packing: Packing,
     ) -> Result<Self, LayoutError> {
-        Self::arrange(ring_dim, spec, in_shape, packing, false, 1)
+        Self::arrange(ring_dim, spec, in_shape, packing, false, 1, Images::ONE)
     }
 
     /// As [`with_packing`](Self::with_packing), but with a layer's skew-circulant blocks used: in as many parts as the largest
@@ -226,12 +256,78 @@ impl Layout {
         in_shape: Shape,
         packing: Packing,
     ) -> Result<Self, LayoutError> {
-        let dense = Self::with_packing(ring_dim, spec, in_shape, packing)?;
+        Self::blocked_images(ring_dim, spec, in_shape, packing, Images::ONE)
+    }
+
+    /// As [`blocked`](Self::blocked), of `images` images at once, a power of two: as many of them interleaved as a query takes the least
+    /// time with, by estimate. A single image has the layout of `blocked`.
+    ///
+    /// # Errors
+    /// As `with_packing`.
+    ///
+    /// # Panics
+    /// As `with_packing`, and where `images` is not a power of two.
+    pub fn of_images(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+        images: usize,
+    ) -> Result<Self, LayoutError> {
+        assert!(images.is_power_of_two(), "{images} images");
+        let of = |interleaved| {
+            Self::blocked_images(ring_dim, spec, in_shape, packing, Images { count: images, interleaved })
+        };
+        let mut best = of(1)?;
+        let mut interleaved = 2;
+        // (Where a kernel does not fit a ring, it does not fit a smaller one.)
+        while interleaved <= images.min(ring_dim)
+            && let Ok(other) = of(interleaved)
+        {
+            if other.query_microseconds() < best.query_microseconds() {
+                best = other;
+            }
+            interleaved *= 2;
+        }
+        Ok(best)
+    }
+
+    /// As [`of_images`](Self::of_images), in exactly so many parts with exactly so many images interleaved.
+    ///
+    /// # Errors
+    /// As `with_packing`.
+    ///
+    /// # Panics
+    /// As [`in_parts`](Self::in_parts), and where `interleaved` is not a power of two that divides `images`.
+    pub fn with_images(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+        (parts, images, interleaved): (usize, usize, usize),
+    ) -> Result<Self, LayoutError> {
+        assert!(
+            interleaved.is_power_of_two() && images.is_multiple_of(interleaved),
+            "{interleaved} of {images}"
+        );
+        let skew = spec.blocks.filter(|blocks| blocks.kind == BlockKind::Skew);
+        assert!(parts == 1 || skew.is_some_and(|blocks| blocks.size.is_multiple_of(parts)), "{parts} parts");
+        Self::arrange(ring_dim, spec, in_shape, packing, false, parts, Images { count: images, interleaved })
+    }
+
+    fn blocked_images(
+        ring_dim: usize,
+        spec: &Linear,
+        in_shape: Shape,
+        packing: Packing,
+        images: Images,
+    ) -> Result<Self, LayoutError> {
+        let in_parts = |parts| Self::arrange(ring_dim, spec, in_shape, packing, false, parts, images);
+        let dense = in_parts(1)?;
         let Some(Blocks { size, kind: BlockKind::Skew }) = spec.blocks else { return Ok(dense) };
-        let in_parts = |parts| Self::arrange(ring_dim, spec, in_shape, packing, false, parts).ok();
         let mut layouts = vec![dense];
         let divisors = (1..=size.trailing_zeros()).map(|log| 1 << log);
-        layouts.extend(divisors.filter_map(in_parts));
+        layouts.extend(divisors.filter_map(|parts| in_parts(parts).ok()));
         let estimates: Vec<f64> = layouts.iter().map(Self::query_microseconds).collect();
         let least = estimates.iter().copied().fold(f64::INFINITY, f64::min);
         let fast = layouts.into_iter().zip(estimates).rev().find(|(_, estimate)| *estimate <= 1.1 * least);
@@ -252,9 +348,7 @@ impl Layout {
         packing: Packing,
         parts: usize,
     ) -> Result<Self, LayoutError> {
-        let skew = spec.blocks.filter(|blocks| blocks.kind == BlockKind::Skew);
-        assert!(parts == 1 || skew.is_some_and(|blocks| blocks.size.is_multiple_of(parts)), "{parts} parts");
-        Self::arrange(ring_dim, spec, in_shape, packing, false, parts)
+        Self::with_images(ring_dim, spec, in_shape, packing, (parts, 1, 1))
     }
 
     /// As [`new`](Self::new), but with rows a power of two apart where that takes no more ciphertexts: the rows of a kernel
@@ -267,8 +361,8 @@ impl Layout {
     /// As `new`.
     pub fn aligned(ring_dim: usize, spec: &Linear, in_shape: Shape) -> Result<Self, LayoutError> {
         let packing = Packing::default();
-        let tight = Self::arrange(ring_dim, spec, in_shape, packing, false, 1)?;
-        match Self::arrange(ring_dim, spec, in_shape, packing, true, 1) {
+        let tight = Self::arrange(ring_dim, spec, in_shape, packing, false, 1, Images::ONE)?;
+        match Self::arrange(ring_dim, spec, in_shape, packing, true, 1, Images::ONE) {
             Ok(aligned)
                 if tight.reach[0] > 0
                     && aligned.tiles.len() <= tight.tiles.len()
@@ -287,7 +381,9 @@ impl Layout {
         packing: Packing,
         aligned: bool,
         parts: usize,
+        images: Images,
     ) -> Result<Self, LayoutError> {
+        let own_dim = ring_dim / images.interleaved;
         let [_, h, w] = in_shape;
         let [top, left, bottom, right] = spec.pads;
         few("taps", spec.kernel[0].saturating_mul(spec.kernel[1]), MAX_TAPS)?;
@@ -305,10 +401,15 @@ impl Layout {
         let shared_rows = (dense && bottom <= top).then_some(top + h);
 
         let (tiles, row_stride, need) =
-            tile(ring_dim / parts, plane, reach, shared_columns, shared_rows, aligned)?;
+            tile(own_dim / parts, plane, reach, shared_columns, shared_rows, aligned)?;
+        let groups = images.count / images.interleaved;
+        few("tiles", tiles.len().saturating_mul(groups), MAX_TILES)?;
+        let first_images = (0..groups).map(|group| group * images.interleaved);
+        let tiles =
+            first_images.flat_map(|image| tiles.iter().map(move |&tile| Tile { image, ..tile })).collect();
         // A shift of more than a part would wrap around twice, with another part's sign. A kernel may reach far past a small map.
         let furthest = reach[0] * row_stride + reach[1];
-        let room = ring_dim / parts;
+        let room = own_dim / parts;
         let fit = room / need;
         let map_distance = match packing {
             Packing::PowerOfTwo if fit >= POWER_FROM => need.next_power_of_two(),
@@ -316,6 +417,7 @@ impl Layout {
         };
         let this = Self {
             ring_dim,
+            images,
             spec: spec.clone(),
             in_shape,
             out_shape: [spec.out_channels, oh, ow],
@@ -340,27 +442,37 @@ impl Layout {
         self.ring_dim
     }
 
+    /// How many images it is of.
+    pub fn images(&self) -> usize {
+        self.images.count
+    }
+
+    /// g: how many images are interleaved.
+    pub fn interleaved(&self) -> usize {
+        self.images.interleaved
+    }
+
     /// The layer.
     pub fn spec(&self) -> &Linear {
         &self.spec
     }
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of an image.
     pub fn in_shape(&self) -> Shape {
         self.in_shape
     }
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of an image.
     pub fn out_shape(&self) -> Shape {
         self.out_shape
     }
 
-    /// The tiles that a map is cut into; a single one if it fits.
+    /// The tiles that maps are cut into: a single one for each group of images if a map fits.
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles
     }
 
-    /// How many maps share a ciphertext.
+    /// How many maps of an image share a ciphertext.
     pub fn maps_per_ciphertext(&self) -> usize {
         self.maps_per_ciphertext * self.parts
     }
@@ -396,12 +508,12 @@ impl Layout {
 
     /// Coefficients from one row to the next.
     pub fn row_stride(&self) -> usize {
-        self.row_stride
+        self.row_stride * self.images.interleaved
     }
 
     /// Coefficients from one map to the next.
     pub fn map_distance(&self) -> usize {
-        self.map_distance
+        self.map_distance * self.images.interleaved
     }
 
     /// Whether an a half may be computed by way of a transform over the maps of a ciphertext, as far as the shape goes: they stand a
@@ -453,9 +565,20 @@ impl Layout {
         self.tiles.len() * self.responses_per_tile()
     }
 
-    /// Values of the output.
+    /// Values of the input, of all images.
+    pub fn inputs(&self) -> usize {
+        self.images.count * self.in_shape.iter().product::<usize>()
+    }
+
+    /// Values of the output, of all images.
     pub fn outputs(&self) -> usize {
-        self.out_shape.iter().product()
+        self.images.count * self.out_shape.iter().product::<usize>()
+    }
+
+    /// Values of an output channel, of all images.
+    pub fn plane_len(&self) -> usize {
+        let [_, h, w] = self.out_shape;
+        self.images.count * h * w
     }
 
     /// How many terms a single output adds up.
@@ -465,14 +588,41 @@ impl Layout {
 
     /// Coefficients from the first to the last exported one of a tile, both included; in each part.
     pub fn export_len(&self, tile: &Tile) -> usize {
-        (tile.height - 1) * self.row_stride + tile.width
+        ((tile.height - 1) * self.row_stride + tile.width) * self.images.interleaved
     }
 
-    /// For the outputs of one channel in a tile, row by row: first coefficient in the response's part, first index in the output's
-    /// `[H, W]` plane, and how many follow.
+    /// For the outputs of one channel of one image in a tile, row by row: first coefficient in the response's part in the ring of
+    /// dimension N/g, first index in the image's `[H, W]` plane, and how many follow.
     pub fn exports<'a>(&'a self, tile: &'a Tile) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
         (0..tile.height)
             .map(move |r| (r * self.row_stride, (tile.row + r) * self.plane[1] + tile.column, tile.width))
+    }
+
+    /// For the outputs of one channel in a tile, `f` is called with the index in its image's `[H, W]` plane, the value in `plane`
+    /// (`[image, H, W]`, all images), and the coefficient of the response's part, of which `coefficients` has the first
+    /// [`export_len`](Self::export_len).
+    #[inline]
+    pub(crate) fn each_export(
+        &self,
+        tile: &Tile,
+        coefficients: &[u64],
+        plane: &mut [u64],
+        mut f: impl FnMut(usize, &mut u64, u64),
+    ) {
+        let (interleaved, len) = (self.images.interleaved, plane.len() / self.images.count);
+        let plane = &mut plane[tile.image * len..];
+        for (from, to, width) in self.exports(tile) {
+            if interleaved == 1 {
+                let values = plane[to..to + width].iter_mut().zip(&coefficients[from..from + width]);
+                values.enumerate().for_each(|(i, (y, &c))| f(to + i, y, c));
+                continue;
+            }
+            for (image, plane) in plane.chunks_mut(len).take(interleaved).enumerate() {
+                let own = coefficients[from * interleaved + image..].iter().step_by(interleaved);
+                let values = plane[to..to + width].iter_mut().zip(own);
+                values.enumerate().for_each(|(i, (y, &c))| f(to + i, y, c));
+            }
+        }
     }
 
     /// The terms of an output channel of `group` (in part 0, if there are several), in the order of its weights
@@ -490,7 +640,9 @@ impl Layout {
                     let shift = rows.down(u) * self.row_stride + columns.down(v);
                     terms.push((
                         map / self.maps_per_ciphertext,
-                        part * self.part_len() + map % self.maps_per_ciphertext * self.map_distance + shift,
+                        part * self.part_len()
+                            + (map % self.maps_per_ciphertext * self.map_distance + shift)
+                                * self.images.interleaved,
                     ));
                 }
             }
@@ -499,23 +651,25 @@ impl Layout {
     }
 
     /// Which coefficients of ciphertext `index` of `tile` any output reads (only these are sent), and which of
-    /// them hold which input value: `(coefficient, index into [C, H, W])`. The others that are read encrypt zero.
+    /// them hold which input value: `(coefficient, index into [C, image, H, W])`. The others that are read encrypt zero. Of image 0 alone,
+    /// in the ring of dimension N/g: image i of the tile has its values i·H·W further, the tile's first image counted.
     pub fn contents(&self, tile: &Tile, index: usize) -> Contents {
-        let mut read = vec![false; self.ring_dim];
+        let own_dim = self.ring_dim / self.images.interleaved;
+        let mut read = vec![false; own_dim];
         let mut data = Vec::new();
         let [_, h, w] = self.in_shape;
         let first = index * self.maps_per_ciphertext;
         let maps = first..self.maps().min(first + self.maps_per_ciphertext);
         for (part, map) in (0..self.parts).flat_map(|part| maps.clone().map(move |map| (part, map))) {
             let (channel, component) = (self.channel(map / self.components(), part), map % self.components());
-            let base = part * self.part_len() + (map - first) * self.map_distance;
+            let base = part * (own_dim / self.parts) + (map - first) * self.map_distance;
             let [rows, columns] = self.axes;
             let of = [component / columns.components(), component % columns.components()];
             let offset = [rows.offset(of[0]), columns.offset(of[1])];
             let across = columns.seen(of[1], tile.width);
             let places = rows.seen(of[0], tile.height).flatten();
             for (r, x) in places.flat_map(|r| across.clone().flatten().map(move |x| (r, x))) {
-                let at = (base + r * self.row_stride + x) % self.ring_dim;
+                let at = (base + r * self.row_stride + x) % own_dim;
                 read[at] = true;
                 // The place in the output plane that a 1x1 kernel would compute from here.
                 let (py, px) = if self.plane[0] == self.out_shape[1] {
@@ -529,7 +683,7 @@ impl Layout {
                     && y < h
                     && z < w
                 {
-                    data.push((at as u32, ((channel * h + y) * w + z) as u32));
+                    data.push((at as u32, ((channel * self.images.count * h + y) * w + z) as u32));
                 }
             }
         }
@@ -599,7 +753,7 @@ fn tile(
     let mut tiles = Vec::new();
     for row in (0..oh).step_by(th) {
         for column in (0..ow).step_by(tw) {
-            tiles.push(Tile { row, column, height: th.min(oh - row), width: tw.min(ow - column) });
+            tiles.push(Tile { image: 0, row, column, height: th.min(oh - row), width: tw.min(ow - column) });
         }
     }
     Ok((tiles, row_stride, need))

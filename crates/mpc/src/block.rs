@@ -85,6 +85,12 @@ impl Block {
         Self { flights, ..self }
     }
 
+    /// The same block as number `index` of such that all have its inputs and outputs.
+    pub(crate) fn at(self, index: usize) -> Self {
+        let moved = |range: Range<usize>| index * range.end..(index + 1) * range.end;
+        Self { inputs: moved(self.inputs), outputs: moved(self.outputs), ..self }
+    }
+
     /// Which of the layer's inputs it takes, as `[C, H, W]`.
     pub fn inputs(&self) -> Range<usize> {
         self.inputs.clone()

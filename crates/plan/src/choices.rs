@@ -80,7 +80,15 @@ pub struct Choices {
     pub comparison: Comparison,
     /// Bytes that the server may keep of weights as polynomials ([`jaguar_linear::backend::Request::weight_memory`]).
     pub weight_memory: u64,
+    /// How many images a query has, its *batch*: a power of two, at most [`MOST_IMAGES`].
+    pub images: u32,
 }
+
+/// Images of a query at most.
+pub const MOST_IMAGES: u32 = 64;
+
+/// Values of one layer at most, of all images of a batch: indices have 32 bits.
+const MOST_VALUES: usize = 1 << 30;
 
 /// Bytes for weights as polynomials, where nothing else is said.
 pub const WEIGHT_MEMORY: u64 = 4 << 30;
@@ -101,7 +109,14 @@ impl Choices {
             instances: Instances::default(),
             comparison: Comparison::Sealed,
             weight_memory: WEIGHT_MEMORY,
+            images: 1,
         }
+    }
+
+    /// The same for queries of `images` images. What hints of single images are bound to, ring, packings and backends, stays.
+    #[must_use]
+    pub fn of_images(self, images: u32) -> Self {
+        Self { images, ..self }
     }
 
     /// As [`standard`](Self::standard); each linear layer has the first of the `allowed` backends that can run it.
@@ -196,12 +211,39 @@ impl Choices {
                 )));
             }
         }
+        self.check_images(network)?;
         if let Some(digit) = self.digits.iter().find(|d| !(1..=4).contains(*d)) {
             return Err(PlanError::Choices(format!(
                 "comparisons in digits of {digit} bits (1 to 4 are possible)"
             )));
         }
         Ok(params)
+    }
+
+    /// Whether a query may have so many images.
+    fn check_images(&self, network: &Network) -> Result<(), PlanError> {
+        if !self.images.is_power_of_two() || self.images > MOST_IMAGES {
+            let text =
+                format!("a batch of {} images (a power of two up to {MOST_IMAGES} is possible)", self.images);
+            return Err(PlanError::Choices(text));
+        }
+        if self.images == 1 {
+            return Ok(());
+        }
+        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| matches!(n.op, Op::Linear(_)));
+        if let Some((_, backend)) = linear.into_iter().find(|(_, b)| !b.backend().takes_batches()) {
+            return Err(PlanError::Choices(format!("the backend {backend} takes no batches of images")));
+        }
+        let values = |shape: [usize; 3]| shape.iter().product::<usize>().saturating_mul(self.images as usize);
+        match network.nodes.iter().find(|node| values(node.shape) > MOST_VALUES) {
+            None => Ok(()),
+            Some(node) => Err(PlanError::Choices(format!(
+                "a batch of {} images has {} values in '{}' (at most {MOST_VALUES} are possible)",
+                self.images,
+                values(node.shape),
+                node.name
+            ))),
+        }
     }
 
     /// The names of the backends that run linear layers of `network`, each once.

@@ -175,7 +175,8 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         }
         let widths = (compared, computed.modulus, computed_excess);
         let digit = u32::from(choices.digits[id]);
-        let nonlinear = nonlinear(network, node, widths, digit, choices.comparison);
+        let nonlinear =
+            nonlinear(network, node, widths, digit, (choices.comparison, choices.images as usize));
         let range = values.range(id);
         let shift = computed_excess - excess;
         let truncation = (shift > 0).then_some(TruncateParams {
@@ -214,7 +215,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             truncation,
             extension,
             guard_bits: network.guard_bits,
-            values: node.shape.iter().product(),
+            values: choices.images as usize * node.shape.iter().product::<usize>(),
             cost: Cost::default(),
         };
         steps.push(step.finish(node)?);
@@ -254,6 +255,7 @@ fn plan_layers(
                     backend: own.name(),
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
+                    images: choices.images as usize,
                     activation_bits: network.activation_bits + values.headroom,
                     guard_bits: network.guard_bits,
                     weight_bits: network.weight_bits + spec.max_exponent,

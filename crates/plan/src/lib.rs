@@ -19,6 +19,7 @@ use jaguar_mpc::{
 };
 pub use jaguar_share::{Domain, Modulus};
 
+pub mod batch;
 pub mod block_sizes;
 mod choices;
 mod domains;
@@ -30,7 +31,7 @@ pub mod predict;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{Allowed, Choices, Comparison, DIGIT, WEIGHT_MEMORY};
+pub use choices::{Allowed, Choices, Comparison, DIGIT, MOST_IMAGES, WEIGHT_MEMORY};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
 
 /// Why a network has no plan.
@@ -105,7 +106,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 20;
+pub const PROTOCOL_VERSION: u32 = 21;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -129,7 +130,7 @@ pub struct Step {
     pub early: bool,
     /// g: of a linear layer's output, how many low bits hold the server's noise besides the value.
     pub guard_bits: u32,
-    /// How many values the operation makes.
+    /// How many values the operation makes, of all images of a query.
     pub values: usize,
     /// COTs, bytes and rounds of the nonlinear part and of what follows.
     pub cost: Cost,
@@ -140,20 +141,20 @@ pub struct Step {
 const EXACTLY_IGNORED: u32 = 1;
 
 /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-/// modulo another `output`. `None` where the operation has none.
+/// modulo another `output`; for so many images. `None` where the operation has none.
 fn nonlinear(
     network: &Network,
     node: &Node,
     (bits, output, excess): (u32, Modulus, u32),
     digit: u32,
-    comparison: Comparison,
+    (comparison, images): (Comparison, usize),
 ) -> Option<Arc<dyn Nonlinear>> {
     if let Comparison::PmaxLeaky { factor_bits } = comparison {
-        return pmax_leaky(network, node, (bits, output, excess), factor_bits);
+        return pmax_leaky(network, node, (bits, output, excess), (factor_bits, images));
     }
     // What the network ignores on purpose it means in its own units.
     let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
-    let count = node.shape.iter().product();
+    let count = images * node.shape.iter().product::<usize>();
     Some(match &node.op {
         Op::Relu { ignored: low } => {
             let params = ReluParams { output, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
@@ -165,7 +166,7 @@ fn nonlinear(
             Arc::new(Elementwise { count, params })
         }
         Op::MaxPool { window, ignored: low } => {
-            let shape = pool_shape(network, node, window);
+            let shape = pool_shape(network, node, window, images);
             let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
             Arc::new(Pooling { shape, params })
         }
@@ -178,26 +179,27 @@ fn pmax_leaky(
     network: &Network,
     node: &Node,
     (bits, output, excess): (u32, Modulus, u32),
-    factor_bits: u32,
+    (factor_bits, images): (u32, usize),
 ) -> Option<Arc<dyn Nonlinear>> {
     let log2_six = match &node.op {
         Op::Relu { .. } => None,
         Op::Relu6 { log2_six, .. } => Some(*log2_six + excess),
         Op::MaxPool { window, .. } => {
-            let shape = pool_shape(network, node, window);
+            let shape = pool_shape(network, node, window, images);
             return Some(Arc::new(PmaxLeakyPooling { shape, bits, factor_bits }));
         }
         _ => return None,
     };
     let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
-    Some(Arc::new(Elementwise { count: node.shape.iter().product(), params }))
+    let count = images * node.shape.iter().product::<usize>();
+    Some(Arc::new(Elementwise { count, params }))
 }
 
-/// A max-pool's geometry.
-fn pool_shape(network: &Network, node: &Node, window: &Window) -> PoolShape {
+/// A max-pool's geometry: each image's channels are channels of their own.
+fn pool_shape(network: &Network, node: &Node, window: &Window, images: usize) -> PoolShape {
     let [channels, h, w] = network.nodes[node.inputs[0]].shape;
     let Window { kernel, stride, pads } = *window;
-    PoolShape { channels, size: [h, w], kernel, stride, pads }
+    PoolShape { channels: channels * images, size: [h, w], kernel, stride, pads }
 }
 
 impl Step {
@@ -312,6 +314,11 @@ impl Plan {
     /// the digits of comparisons, leave a client's hint valid.
     pub fn hint_digest(&self) -> [u8; 32] {
         self.hint_digest
+    }
+
+    /// How many images a query has.
+    pub fn images(&self) -> usize {
+        self.choices.images as usize
     }
 
     /// The linear layers, in order.

@@ -214,6 +214,8 @@ pub enum Remedy {
     Threads(usize),
     /// Keep at most so many bytes of weights as polynomials.
     WeightMemory(u64),
+    /// Take at most so many images a query.
+    Images(u32),
     /// Run all linear layers with this backend.
     Backend(BackendId),
 }
@@ -245,6 +247,15 @@ pub fn remedies(
             let other = planned(Choices { weight_memory, ..plan.choices.clone() })?;
             Some((Remedy::WeightMemory(weight_memory), fitting(&other, load)?))
         }));
+    }
+    let smaller = std::iter::successors(Some(plan.choices.images / 2), |size| Some(size / 2));
+    found.extend(smaller.take_while(|&size| size > 0).find_map(|images| {
+        let other = planned(plan.choices.clone().of_images(images))?;
+        Some((Remedy::Images(images), fitting(&other, load)?))
+    }));
+    if plan.images() > 1 {
+        // Other backends take no batches.
+        return found;
     }
     let used: Vec<&str> = plan.layers().map(|layer| layer.backend()).collect();
     for id in BackendId::all().filter(|id| id.backend().is_secure()) {

@@ -159,7 +159,11 @@ pub fn correlations(plan: &Plan, session: &Session) -> (Drawn, Drawn) {
 fn result_cost(plan: &Plan, label: bool) -> Cost {
     match plan.steps.last() {
         Some(last) if label => {
-            ArgmaxParams { count: last.values, bits: last.domain.modulus.bits(), digit: DIGIT }.cost()
+            // One for each image, all in the same rounds.
+            let count = last.values / plan.images();
+            let one = ArgmaxParams { count, bits: last.domain.modulus.bits(), digit: DIGIT }.cost();
+            let other = Cost { client_rounds: 0, server_rounds: 0, ..one };
+            (1..plan.images()).fold(one, |sum, _| sum + other)
         }
         _ => Cost::default(),
     }

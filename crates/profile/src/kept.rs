@@ -377,6 +377,7 @@ mod tests {
             instances: Default::default(),
             comparison: Default::default(),
             weight_memory: 1 << 30,
+            images: 1,
         };
         let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends, Aim::Query);

@@ -94,6 +94,7 @@ fn words(remedy: Remedy) -> String {
         Remedy::Clients(clients) => format!("--max-clients {clients}"),
         Remedy::Threads(threads) => format!("--threads {threads}"),
         Remedy::WeightMemory(most) => format!("--weight-memory {}K", most >> 10),
+        Remedy::Images(images) => format!("--batch {images} (serve: --max-batch {images})"),
         Remedy::Backend(id) => format!("--backends {}", id.name()),
     }
 }

@@ -16,6 +16,7 @@ use jaguar_plan::{Allowed, Choices, Comparison, Domain, Plan, PlanError, Step};
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
+use crate::batch::BatchCosts;
 use crate::memory::MemoryNeeds;
 
 /// A plan as a person reads it (`Display`), and a program ([`Serialize`]).
@@ -33,6 +34,9 @@ pub struct Planned<'a> {
     layers: Vec<Layer<'a>>,
     prediction: Prediction,
     memory: MemoryNeeds,
+    /// Beside queries of one image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<BatchCosts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,8 @@ struct Layer<'a> {
     effective_block_size: usize,
     tiles: usize,
     maps_per_ciphertext: usize,
+    /// Images that share a ciphertext.
+    interleaved: usize,
     ciphertexts: usize,
     responses: usize,
     cots: u64,
@@ -99,6 +105,7 @@ impl<'a> Planned<'a> {
             layers: layers(network, plan),
             prediction: predict(plan, &Session::default(), site),
             memory,
+            batch: None,
             explanation: explained.then(|| planner::explain(network, plan, site)),
             block_sizes: in_blocks.then(|| block_sizes(network, plan, site)),
             network,
@@ -106,6 +113,12 @@ impl<'a> Planned<'a> {
             threads: site.map(|s| s.machine.threads),
             exact,
         })
+    }
+
+    /// With what the linear layers take beside queries of one image, which `single` plans.
+    #[must_use]
+    pub fn beside(self, single: &Plan, site: Option<&Site<'_>>) -> Self {
+        Self { batch: Some(BatchCosts::new(self.network, single, self.plan, site)), ..self }
     }
 }
 
@@ -168,6 +181,9 @@ impl fmt::Display for Planned<'_> {
                 count(exact_cots),
             )?;
         }
+        if let Some(batch) = &self.batch {
+            write!(f, "\n\n{batch}")?;
+        }
         if let Some(sizes) = &self.block_sizes {
             write!(f, "\n\n{}", by_block_size(sizes))?;
         }
@@ -213,6 +229,7 @@ fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
             effective_block_size: layer.map_or(1, |l| l.block_size()),
             tiles: layer.map_or(0, |l| l.geometry().tiles),
             maps_per_ciphertext: layer.map_or(0, |l| l.geometry().maps_per_ciphertext),
+            interleaved: layer.map_or(0, |l| l.geometry().interleaved),
             ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),
             responses: layer.map_or(0, |l| l.geometry().responses),
             cots: (step.cost.from_client() + step.cost.from_server()).total(),

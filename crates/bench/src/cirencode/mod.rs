@@ -154,6 +154,7 @@ impl Ready {
             opened: false,
             product_bits: 0,
             packing: Default::default(),
+            images: 1,
             params: Parameters::DEFAULT,
             weight_memory: WEIGHT_MEMORY,
         };

@@ -21,6 +21,7 @@ use jaguar_terminal::threads;
 use super::ModelOptions;
 use super::file::unknown;
 use super::settings::{ModelTable, Settings};
+use crate::batch;
 use crate::guard;
 use crate::leakage;
 use crate::notes::{self, tell, warning_of_memory};
@@ -210,7 +211,11 @@ impl Builder {
             Load::single(threads()),
             Party::Server,
         ));
+        let limits = (leakage.allowed(), Load::single(threads()));
+        let (backends, most) = (&spec.options.backends, spec.options.max_batch);
+        let batches = batch::plans_to_serve(&bundle.model.network, &plan, backends, most, limits)?;
         let service = Service::with_plan(self.hardware.clone(), bundle, plan, (*reveal).into())?;
+        let service = service.with_batch_plans(batches)?;
         if let Some(warning) = leakage::warning(service.plan()) {
             eprintln!("warning: {warning}");
         }

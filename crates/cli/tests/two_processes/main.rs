@@ -1,6 +1,7 @@
 //! The `jaguar` command as its users run it: server and client are two processes that share a socket.
 //!
 //! - [`accuracy`]: labelled pictures.
+//! - [`batch`]: queries of several images.
 //! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
@@ -25,6 +26,7 @@
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
 mod accuracy;
+mod batch;
 mod cache;
 mod cheetah;
 mod configuration;

@@ -58,7 +58,8 @@ pub(super) enum PreparedOp {
 /// What was prepared for the result.
 pub(crate) enum PreparedResult {
     Logits,
-    Label(Box<Argmax>),
+    /// One for each image.
+    Label(Vec<Argmax>),
 }
 
 /// What was prepared for a whole plan.
@@ -106,7 +107,8 @@ pub(crate) fn prepare(
             let count = network.nodes.last().expect("a valid network has nodes").shape.iter().product();
             let bits = plan.steps.last().expect("planned").domain.modulus.bits();
             let params = ArgmaxParams { count, bits, digit: DIGIT };
-            PreparedResult::Label(Box::new(Argmax::prepare(offline.party, offline.channel, params)?))
+            let each = (0..plan.images()).map(|_| Argmax::prepare(offline.party, offline.channel, params));
+            PreparedResult::Label(each.collect::<Result<_, _>>()?)
         }
     };
     // All that the client promised has been drawn: it may send something else.

@@ -4,7 +4,7 @@
 //! outputs. Whoever reads a value asks first for as many elements as it needs.
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_graph::network::{Network, NodeId, Op, Shape};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
 use jaguar_plan::{Modulus, Plan};
@@ -29,7 +29,8 @@ pub(crate) struct PlannedNetwork<'a> {
 impl PlannedNetwork<'_> {
     /// Sums and moves, which each party does on its own shares. They are what the reference does on plain values: these
     /// operations are linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less
-    /// excess than the result's are scaled up. The inputs of [`Op::Add`] may be the same part of both operands.
+    /// excess than the result's are scaled up. The inputs of [`Op::Add`] may be the same part of both operands. Values of several
+    /// images stand as `[C, image, H, W]`; what is done is done to each image by itself.
     pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Share {
         let Self { network, plan } = *self;
         let step = &plan.steps[node];
@@ -47,12 +48,61 @@ impl PlannedNetwork<'_> {
         if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
             return Zeroizing::new(x.iter().zip(y.iter()).map(|(x, y)| (x + y) as u64).collect());
         }
-        let inputs: Vec<&[i64]> = inputs.iter().map(|input| &input[..]).collect();
         // (It is no linear layer: nothing here has kernels.)
-        let value = reference::apply_op(Cpu::scalar(), network, node, None, &inputs)
-            .expect("a valid network, and its own shapes");
-        Zeroizing::new(Zeroizing::new(value).iter().map(|&v| v as u64).collect())
+        let apply = |inputs: &[Zeroizing<Vec<i64>>]| {
+            let inputs: Vec<&[i64]> = inputs.iter().map(|input| &input[..]).collect();
+            let value = reference::apply_op(Cpu::scalar(), network, node, None, &inputs);
+            Zeroizing::new(value.expect("a valid network, and its own shapes"))
+        };
+        let images = plan.images();
+        if images == 1 {
+            return Zeroizing::new(apply(&inputs).iter().map(|&v| v as u64).collect());
+        }
+        let node = &network.nodes[node];
+        let mut value = Zeroizing::new(vec![0; images * elements(node.shape)]);
+        for image in 0..images {
+            let own = node.inputs.iter().zip(&inputs).map(|(&from, values)| {
+                Zeroizing::new(image_of(values, network.nodes[from].shape, (image, images)))
+            });
+            let result = apply(&own.collect::<Vec<_>>());
+            let planes = value.chunks_mut(plane(node.shape)).skip(image).step_by(images);
+            for (plane, result) in planes.zip(result.chunks(plane(node.shape))) {
+                plane.iter_mut().zip(result).for_each(|(v, &r)| *v = r as u64);
+            }
+        }
+        value
     }
+}
+
+fn elements(shape: Shape) -> usize {
+    shape.iter().product()
+}
+
+/// Values of a channel of one image.
+fn plane([_, h, w]: Shape) -> usize {
+    h * w
+}
+
+/// Of `images` images' values `[C, image, H, W]` those of number `image`: `[C, H, W]`.
+pub(crate) fn image_of<T: Copy>(values: &[T], shape: Shape, (image, images): (usize, usize)) -> Vec<T> {
+    values.chunks(plane(shape)).skip(image).step_by(images).flatten().copied().collect()
+}
+
+/// Values of `images` images `[image, C, H, W]` as `[C, image, H, W]`.
+pub(crate) fn by_channel<T: Copy>(values: &[T], shape: Shape, images: usize) -> Vec<T> {
+    // The same the other way round: a channel takes the place of an image.
+    let [channels, h, w] = shape;
+    by_image(values, [images, h, w], channels)
+}
+
+/// Values of `images` images `[C, image, H, W]` as `[image, C, H, W]`. (There is no other copy.)
+pub(crate) fn by_image<T: Copy>(values: &[T], shape: Shape, images: usize) -> Vec<T> {
+    let mut sorted = Vec::with_capacity(values.len());
+    for image in 0..images {
+        let own = values.chunks(plane(shape)).skip(image).step_by(images);
+        own.for_each(|plane| sorted.extend_from_slice(plane));
+    }
+    sorted
 }
 
 /// Shares of a wider ring, or sums of shares, modulo `modulus`.

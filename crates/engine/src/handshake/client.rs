@@ -15,10 +15,15 @@ use crate::message::MAX_MESSAGE;
 const MAX_PROTOCOLS: usize = 16;
 
 /// Exchanges versions; the client speaks first.
-fn greet_first(channel: &mut Channel, kind: &str, model: Option<&str>) -> Result<(), EngineError> {
+fn greet_first(
+    channel: &mut Channel,
+    kind: &str,
+    model: Option<&str>,
+    images: u32,
+) -> Result<(), EngineError> {
     channel.enter(Stage::Model, "handshake");
     channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
-    channel.send_message(&Ask { kinds: vec![kind.into()], model: model.map(str::to_owned) })?;
+    channel.send_message(&Ask { kinds: vec![kind.into()], model: model.map(str::to_owned), images })?;
     let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
     if version != PROTOCOL_VERSION {
         return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
@@ -27,7 +32,7 @@ fn greet_first(channel: &mut Channel, kind: &str, model: Option<&str>) -> Result
 }
 
 /// The client's part up to the offer: the model (the one that the server has under the name `named`), and the parameters of the
-/// protocol `wanted`.
+/// protocol `wanted` for queries of `images` images.
 ///
 /// # Errors
 /// When the connection fails, the versions differ, or the server does not offer this protocol.
@@ -35,8 +40,9 @@ pub(crate) fn ask(
     channel: &mut Channel,
     named: Option<&str>,
     wanted: ProtocolName<'_>,
+    images: u32,
 ) -> Result<(ModelId, Vec<u8>), EngineError> {
-    greet_first(channel, wanted.kind, named)?;
+    greet_first(channel, wanted.kind, named, images)?;
     let Offer { model, protocols } = channel.recv_message("offer", MAX_MESSAGE)?;
     if protocols.len() > MAX_PROTOCOLS {
         let text = format!("an offer of {} protocols (at most {MAX_PROTOCOLS})", protocols.len());
@@ -62,9 +68,16 @@ pub(crate) fn ask(
 pub(crate) fn ask_for_shares(
     channel: &mut Channel,
     named: Option<&str>,
+    images: u32,
 ) -> Result<(ModelId, SharesParameters), EngineError> {
-    let (model, parameters) = ask(channel, named, SHARES)?;
-    Ok((model, jaguar_wire::decode("the protocol's parameters", &parameters)?))
+    let (model, parameters) = ask(channel, named, SHARES, images)?;
+    let parameters: SharesParameters = jaguar_wire::decode("the protocol's parameters", &parameters)?;
+    if parameters.choices.images != images {
+        let offered = parameters.choices.images;
+        let text = format!("a plan for queries of {offered} images, where {images} were asked for");
+        return Err(EngineError::PeerMisbehaved(text));
+    }
+    Ok((model, parameters))
 }
 
 /// The client's choice. It travels with the first message of the protocol.

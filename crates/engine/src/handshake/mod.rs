@@ -2,7 +2,7 @@
 //!
 //! | from | message | content |
 //! |---|---|---|
-//! | C | [`Hello`], [`Ask`] | its release's protocol version; which kinds of session it can do; which model it wants, if it names one |
+//! | C | [`Hello`], [`Ask`] | its release's protocol version; which kinds of session it can do; which model it wants, if it names one; how many images a query shall have |
 //! | S | [`Hello`], [`Offer`] | its own version; the model's public name, the protocols that it can run for the model |
 //! | S | network | the public part of the network, if the client can do interactive sessions and the server offers one |
 //! | C | [`Choice`] | the protocol that it picked; what follows depends on the protocol's kind |
@@ -50,6 +50,8 @@ pub(crate) struct Hello {
 pub(crate) struct Ask {
     pub kinds: Vec<String>,
     pub model: Option<String>,
+    /// How many images a query shall have.
+    pub images: u32,
 }
 
 /// What the server offers.

@@ -35,12 +35,18 @@ impl SharesParameters {
 pub struct Asked {
     kinds: Vec<String>,
     model: Option<String>,
+    images: u32,
 }
 
 impl Asked {
     /// The name of the model that it wants, if it named one; [`is_model_name`] holds.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// How many images it wants to ask about in a query: any number.
+    pub(crate) fn images(&self) -> u32 {
+        self.images
     }
 }
 
@@ -55,7 +61,7 @@ pub(crate) fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
     if version != PROTOCOL_VERSION {
         return Err(EngineError::Version { ours: PROTOCOL_VERSION, theirs: version });
     }
-    let Ask { kinds, model } = channel.recv_message("kinds of session", MAX_MESSAGE)?;
+    let Ask { kinds, model, images } = channel.recv_message("kinds of session", MAX_MESSAGE)?;
     if kinds.len() > MAX_KINDS {
         let text = format!("{} kinds of session (at most {MAX_KINDS})", kinds.len());
         return Err(EngineError::PeerMisbehaved(text));
@@ -65,7 +71,7 @@ pub(crate) fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
         let text = "a model's name that is not 1 to 64 letters, digits, '-', '_' and '.'";
         return Err(EngineError::PeerMisbehaved(text.into()));
     }
-    Ok(Asked { kinds, model })
+    Ok(Asked { kinds, model, images })
 }
 
 /// The server's part after [`greet`]: returns which of `protocols` the client picked. `network` is sent to clients of interactive

@@ -168,7 +168,12 @@ pub(super) fn open(
     if !folder.is_dir() {
         std::fs::create_dir_all(&folder).map_err(|e| EngineError::file("creating", &folder, e))?;
     }
-    let path = folder.join(format!("{}.hint", model.in_full()));
+    // The hint for batches of images is another one: a client may need both.
+    let name = match plan.images() {
+        1 => format!("{}.hint", model.in_full()),
+        images => format!("{}-{images}.hint", model.in_full()),
+    };
+    let path = folder.join(name);
     let mut store = FileStore::open(path, patience, &mut |text| progress.note(text))?;
     let head = [&MAGIC[..], &model.0, &plan.hint_digest()].concat();
     let identity = match store.identity(&head)? {

@@ -174,7 +174,7 @@ fn run(service: &Service, reveal: Reveal, seen: Option<&Seen>) -> Vec<Vec<u8>> {
                     let mut observe = |node: usize, share: &[u64]| keep(0, node, share);
                     let (prediction, _, next) =
                         prepared.run_observed(&x, &mut NoProgress, &mut observe).unwrap();
-                    assert_eq!(matches!(prediction, Prediction::Label(_)), reveal == Reveal::Label);
+                    assert_eq!(matches!(prediction[..], [Prediction::Label(_)]), reveal == Reveal::Label);
                     ready = next;
                 }
                 ready.leave().unwrap();

@@ -159,7 +159,7 @@ fn a_server_refuses_what_it_has_not_accepted() {
     let leaky_plan = Plan::accepting_sign_leakage(service.network(), choices).unwrap();
     assert_ne!(leaky_plan.digest(), service.plan().digest());
     let (_, served) = session(&service, |mut channel| {
-        handshake::client::ask_for_shares(&mut channel, None).unwrap();
+        handshake::client::ask_for_shares(&mut channel, None, 1).unwrap();
         channel.recv_message::<Network>("network", 16 << 20).unwrap();
         handshake::client::choose_shares(&mut channel).unwrap();
         let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };

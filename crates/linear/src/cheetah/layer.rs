@@ -210,6 +210,7 @@ impl<E: Encoding> backend::Layer for Layer<E> {
             ciphertexts: l.ciphertexts(),
             responses: l.responses(),
             packing_distance: None,
+            interleaved: 1,
         }
     }
 
@@ -441,6 +442,7 @@ mod tests {
             opened: false,
             product_bits: 37,
             packing: Default::default(),
+            images: 1,
             params: jaguar_he::params::Parameters::DEFAULT,
             backend: "cheetah",
             weight_memory: 0,

@@ -315,6 +315,7 @@ fn tiles([oh, ow]: [usize; 2], [height, width]: [usize; 2]) -> Vec<Tile> {
     let rows = (0..oh).step_by(height);
     rows.flat_map(|row| {
         (0..ow).step_by(width).map(move |column| Tile {
+            image: 0,
             row,
             column,
             height: height.min(oh - row),

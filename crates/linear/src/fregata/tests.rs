@@ -241,6 +241,7 @@ fn request<'a>(spec: &'a Linear, in_shape: Shape) -> Request<'a> {
         opened: false,
         product_bits: 0,
         packing: Default::default(),
+        images: 1,
         params: Parameters::DEFAULT,
         backend: "",
         weight_memory: 0,

@@ -284,6 +284,7 @@ impl backend::Layer for Layer {
             ciphertexts: packing.ciphertexts(),
             responses: packing.responses(),
             packing_distance: None,
+            interleaved: 1,
         }
     }
 

@@ -90,6 +90,7 @@ impl Case {
             opened: false,
             product_bits: 30,
             packing: Default::default(),
+            images: 1,
             params: Parameters::DEFAULT,
             backend: form.name(),
             weight_memory: 4 << 30,

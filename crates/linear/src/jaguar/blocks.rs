@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::tests::{Case, WEIGHT_BITS, make_bit_by_bit};
 use super::*;
-use crate::layout::Packing;
+use crate::layout::{MAX_SECRETS, Packing};
 
 fn skew(size: usize, out: usize, kernel: usize, stride: usize) -> Linear {
     Linear { stride: [stride; 2], blocks: Some(Blocks::skew(size)), ..Linear::same(out, kernel, 10) }

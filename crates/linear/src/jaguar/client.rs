@@ -15,7 +15,7 @@ pub struct ClientPrepared {
     zeros: Zeroizing<Vec<u64>>,
     /// How many ciphertexts have been sent.
     sent: usize,
-    /// The client's share of the layer's output, `[C, H, W]` modulo 2^n. Known before the input is.
+    /// The client's share of the layer's output, `[C, image, H, W]` modulo 2^n. Known before the input is.
     pub output: Zeroizing<Vec<u64>>,
 }
 
@@ -50,21 +50,22 @@ pub fn prepare(
             public.a(&layer.params, layer.index, layer.a_of(i), a);
             let mut noise = Prg::derive(&noise_seed, "jaguar b noise", &[layer.index as u64, i as u64]);
             let b = Zeroizing::new(secret.encrypt_zero(ring, a, &mut noise));
+            let interleaved = layer.inputs.interleaved();
             for run in &layer.inputs.ciphertext(i).pattern.read {
-                let (part, rest) = zeros.split_at_mut(run.len());
-                part.copy_from_slice(&b[run.start as usize..run.end as usize]);
+                let (part, rest) = zeros.split_at_mut(run.len() * interleaved);
+                part.copy_from_slice(&b[run.start as usize * interleaved..run.end as usize * interleaved]);
                 zeros = rest;
             }
         },
     );
 
     // 2. The output share: the phase B + A·s, rounded.
-    let [_, h, w] = layout.out_shape();
+    let plane_len = layout.plane_len();
     let hint_ring = layer.hint_ring(ring.kernel());
     let small: Vec<_> = secrets.iter().map(|secret| secret.for_responses(&hint_ring)).collect();
     let (block, parts) = (layout.block(), layout.parts());
     let mut output = layer.masks(mask_seed);
-    output.par_chunks_mut(block * h * w).enumerate().for_each_init(
+    output.par_chunks_mut(block * plane_len).enumerate().for_each_init(
         || (hint_ring.residues(), Zeroizing::new(vec![0u64; n])),
         |(response, product), (at, planes)| {
             let rows = at * (block / parts)..(at + 1) * (block / parts);
@@ -79,13 +80,10 @@ pub fn prepare(
                 let product = &mut product[..parts * len];
                 hint_ring.multiply_received_parts_into(response, small, bits, parts, product);
                 for part in 0..parts {
-                    let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
-                    let product = &product[part * len..];
-                    for (from, to, len) in layout.exports(tile) {
-                        for (y, &p) in plane[to..to + len].iter_mut().zip(&product[from..from + len]) {
-                            *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);
-                        }
-                    }
+                    let plane = &mut planes[layout.channel(row, part) % block * plane_len..][..plane_len];
+                    layout.each_export(tile, &product[part * len..], plane, |_, y, p| {
+                        *y = client_share(y.wrapping_add(p), &layer.params, layer.activation_bits);
+                    });
                 }
             }
         },
@@ -95,26 +93,25 @@ pub fn prepare(
 
 impl ClientPrepared {
     /// Sends every ciphertext of the client's input share that was not sent yet and can be made of `x`, the first values of the
-    /// share (`[C, H, W]`, modulo 2^(n+f) or more).
+    /// share (`[C, image, H, W]`, modulo 2^(n+f) or more).
     ///
     /// # Errors
     /// When the connection is gone.
     pub fn send(&mut self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<(), WireError> {
         let (delta, mask) = (layer.delta_bits(), layer.params.mask());
         let (dropped, half) = (layer.dropped(), (1u64 << layer.dropped()) >> 1);
-        let (inputs, step) = (&layer.inputs, layer.inputs.step());
+        let inputs = &layer.inputs;
         let ready = inputs.ready(x.len()).max(self.sent);
         let encrypt = |upload: &Upload| {
-            let input = inputs.ciphertext(upload.index);
-            let mut b = Zeroizing::new(self.zeros[upload.start..][..input.pattern.count].to_vec());
-            for run in &input.pattern.data {
-                let words = &mut b[run.rank as usize..][..run.len as usize];
-                for (w, &x) in
-                    words.iter_mut().zip(x[input.first_value + run.from as usize..].iter().step_by(step))
-                {
-                    *w = w.wrapping_add(x << delta);
-                }
-            }
+            let count = inputs.ciphertext(upload.index).pattern.count;
+            let mut b = Zeroizing::new(self.zeros[upload.start..][..count].to_vec());
+            inputs.each_value(
+                upload.index,
+                x,
+                &mut b,
+                |run| run.rank,
+                |w, x| *w = w.wrapping_add(x << delta),
+            );
             b.iter_mut().for_each(|w| *w = (w.wrapping_add(half) & mask) >> dropped);
             pack::pack(&b, layer.upload_bits)
         };
@@ -123,7 +120,7 @@ impl ClientPrepared {
         packed.iter().try_for_each(|bytes| channel.send(bytes))
     }
 
-    /// Sends what was not sent yet of the encryption of the client's input share (`[C, H, W]`, modulo 2^(n+f)). The client's
+    /// Sends what was not sent yet of the encryption of the client's input share (`[C, image, H, W]`, modulo 2^(n+f)). The client's
     /// output share is [`ClientPrepared::output`]; nothing comes back.
     ///
     /// # Errors
@@ -132,7 +129,7 @@ impl ClientPrepared {
     /// # Panics
     /// When `x` has not the layer's input shape.
     pub fn run(mut self, layer: &Layer, channel: &mut Channel, x: &[u64]) -> Result<Vec<u64>, WireError> {
-        assert_eq!(x.len(), layer.layout.in_shape().iter().product::<usize>(), "input of another shape");
+        assert_eq!(x.len(), layer.layout.inputs(), "input of another shape");
         self.send(layer, channel, x)?;
         Ok(std::mem::take(&mut *self.output))
     }

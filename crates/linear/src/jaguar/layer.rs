@@ -37,12 +37,16 @@ impl Backend for Jaguar {
         false
     }
 
+    fn takes_batches(&self) -> bool {
+        true
+    }
+
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
         let params = requests.first().map_or(Parameters::DEFAULT, |r| r.params);
         let mut by_node: Vec<Option<Layer>> = Vec::new();
         let mut listed = 0;
         for (i, r) in requests.iter().enumerate() {
-            let planned = Layout::blocked(params.ring_dim(), r.spec, r.in_shape, r.packing)
+            let planned = Layout::of_images(params.ring_dim(), r.spec, r.in_shape, r.packing, r.images)
                 .map_err(LayerError::from)
                 .and_then(|layout| {
                     let widths = Widths {
@@ -159,6 +163,7 @@ impl backend::Layer for Layer {
             ciphertexts: l.ciphertexts(),
             responses: l.responses(),
             packing_distance: Some(l.map_distance()),
+            interleaved: l.interleaved(),
         }
     }
 
@@ -213,12 +218,18 @@ impl backend::Layer for Layer {
     }
 }
 
+/// Of what a response with a single output takes the server, the part that tiles under one hint share: u, drawn and transformed.
+const DRAWN: f64 = 0.5;
+
 fn work(layer: &Layer, costs: &RingCosts) -> Work {
     let layout = &layer.layout;
     let spec = layout.spec();
     let (per_tile, channels) = (layout.responses_per_tile() as f64, spec.out_channels as f64);
     let terms = layout.terms_per_output() as f64;
     let mut work = Work::default();
+    // u is drawn once for all tiles of a hint.
+    let drawn = DRAWN * on_line(&costs.server_response, 1);
+    let shared = (layout.responses() - layer.hint_responses()) as f64;
     for tile in layout.tiles() {
         let len = layout.export_len(tile);
         // So many coefficients of a response are wanted.
@@ -236,6 +247,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         let share = if layout.parts() > 1 { layout.online_share(len) } else { 1.0 };
         work.online_parallel[1] += channels * terms * positions(len) as f64 * rate * share;
     }
+    work.offline[1] -= shared * drawn;
     let words = layer.upload().0 as f64;
     work.offline[0] += layout.ciphertexts() as f64 * costs.ciphertext;
     work.online[0] = words * costs.client_word;

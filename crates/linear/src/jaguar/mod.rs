@@ -15,9 +15,12 @@
 //! times fewer responses, hints and ring products. What is masked, and how, does not change: every coefficient that is
 //! opened has its own word of B.
 //!
-//! *Tiles.* In such a layer all tiles share their a halves, and so their hints, and each tile has a secret of its own for it:
+//! *Tiles.* In such a layer, or one of several images, all tiles share their a halves, and so their hints, and each tile has a secret of its own for it:
 //! tile t is encrypted under secret `t mod SECRETS` of the query. To a common a half under several secrets it is all one whether
 //! they are of one query or of several (multi-secret RLWE); the server's u serves several p0 then, as it does over queries.
+//!
+//! *Several images* at once ([`Layout::of_images`]) share responses, hints and u in the same two ways: interleaved ones lie in one
+//! ciphertext, as channels do, and groups of them are tiles.
 //!
 //! Rounds: none of its own; messages from the client to the server, a ciphertext each, as the client's shares of their
 //! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
@@ -36,7 +39,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use crate::inputs::Inputs;
-use crate::layout::{Layout, LayoutError, MAX_SECRETS};
+use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
 pub use layer::Jaguar;
@@ -220,7 +223,7 @@ impl Layer {
 
     /// How many secrets of a query the layer's tiles are under: tile t under number `t mod secrets`.
     pub fn secrets(&self) -> usize {
-        if self.layout.parts() > 1 { self.layout.tiles().len().min(MAX_SECRETS) } else { 1 }
+        self.layout.secrets()
     }
 
     /// Responses of the hint: one for all tiles under different secrets. Number `set · responses_per_tile + row`, where
@@ -300,8 +303,12 @@ impl Layer {
             l.row_stride() as u64,
             l.parts() as u64,
             self.secrets() as u64,
+            l.images() as u64,
+            l.interleaved() as u64,
         ];
-        figures.extend(l.tiles().iter().flat_map(|t| [t.row, t.column, t.height, t.width]).map(|v| v as u64));
+        figures.extend(
+            l.tiles().iter().flat_map(|t| [t.image, t.row, t.column, t.height, t.width]).map(|v| v as u64),
+        );
         figures
     }
 
@@ -339,5 +346,7 @@ impl Layer {
 mod blocks;
 #[cfg(test)]
 mod coins;
+#[cfg(test)]
+mod images;
 #[cfg(test)]
 pub(crate) mod tests;

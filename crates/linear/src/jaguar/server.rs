@@ -51,7 +51,7 @@ enum Rows {
 
 /// What the server keeps of one layer for one query. Used once: `begin` consumes it.
 pub struct ServerPrepared {
-    /// B − z0 at the outputs, `[C, H, W]`.
+    /// B − z0 at the outputs, `[C, image, H, W]`.
     masks: Zeroizing<Vec<u64>>,
 }
 
@@ -252,10 +252,10 @@ impl ServerLayer {
     ) -> ServerPrepared {
         let layer = &self.layer;
         let layout = &layer.layout;
-        let [_, h, w] = layout.out_shape();
+        let plane_len = layout.plane_len();
         let (block, parts, keys) = (layout.block(), layout.parts(), &keys[..layer.secrets()]);
         let mut masks = layer.masks(mask_seed);
-        masks.par_chunks_mut(block * h * w).enumerate().for_each_init(
+        masks.par_chunks_mut(block * plane_len).enumerate().for_each_init(
             || (keys[0].scratch(), Zeroizing::new(vec![0; layout.ring_dim()])),
             |(scratch, z0), (at, planes)| {
                 for row in at * (block / parts)..(at + 1) * (block / parts) {
@@ -270,13 +270,11 @@ impl ServerLayer {
                         let z0 = &mut z0[..parts * len];
                         keys[t % keys.len()].times_transformed(scratch, parts, z0);
                         for part in 0..parts {
-                            let plane = &mut planes[layout.channel(row, part) % block * h * w..][..h * w];
-                            let z0 = &z0[part * len..];
-                            for (from, to, len) in layout.exports(tile) {
-                                for (r, &z) in plane[to..to + len].iter_mut().zip(&z0[from..from + len]) {
-                                    *r = r.wrapping_sub(z);
-                                }
-                            }
+                            let channel = layout.channel(row, part) % block;
+                            let plane = &mut planes[channel * plane_len..][..plane_len];
+                            layout.each_export(tile, &z0[part * len..], plane, |_, r, z| {
+                                *r = r.wrapping_sub(z)
+                            });
                         }
                     }
                 }
@@ -317,20 +315,13 @@ impl ServerLayer {
         Ok(())
     }
 
-    /// Adds the server's input share `x` (`[C, H, W]`, modulo 2^(n+f)) to the client's b. What comes is the server's output
+    /// Adds the server's input share `x` (`[C, image, H, W]`, modulo 2^(n+f)) to the client's b. What comes is the server's output
     /// share, to be made as it is wanted.
     ///
     /// # Panics
     /// When `x` has not the layer's input shape, or b is not complete.
     pub fn begin(&self, prepared: ServerPrepared, b: Upload, x: &[u64]) -> ServerOutput<&Self> {
-        let rows = self.rows(b, x);
-        ServerOutput {
-            together: self.channels_together(),
-            server: self,
-            rows,
-            values: prepared.masks,
-            channels: 0,
-        }
+        ServerOutput::new(self, prepared, b, x)
     }
 
     /// As [`begin`](Self::begin), for an output that keeps the layer alive.
@@ -343,28 +334,17 @@ impl ServerLayer {
         b: Upload,
         x: &[u64],
     ) -> ServerOutput<Arc<Self>> {
-        let rows = self.rows(b, x);
-        ServerOutput {
-            together: self.channels_together(),
-            server: self,
-            rows,
-            values: prepared.masks,
-            channels: 0,
-        }
+        ServerOutput::new(self, prepared, b, x)
     }
 
-    /// b + Δ·x of every tile.
-    fn rows(&self, b: Upload, x: &[u64]) -> Vec<Rows> {
+    /// b + Δ·x of some tiles, where `b` is cut into the ciphertexts' parts.
+    fn rows(&self, tiles: Range<usize>, b: &[&mut [u64]], x: &[u64]) -> Vec<Rows> {
         let layer = &self.layer;
         let layout = &layer.layout;
-        assert_eq!(x.len(), layout.in_shape().iter().product::<usize>(), "input of another shape");
-        let (n, k, inputs) = (layout.ring_dim(), layer.params.modulus_bits(), &layer.inputs);
-        assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
-        let mut b = b.words;
-        let b = inputs.split_mut(&mut b);
+        let (n, k) = (layout.ring_dim(), layer.params.modulus_bits());
         let per_tile = layout.ciphertexts_per_tile();
         if let Some((plan, _)) = &self.online {
-            let (low, b) = (layer.low_zeros(), &b);
+            let low = layer.low_zeros();
             let of_tile = |tile: usize| {
                 plan.rows(|i, words| {
                     let index = tile * per_tile + i;
@@ -372,7 +352,7 @@ impl ServerLayer {
                     words.iter_mut().for_each(|word| *word >>= low);
                 })
             };
-            return (0..layout.tiles().len()).map(|tile| Rows::Frequencies(of_tile(tile))).collect();
+            return tiles.map(|tile| Rows::Frequencies(of_tile(tile))).collect();
         }
         let planes_of = |tile: &Tile| {
             // Unless some shift reads beyond the last coefficient, nothing wraps around.
@@ -380,16 +360,17 @@ impl ServerLayer {
             let reach = self.reach + read;
             LimbPlanes::new(self.kernel, k, per_tile, if reach > n { 2 * n } else { reach })
         };
-        let mut planes: Vec<LimbPlanes> = layout.tiles().iter().map(planes_of).collect();
+        let first = tiles.start * per_tile;
+        let mut planes: Vec<LimbPlanes> = layout.tiles()[tiles].iter().map(planes_of).collect();
         let rows = planes.iter_mut().flat_map(|planes| {
             let len = planes.row_len();
             planes.rows_mut().map(move |row| (len, row))
         });
-        let rows: Vec<_> = rows.zip(b).enumerate().collect();
+        let rows: Vec<_> = rows.enumerate().collect();
         rows.into_par_iter().for_each_init(
             || vec![0u64; n],
-            |words, (i, ((len, mut row), b))| {
-                self.words(i, b, x, words);
+            |words, (i, (len, mut row))| {
+                self.words(first + i, b[first + i], x, words);
                 if len > n { row.set_negacyclic(words) } else { row.set(&words[..len]) }
             },
         );
@@ -402,19 +383,15 @@ impl ServerLayer {
         let (dropped, delta) = (self.layer.dropped(), self.layer.delta_bits());
         let input = inputs.ciphertext(index);
         words.fill(0);
+        let interleaved = inputs.interleaved();
         for run in &input.pattern.read {
-            let (part, rest) = b.split_at(run.len());
-            for (word, &b) in words[run.start as usize..].iter_mut().zip(part) {
+            let (part, rest) = b.split_at(run.len() * interleaved);
+            for (word, &b) in words[run.start as usize * interleaved..].iter_mut().zip(part) {
                 *word = b << dropped;
             }
             b = rest;
         }
-        for run in &input.pattern.data {
-            let x = x[input.first_value + run.from as usize..].iter().step_by(inputs.step());
-            for (word, &x) in words[run.at as usize..][..run.len as usize].iter_mut().zip(x) {
-                *word = word.wrapping_add(x << delta);
-            }
-        }
+        inputs.each_value(index, x, words, |run| run.at, |word, x| *word = word.wrapping_add(x << delta));
     }
 
     /// For the responses `responses` of one tile, as [`convolve`](Self::convolve) takes them: `len` coefficients of each part.
@@ -478,7 +455,7 @@ pub struct ServerOutput<S> {
     server: S,
     /// By tile. None left when all is made.
     rows: Vec<Rows>,
-    /// `[C, H, W]`: of the channels that are made the shares, of the others B − z0.
+    /// `[C, image, H, W]`: of the channels that are made the shares, of the others B − z0.
     values: Zeroizing<Vec<u64>>,
     /// How many channels are made.
     channels: usize,
@@ -487,16 +464,44 @@ pub struct ServerOutput<S> {
 }
 
 impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
+    /// With all of b. Where a batch falls into several tiles, they are computed one after the other, as many at a time as there are threads:
+    /// all of them together would fit no cache, so nothing is left to be made then.
+    fn new(server: S, prepared: ServerPrepared, b: Upload, x: &[u64]) -> Self {
+        let (layout, inputs) = (&server.layer.layout, &server.layer.inputs);
+        assert_eq!(x.len(), layout.inputs(), "input of another shape");
+        assert_eq!(b.received, inputs.uploads().len(), "the whole of b");
+        let (mut words, mut values) = (b.words, prepared.masks);
+        let b = inputs.split_mut(&mut words);
+        let (tiles, together) = (layout.tiles().len(), server.channels_together());
+        let (mut rows, mut channels) = (Vec::new(), 0);
+        if layout.images() == 1 || tiles == 1 {
+            rows = server.rows(0..tiles, &b, x);
+        } else {
+            channels = layout.out_shape()[0];
+            let at_once = rayon::current_num_threads();
+            for first in (0..tiles).step_by(at_once) {
+                let some = first..tiles.min(first + at_once);
+                let rows = server.rows(some.clone(), &b, x);
+                for from in (0..channels).step_by(together) {
+                    let new = from..channels.min(from + together);
+                    let values = &mut values[new.start * layout.plane_len()..new.end * layout.plane_len()];
+                    server.share(&rows, &layout.tiles()[some.clone()], new, values);
+                }
+            }
+        }
+        Self { server, rows, values, channels, together }
+    }
+
     /// What is made: the first values, modulo 2^n.
     pub fn ready(&self) -> &[u64] {
-        let [_, h, w] = self.server.layer.layout.out_shape();
-        &self.values[..self.channels * h * w]
+        &self.values[..self.channels * self.server.layer.layout.plane_len()]
     }
 
     /// Makes at least the first `values` values (all, if there are not so many), and others where that costs little.
     pub fn make(&mut self, values: usize) {
-        let [channels, h, w] = self.server.layer.layout.out_shape();
-        let wanted = values.div_ceil(h * w).min(channels);
+        let layout = &self.server.layer.layout;
+        let channels = layout.out_shape()[0];
+        let wanted = values.div_ceil(layout.plane_len()).min(channels);
         if let Some(missing) = wanted.checked_sub(self.channels).filter(|&missing| missing > 0) {
             self.convolve((self.channels + missing.next_multiple_of(self.together)).min(channels));
         }
@@ -512,41 +517,48 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
     /// R = B − z0 − conv(b) − Δ·bias up to channel `end`.
     fn convolve(&mut self, end: usize) {
         let server: &ServerLayer = &self.server;
-        let ServerLayer { layer, bias, .. } = server;
-        let layout = &layer.layout;
-        let ([channels, h, w], delta) = (layout.out_shape(), layer.delta_bits());
+        let layout = &server.layer.layout;
         let new = self.channels..end;
-        let (block, parts) = (layout.block(), layout.parts());
-        let values = &mut self.values[new.start * h * w..new.end * h * w];
+        let values = &mut self.values[new.start * layout.plane_len()..new.end * layout.plane_len()];
+        server.share(&self.rows, layout.tiles(), new, values);
+        self.channels = end;
+        if end == layout.out_shape()[0] {
+            self.rows = Vec::new();
+        }
+    }
+}
+
+impl ServerLayer {
+    /// The shares of channels `new` of the outputs in `tiles`, whose b + Δ·x are `rows`: `values` hold B − z0 of these channels.
+    fn share(&self, rows: &[Rows], tiles: &[Tile], new: Range<usize>, values: &mut [u64]) {
+        let Self { layer, bias, .. } = self;
+        let layout = &layer.layout;
+        let ([_, h, w], delta) = (layout.out_shape(), layer.delta_bits());
+        let (block, parts, plane_len) = (layout.block(), layout.parts(), layout.plane_len());
         let new_rows = new.start / parts..new.end / parts;
         let products = |(rows, tile): (&Rows, &Tile)| {
             let len = layout.export_len(tile);
-            (len, Zeroizing::new(server.product(rows, new_rows.clone(), len)))
+            (len, Zeroizing::new(self.product(rows, new_rows.clone(), len)))
         };
         // Of few responses the products are small: tiles side by side then.
-        let sums: Vec<_> = self.rows.par_iter().zip(layout.tiles()).map(products).collect();
-        for ((len, sums), tile) in sums.into_iter().zip(layout.tiles()) {
-            let blocks = values.par_chunks_mut(block * h * w).zip(sums.par_chunks(block * len));
+        let sums: Vec<_> = rows.par_iter().zip(tiles).map(products).collect();
+        for ((len, sums), tile) in sums.into_iter().zip(tiles) {
+            let blocks = values.par_chunks_mut(block * plane_len).zip(sums.par_chunks(block * len));
             blocks.zip(new.start / block..new.end / block).for_each(|((values, sums), at)| {
                 for (i, sums) in sums.chunks(len).enumerate() {
                     let d = layout.channel(at * (block / parts) + i / parts, i % parts);
-                    let (exponent, plane) = (server.exponent(d), &mut values[d % block * h * w..][..h * w]);
-                    for (from, to, len) in layout.exports(tile) {
-                        for (i, &s) in (to..to + len).zip(&sums[from..]) {
-                            let bias = match bias {
-                                Bias::PerChannel(b) => b[d],
-                                Bias::PerElement(b) => b[d * h * w + i],
-                            };
-                            let r = plane[i].wrapping_sub(s << exponent).wrapping_sub((bias as u64) << delta);
-                            plane[i] = server_share(r, &layer.params, layer.activation_bits);
-                        }
-                    }
+                    let exponent = self.exponent(d);
+                    let plane = &mut values[d % block * plane_len..][..plane_len];
+                    layout.each_export(tile, sums, plane, |i, y, s| {
+                        let bias = match bias {
+                            Bias::PerChannel(b) => b[d],
+                            Bias::PerElement(b) => b[d * h * w + i],
+                        };
+                        let r = y.wrapping_sub(s << exponent).wrapping_sub((bias as u64) << delta);
+                        *y = server_share(r, &layer.params, layer.activation_bits);
+                    });
                 }
             });
-        }
-        self.channels = end;
-        if end == channels {
-            self.rows = Vec::new();
         }
     }
 }

@@ -79,9 +79,10 @@ impl Case {
         let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..count).map(|_| signed(n)).collect())
         } else {
-            Bias::PerElement((0..layer.layout.outputs()).map(|_| signed(n)).collect())
+            let [_, h, w] = layer.layout.out_shape();
+            Bias::PerElement((0..count * h * w).map(|_| signed(n)).collect())
         };
-        let x = (0..in_shape.iter().product()).map(|_| signed(n)).collect();
+        let x = (0..layer.layout.inputs()).map(|_| signed(n)).collect();
         let exponents = match spec.max_exponent {
             0 => Vec::new(),
             most => {
@@ -98,15 +99,20 @@ impl Case {
         })
     }
 
-    /// Σ w·x + bias.
+    /// Σ w·x + bias, of each image by itself.
     fn exact(&self) -> Vec<i64> {
-        linear_exact(
-            Cpu::detect(),
-            self.layer.layout.spec(),
-            self.layer.layout.in_shape(),
-            &self.weights,
-            &self.x,
-        )
+        let layout = &self.layer.layout;
+        let (images, spec, in_shape) = (layout.images(), layout.spec(), layout.in_shape());
+        let (inputs, outputs) = (in_shape[1] * in_shape[2], layout.plane_len() / images);
+        let mut all = vec![0; layout.outputs()];
+        for image in 0..images {
+            let own = self.x.chunks(inputs).skip(image).step_by(images);
+            let x: Vec<i64> = own.flatten().copied().collect();
+            let y = linear_exact(Cpu::detect(), spec, in_shape, &self.weights, &x);
+            let planes = all.chunks_mut(outputs).skip(image).step_by(images);
+            planes.zip(y.chunks(outputs)).for_each(|(plane, y)| plane.copy_from_slice(y));
+        }
+        all
     }
 
     /// The server's output for a random b and share, before any channel is made. The same call gives the same.
@@ -185,7 +191,7 @@ impl Case {
 
         let k = layer.params.modulus_bits();
         let hint_ring = layer.hint_ring(ring.kernel());
-        let [_, h, w] = layer.layout.out_shape();
+        let plane_len = layer.layout.plane_len();
         let mut phases = layer.masks(&mask_seed).to_vec();
         let layout = &layer.layout;
         for r in 0..layout.responses() {
@@ -199,12 +205,10 @@ impl Case {
             hint_ring.multiply_received_into(&mut response, &small, k, &mut product);
             for part in 0..layout.parts() {
                 let (d, at) = (layout.channel(row, part), part * layout.part_len());
-                for (from, to, len) in layout.exports(&layout.tiles()[t]) {
-                    for j in 0..len {
-                        let phase = &mut phases[d * h * w + to + j];
-                        *phase = phase.wrapping_add(product[at + from + j]) & layer.params.mask();
-                    }
-                }
+                let plane = &mut phases[d * plane_len..][..plane_len];
+                layout.each_export(&layout.tiles()[t], &product[at..], plane, |_, phase, p| {
+                    *phase = phase.wrapping_add(p) & layer.params.mask();
+                });
             }
         }
         (client_out, server_out, phases)
@@ -254,17 +258,18 @@ impl Case {
 /// Makes some or all of a server's output in the smallest parts that there are, as `seed` says.
 pub(super) fn make_bit_by_bit(server: &ServerLayer, output: &mut ServerOutput<&ServerLayer>, seed: u64) {
     output.together = server.channels_indivisible();
-    let [channels, h, w] = server.layer().layout().out_shape();
+    let layout = server.layer().layout();
+    let (channels, plane) = (layout.out_shape()[0], layout.plane_len());
     let mut prg = Prg::derive(&[3; 32], "parts", &[seed]);
     let mut wanted = 0;
     for _ in 0..channels {
         let before = output.ready().len();
-        wanted += (prg.next_u64() % (2 * h * w) as u64) as usize;
+        wanted += (prg.next_u64() % (2 * plane) as u64) as usize;
         output.make(wanted);
         let made = output.ready();
-        assert!(made.len() >= wanted.min(channels * h * w) && made.len().is_multiple_of(h * w));
+        assert!(made.len() >= wanted.min(channels * plane) && made.len().is_multiple_of(plane));
         // No more than was asked for, but for what cannot be parted.
-        assert!(made.len() < before.max(wanted) + h * w * output.together, "{} for {wanted}", made.len());
+        assert!(made.len() < before.max(wanted) + plane * output.together, "{} for {wanted}", made.len());
     }
 }
 

@@ -14,11 +14,17 @@ const PRIMES: f64 = 5.0;
 const LIMB_PRODUCT: f64 = 0.0038;
 
 impl Layout {
-    /// Microseconds of both parties for a query of a layer without groups, on one core of one machine (Zen 5). Both parties choose by it,
+    /// Under how many secrets the layer's tiles are, where they share hints; tile t under number `t mod secrets`.
+    pub(crate) fn secrets(&self) -> usize {
+        let shares = self.parts > 1 || self.images.count > 1;
+        if shares { self.tiles.len().min(MAX_SECRETS) } else { 1 }
+    }
+
+    /// Microseconds of both parties for a query of a layer, on one core of one machine (Zen 5). Both parties choose by it,
     /// so it follows from shapes alone; other machines have other constants, and then a choice may cost some time and no more.
     pub(super) fn query_microseconds(&self) -> f64 {
         let tiles = self.tiles.len();
-        let secrets = if self.parts > 1 { tiles.min(MAX_SECRETS) } else { 1 };
+        let secrets = self.secrets();
         let drawn = (tiles.div_ceil(secrets) * self.responses_per_tile()) as f64;
         let [ciphertexts, responses, outputs] =
             [self.ciphertexts(), self.responses(), self.outputs()].map(|count| count as f64);
@@ -43,7 +49,9 @@ impl Layout {
         let rows = self.ciphertexts_per_tile() as f64;
         let parts = self.parts as f64;
         let positions = parts * len.next_multiple_of(LIMB_LANES) as f64;
-        let limbs = LIMBS * (positions * terms * (outs as f64 * LIMB_PRODUCT + 0.036) + rows * n * 0.06);
+        // Every group packs its own inputs.
+        let packing = self.spec.groups as f64 * 0.036;
+        let limbs = LIMBS * (positions * terms * (outs as f64 * LIMB_PRODUCT + packing) + rows * n * 0.06);
         if self.parts == 1 {
             return limbs / 1e3;
         }

@@ -31,6 +31,7 @@ fn request(spec: &Linear, in_shape: Shape) -> Request<'_> {
         opened: false,
         product_bits: 30,
         packing: Default::default(),
+        images: 1,
         params: Parameters::DEFAULT,
         backend: "",
         weight_memory: 0,

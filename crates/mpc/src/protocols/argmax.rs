@@ -142,6 +142,17 @@ impl Argmax {
         let position = block::run(vec![self.0], chan, x)?;
         Ok(position.first().map(|&position| position as usize))
     }
+
+    /// Several of equally many logits, in the rounds of one: the positions at the client, none at the server; `x` are this party's shares
+    /// of all logits, one after the other's. (Where there are more than eight, a slow link may add round trips.)
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_all(all: Vec<Self>, chan: &mut Channel, x: &[u64]) -> Result<Vec<usize>, MpcError> {
+        let blocks = all.into_iter().enumerate().map(|(i, argmax)| argmax.0.at(i)).collect();
+        let positions = block::run(blocks, chan, x)?;
+        Ok(positions.into_iter().map(|position| position as usize).collect())
+    }
 }
 
 /// The tournament, level by level, and then the winner's position for the client.

@@ -1,0 +1,198 @@
+//! Queries of several images: what is chosen for them, and what their linear layers cost beside those of as many queries of one.
+
+use jaguar_graph::network::{Network, elements};
+use jaguar_linear::backend::{Planned, Work};
+use serde::Serialize;
+
+use crate::predict::Site;
+use crate::{Allowed, BackendId, Choices, Plan, PlanError};
+
+/// The plan for queries of `images` images, a power of two, beside `single`, what was chosen for one: all is the same, but that all linear
+/// layers have the first of the allowed backends that takes batches.
+///
+/// # Errors
+/// When none `among` those that may run layers takes batches, or there is no such plan.
+pub fn plan(
+    network: &Network,
+    single: &Choices,
+    among: &[BackendId],
+    images: u32,
+    allowed: Allowed,
+) -> Result<Plan, PlanError> {
+    if images == 1 {
+        return Plan::allowing(network, single.clone(), allowed);
+    }
+    let taker = among.iter().copied().find(|id| id.backend().takes_batches());
+    let taker = taker
+        .ok_or_else(|| PlanError::Choices("none of the allowed backends takes batches of images".into()))?;
+    let backends = vec![taker; network.nodes.len()];
+    Plan::allowing(network, Choices { backends, ..single.clone() }.of_images(images), allowed)
+}
+
+/// How full ciphertexts are, and what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Ciphertexts from the client.
+    pub ciphertexts: usize,
+    /// Of their coefficients, the share that holds input values.
+    pub ciphertexts_filled: f64,
+    /// Responses.
+    pub responses: usize,
+    /// Of their coefficients, the share that holds outputs.
+    pub responses_filled: f64,
+    /// Bytes from the client.
+    pub bytes: usize,
+    /// Bytes of the hint.
+    pub hint_bytes: usize,
+    /// Seconds of one core of the client, before the input and with it.
+    pub client_seconds: Option<f64>,
+    /// Of these of the server.
+    pub server_seconds: Option<f64>,
+}
+
+/// A linear layer in a batch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Layer {
+    /// The node.
+    pub node: usize,
+    /// Its name.
+    pub name: String,
+    /// How many images share a ciphertext.
+    pub interleaved: usize,
+    /// A query of one image.
+    pub single: Cost,
+    /// A query of all images.
+    pub batch: Cost,
+}
+
+/// All linear layers, in `single` and in `batch`, two plans of `network` with one backend.
+pub fn layers(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site<'_>>) -> Vec<Layer> {
+    let images = batch.images();
+    let pairs = single.steps.iter().zip(&batch.steps).enumerate();
+    let linear = pairs.filter_map(|(node, (single, batch))| Some((node, single.layer.as_ref()?, batch)));
+    linear
+        .map(|(node, one, step)| {
+            let many = step.layer.as_ref().expect("the same network");
+            let values = [network.nodes[network.nodes[node].inputs[0]].shape, network.nodes[node].shape]
+                .map(|shape| elements(shape).unwrap_or(0));
+            let name = network.nodes[node].name.clone();
+            let interleaved = many.geometry().interleaved;
+            let single = cost(one, values, site);
+            Layer { node, name, interleaved, single, batch: cost(many, values.map(|v| v * images), site) }
+        })
+        .collect()
+}
+
+/// The sum over all layers; shares are of all coefficients.
+pub fn total<'a>(costs: impl Iterator<Item = &'a Cost>) -> Cost {
+    let zero = Cost { client_seconds: Some(0.0), server_seconds: Some(0.0), ..Cost::default() };
+    let share = |a: f64, of: usize, b: f64, and: usize| {
+        if of + and == 0 { 0.0 } else { (a * of as f64 + b * and as f64) / (of + and) as f64 }
+    };
+    costs.fold(zero, |sum, cost| Cost {
+        ciphertexts: sum.ciphertexts + cost.ciphertexts,
+        ciphertexts_filled: share(
+            sum.ciphertexts_filled,
+            sum.ciphertexts,
+            cost.ciphertexts_filled,
+            cost.ciphertexts,
+        ),
+        responses: sum.responses + cost.responses,
+        responses_filled: share(sum.responses_filled, sum.responses, cost.responses_filled, cost.responses),
+        bytes: sum.bytes + cost.bytes,
+        hint_bytes: sum.hint_bytes + cost.hint_bytes,
+        client_seconds: sum.client_seconds.zip(cost.client_seconds).map(|(a, b)| a + b),
+        server_seconds: sum.server_seconds.zip(cost.server_seconds).map(|(a, b)| a + b),
+    })
+}
+
+fn cost(layer: &Planned, [inputs, outputs]: [usize; 2], site: Option<&Site<'_>>) -> Cost {
+    let (geometry, traffic) = (layer.geometry(), layer.traffic());
+    let filled = |values: usize, of: usize| values as f64 / (of * geometry.ring_dim).max(1) as f64;
+    let seconds = |of: &dyn Fn(Work) -> f64| Some(of(layer.work(site?.machine)?));
+    let of_party = |role: usize| {
+        seconds(&|work: Work| work.offline[role] + work.online[role] + work.online_parallel[role])
+    };
+    Cost {
+        ciphertexts: geometry.ciphertexts,
+        ciphertexts_filled: filled(inputs, geometry.ciphertexts),
+        responses: geometry.responses,
+        responses_filled: filled(outputs, geometry.responses),
+        bytes: traffic.offline.0 + traffic.online.0,
+        hint_bytes: traffic.hint,
+        client_seconds: of_party(0),
+        server_seconds: of_party(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::round_figures;
+    use crate::machine::{Link, Placement};
+    use crate::predict::{Aim, predict};
+    use crate::tests::network;
+
+    fn standard(network: &Network) -> Plan {
+        Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap()
+    }
+
+    fn of_images(network: &Network, images: u32) -> Result<Plan, PlanError> {
+        let single = standard(network);
+        plan(network, &single.choices, &[BackendId::JAGUAR], images, Allowed::default())
+    }
+
+    #[test]
+    fn a_batch_by_hand() {
+        let network = network();
+        let single = standard(&network);
+        let batch = of_images(&network, 16).unwrap();
+        let machine = round_figures();
+        let link = Link { bytes_per_second: 1e18, round_trip: 0.0 };
+        let site = Site { machine: &machine, link, placement: Placement::Apart, aim: Aim::Query };
+        let layers = layers(&network, &single, &batch, Some(&site));
+        assert_eq!(layers.iter().map(|layer| &*layer.name).collect::<Vec<_>>(), ["first", "second", "last"]);
+        // 28 x 28 with a kernel of three: 841 of 1024 places, in two images. 14 x 14: 196 of 256, in eight; or tiles. The last has a
+        // kernel of 14 x 14 over the map.
+        let found: Vec<_> = layers.iter().map(|layer| (layer.interleaved, layer.batch.responses)).collect();
+        assert_eq!((found[0], found[2]), ((2, 8 * 16), (8, 2 * 10)));
+        for layer in &layers {
+            assert!(layer.batch.responses < 16 * layer.single.responses);
+            assert!(layer.batch.responses_filled > layer.single.responses_filled);
+            assert!(layer.batch.responses_filled <= 1.0 && layer.batch.ciphertexts_filled <= 1.0);
+            assert!(layer.batch.server_seconds < layer.single.server_seconds.map(|s| 16.0 * s));
+        }
+        let all = total(layers.iter().map(|layer| &layer.batch));
+        assert_eq!(all.responses, batch.responses());
+        assert_eq!(all.hint_bytes, batch.hint_bytes());
+        assert!(all.responses_filled > 0.0 && all.responses_filled < 1.0);
+        // Rounds are those of one image, values sixteen times as many.
+        let rounds = |plan: &Plan| predict(plan, &Default::default(), None).online.rounds;
+        assert_eq!(rounds(&batch), rounds(&single));
+        assert!(batch.steps.iter().zip(&single.steps).all(|(b, s)| b.values == 16 * s.values));
+        assert_ne!(batch.digest(), single.digest());
+        assert_ne!(batch.hint_digest(), single.hint_digest());
+    }
+
+    /// A batch of one is what there was without batches.
+    #[test]
+    fn a_batch_of_one_is_the_plan_itself() {
+        let network = network();
+        let [one, single] = [of_images(&network, 1).unwrap(), standard(&network)];
+        assert_eq!((one.digest(), one.hint_digest()), (single.digest(), single.hint_digest()));
+    }
+
+    #[test]
+    fn other_sizes_and_backends_are_refused() {
+        let network = network();
+        for images in [0, 3, 12, 128, u32::MAX] {
+            let error = of_images(&network, images).unwrap_err().to_string();
+            assert!(error.contains("a power of two up to 64"), "{error}");
+        }
+        let single = standard(&network);
+        let error = plan(&network, &single.choices, &[BackendId::CHEETAH], 2, Allowed::default());
+        assert!(error.unwrap_err().to_string().contains("takes batches of images"));
+        let other = Choices::standard(&network, BackendId::CHEETAH).of_images(2);
+        assert!(Plan::new(&network, other).unwrap_err().to_string().contains("takes no batches"));
+    }
+}
