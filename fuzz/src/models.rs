@@ -42,7 +42,7 @@ impl Builder {
         let exponents: Vec<u8> = (0..out).map(|d| (d % 3) as u8).collect();
         let prg = &mut self.prg;
         let count = exponents.iter().flat_map(|&e| std::iter::repeat_n(e, terms));
-        let weights = count.map(|e| (prg.next_u64() % 400) as i16 - 200 >> e).collect();
+        let weights = count.map(|e| ((prg.next_u64() % 400) as i16 - 200) >> e).collect();
         let bias = Bias::PerChannel((0..out).map(|i| i as i64 * 1000).collect());
         let id = self.add(Op::Linear(spec), &[input], [out, h, w]);
         self.weights[id] = Some(Weights { weights, exponents, bias });

@@ -44,7 +44,7 @@ impl<'a> Script<'a> {
 
     /// A number below `count`, which is not zero.
     pub fn below(&mut self, count: usize) -> usize {
-        self.word() * count >> 16
+        (self.word() * count) >> 16
     }
 
     /// Changes recorded chunks as the rest of the input says: nothing, where it says nothing.

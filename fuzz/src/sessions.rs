@@ -155,7 +155,8 @@ fn record(backend: &'static str, course: Course) -> Recorded {
 }
 
 /// The recorded sessions by backend and course, as far as some input asked for them.
-static RECORDED: LazyLock<Vec<(&str, [OnceLock<Arc<Recorded>>; 3])>> =
+type ByCourse = [OnceLock<Arc<Recorded>>; 3];
+static RECORDED: LazyLock<Vec<(&str, ByCourse)>> =
     LazyLock::new(|| BackendId::all().map(|id| (id.name(), Default::default())).collect());
 
 fn session(backend: &'static str, input: &[u8]) {

@@ -675,9 +675,9 @@ pub(crate) fn run_query(
     let shape = network.nodes.last().expect("a valid network has nodes").shape;
     let predictions = match query.result {
         PreparedResult::Logits => {
-            let theirs = channel.recv_packed(output.len(), modulus.bits())?;
+            let theirs = Zeroizing::new(channel.recv_packed(output.len(), modulus.bits())?);
             let open = |(a, b): (&u64, &u64)| modulus.open(*a, modulus.reduce(*b));
-            let opened = Zeroizing::new(output.iter().zip(&theirs).map(open).collect::<Vec<i64>>());
+            let opened = Zeroizing::new(output.iter().zip(theirs.iter()).map(open).collect::<Vec<i64>>());
             (0..images).map(|image| Prediction::Logits(image_of(&opened, shape, (image, images)))).collect()
         }
         PreparedResult::Label(argmaxes) => {

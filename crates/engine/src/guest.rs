@@ -40,6 +40,6 @@ impl Default for Common {
 pub struct Guest<'a> {
     /// The hints that the client's address may have, beside the bound for all clients.
     pub hints: Option<&'a HintBudget>,
-    /// Asked before a query is answered, which counts from then on. Who may have no more is told the text, and its session ends.
-    pub query: Option<&'a dyn Fn() -> Result<(), String>>,
+    /// Asked before a query about so many images is answered, which counts from then on. Who may have no more is told the text, and its session ends.
+    pub query: Option<&'a dyn Fn(u64) -> Result<(), String>>,
 }

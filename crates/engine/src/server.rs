@@ -130,9 +130,10 @@ struct Ears<'a> {
 }
 
 impl Ears<'_> {
-    /// Counts a query that is about to be answered, if the client may have it.
-    fn count_query(&self) -> Result<(), EngineError> {
-        self.guest.query.map_or(Ok(()), |query| query().map_err(EngineError::Refused))
+    /// Counts a query that is about to be answered, one for each image, if the client may have it.
+    fn count_query(&self, plan: &Plan) -> Result<(), EngineError> {
+        let images = plan.images() as u64;
+        self.guest.query.map_or(Ok(()), |query| query(images).map_err(EngineError::Refused))
     }
 }
 
@@ -525,7 +526,7 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
-                    ears.count_query()?;
+                    ears.count_query(plan)?;
                     let query = self.prepare(channel, &mut maker, timeline)?;
                     self.run(channel, plan, query, (own.shelf(), None), &mut ears)?;
                 }
@@ -640,7 +641,7 @@ impl Service {
         if query.digest != plan.digest() {
             return Err(EngineError::PeerMisbehaved(format!("query {id} was prepared for another plan")));
         }
-        ears.count_query()?;
+        ears.count_query(plan)?;
         self.run(channel, plan, query, (shelf, Some(id)), ears)?;
         shelf.touch();
         Ok(())

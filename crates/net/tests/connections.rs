@@ -241,7 +241,8 @@ fn another_protocol_in_tls_is_refused() {
     let authority = Authority::new("web");
     let (listener, address) = listen(Some(authority.server(&folder, "localhost", None)));
     // HTTP/2; and what may be a WebSocket's client, and is none: a page, and a Jaguar that does not say so.
-    let asks: [(&[&[u8]], &[u8], &str, &str); 4] = [
+    type Ask<'a> = (&'a [&'a [u8]], &'a [u8], &'a str, &'a str);
+    let asks: [Ask<'_>; 4] = [
         (&[b"h2"], b"GET / HTTP/1.1\r\n\r\n", "not Jaguar's protocol", ""),
         (&[], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),
         (&[b"http/1.1"], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),

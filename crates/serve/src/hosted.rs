@@ -67,12 +67,12 @@ impl Visit<'_> {
         self.place.hints.as_deref()
     }
 
-    /// Counts a query to a model, if the client may have one more.
+    /// Counts a query to a model about so many images, if the client may have as many more.
     ///
     /// # Errors
     /// What the client is to be told.
-    pub fn count_query(&self, model: &str) -> Result<(), String> {
-        let counted = self.shared.register.count_query(self.client(), model);
+    pub fn count_query(&self, model: &str, images: u64) -> Result<(), String> {
+        let counted = self.shared.register.count_query(self.client(), model, images);
         let written = counted.map_err(|why| self.refused(why))?;
         // The query is answered all the same: who runs the server hears that a restart would forget it.
         written.unwrap_or_else(|e| (self.hear)(Event::NotCounted(&e)));

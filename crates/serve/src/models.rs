@@ -149,7 +149,7 @@ impl Hosted for Models {
         let (model, _memory) = admitted.inspect_err(|e| channel.abort(&e.to_string()))?;
         let _using = Using::new(&model);
         tell(Told::Model(model.name.clone()));
-        let query = || visit.count_query(&model.name);
+        let query = |images| visit.count_query(&model.name, images);
         let guest = Guest { hints: visit.hints(), query: Some(&query) };
         model.service.serve_guest(channel, asked, &guest, &mut |notice| tell(Told::Query(notice)))
     }

@@ -106,35 +106,41 @@ impl QueryBook {
 
     /// Whether the client has any left.
     pub fn check_client(&mut self, client: &str, limit: u64, now: SystemTime) -> Result<(), Refusal> {
+        self.check_more(client, 1, limit, now)
+    }
+
+    /// Whether it has so many left.
+    fn check_more(&mut self, client: &str, more: u64, limit: u64, now: SystemTime) -> Result<(), Refusal> {
         self.turn_page(now);
-        if self.of_client(client) < limit {
+        if self.of_client(client).saturating_add(more) <= limit {
             return Ok(());
         }
         Err(Refusal::QueriesSpent { limit, again: until_tomorrow(now) })
     }
 
-    /// Counts one of `client` to `model`, within the limits of the client and of the model. The other value says what could not be
-    /// written.
+    /// Counts those of `client` to `model`, one for each of `images`, within the limits of the client and of the model: all of them or
+    /// none. The other value says what could not be written.
     pub fn count(
         &mut self,
         (client, model): (&str, &str),
+        images: u64,
         (of_client, of_model): (Option<u64>, Option<u64>),
         now: SystemTime,
     ) -> Result<Result<(), FileError>, Refusal> {
         self.turn_page(now);
         if let Some(limit) = of_client {
-            self.check_client(client, limit, now)?;
+            self.check_more(client, images, limit, now)?;
         }
         let models = self.counts.entry(client.to_owned()).or_default();
         let count = models.entry(model.to_owned()).or_default();
-        if let Some(limit) = of_model.filter(|limit| *count >= *limit) {
+        if let Some(limit) = of_model.filter(|limit| count.saturating_add(images) > *limit) {
             return Err(Refusal::ModelQueriesSpent {
                 model: model.to_owned(),
                 limit,
                 again: until_tomorrow(now),
             });
         }
-        *count = count.saturating_add(1);
+        *count = count.saturating_add(images);
         Ok(self.write())
     }
 
@@ -212,7 +218,7 @@ mod tests {
     fn counts_survive_a_restart_and_end_with_the_day() {
         let place = Place::new("restart");
         let count = |book: &mut QueryBook, who: (&str, &str), limit, seconds| {
-            book.count(who, (Some(limit), None), at(seconds)).map(|written| written.expect("written"))
+            book.count(who, 1, (Some(limit), None), at(seconds)).map(|written| written.expect("written"))
         };
         let mut book = place.open(NOON).expect("made");
         assert_eq!(count(&mut book, ("alice in w", "a"), 2, NOON), Ok(()));
@@ -226,6 +232,11 @@ mod tests {
         assert_eq!(count(&mut book, ("alice in w", "c"), 2, NOON + 60), spent);
         assert_eq!(book.check_client("alice in w", 2, at(NOON + 60)), spent);
         assert_eq!(book.check_client("bob", 2, at(NOON + 60)), Ok(()));
+        let mut batch = |images| book.count(("dora", "a"), images, (Some(20), None), at(NOON + 60)).map(drop);
+        assert_eq!([batch(16), batch(4)], [Ok(()), Ok(())], "as many as there are images");
+        assert_eq!(batch(1), Err(Refusal::QueriesSpent { limit: 20, again }));
+        let mut batch = |images| book.count(("emma", "a"), images, (None, Some(20)), at(NOON + 60)).map(drop);
+        assert!(batch(16).is_ok() && batch(8).is_err() && batch(4).is_ok(), "all or none");
         assert_eq!(
             book.check_client("carol", 0, at(NOON + 60)),
             Err(Refusal::QueriesSpent { limit: 0, again })
@@ -245,7 +256,7 @@ mod tests {
     fn a_model_has_a_limit_of_its_own() {
         let place = Place::new("model");
         let mut book = place.open(NOON).expect("made");
-        let mut count = |model| book.count(("alice", model), (Some(3), Some(1)), at(NOON)).map(drop);
+        let mut count = |model| book.count(("alice", model), 1, (Some(3), Some(1)), at(NOON)).map(drop);
         assert_eq!(count("a"), Ok(()));
         let spent = Refusal::ModelQueriesSpent { model: "a".into(), limit: 1, again: DAY / 2 };
         assert_eq!(count("a"), Err(spent));
@@ -257,7 +268,7 @@ mod tests {
     fn a_clock_that_jumps_gives_nothing_and_locks_nobody_out() {
         let place = Place::new("jumps");
         let mut book = place.open(NOON).expect("made");
-        let mut count = |seconds| book.count(("alice", "a"), (Some(1), None), at(seconds)).map(drop);
+        let mut count = |seconds| book.count(("alice", "a"), 1, (Some(1), None), at(seconds)).map(drop);
         assert_eq!(count(NOON), Ok(()));
         assert!(count(NOON - 5 * DAY).is_err(), "set back");
         assert_eq!(count(NOON + 300 * DAY), Ok(()), "another day");

@@ -140,14 +140,19 @@ impl Register {
         }
     }
 
-    /// Counts a query of `client` to `model`, if it may have one more. What cannot be written is told by the other value: it counts
+    /// Counts a query of `client` to `model` about so many images, if it may have as many more. What cannot be written is told by the other value: it counts
     /// until this process ends.
-    pub fn count_query(&self, client: Option<&str>, model: &str) -> Result<Result<(), FileError>, Refusal> {
+    pub fn count_query(
+        &self,
+        client: Option<&str>,
+        model: &str,
+        images: u64,
+    ) -> Result<Result<(), FileError>, Refusal> {
         let (Some(client), Some(book)) = (client, &mut *lock(&self.queries)) else { return Ok(Ok(())) };
         let rules = self.rules();
         let of_client = rules.of(client, |rules| rules.queries_per_day);
         let of_model = rules.models.get(model).and_then(|rules| rules.queries_per_client_and_day);
-        book.count((client, model), (of_client, of_model), SystemTime::now())
+        book.count((client, model), images, (of_client, of_model), SystemTime::now())
     }
 }
 

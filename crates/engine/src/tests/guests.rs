@@ -23,7 +23,7 @@ fn guest_session(
     thread::scope(|scope| {
         let server = scope.spawn(move || {
             let counted = AtomicU32::new(0);
-            let query = || match counted.fetch_add(1, Ordering::SeqCst) {
+            let query = |_: u64| match counted.fetch_add(1, Ordering::SeqCst) {
                 before if before < queries => Ok(()),
                 _ => Err(format!("no more than {queries} queries; come back tomorrow")),
             };

@@ -159,12 +159,12 @@ impl Found {
     fn matrix(&self) -> Vec<Vec<f64>> {
         let [inputs, outputs] = self.shapes.map(|shape| shape.iter().product());
         let mut matrix = vec![vec![0.0; inputs]; outputs];
-        for at in 0..inputs {
-            for (to, weight) in self.taps(at) {
-                let weight = self.weights[weight].expect("found before") as f64;
-                matrix[to][at] = weight / f64::from(1u32 << self.spec.shift);
-            }
-        }
+        let taps =
+            (0..inputs).flat_map(|at| self.taps(at).into_iter().map(move |(to, weight)| (at, to, weight)));
+        taps.for_each(|(at, to, weight)| {
+            let weight = self.weights[weight].expect("found before") as f64;
+            matrix[to][at] = weight / f64::from(1u32 << self.spec.shift);
+        });
         matrix
     }
 }

@@ -234,7 +234,7 @@ fn the_traffic_of_a_session_is_pinned_for_every_backend() {
 
 #[test]
 fn the_traffic_of_other_sessions_is_pinned() {
-    let hash = |case| traffic(case, 3, [Cpu::detect(); 2]).each_ref().map(hex);
+    let hash = |case| traffic(case, 3, [Cpu::detect(); 2]).each_ref().map(|bytes| hex(bytes));
     let found = Case::others().map(hash);
     let found: Vec<(&str, [&str; 2])> =
         found.iter().zip(OTHERS).map(|(f, (name, _))| (name, f.each_ref().map(String::as_str))).collect();
@@ -250,12 +250,12 @@ fn the_traffic_does_not_depend_on_the_processor() {
     assert_pinned([Cpu::detect(), Cpu::scalar()]);
 }
 
-fn hex(bytes: &Vec<u8>) -> String {
+fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
 fn assert_pinned(cpus: [Cpu; 2]) {
-    let hashes = |backend| traffic(Case::of(backend), 3, cpus).each_ref().map(hex);
+    let hashes = |backend| traffic(Case::of(backend), 3, cpus).each_ref().map(|bytes| hex(bytes));
     let found: Vec<(&str, [String; 2])> =
         BackendId::all().map(|backend| (backend.name(), hashes(backend))).collect();
     let found: Vec<(&str, [&str; 2])> =

@@ -44,7 +44,7 @@ fn role() {
     // Every process is its own thread's: one stream of randomness for a client, one for each connection of a server.
     let weak = std::env::var("JAGUAR_FAULT_WEAK").is_ok_and(|roles| roles.contains(&role));
     let run = move |work: &mut dyn FnMut()| match weak {
-        true => with_insecure_fixed_randomness([7; 32], || work()),
+        true => with_insecure_fixed_randomness([7; 32], work),
         false => work(),
     };
     let folder = PathBuf::from(told("JAGUAR_FAULT_FOLDER"));

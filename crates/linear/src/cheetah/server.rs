@@ -45,8 +45,8 @@ impl Panel {
 
 /// What the server keeps of one layer for one query. Used once.
 pub struct ServerPrepared {
-    /// The masks R come from it.
-    seed: Zeroizing<[u8; 32]>,
+    /// The masks R come from it. (In a block of its own: who moves this leaves no copy behind.)
+    seed: Box<Zeroizing<[u8; 32]>>,
     /// By response.
     zeros: Vec<Zero>,
 }
@@ -138,7 +138,7 @@ impl<E: Encoding> ServerLayer<E> {
 
     /// Step 4, before the input: the randomness of one query, out of `prg`, anew for every call.
     pub fn prepare(&self, prg: &mut Prg) -> ServerPrepared {
-        let mut seed = Zeroizing::new([0; 32]);
+        let mut seed = Box::new(Zeroizing::new([0; 32]));
         prg.fill(&mut seed[..]);
         let zero = |number: usize| {
             Zero::from_prg(&self.rns, &mut Prg::derive(&seed, "cheetah zero", &[number as u64]))

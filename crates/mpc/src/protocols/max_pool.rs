@@ -362,7 +362,11 @@ impl<L: Flights> Flights for Tournament<L> {
     }
 
     fn finish(&mut self) -> Vec<u64> {
-        self.values.iter().flat_map(|v| self.bracket.outputs().iter().map(|&o| v[o])).collect()
+        // At full length: growing would leave copies of shares behind.
+        let outputs = self.bracket.outputs();
+        let mut results = Vec::with_capacity(self.values.len() * outputs.len());
+        self.values.iter().for_each(|v| results.extend(outputs.iter().map(|&o| v[o])));
+        results
     }
 }
 

@@ -246,7 +246,7 @@ impl MuxMaterial {
         let mut products = Zeroizing::new(Vec::with_capacity(self.count));
         for (block, x) in x.chunks(PACKED_AT_ONCE).enumerate() {
             let bytes = corrected.take(chan, pack::packed_len(x.len(), part.bits))?;
-            let mut w = pack::unpack(&bytes, x.len(), part.bits);
+            let mut w = Zeroizing::new(pack::unpack(&bytes, x.len(), part.bits));
             for (g, (w, x)) in w.chunks_mut(GROUP).zip(x.chunks(GROUP)).enumerate() {
                 let g = block * (PACKED_AT_ONCE / GROUP) + g;
                 part.product(self.level, w, x, g * GROUP, &self.beta[g]);

@@ -56,6 +56,8 @@ pub(crate) fn accept(
     let socket: Arc<dyn ByteStream> = socket.into();
     let pipe = Pipe::direct(Arc::clone(&socket), first, Instant::now() + patience);
     let mut refused = None;
+    // (The library's callback gives its page by value.)
+    #[allow(clippy::result_large_err)]
     let answer = |request: &Request, response: Response| match refusal(request, origins) {
         None => Ok(agreed(response)),
         Some((status, why)) => {
