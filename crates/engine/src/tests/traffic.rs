@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "5f087ebd3974854d654844e0908f4ee9cbd10fc362d902f68ade4e0888faf0d9",
-            "12a419b9a7e35ff3d7d6bd206f6f89b18bceb4377c8e8b47086f7ff60a3f1653",
+            "726c312540456f5fc88c4b34289f903bf163880e46615c0fdd2c09f0983bc4cd",
+            "7c8f4a42be1835eb167fa13ae1c08316c48012a5a9085b1f0f49180e03c48a6e",
         ],
     ),
     (
         "cheetah",
         [
-            "514f367b15cb4ad166e4bc76dfb7df56a5a5db29372bbfda639b0ca431c1b719",
-            "f6f956ec40fcd676b2419d0dc213c252130f6d4e16bedff3016c0ab11aeb9b46",
+            "d46c36faf01604112dc1b554660610c6c0b39f3b1923fdfd4b578457f74240a5",
+            "dee846c3b25f0f07c8ac223f3fea3449b747a2730d4e87e5ecf13c61e475953c",
         ],
     ),
     (
         "fregata",
         [
-            "2a54759831f85ab48381c368de2c51c5577197a1ac9d81d370a1370a24cba2a8",
-            "8e553e262f4472122bb0ed879d2cbdf8bde2cbe76fe99780ee9f187da87f2be2",
+            "22cba85bed30709434cc71f875d4b03017bcfb3283c870a9e93dcbdd52e1b970",
+            "78f632555490219345e9006362adb04e0722d593220847950e5d376a8d3dffdd",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "a48b99fe724452cb7cc31171fe19277c006b8d7644d06fab643aa2626433a507",
-            "496bd33e61bc3f489882ca4e79ac6ca38595cddf310a2c2a9191281953849471",
+            "50c33d64a19729ccf61523e6c0045b4788e356bffc35c3e52af160bbf745baa1",
+            "7ce9a55efd9828d8f94921876c50f2ccb96b4acd81ea147ee42fca0fd61147f5",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "aa808db11a49c24ca803654b2411b0ed4d1470d7f99ca1a9fca1956d01a59f2c",
-            "f9b78820a4a08f5a93bbfba4be57f9a2f9be59f65e5a5991e38c132e5384cf50",
+            "93cb5180db5aab8df71e1122586291e445edf7e4961886d365adf63cb52db723",
+            "7e4bf18922c819adf23f51f6f11580b41b44c21c78aabb841f6306eac222da4a",
         ],
     ),
     (
         "hyena",
         [
-            "09ca1f3c078d4b175b9b591f1be029f7e910172ea3e35cf86b5e522d50632603",
-            "3ec0290f3be65a7bc047a1da84d37e10c91cd8b0f51677f1ca7217172b1c4cbb",
+            "0d297d11c9b3d4ab50937d746e5e8b7b94c8ed006638051fe0a9dbb5a0f66d51",
+            "3465505877c715aca0d19116f4e43d210017debf217975bbdb64d0589543ccd3",
         ],
     ),
     (
         "hyena-padded",
         [
-            "affd080b4a7f0e456e6a549e29a55332857360246b4dd0009efec6580f619d1b",
-            "2b28df6ecd2a2f0d3da2927e2fc85e25fb4c77f5aae3b83cbd6cc6761f7bbcb5",
+            "aa54df682c46d28e2e81dfe812f16dbc7d88fefe4e016a2ad6b4e993e1a69b42",
+            "50ec5af102ab821a326f3108a27a3b4ee8516548c4d677665bab1593a22e8038",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "0eeaa5250ba39309c33180df4c7701dd93977257aa595e7d360fbc689181e725",
-            "044fcf0df20dbcb3204bd58feda0d9df4fc6a227754d1e3c1b0e125781b19bc5",
+            "381872601c7d0134bd3b74730524c2753c4a518dd07a953740ef56074d9276e4",
+            "672114234459c12281cfe2f158d7416850707c03876b72f5b5b2455d75ab8e89",
         ],
     ),
     (
         "cirencode",
         [
-            "5c987b56976edd033d865d8692e6df2fe4934f75005fdae56ebac2781f02f29b",
-            "8d4e5e86a03fb47df7f3cbe2815b278edfa5aa0027af177092eb65eaaf0c0f28",
+            "3e7d6f948b4221f9a73b1d39103cf0f3a80f47f65c0044e1273ed10e053761ec",
+            "aef33b2529e78e27e1abdf4919953d7c94861f4b9f0078625f6a6119c56ed80e",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "512379665b98130fabea08076a3e1a116542d7e51901c915cf298e3d1232b91e",
-            "4f7abce9bef0151328b29535bbd34ed4b237fee0fce3d1a3fee285789849ddcc",
+            "597deed537725df919e8ae8af9955972aafb31e1a5a9f26737725030f8a23a3d",
+            "86f72158b74f0f35f7520510480fc75fc3b9a764238fa34564c55d9c2fd88028",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "3197a1b80e172d5d867eabe655c3401ae94fe3c610389bedcecce5a573e220b7",
-            "c05fe58bf047ce8a716aa7866db22a477b67eea8b22f54c1d662626cb8e47d5c",
+            "80ef2130051198016f74828b8a91887f681deef2e8e79b70466f3087518003a3",
+            "e43b29d25556df77e76970d515633fc7c4c4550a43ebf51ce40790ae456619b1",
         ],
     ),
 ];
@@ -110,29 +110,29 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "e61b555d9c2f2731000c2c94cb64d0984011fc75fd1246119bf80cf963aac993",
-            "af7d228b247a281eab6604d7e497cd02cc99606de0eb61380d7e409284a91ace",
+            "e992b53fee07da4a6ef1f55ffcbbcfbeb2bfa0f185a687b96e8afa648201a863",
+            "5234a4427b8e98a512ed92f6b4a9f9319b23456eb2996ac12669a3f655226352",
         ],
     ),
     (
         "guard bits",
         [
-            "65c0741e6e85b6e667d5cf2cfb306fb74786679244297540a243ab3f095be08b",
-            "24dc59f6d32101c07a07b2a267c45898f2ea92b1ae4865b38569aefd30f81aaf",
+            "492b5b090db4ae5cac4deed03a20118e5401f2dce89f3c6a72855cb312e3169c",
+            "8e0d8b1f3148dfa74731759f131d279e5d983485cb4788baa4986d2a71062f2e",
         ],
     ),
     (
         "comparisons that leak",
         [
-            "a42c9d8c823125ead98499f3b6a8360f86c90ebc3a25d2ffb85e33ada2ea1d5e",
-            "31b48dd8c60b2e3ea5ca95633ce18d686d8fe3a1c380c62d1a0ba0df7bc7ee7f",
+            "4079432a43cf8dc69f0120ec2b2dd7381e2df638a7e3812a21879f731ff94de7",
+            "ae6ef80f68f2f7f987c4d3e1a0ae03a434fcaaee71193a105ae6444f65953601",
         ],
     ),
     (
         "other LPN instances",
         [
-            "1c1b979994054b0bb8046146d153be5a368d47ce54a6147fab4d02c6a4a08267",
-            "b97b8992d7a968534cbc7229f11de340a07004c812808d66510089002b793f84",
+            "ade7eeb467d285595133181e27bcfca5e35726c4f47ecbda9214018eb6a0fa75",
+            "7390a1e084a9d29f3c081af85a480690d42a12bfdf9fb49f665775b3e7c16f34",
         ],
     ),
 ];
