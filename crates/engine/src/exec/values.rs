@@ -89,6 +89,7 @@ pub(crate) fn image_of<T: Copy>(values: &[T], shape: Shape, (image, images): (us
 }
 
 /// Values of `images` images `[image, C, H, W]` as `[C, image, H, W]`.
+#[cfg(feature = "client")]
 pub(crate) fn by_channel<T: Copy>(values: &[T], shape: Shape, images: usize) -> Vec<T> {
     // The same the other way round: a channel takes the place of an image.
     let [channels, h, w] = shape;
