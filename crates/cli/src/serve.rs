@@ -159,7 +159,7 @@ struct Admission {
     /// Let those in who show a token of this file, and nobody else. `jaguar token` adds to it.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Let web pages of this origin, such as https://www.example, open WebSockets here. May be given more than once (default: no
+    /// Let web pages of this origin, such as `https://www.example`, open WebSockets here. May be given more than once (default: no
     /// pages).
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,

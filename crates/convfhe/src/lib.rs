@@ -3,7 +3,7 @@
 //! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
 //! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
 //! an average pool a kernel of its window's size, and a fully connected layer behind it is multiplied into it. Groups and dilation
-//! are written out with zeros. ReLU6 is the difference of two ReLUs, a max-pool takes ReLUs of differences ([`max_pool`]). What has no
+//! are written out with zeros. ReLU6 is the difference of two ReLUs, a max-pool takes ReLUs of differences (`max_pool`). What has no
 //! such form is refused, with a reason.
 
 mod description;
