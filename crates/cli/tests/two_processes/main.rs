@@ -79,7 +79,7 @@ fn assert_fails(process: Process, parts: &[&str]) {
     }
 }
 
-/// What a process that must fail says on standard error, notes and what is under way left out.
+/// What a process that must fail says on standard error; notes, warnings and what is under way left out.
 #[track_caller]
 fn failure(process: Process) -> Vec<String> {
     let finished = process.finish(WATCHDOG);
@@ -88,7 +88,7 @@ fn failure(process: Process) -> Vec<String> {
     let lines: Vec<String> = finished
         .stderr
         .lines()
-        .filter(|l| !l.starts_with("note: ") && !l.ends_with(" ..."))
+        .filter(|l| !["note: ", "warning: "].iter().any(|kind| l.starts_with(kind)) && !l.ends_with(" ..."))
         .map(str::to_owned)
         .collect();
     assert!(lines.first().is_some_and(|l| l.starts_with("error: ")), "{lines:#?}");

@@ -223,7 +223,7 @@ fn limits_say_when_to_come_back() {
 }
 
 /// What a line of the log may be made of. A field that is not here is one that somebody thought about: is it a secret?
-const FIELDS: [&str; 29] = [
+const FIELDS: [&str; 30] = [
     "timestamp",
     "level",
     "message",
@@ -241,6 +241,7 @@ const FIELDS: [&str; 29] = [
     "received",
     "sent",
     "rounds",
+    "images",
     "kept",
     "queries",
     "bytes_each",
