@@ -4,6 +4,7 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use jaguar_fuzz::{Bound, Target, check, files, fix_randomness, fixed, offers, sessions, targets};
 use jaguar_linear::registry::BackendId;
@@ -38,8 +39,12 @@ fn changed(inputs: &[Vec<u8>], prg: &mut Prg, longest: usize) -> Vec<u8> {
 /// Sessions have many seeds, each of which takes a session: some of them do here.
 const MOST_SEEDS: usize = 40;
 
+/// One test at a time: memory is counted for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn no_reader_panics_or_takes_memory_without_bound() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     fix_randomness(|seed, f| with_insecure_fixed_randomness(seed, f));
     for target in targets() {
         let start = std::time::Instant::now();
@@ -75,6 +80,7 @@ fn no_reader_panics_or_takes_memory_without_bound() {
 /// A reader that trusts a length, and one that panics, are found.
 #[test]
 fn a_reader_that_is_wrong_is_found() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     fix_randomness(|seed, f| with_insecure_fixed_randomness(seed, f));
     let target = |run| Target {
         name: "wrong",
