@@ -106,8 +106,17 @@ fn options() -> BTreeSet<String> {
 fn every_option_on_the_pages_that_teach_is_one() {
     let options = options();
     // Of cargo, of Debian's and of the project's own programs.
-    let others =
-        ["--path", "--locked", "--release", "--features", "--variants", "--example", "--size", "--layers"];
+    let others = [
+        "--path",
+        "--locked",
+        "--release",
+        "--features",
+        "--variants",
+        "--example",
+        "--size",
+        "--layers",
+        "--count",
+    ];
     for (page, text) in pages() {
         let name = page.trim_start_matches("docs/");
         let teaches = [

@@ -201,7 +201,11 @@ impl Incoming {
     /// Hands some of what came to TLS.
     fn open(&mut self, connection: &mut Connection) -> io::Result<()> {
         let mut rest = &self.buffer[self.read..self.end];
-        self.read += connection.read_tls(&mut rest)?;
+        // (Memory has no end of its own: who takes no more has failed to open something before.)
+        let closed = |e: io::Error| {
+            io::Error::new(e.kind(), format!("TLS: what came before could not be opened ({e})"))
+        };
+        self.read += connection.read_tls(&mut rest).map_err(closed)?;
         connection.process_new_packets().map(drop).map_err(|e| tls_error(&e))
     }
 }
