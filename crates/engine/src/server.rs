@@ -143,8 +143,6 @@ impl Ears<'_> {
 /// # Errors
 /// When the connection fails, the versions differ, or what the client asks for cannot be right. The client is told.
 pub fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
-    // In the middle of what belongs together nobody is waited for without end.
-    channel.set_patience(Some(KeepLimits::default().idle));
     handshake::server::greet(channel).map_err(|e| give_up(channel, e))
 }
 

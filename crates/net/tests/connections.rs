@@ -9,9 +9,9 @@ use std::thread;
 
 use jaguar_net::tls::{Client, Server, Trust};
 use jaguar_net::{Address, Dialer, Listener, Token};
-use jaguar_wire::{Channel, Transport, WireError};
+use jaguar_wire::{Transport, WireError};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
-use site::{Authority, Scratch, both, greet, listen, options, refused};
+use site::{Authority, Scratch, both, greet, listen, much_both_ways, options, refused};
 
 fn dial(address: &str) -> Dialer {
     Dialer::new(address.parse().expect("an address"))
@@ -36,21 +36,7 @@ fn a_made_certificate_is_kept_and_pinned() {
     let client = trusting(&Trust::Pin(server.fingerprint()));
     let (listener, address) = listen(Some(server));
     let (connected, accepted) = both(&listener, &dial(&address).with_tls(client));
-    // Much more than the network holds, both ways at once, in chunks of all sizes.
-    const N: usize = 30_000_000;
-    let work = |transport, byte: u8| {
-        move || {
-            let mut channel = Channel::new(transport);
-            let data: Vec<u8> = (0..N).map(|i| (i * 31 % 251) as u8 ^ byte).collect();
-            data.chunks(77_777).for_each(|chunk| channel.send(chunk).expect("sent"));
-            let got = channel.recv(N).expect("all of it");
-            assert!(got.iter().zip(&data).all(|(theirs, ours)| theirs ^ ours == 0xff));
-        }
-    };
-    let one = thread::spawn(work(connected.expect("pinned"), 0x55));
-    let other = thread::spawn(work(accepted.expect("greeted").connection, 0xaa));
-    one.join().expect("the client's side");
-    other.join().expect("the server's side");
+    much_both_ways(connected.expect("pinned"), accepted.expect("greeted").connection);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use jaguar_net::tls::{Client, Server, Trust};
 use jaguar_net::{Dialer, Greeted};
 use jaguar_wire::framed::Framed;
 use jaguar_wire::{Transport, WireError};
-use site::{Scratch, both, greet, listen, options, refused};
+use site::{Scratch, both, greet, listen, options, refused, what_is_queued_arrives};
 
 /// What a relay does with the server's bytes once it may.
 #[derive(Clone, Copy)]
@@ -127,20 +127,7 @@ fn ends_are_orderly_inside_tls() {
     let dialer = Dialer::new(address.parse().expect("an address")).with_tls(client);
     // What is queued when a side goes still arrives.
     let (client, server) = both(&listener, &dialer);
-    let (mut one, mut other) = (client.expect("connected"), server.expect("greeted").connection);
-    let sending = thread::spawn(move || other.send(vec![7; 20_000_000]).expect("sent"));
-    let mut got = 0;
-    let error = loop {
-        match one.recv() {
-            Ok(chunk) => got += chunk.len(),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, WireError::Closed { .. }), "{error}");
-    assert_eq!(got, 20_000_000);
-    sending.join().expect("sent");
-    assert!(one.send(vec![1]).is_err());
-    drop(one);
+    what_is_queued_arrives(client.expect("connected"), server.expect("greeted").connection);
     // A peer that computes sends signs of life, and is waited for; an abort says why.
     let (client, server) = both(&listener, &dialer);
     let (mut one, mut other) = (client.expect("connected"), server.expect("greeted").connection);

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use jaguar_net::tls::{Client, Server, Trust};
 use jaguar_net::{Dialer, Greeted, Listener};
-use jaguar_wire::{Channel, Transport, WireError};
+use jaguar_wire::{Transport, WireError};
 use rustls::{ServerConnection, StreamOwned};
-use site::{Authority, Scratch, both, greet, listen, options, refused};
+use site::{
+    Authority, Scratch, both, greet, listen, much_both_ways, options, refused, what_is_queued_arrives,
+};
 
 fn dial(address: &str) -> Dialer {
     Dialer::new(address.parse().expect("an address"))
@@ -84,21 +86,7 @@ fn the_same_bytes_pass() {
         let dialer = dial(&format!("{url}://{address}/a/path?and=more"));
         let dialer = if secure { dialer.with_tls(client.clone()) } else { dialer };
         let (connected, accepted) = both(&listener, &dialer);
-        // Much more than the network holds, both ways at once, in chunks of all sizes.
-        const N: usize = 30_000_000;
-        let work = |transport, byte: u8| {
-            move || {
-                let mut channel = Channel::new(transport);
-                let data: Vec<u8> = (0..N).map(|i| (i * 31 % 251) as u8 ^ byte).collect();
-                data.chunks(77_777).for_each(|chunk| channel.send(chunk).expect("sent"));
-                let got = channel.recv(N).expect("all of it");
-                assert!(got.iter().zip(&data).all(|(theirs, ours)| theirs ^ ours == 0xff));
-            }
-        };
-        let one = thread::spawn(work(connected.expect("connected"), 0x55));
-        let other = thread::spawn(work(accepted.expect("greeted").connection, 0xaa));
-        one.join().expect("the client's side");
-        other.join().expect("the server's side");
+        much_both_ways(connected.expect("connected"), accepted.expect("greeted").connection);
         // The same port takes others as before.
         let dialer = dial(&address);
         let dialer = if secure { dialer.with_tls(client.clone()) } else { dialer };
@@ -113,20 +101,7 @@ fn ends_are_orderly_inside_a_websocket() {
     let dialer = dial(&format!("ws://{address}"));
     // What is queued when a side goes still arrives.
     let (client, server) = both(&listener, &dialer);
-    let (mut one, mut other) = (client.expect("connected"), server.expect("greeted").connection);
-    let sending = thread::spawn(move || other.send(vec![7; 20_000_000]).expect("sent"));
-    let mut got = 0;
-    let error = loop {
-        match one.recv() {
-            Ok(chunk) => got += chunk.len(),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, WireError::Closed { .. }), "{error}");
-    assert_eq!(got, 20_000_000);
-    sending.join().expect("sent");
-    assert!(one.send(vec![1]).is_err());
-    drop(one);
+    what_is_queued_arrives(client.expect("connected"), server.expect("greeted").connection);
     // A peer that computes sends signs of life, and is waited for; an abort says why, either way.
     for aborts in [0, 1] {
         let (client, server) = both(&listener, &dialer);

@@ -82,6 +82,19 @@ fn weights(name: &str, shape: &[u64], span: f32, state: &mut u64) -> Message {
     m.int(2, 1).bytes(8, name.as_bytes()).bytes(9, &data)
 }
 
+/// The file of a network from `input` to [`CLASSES`] logits.
+fn model(
+    name: &str,
+    nodes: impl IntoIterator<Item = Message>,
+    tensors: impl IntoIterator<Item = Message>,
+    input: &[u64],
+) -> Vec<u8> {
+    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
+    let graph = tensors.into_iter().fold(graph.bytes(2, name.as_bytes()), |m, t| m.message(5, t));
+    let graph = graph.message(11, value("input", input)).message(12, value("logits", &[1, CLASSES as u64]));
+    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+}
+
 /// The ONNX file: Conv, Relu, MaxPool, Conv, Relu, GlobalAveragePool, Flatten, Gemm.
 pub fn onnx() -> Vec<u8> {
     let state = &mut 7;
@@ -106,12 +119,7 @@ pub fn onnx() -> Vec<u8> {
         weights("w3", &[CLASSES as u64, 8], 1.0, state),
         weights("b3", &[CLASSES as u64], 0.2, state),
     ];
-    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
-    let graph = tensors.into_iter().fold(graph.bytes(2, b"tiny"), |m, t| m.message(5, t));
-    let graph = graph
-        .message(11, value("input", &[1, 3, side, side]))
-        .message(12, value("logits", &[1, CLASSES as u64]));
-    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+    model("tiny", nodes, tensors, &[1, 3, side, side])
 }
 
 /// A network over a vector of [`VECTOR`] numbers: Gemm, Relu, Gemm.
@@ -130,10 +138,7 @@ pub fn vector_onnx() -> Vec<u8> {
         weights("w2", &[classes, 16], 0.5, state),
         weights("b2", &[classes], 0.2, state),
     ];
-    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
-    let graph = tensors.into_iter().fold(graph.bytes(2, b"vector"), |m, t| m.message(5, t));
-    let graph = graph.message(11, value("input", &[1, inputs])).message(12, value("logits", &[1, classes]));
-    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+    model("vector", nodes, tensors, &[1, inputs])
 }
 
 /// The shape of [`pooled_onnx`]'s input.
@@ -142,7 +147,6 @@ pub const POOLED: [usize; 3] = [6, 8, 8];
 /// A network whose input and first layer take two ciphertexts in the smallest ring: Conv, Relu, MaxPool, Conv, Relu, Flatten, Gemm.
 pub fn pooled_onnx() -> Vec<u8> {
     let state = &mut 13;
-    let shape = POOLED.map(|side| side as u64);
     let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
     let pool = vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
     let nodes = [
@@ -162,12 +166,8 @@ pub fn pooled_onnx() -> Vec<u8> {
         weights("w3", &[CLASSES as u64, 8 * 4 * 4], 0.3, state),
         weights("b3", &[CLASSES as u64], 0.2, state),
     ];
-    let graph = nodes.into_iter().fold(Message::default(), |m, n| m.message(1, n));
-    let graph = tensors.into_iter().fold(graph.bytes(2, b"pooled"), |m, t| m.message(5, t));
-    let graph = graph
-        .message(11, value("input", &[1, shape[0], shape[1], shape[2]]))
-        .message(12, value("logits", &[1, CLASSES as u64]));
-    Message::default().int(1, 8).message(7, graph).message(8, Message::default().int(2, 13)).0
+    let [channels, height, width] = POOLED.map(|side| side as u64);
+    model("pooled", nodes, tensors, &[1, channels, height, width])
 }
 
 /// Writes the ONNX file, class names `class-0` and so on, and compiles them. Gives the model's path.

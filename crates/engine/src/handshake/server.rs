@@ -11,6 +11,7 @@ use super::{
 };
 use crate::error::EngineError;
 use crate::message::MAX_MESSAGE;
+use crate::shelf::KeepLimits;
 
 /// Kinds that a client asks for, at most.
 const MAX_KINDS: usize = 8;
@@ -50,12 +51,13 @@ impl Asked {
     }
 }
 
-/// The server's first words.
+/// The server's first words. In the middle of what belongs together nobody is waited for without end, from here on.
 ///
 /// # Errors
 /// When the connection fails, the versions differ, or what the client asks for cannot be right.
 pub(crate) fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
     channel.enter(Stage::Model, "handshake");
+    channel.set_patience(Some(KeepLimits::default().idle));
     let Hello { version } = channel.recv_message("greeting", MAX_MESSAGE)?;
     channel.send_message(&Hello { version: PROTOCOL_VERSION })?;
     if version != PROTOCOL_VERSION {

@@ -7,7 +7,7 @@ use jaguar_graph::network::{Blocks, Linear, Shape};
 use jaguar_he::power_of_two::PublicSeed;
 use proptest::prelude::*;
 
-use super::tests::{Case, WEIGHT_BITS, make_bit_by_bit};
+use super::tests::{Case, WEIGHT_BITS, assert_unbiased, make_bit_by_bit};
 use super::*;
 use crate::layout::{MAX_SECRETS, Packing};
 
@@ -76,10 +76,7 @@ fn real_parameters_within_one_ulp() {
             }
         }
     }
-    let outputs: usize = errors.iter().map(|(_, n)| 2 * n).sum();
-    let mean = errors.iter().map(|(m, n)| m * 2.0 * *n as f64).sum::<f64>() / outputs as f64;
-    let bound = 5.0 * 0.41 / (outputs as f64).sqrt();
-    assert!(mean.abs() < bound, "mean error {mean} ulp over {outputs} outputs");
+    assert_unbiased(&errors);
 }
 
 /// A layer in blocks adds up as many products of the same weights as the dense one: the bounds of its noise are the same.

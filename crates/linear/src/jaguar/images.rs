@@ -7,7 +7,7 @@ use jaguar_graph::network::{Blocks, Linear};
 use jaguar_he::power_of_two::PublicSeed;
 use proptest::prelude::*;
 
-use super::tests::{Case, WEIGHT_BITS, make_bit_by_bit};
+use super::tests::{Case, WEIGHT_BITS, assert_unbiased, make_bit_by_bit};
 use super::*;
 use crate::layout::{MAX_SECRETS, Packing};
 
@@ -91,10 +91,7 @@ fn real_parameters_within_one_ulp() {
             errors.push((mean, case.layer.layout.outputs()));
         }
     }
-    let outputs: usize = errors.iter().map(|(_, n)| 2 * n).sum();
-    let mean = errors.iter().map(|(m, n)| m * 2.0 * *n as f64).sum::<f64>() / outputs as f64;
-    let bound = 5.0 * 0.41 / (outputs as f64).sqrt();
-    assert!(mean.abs() < bound, "mean error {mean} ulp over {outputs} outputs");
+    assert_unbiased(&errors);
 }
 
 /// A batch of one is the layer as it is without batches, to the last figure that a hint is bound to.

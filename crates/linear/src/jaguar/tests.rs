@@ -332,6 +332,15 @@ proptest! {
     }
 }
 
+/// The rounding is unbiased: over all layers' outputs its mean is 0 within five standard errors (0.41 ulp each). `errors` has the
+/// mean of each layer, and its outputs, each of which was looked at twice.
+pub(super) fn assert_unbiased(errors: &[(f64, usize)]) {
+    let outputs: usize = errors.iter().map(|(_, n)| 2 * n).sum();
+    let mean = errors.iter().map(|(m, n)| m * 2.0 * *n as f64).sum::<f64>() / outputs as f64;
+    let bound = 5.0 * 0.41 / (outputs as f64).sqrt();
+    assert!(mean.abs() < bound, "mean error {mean} ulp over {outputs} outputs");
+}
+
 #[test]
 fn real_parameters_within_one_ulp() {
     let mut errors = Vec::new();
@@ -362,13 +371,7 @@ fn real_parameters_within_one_ulp() {
             }
         }
     }
-    // The rounding is unbiased: over all outputs its mean is 0 within five standard errors (0.41 ulp each).
-    let outputs: usize = errors.iter().map(|(_, n)| 2 * n).sum();
-    let mean = errors.iter().map(|(m, n)| m * 2.0 * *n as f64).sum::<f64>() / outputs as f64;
-    assert!(
-        mean.abs() < 5.0 * 0.41 / (outputs as f64).sqrt(),
-        "mean error {mean} ulp over {outputs} outputs"
-    );
+    assert_unbiased(&errors);
 }
 
 /// However little of a layer's output is asked for at a time, it is what the whole layer makes, bit for bit: with one group and

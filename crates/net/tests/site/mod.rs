@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jaguar_net::tls::Server;
 use jaguar_net::{Dialer, Greeted, Listener};
-use jaguar_wire::WireError;
 use jaguar_wire::framed::{Framed, Options};
+use jaguar_wire::{Channel, Transport, WireError};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
 };
@@ -167,4 +167,39 @@ pub fn both(listener: &Listener, dialer: &Dialer) -> (Result<Framed, WireError>,
 #[track_caller]
 pub fn refused<T>(result: Result<T, WireError>) -> String {
     result.err().expect("refused").to_string()
+}
+
+/// Much more than the network holds, both ways at once, in chunks of all sizes.
+#[track_caller]
+pub fn much_both_ways(client: Framed, server: Framed) {
+    const N: usize = 30_000_000;
+    let work = |transport, byte: u8| {
+        move || {
+            let mut channel = Channel::new(transport);
+            let data: Vec<u8> = (0..N).map(|i| (i * 31 % 251) as u8 ^ byte).collect();
+            data.chunks(77_777).for_each(|chunk| channel.send(chunk).expect("sent"));
+            let got = channel.recv(N).expect("all of it");
+            assert!(got.iter().zip(&data).all(|(theirs, ours)| theirs ^ ours == 0xff));
+        }
+    };
+    let [one, other] = [(client, 0x55), (server, 0xaa)].map(|(end, byte)| thread::spawn(work(end, byte)));
+    one.join().expect("the client's side");
+    other.join().expect("the server's side");
+}
+
+/// What is queued when one side goes still arrives at the other.
+#[track_caller]
+pub fn what_is_queued_arrives(mut one: Framed, mut other: Framed) {
+    let sending = thread::spawn(move || other.send(vec![7; 20_000_000]).expect("sent"));
+    let mut got = 0;
+    let error = loop {
+        match one.recv() {
+            Ok(chunk) => got += chunk.len(),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, WireError::Closed { .. }), "{error}");
+    assert_eq!(got, 20_000_000);
+    sending.join().expect("sent");
+    assert!(one.send(vec![1]).is_err());
 }
