@@ -32,7 +32,7 @@ pub mod spectral;
 pub use gemm::{PackedWeights, Term, spa_gemm, spa_gemm_with};
 pub use kernel::Kernel;
 pub use planes::LimbPlanes;
-pub use prg::{Prg, derive_seed, os_random};
+pub use prg::{Prg, derive_seed, os_fill, os_random, wipe_stack};
 pub use product::{Multiplier, SmallNtt, WideNtt};
 pub use spectral::{Spectral, SpectralRows, SpectralWeights};
 

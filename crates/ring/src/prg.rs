@@ -25,7 +25,12 @@ const BUFFER: usize = 512;
 const CHUNK: usize = 4096;
 
 /// A stream of pseudorandom bytes. Zeroised on drop.
-pub struct Prg {
+///
+/// Its state lies in a block of its own: who moves a stream copies a pointer, and leaves no round keys behind (the first two of
+/// AES-256 are the seed).
+pub struct Prg(Box<State>);
+
+struct State {
     cipher: Aes256,
     next_block: u128,
     buffer: [u8; BUFFER],
@@ -35,11 +40,12 @@ pub struct Prg {
 
 impl Prg {
     /// The stream of `seed`, which must be uniform: from the operating system, a key exchange or [`derive_seed`].
-    pub fn new(seed: [u8; 32]) -> Prg {
-        let mut key = aes::cipher::Array::from(seed);
-        let cipher = Aes256::new(&key);
-        key.as_mut_slice().zeroize();
-        Prg { cipher, next_block: 0, buffer: [0; BUFFER], used: BUFFER }
+    pub fn new(mut seed: [u8; 32]) -> Prg {
+        let state = State::boxed(&seed);
+        wipe_stack::<4096>();
+        // This function's own copy.
+        seed.zeroize();
+        Prg(state)
     }
 
     /// The stream of [`derive_seed`]`(key, label, indices)`.
@@ -53,9 +59,10 @@ impl Prg {
     /// A stream under a fresh seed from the operating system.
     ///
     /// # Panics
-    /// As [`os_random`].
+    /// As [`os_fill`].
     pub fn from_os() -> Prg {
-        let mut seed = os_random();
+        let mut seed = [0; 32];
+        os_fill(&mut seed);
         let prg = Prg::new(seed);
         seed.zeroize();
         prg
@@ -63,19 +70,20 @@ impl Prg {
 
     /// The next `out.len()` bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
-        let ready = out.len().min(BUFFER - self.used);
+        let State { cipher, next_block, buffer, used } = &mut *self.0;
+        let ready = out.len().min(BUFFER - *used);
         let (head, rest) = out.split_at_mut(ready);
-        head.copy_from_slice(&self.buffer[self.used..self.used + ready]);
-        self.used += ready;
+        head.copy_from_slice(&buffer[*used..*used + ready]);
+        *used += ready;
         let whole = rest.len() - rest.len() % BUFFER;
         let (body, tail) = rest.split_at_mut(whole);
         for chunk in body.chunks_mut(CHUNK) {
-            expand(&self.cipher, &mut self.next_block, chunk);
+            expand(cipher, next_block, chunk);
         }
         if !tail.is_empty() {
-            expand(&self.cipher, &mut self.next_block, &mut self.buffer);
-            tail.copy_from_slice(&self.buffer[..tail.len()]);
-            self.used = tail.len();
+            expand(cipher, next_block, buffer);
+            tail.copy_from_slice(&buffer[..tail.len()]);
+            *used = tail.len();
         }
     }
 
@@ -119,7 +127,23 @@ fn expand(cipher: &Aes256, next: &mut u128, out: &mut [u8]) {
     cipher.encrypt_blocks(blocks);
 }
 
-impl Drop for Prg {
+impl State {
+    /// (Not inlined: whatever it leaves on the stack is below its caller.)
+    #[inline(never)]
+    fn boxed(seed: &[u8; 32]) -> Box<Self> {
+        Box::new(Self { cipher: Aes256::new(seed.into()), next_block: 0, buffer: [0; BUFFER], used: BUFFER })
+    }
+}
+
+/// Overwrites `BYTES` of the stack below the caller's frame, which calls before this one may have used. What stays there comes
+/// into other memory with the padding of values that are moved, and nobody would wipe it.
+#[inline(never)]
+pub fn wipe_stack<const BYTES: usize>() {
+    let mut stack = [0u8; BYTES];
+    std::hint::black_box(&mut stack);
+}
+
+impl Drop for State {
     fn drop(&mut self) {
         // The cipher clears its own round keys.
         crate::simd::wipe(&mut self.buffer);
@@ -145,19 +169,27 @@ pub fn derive_seed(key: &[u8; 32], label: &str, indices: &[u64]) -> [u8; 32] {
     seed
 }
 
-/// Fresh random bytes from the operating system.
+/// Fresh random bytes from the operating system. (A secret is drawn where it stays, by [`os_fill`].)
+///
+/// # Panics
+/// As [`os_fill`].
+pub fn os_random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    os_fill(&mut bytes);
+    bytes
+}
+
+/// Fills `out` with fresh random bytes from the operating system. No copy of them is left behind.
 ///
 /// # Panics
 /// If the operating system has no randomness to give: nothing secret can be done without it, and no caller could
 /// do better than stop.
-pub fn os_random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
+pub fn os_fill(out: &mut [u8]) {
     #[cfg(feature = "fixed-randomness")]
-    if fixed::fill(&mut bytes) {
-        return bytes;
+    if fixed::fill(out) {
+        return;
     }
-    getrandom::fill(&mut bytes).expect("the operating system gives no randomness");
-    bytes
+    getrandom::fill(out).expect("the operating system gives no randomness");
 }
 
 /// Randomness that a test fixes, to pin what passes between two parties. Only the tests of other crates turn the feature on.

@@ -5,6 +5,7 @@ use jaguar_linear::backend::Online;
 use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::{DIGIT, Exchange, Schedule};
+use jaguar_ring::wipe_stack;
 use jaguar_wire::{Channel, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,18 @@ pub(crate) struct Offline<'a> {
 /// Prepares every node and the result. What the client lacks of a linear layer's hint travels when its turn comes, so that
 /// the link carries the hint while both parties work on what comes between.
 pub(crate) fn prepare(
+    planned: PlannedNetwork<'_>,
+    reveal: Reveal,
+    offline: Offline<'_>,
+) -> Result<PreparedPlan, EngineError> {
+    // What is prepared has variants of different lengths: its padding is what the stack held, keys of the setup for example.
+    wipe_stack::<{ 64 << 10 }>();
+    prepare_all(planned, reveal, offline)
+}
+
+/// (Not inlined: all of its frame has been wiped.)
+#[inline(never)]
+fn prepare_all(
     planned: PlannedNetwork<'_>,
     reveal: Reveal,
     mut offline: Offline<'_>,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jaguar_plan::Plan;
-use jaguar_ring::prg::os_random;
+use jaguar_ring::prg::os_fill;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -104,7 +104,9 @@ struct Identity {
 
 impl Identity {
     fn new(nonce: [u8; 32]) -> Self {
-        Self { nonce, key_seed: Zeroizing::new(os_random()) }
+        let mut key_seed = Zeroizing::new([0; 32]);
+        os_fill(key_seed.as_mut());
+        Self { nonce, key_seed }
     }
 }
 
