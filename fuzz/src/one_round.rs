@@ -110,6 +110,7 @@ fn facing() -> Facing {
         affine: vec![(1.0, 0.5)],
         parts: vec![],
         labels: vec!["one".into()],
+        first: None,
     }
 }
 

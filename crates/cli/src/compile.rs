@@ -105,6 +105,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1.5)]
     margin: f64,
     #[command(flatten)]
+    last: one_round::Last,
+    #[command(flatten)]
     program: one_round::Program,
     /// Print the range, scale and shift of every layer.
     #[arg(short, long)]
@@ -152,6 +154,7 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
     if args.protocol == Protocol::Interactive {
+        ensure!(!args.last.is_wanted(), "--last: only with --protocol convfhe are layers left to the client");
         check_output(&args.output)?;
     } else if args.report.is_some() {
         bail!("--report: a report is of a model for the interactive protocol");
@@ -216,10 +219,12 @@ pub fn run(args: &Args) -> Result<()> {
     let pictures = files.iter().any(picture);
     if args.protocol == Protocol::Convfhe {
         let Options { image, labels, .. } = options;
-        let source = one_round::Source { graph: &graph, image, labels, samples: images, pictures };
+        let source =
+            one_round::Source { graph: &graph, image, labels, samples: images, pictures, file: &args.model };
         return one_round::compile(
             source,
             (&args.parameters, args.margin),
+            &args.last,
             &args.program,
             &args.output,
             &mut steps,

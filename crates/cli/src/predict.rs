@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> Result<()> {
             later: &args.later,
         });
     }
-    ensure!(!args.later.is_wanted(), "--detach and --ticket are for --protocol convfhe");
+    ensure!(!args.later.is_wanted(), "--detach, --ticket and --first-layers are for --protocol convfhe");
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());

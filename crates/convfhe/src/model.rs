@@ -12,7 +12,7 @@ use crate::session::Facing;
 use crate::{Description, ProgramError};
 
 /// Changes whenever older files cannot be read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What clients are told of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

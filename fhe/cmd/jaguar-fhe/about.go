@@ -46,14 +46,20 @@ func about(o options, _ io.Reader, out io.Writer) error {
 	})
 }
 
-// memoryOf estimates what `evaluate` takes: a twentieth more than [network.MemoryBytes], which a whole network at full size exceeded by
-// 2 % (docs/protocols/convfhe.md), and a network's weights, as they are parsed and as they are read.
+// memoryOf estimates what `evaluate` takes: a thirteenth more than [network.MemoryBytes], which whole networks at full size exceeded by
+// up to 7 % (docs/protocols/convfhe.md); a twenty-fourth for each ciphertext of the widest value beyond the first, since two at a time
+// are bootstrapped and all of them are held; and a network's weights, as they are parsed and as they are read.
 func memoryOf(set *parameters.Set, plan *network.Plan) int64 {
-	total := network.MemoryBytes(set)
-	total += total / 20
+	base := network.MemoryBytes(set)
+	total := base + base/13
 	if plan == nil {
 		return total
 	}
+	widest := 1
+	for _, grid := range plan.Grids {
+		widest = max(widest, grid.Polynomials())
+	}
+	total += int64(widest-1) * (base / 24)
 	for _, layer := range append([]network.Layer{plan.Network.Output}, plan.Network.Layers...) {
 		for _, term := range layer.Terms {
 			total += int64(len(term.Weights)) * (8 + 6)

@@ -1,12 +1,16 @@
 //! `jaguar compile --protocol convfhe`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use jaguar_convfhe::session::Facing;
-use jaguar_convfhe::{Compiled, Figures, describe};
-use jaguar_graph::float::Graph;
+use jaguar_convfhe::session::{Facing, FirstLayers};
+use jaguar_convfhe::{Compiled, Figures, describe, last_layers};
+use jaguar_cpu::Cpu;
+use jaguar_engine::bundle::files;
+use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::import::first_part;
 use jaguar_graph::network::ImageSpec;
+use jaguar_graph::onnx;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
@@ -22,36 +26,116 @@ pub struct Source<'a> {
     pub samples: Vec<Vec<f32>>,
     /// Whether pictures are among the samples, and so among what will come.
     pub pictures: bool,
+    /// The ONNX file.
+    pub file: &'a Path,
+}
+
+/// A network of which the client computes the first layers in the clear.
+#[derive(clap::Args)]
+pub struct Last {
+    /// For --protocol convfhe: only the last so many layers with ReLU are computed on ciphertexts. Clients compute those before in the
+    /// clear, so they get their weights: in a file, --first-layers of `jaguar predict`.
+    #[arg(long, value_name = "LAYERS", value_parser = clap::value_parser!(u16).range(1..))]
+    last: Option<u16>,
+    /// Where the file for clients is written (default: beside the model, OUTPUT.first.onnx).
+    #[arg(long, value_name = "FILE.onnx", requires = "last")]
+    first_layers: Option<PathBuf>,
+}
+
+impl Last {
+    /// Whether a network is to be cut.
+    pub fn is_wanted(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Where the first layers go.
+    fn file(&self, output: &Path) -> PathBuf {
+        self.first_layers.clone().unwrap_or_else(|| output.with_added_extension("first.onnx"))
+    }
+}
+
+/// A network in two.
+struct Cut {
+    /// For the server.
+    rest: Graph,
+    /// For clients: as they will read it, and the file.
+    first: Graph,
+    bytes: Vec<u8>,
+    told: FirstLayers,
+}
+
+impl Cut {
+    fn new(graph: &Graph, file: &Path, layers: u16) -> Result<Self> {
+        let (first, rest) = last_layers(graph, layers.into()).with_context(|| format!("--last {layers}"))?;
+        let model = onnx::read(file)?;
+        let end = first.nodes.last().expect("a cut graph has nodes");
+        let dims: Vec<usize> = [1].into_iter().chain(graph.layout_dims.iter().copied()).collect();
+        let bytes = first_part(&model, &end.name, &dims)
+            .with_context(|| format!("--last {layers}: the file has no node {}", end.name))?;
+        let told = FirstLayers::new(end.shape, &bytes);
+        let again = told.read(&bytes, graph.input_shape()).with_context(|| {
+            format!("--last {layers}: the first layers, up to {}, are no network of their own", end.name)
+        })?;
+        ensure!(
+            again.nodes.iter().map(|node| &node.op).eq(first.nodes.iter().map(|node| &node.op)),
+            "--last {layers}: the first layers, up to {}, are another network in a file of their own",
+            end.name
+        );
+        Ok(Self { rest, first: again, bytes, told })
+    }
+}
+
+fn weights(graph: &Graph) -> usize {
+    let of = |op: &Op| if let Op::Linear(linear) = op { linear.weights.len() } else { 0 };
+    graph.nodes.iter().map(|node| of(&node.op)).sum()
 }
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(
     source: Source<'_>,
     (set, margin): (&str, f64),
+    last: &Last,
     program: &Program,
     output: &Path,
     steps: &mut Steps,
 ) -> Result<()> {
     let fhe = program.find()?;
     check_output(output)?;
-    let Source { graph, image, labels, samples, pictures } = source;
+    let Source { graph, image, labels, samples, pictures, file } = source;
+    let cut = last.last.map(|layers| Cut::new(graph, file, layers)).transpose()?;
     let facing = Facing {
         name: graph.name.clone(),
         shape: graph.input_shape(),
         layout_dims: graph.layout_dims.clone(),
         channels_last: graph.channels_last,
         image,
-        affine: graph.affine.clone(),
+        // (In a file of first layers it is among them.)
+        affine: if cut.is_some() { Vec::new() } else { graph.affine.clone() },
         parts: graph.outputs.clone(),
         labels,
+        first: cut.as_ref().map(|cut| cut.told.clone()),
     };
-    let samples: Vec<Vec<f32>> = samples.into_iter().map(|sample| facing.mapped(sample)).collect();
+    let cpu = Cpu::detect();
+    let samples: Vec<Vec<f32>> = match &cut {
+        None => samples.into_iter().map(|sample| facing.mapped(sample)).collect(),
+        Some(cut) => {
+            let forward =
+                |sample: Vec<f32>| cut.first.forward(cpu, &sample).context("a sample of another length");
+            samples.into_iter().map(forward).collect::<Result<_>>()?
+        }
+    };
     let seen = samples.iter().flatten().fold(0.0f32, |most, v| most.max(v.abs()));
-    // Any picture is to be within the bound, not only those.
-    let bound = if pictures { seen.max(of_pictures(&facing)) } else { seen };
+    let bound = match cut {
+        // What first layers make of others is not known.
+        Some(_) => seen * margin as f32,
+        // Any picture is to be within the bound, not only those.
+        None if pictures => seen.max(of_pictures(&facing)),
+        None => seen,
+    };
     ensure!(bound > 0.0, "every sample is zero");
     // Samples travel as decimal digits, which may be rounded up.
-    let description = describe(graph, f64::from(bound) * 1.000_01)?;
+    let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
+    let description = describe(rest, f64::from(bound) * 1.000_01)?;
     let figures = fhe.about(set, None)?;
     steps.begin(format!("calibrating with {} samples", samples.len()));
     let compiled = Compiled::make(&fhe, (set, margin), (&description, facing), &samples, output)?;
@@ -73,6 +157,17 @@ pub fn compile(
         bytes(memory)
     );
     say!("wrote {} ({})", output.display(), bytes(std::fs::metadata(output).map_or(0, |m| m.len())));
+    if let Some(cut) = cut {
+        let path = last.file(output);
+        files::replace(&path, &cut.bytes)?;
+        let [public, all] = [&cut.first, graph].map(weights);
+        say!(
+            "wrote {} ({}): the first layers, for clients. {public} of {all} weights are theirs then ({:.1} %)",
+            path.display(),
+            bytes(cut.bytes.len() as u64),
+            100.0 * public as f64 / all as f64
+        );
+    }
     Ok(())
 }
 

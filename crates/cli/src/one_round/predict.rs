@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::memory;
 use jaguar_convfhe::party::{Encryption, Party, offered};
 use jaguar_convfhe::session::client::{Progress, Session};
 use jaguar_convfhe::session::{Facing, Terms, Ticket};
+use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output};
 use jaguar_engine::progress::Progress as _;
+use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Finish, softmax};
 use jaguar_profile::{Imitated, link};
 use jaguar_samples::{self as samples, Axes};
@@ -37,6 +39,10 @@ pub struct Later {
     /// Accept a parameter set that protects nothing: for tests.
     #[arg(long)]
     accept_insecure_parameters: bool,
+    /// The first layers, computed here in the clear, for a model of which the server has only the last ones (`jaguar compile --last`
+    /// writes this file).
+    #[arg(long, value_name = "FILE.onnx")]
+    first_layers: Option<PathBuf>,
     #[command(flatten)]
     program: Program,
 }
@@ -44,7 +50,28 @@ pub struct Later {
 impl Later {
     /// Whether an answer is to be fetched later.
     pub fn is_wanted(&self) -> bool {
-        self.detach || self.ticket.is_some()
+        self.detach || self.ticket.is_some() || self.first_layers.is_some()
+    }
+
+    /// The first layers, if the model has some.
+    fn first(&self, facing: &Facing) -> Result<Option<Graph>> {
+        match (&facing.first, &self.first_layers) {
+            (None, None) => Ok(None),
+            (None, Some(path)) => {
+                bail!("--first-layers {}: the server computes all layers of {}", path.display(), facing.name)
+            }
+            (Some(first), None) => bail!(
+                "the server has only the last layers of {}: --first-layers names the file with those before, which its operator \
+                 gives to clients (BLAKE3 {})",
+                facing.name,
+                hex(&first.hash)
+            ),
+            (Some(first), Some(path)) => {
+                let name = || format!("--first-layers {}", path.display());
+                let bytes = std::fs::read(path).with_context(name)?;
+                Ok(Some(first.read(&bytes, facing.shape).with_context(name)?))
+            }
+        }
     }
 }
 
@@ -115,10 +142,13 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
     if !json {
         say!("model {model} at {}, protocol convfhe, parameter set {}", reach.server, terms.set);
     }
+    // (A ticket's input was encrypted before.)
+    let first = if later.ticket.is_some() { None } else { later.first(&terms.facing)? };
+    let tensor = |source| tensor(&terms.facing, first.as_ref(), source);
     let tensors: Vec<Vec<f32>> = files
         .iter()
         .zip(&sources)
-        .map(|(path, source)| tensor(&terms.facing, source).with_context(|| path.display().to_string()))
+        .map(|(path, source)| tensor(source).with_context(|| path.display().to_string()))
         .collect::<Result<_>>()?;
     if reach.is_local()
         && let Some([free, _]) = memory()
@@ -181,9 +211,14 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
     Ok(session.leave()?)
 }
 
-fn tensor(facing: &Facing, source: &samples::Source) -> Result<Vec<f32>> {
+/// What is encrypted of an input.
+fn tensor(facing: &Facing, first: Option<&Graph>, source: &samples::Source) -> Result<Vec<f32>> {
     let axes = Axes { dims: &facing.layout_dims, channels_last: facing.channels_last };
-    Ok(facing.mapped(source.tensor(&facing.image, facing.shape, axes)?))
+    let tensor = source.tensor(&facing.image, facing.shape, axes)?;
+    match first {
+        None => Ok(facing.mapped(tensor)),
+        Some(first) => first.forward(Cpu::detect(), &tensor).context("an input of another length"),
+    }
 }
 
 struct Client<'a> {

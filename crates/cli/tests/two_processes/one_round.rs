@@ -65,6 +65,11 @@ impl Site {
 
     /// A site for another network, over inputs of this shape.
     fn of(name: &str, onnx: &[u8], shape: &[usize]) -> Option<Self> {
+        Self::compiled(name, onnx, shape, &[])
+    }
+
+    /// As [`of`](Self::of), with more options of `jaguar compile`.
+    fn compiled(name: &str, onnx: &[u8], shape: &[usize], options: &[&str]) -> Option<Self> {
         let fhe = fhe()?;
         let scratch = Scratch::new(name);
         let [source, samples, model] = ["vector.onnx", "samples", "vector.convfhe"].map(|f| scratch.path(f));
@@ -90,7 +95,7 @@ impl Site {
             "-o",
             &model,
         ];
-        Process::start(jaguar(&compile)).finish(WATCHDOG).succeeded();
+        Process::start(jaguar(&[&compile[..], options].concat())).finish(WATCHDOG).succeeded();
         Some(Self { scratch, fhe, model, inputs })
     }
 

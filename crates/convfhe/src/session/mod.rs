@@ -39,6 +39,8 @@ pub(crate) use store::private_folder;
 
 use std::net::IpAddr;
 
+use jaguar_graph::float::Graph;
+use jaguar_graph::import::{ImportError, Options, import_bytes};
 use jaguar_graph::network::{ImageSpec, OutputPart, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +51,7 @@ pub use store::{KeyStore, StoreError};
 pub const NAME: &str = "convfhe";
 
 /// Its version: both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Names an answer that a server computes or keeps: 32 random bytes. Only the owner of the input gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,6 +123,71 @@ pub struct Facing {
     pub parts: Vec<OutputPart>,
     /// Names of the classes; empty if there are none.
     pub labels: Vec<String>,
+    /// What the client computes in the clear before it encrypts, if the server has only the last layers.
+    pub first: Option<FirstLayers>,
+}
+
+/// The first layers of a network, which a client computes in the clear: it has them, weights included, as an ONNX file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstLayers {
+    /// `[C, H, W]` of what they make: that is encrypted.
+    pub shape: Shape,
+    /// BLAKE3 of the file.
+    pub hash: [u8; 32],
+}
+
+/// Why first layers cannot be computed from a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FirstError {
+    /// The file is another one.
+    #[error(
+        "these are not the first layers of this model: the file's BLAKE3 is {found}, the server's model goes with {wanted}"
+    )]
+    Other {
+        /// Of the file, in hexadecimal digits.
+        found: String,
+        /// Of the one that belongs to the model.
+        wanted: String,
+    },
+    /// It cannot be read.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// It takes or makes something else.
+    #[error("the first layers take {found:?}, not {wanted:?} as [inputs, outputs]")]
+    Shape {
+        /// Shapes of the file's input and output.
+        found: [Shape; 2],
+        /// Those of the model.
+        wanted: [Shape; 2],
+    },
+}
+
+impl FirstLayers {
+    /// Those in a file, whose last value has this shape.
+    pub fn new(shape: Shape, file: &[u8]) -> Self {
+        Self { shape, hash: *blake3::hash(file).as_bytes() }
+    }
+
+    /// Reads the layers from the bytes of a file; the network's input has the shape `input`.
+    ///
+    /// # Errors
+    /// [`FirstError`].
+    pub fn read(&self, bytes: &[u8], input: Shape) -> Result<Graph, FirstError> {
+        let found = blake3::hash(bytes);
+        let wanted = blake3::Hash::from_bytes(self.hash);
+        if found != wanted {
+            let [found, wanted] = [found, wanted].map(|hash| hash.to_hex().to_string());
+            return Err(FirstError::Other { found, wanted });
+        }
+        let graph = import_bytes(bytes, "first layers", &Options::default())?;
+        let found = [graph.input_shape(), graph.nodes.last().expect("imported graphs have nodes").shape];
+        let wanted = [input, self.shape];
+        if found != wanted {
+            return Err(FirstError::Shape { found, wanted });
+        }
+        Ok(graph)
+    }
 }
 
 /// What a server offers.
@@ -172,9 +239,11 @@ impl Facing {
             return Err("names and labels that are no plain text".into());
         }
         let channels = self.shape[0];
-        let values = self.shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side));
-        if !values.is_some_and(|n| (1..=MAX_INPUT).contains(&n)) {
-            return Err(format!("an input of the shape {:?}", self.shape));
+        for shape in [&self.shape].into_iter().chain(self.first.as_ref().map(|first| &first.shape)) {
+            let values = shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side));
+            if !values.is_some_and(|n| (1..=MAX_INPUT).contains(&n)) {
+                return Err(format!("an input of the shape {shape:?}"));
+            }
         }
         if !self.affine.is_empty() && self.affine.len() != channels {
             return Err(format!("{} affine maps for {channels} channels", self.affine.len()));

@@ -176,6 +176,7 @@ fn terms() -> Terms {
         affine: vec![],
         parts: vec![],
         labels: vec![],
+        first: None,
     };
     Terms {
         set: "insecure-sums".into(),

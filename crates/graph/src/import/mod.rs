@@ -9,6 +9,7 @@
 
 mod blocks;
 mod constant;
+mod first;
 mod fuse;
 mod ops;
 mod view;
@@ -24,6 +25,7 @@ use jaguar_cpu::Cpu;
 use thiserror::Error;
 
 use self::constant::Tensor;
+pub use self::first::first_part;
 use self::view::View;
 use crate::float::{Graph, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};

@@ -1,5 +1,7 @@
 //! Whole networks by the commands, beside plaintext.
 
+use jaguar_graph::float::Op;
+
 use super::*;
 
 /// Two ciphertexts go up, and a max-pool is among the layers.
@@ -15,6 +17,12 @@ fn several_ciphertexts_and_a_max_pool() {
     // An answer is one ciphertext, whatever the input is.
     let received = answers[1]["cost"]["received"].as_u64().unwrap();
     assert!((32_768..34_000).contains(&received), "{received}");
+    assert_as_in_plaintext(&it, &answers);
+}
+
+/// Answers for the first inputs, within 2^-6 of the spread, and with the same class.
+#[track_caller]
+fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
     let graph = import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::default()).unwrap();
     for (i, answer) in answers.iter().enumerate() {
         let want = graph.forward(Cpu::detect(), &values(i, tiny::POOLED.iter().product())).unwrap();
@@ -28,6 +36,50 @@ fn several_ciphertexts_and_a_max_pool() {
         let largest = want.iter().position(|&logit| logit == most).unwrap();
         assert_eq!(answer["label"], largest);
     }
+}
+
+/// The client computes the first convolution and its ReLU, the server a max-pool and what follows.
+#[test]
+fn first_layers_are_the_clients() {
+    let Some(it) = Site::compiled("first-layers", &tiny::pooled_onnx(), &tiny::POOLED, &["--last", "1"])
+    else {
+        return;
+    };
+    let first = format!("{}.first.onnx", it.model);
+    let server = it.serve(&[]);
+    let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
+    let ask = |options: &[&str]| it.predict(&server.address, "client", options);
+    let answers = lines(ask(&[&["--first-layers", &first], &inputs[..2]].concat()));
+    assert_as_in_plaintext(&it, &answers);
+
+    assert_fails(ask(&inputs[..1]), &["--first-layers names the file"]);
+    let whole = it.scratch.path("vector.onnx");
+    assert_fails(ask(&["--first-layers", &whole, inputs[0]]), &["not the first layers of this model"]);
+    // The weights of the others are in no file of a client.
+    let head = import_file(Path::new(&first), &Options::default()).unwrap();
+    assert_eq!(head.nodes.iter().filter(|node| matches!(node.op, Op::Linear(_))).count(), 1);
+    let bytes = std::fs::read(&first).unwrap();
+    for name in ["w2", "b2", "w3", "b3"] {
+        assert!(!bytes.windows(2).any(|two| two == name.as_bytes()), "{name}");
+    }
+}
+
+/// What cannot be cut is refused before anything is written.
+#[test]
+fn a_network_that_cannot_be_cut_is_refused() {
+    let Some(it) = Site::of("uncut", &tiny::pooled_onnx(), &tiny::POOLED) else { return };
+    let (source, samples) = (it.scratch.path("vector.onnx"), it.scratch.path("samples"));
+    let model = it.scratch.path("cut.convfhe");
+    let base = ["compile", &source, "--calibrate", &samples, "-o", &model, "--fhe-program", it.fhe];
+    let fails = |options: &[&str], why: &str| {
+        assert_fails(Process::start(jaguar(&[&base[..], options].concat())), &[why]);
+        assert!(!Path::new(&model).exists());
+    };
+    fails(
+        &["--protocol", "convfhe", "--parameters", "insecure-n10", "--last", "2"],
+        "at most 1 layers can be cut off",
+    );
+    fails(&["--last", "1"], "only with --protocol convfhe");
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! The first part of a model file, for who computes it in the clear.
+
+use std::collections::HashSet;
+
+use prost::Message;
+
+use super::{describe, is_standard};
+use crate::onnx::{
+    DimensionProto, GraphProto, ModelProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    data_type,
+};
+
+/// The part of a model that computes one value, as a file of its own: nodes and constants that it takes, and the value as the only
+/// output. `node` has the value's name as an imported [`Graph`](crate::float::Graph) has it; `dims` are the input's, with the batch, which
+/// the file then says. Metadata are left out.
+///
+/// None if no node of the model has this name.
+pub fn first_part(model: &ModelProto, node: &str, dims: &[usize]) -> Option<Vec<u8>> {
+    let graph = model.graph.as_ref()?;
+    let last = (0..graph.node.len()).rfind(|&i| describe(&graph.node[i], i) == node)?;
+    let value = graph.node[last].output.first()?;
+    let mut wanted = HashSet::from([value.as_str()]);
+    let mut taken = Vec::new();
+    // (Nodes stand in topological order: the importer has checked it.)
+    for proto in graph.node[..=last].iter().rev() {
+        if proto.output.iter().any(|output| wanted.contains(output.as_str())) {
+            wanted.extend(proto.input.iter().map(String::as_str));
+            taken.push(proto.clone());
+        }
+    }
+    taken.reverse();
+    let constants: Vec<_> =
+        graph.initializer.iter().filter(|tensor| wanted.contains(tensor.name())).collect();
+    let is_constant = |name: &str| constants.iter().any(|tensor| tensor.name() == name);
+    let tensor = |name: &str, kind: i32, dims: Option<&[usize]>| {
+        let size = |&size: &usize| DimensionProto { dim_value: i64::try_from(size).ok(), dim_param: None };
+        let shape = dims.map(|dims| TensorShapeProto { dim: dims.iter().map(size).collect() });
+        let tensor_type = Some(TensorTypeProto { elem_type: Some(kind), shape });
+        ValueInfoProto { name: Some(name.to_owned()), r#type: Some(TypeProto { tensor_type }) }
+    };
+    let kind = |info: &ValueInfoProto| {
+        let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        tensor.and_then(|t| t.elem_type).unwrap_or(data_type::FLOAT)
+    };
+    let inputs = graph.input.iter().filter(|info| wanted.contains(info.name()) && !is_constant(info.name()));
+    let first = GraphProto {
+        node: taken,
+        name: graph.name.clone(),
+        input: inputs.map(|info| tensor(info.name(), kind(info), Some(dims))).collect(),
+        output: vec![tensor(value, data_type::FLOAT, None)],
+        initializer: constants.iter().map(|&tensor| tensor.clone()).collect(),
+    };
+    let model = ModelProto {
+        ir_version: model.ir_version,
+        producer_name: None,
+        graph: Some(first),
+        opset_import: model
+            .opset_import
+            .iter()
+            .filter(|o| is_standard(o.domain.as_deref()))
+            .cloned()
+            .collect(),
+        metadata_props: Vec::new(),
+    };
+    Some(model.encode_to_vec())
+}
