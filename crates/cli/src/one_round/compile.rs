@@ -8,7 +8,7 @@ use jaguar_convfhe::{Compiled, Figures, describe, last_layers};
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::{Graph, Op};
-use jaguar_graph::import::first_part;
+use jaguar_graph::import::first_parts;
 use jaguar_graph::network::ImageSpec;
 use jaguar_graph::onnx;
 use jaguar_terminal::say;
@@ -70,17 +70,16 @@ impl Cut {
         let model = onnx::read(file)?;
         let end = first.nodes.last().expect("a cut graph has nodes");
         let dims: Vec<usize> = [1].into_iter().chain(graph.layout_dims.iter().copied()).collect();
-        let bytes = first_part(&model, &end.name, &dims)
-            .with_context(|| format!("--last {layers}: the file has no node {}", end.name))?;
-        let told = FirstLayers::new(end.shape, &bytes);
-        let again = told.read(&bytes, graph.input_shape()).with_context(|| {
-            format!("--last {layers}: the first layers, up to {}, are no network of their own", end.name)
-        })?;
-        ensure!(
-            again.nodes.iter().map(|node| &node.op).eq(first.nodes.iter().map(|node| &node.op)),
-            "--last {layers}: the first layers, up to {}, are another network in a file of their own",
-            end.name
-        );
+        let is_first = |bytes: Vec<u8>| {
+            let told = FirstLayers::new(end.shape, &bytes);
+            let again = told.read(&bytes, graph.input_shape()).ok()?;
+            let ops = |graph: &Graph| graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>();
+            (ops(&again) == ops(&first)).then_some((bytes, told, again))
+        };
+        let (bytes, told, again) =
+            first_parts(&model, &end.name, &dims).find_map(is_first).with_context(|| {
+                format!("--last {layers}: no part of the file computes the layers up to {} alone", end.name)
+            })?;
         Ok(Self { rest, first: again, bytes, told })
     }
 }

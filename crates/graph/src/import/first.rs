@@ -10,14 +10,25 @@ use crate::onnx::{
     data_type,
 };
 
-/// The part of a model that computes one value, as a file of its own: nodes and constants that it takes, and the value as the only
-/// output. `node` has the value's name as an imported [`Graph`](crate::float::Graph) has it; `dims` are the input's, with the batch, which
-/// the file then says. Metadata are left out.
+/// How many values behind a node are looked at.
+const BEHIND: usize = 8;
+
+/// Parts of a model that compute one value, each as a file of its own: nodes and constants that it takes, and the value as the only
+/// output. `node` has the value's name as an imported [`Graph`](crate::float::Graph) has it. Since an import puts ReLUs behind pools, the
+/// value may be one that the file computes a few nodes later: so the first part is up to that node, and the next ones are up to nodes
+/// behind it. `dims` are the input's, with the batch, which the files then say. Metadata are left out.
 ///
-/// None if no node of the model has this name.
-pub fn first_part(model: &ModelProto, node: &str, dims: &[usize]) -> Option<Vec<u8>> {
+/// None at all if no node of the model has this name.
+pub fn first_parts(model: &ModelProto, node: &str, dims: &[usize]) -> impl Iterator<Item = Vec<u8>> {
+    let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);
+    let named = (0..nodes.len()).rfind(|&i| describe(&nodes[i], i) == node);
+    let ends = named.map_or(0..0, |at| at..nodes.len().min(at + BEHIND));
+    ends.filter_map(move |end| first_part(model, end, dims))
+}
+
+/// The part up to the node at `last`.
+fn first_part(model: &ModelProto, last: usize, dims: &[usize]) -> Option<Vec<u8>> {
     let graph = model.graph.as_ref()?;
-    let last = (0..graph.node.len()).rfind(|&i| describe(&graph.node[i], i) == node)?;
     let value = graph.node[last].output.first()?;
     let mut wanted = HashSet::from([value.as_str()]);
     let mut taken = Vec::new();

@@ -25,7 +25,7 @@ use jaguar_cpu::Cpu;
 use thiserror::Error;
 
 use self::constant::Tensor;
-pub use self::first::first_part;
+pub use self::first::first_parts;
 use self::view::View;
 use crate::float::{Graph, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};

@@ -38,7 +38,7 @@ fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
     }
 }
 
-/// The client computes the first convolution and its ReLU, the server a max-pool and what follows.
+/// The client computes the first convolution, its ReLU and the max-pool (which the import puts before it), the server what follows.
 #[test]
 fn first_layers_are_the_clients() {
     let Some(it) = Site::compiled("first-layers", &tiny::pooled_onnx(), &tiny::POOLED, &["--last", "1"])
