@@ -1,6 +1,6 @@
 """Builds the fuzzer with coverage, and runs it on every target for a while. `make fuzz` calls this.
 
-    python3 tools/fuzz.py [--seconds 60] [--target NAME]... [--record FILE] [--keep]
+    python3 tools/fuzz.py [--seconds 60] [--target NAME]... [--record FILE] [--keep] [--program FILE] [--page docs/fuzzing.md]
 
 It needs a C++ compiler and the stable toolchain: coverage comes from LLVM's own instrumentation, by flags that are stable, and
 from libFuzzer's source, which the crate libfuzzer-sys brings. (cargo-fuzz passes the same flags; what it adds is AddressSanitizer, which
@@ -126,14 +126,33 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join([*lines, f"{'all':30} {sum(r['executions'] for r in results.values()):14,}"])
 
 
+def page(record: dict[str, dict], order: list[str]) -> str:
+    """The record as a table of docs/fuzzing.md."""
+    lines = ["| target | inputs tried | edges | peak, MiB | for an input of | slowest, s |", "|---|---|---|---|---|---|"]
+    for name in order:
+        if r := record.get(name):
+            cells = [f"{r['executions']:,}", f"{r['edges']:,}", f"{r['peak_bytes'] / 2**20:.2f}", f"{r['peak_input']:,} bytes", r["slowest_seconds"]]
+            lines.append(f"| `{name}` | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, f"| all | {sum(r['executions'] for r in record.values()):,} | | | | |"])
+
+
+def put(file: Path, text: str) -> None:
+    """Puts a text between the marks of a page."""
+    begin, end = "<!-- fuzzing:begin -->\n", "\n<!-- fuzzing:end -->"
+    before, rest = file.read_text().split(begin)
+    file.write_text(before + begin + text + end + rest.split(end)[1])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--target", action="append", help="this one only (may be given several times)")
     parser.add_argument("--record", type=Path, help="adds what was tried to this file (JSON)")
+    parser.add_argument("--program", type=Path, help="the fuzzer, where it is built already")
+    parser.add_argument("--page", type=Path, help="puts the table of --record there, between its two marks")
     parser.add_argument("--keep", action="store_true", help="renews fuzz/corpus from what was found")
     options = parser.parse_args()
-    program = build()
+    program = options.program.resolve() if options.program else build()
     known = names(program)
     wanted = options.target or list(known)
     if unknown := [name for name in wanted if name not in known]:
@@ -157,6 +176,8 @@ def main() -> int:
             options.record.write_text(json.dumps(record, indent=1) + "\n")
         print(table({name: results[name]}).split("\n")[1], flush=True)
     print(table(results))
+    if options.page:
+        put(options.page, page(record, list(known)))
     return 0 if sound else 1
 
 

@@ -17,8 +17,10 @@ use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
 use jaguar_plan::{Choices, Plan};
 use jaguar_samples::{Source, npy};
+use jaguar_serve::foreign::open_queries;
 use jaguar_wire::{encode, memory_pair};
 
+use crate::configuration::{ConfigFile, Value, unknown};
 use crate::script::Script;
 use crate::{Bound, Target, fixed, models};
 
@@ -60,6 +62,8 @@ pub(crate) fn targets() -> Vec<Target> {
         target("tokens", tokens, token_seeds, small, (4096, 1000)),
         target("certificates", certificates, certificate_seeds, small, (4096, 1000)),
         target("options", options, option_seeds, small, (256, 2000)),
+        target("configuration", configuration, configuration_seeds, small, (4096, 1000)),
+        target("counts", counts, count_seeds, small, (1024, 300)),
     ]
 }
 
@@ -271,6 +275,51 @@ fn option_seeds() -> Vec<Vec<u8>> {
         "224",
         "bicubic",
         "hyena",
+    ];
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// A configuration file of `jaguar serve`. (The program is no library: its reader is compiled in here as it is.)
+fn configuration(input: &[u8]) {
+    let Ok(file) = ConfigFile::read(&file("jaguar.toml", input)) else { return };
+    assert_eq!(file.folder, scratch());
+    let tables = file.models.iter().chain(&file.clients);
+    let named = tables.clone().map(|table| (&table.name, &table.place));
+    let entries = file.options.iter().chain(tables.flat_map(|table| &table.entries));
+    for (key, place) in named.chain(entries.clone().map(|entry| (&entry.key, &entry.place))) {
+        let known = ["listen", "max-clients", "backends"];
+        let _ = (unknown("no option", key, known), place.to_string());
+        assert!(place.line > 0 && place.file.starts_with(scratch()));
+    }
+    for entry in entries {
+        assert!(matches!(entry.value, Value::List(_)) || entry.value.texts().len() == 1);
+    }
+}
+
+fn configuration_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "listen = '[::]:7800'\nmax-clients = 4 # four\nquiet = true\nmax-seconds = 1.5\n",
+        "[models.a]\nfile = \"a.jaguar\"\nbackends = ['x', 'y']\n[clients.'Alice W']\nmax-sessions = 2\n",
+        "a = \"\"\"\nlong\"\"\"\nb = 0x10\n\"c.d\" = 1979-05-27T07:32:00Z\n[[models]]\n",
+        "models.a.clients = [\"\\u00e9\", 3]\nclients = { b = { c = 1e5 } }\n",
+    ];
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// A server's file of today's queries.
+fn counts(input: &[u8]) {
+    let path = file("queries", input);
+    if open_queries(path.clone()).is_ok() {
+        // It was written as it was understood: that is understood too.
+        open_queries(path).expect("a file of this program");
+    }
+}
+
+fn count_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "jaguar queries 1\nday 20780\n12 resnet-18 alice\n3 resnet-18 Bob B\n",
+        "jaguar queries 1\nday 18446744073709551615\n18446744073709551615 a b\n0 a c\n",
+        "jaguar queries 1\nday 9999999\n1 a \n1  b\n1 a b\n1 a b\n",
     ];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

@@ -10,7 +10,7 @@ use crate::script::Script;
 use crate::{Bound, Target};
 
 /// The first line. Behind it: 33 bytes of binding, and a token with its length.
-const GREETING: &[u8] = b"JAGUAR/0002 \r\n\r\n";
+pub(crate) const GREETING: &[u8] = b"JAGUAR/0002 \r\n\r\n";
 
 pub(crate) fn targets() -> Vec<Target> {
     let bound = Bound { fixed: 4 << 20, per_byte: 128 };

@@ -7,15 +7,19 @@
 //! | file | targets |
 //! |---|---|
 //! | `greetings.rs` | the greeting, frames |
+//! | `connections.rs` | what is around a connection: WebSockets, TLS; and who asks for figures |
 //! | `offers.rs` | the offer, the public network, its plan, what a client does with its preprocessing and its answers |
 //! | `sessions.rs` | every message of a session, both roles, every backend: a recorded session with changes |
 //! | `primitives.rs` | oblivious transfer and every nonlinear protocol, both roles |
-//! | `one_round.rs` | one-round sessions, both roles; the program's frames; its model file |
-//! | `files.rs` | bundle, hint, ONNX, pictures, `.npy`, lists of labels, tokens, certificates, options |
+//! | `one_round.rs` | one-round sessions, both roles; the program's frames; its model file; what a server keeps of them |
+//! | `files.rs` | bundle, hint, ONNX, pictures, `.npy`, lists of labels, tokens, certificates, options, configuration, counts |
 //!
 //! `tests/corpora.rs` runs the kept inputs and some thousand others; `make fuzz` runs a coverage-guided fuzzer
 //! (`docs/fuzzing.md`).
 
+#[path = "../../crates/cli/src/serve/file.rs"]
+mod configuration;
+mod connections;
 pub mod doubles;
 pub mod files;
 mod greetings;
@@ -65,6 +69,7 @@ pub struct Target {
 pub fn targets() -> Vec<Target> {
     let parts = [
         greetings::targets(),
+        connections::targets(),
         offers::targets(),
         sessions::targets(),
         primitives::targets(),

@@ -57,6 +57,7 @@ pub(crate) fn targets() -> Vec<Target> {
             tried: 2000,
         },
         Target { name: "one-round-model", run: model, seeds: model_seeds, bound, longest: 4096, tried: 1000 },
+        Target { name: "one-round-kept", run: kept, seeds: kept_seeds, bound, longest: 2048, tried: 60 },
         Target {
             name: "one-round-program",
             run: program,
@@ -235,6 +236,114 @@ fn model_seeds() -> Vec<Vec<u8>> {
         "{{\"format\":1,\"set\":\"insecure-sums\",\"public\":\"{{}}\",\"outputs\":1,\"facing\":{facing}}}"
     );
     vec![format!("{{\"layers\":[[1,2.5]],\"jaguar\":{jaguar}}}").into_bytes()]
+}
+
+/// Bytes of keys where a folder of them is read.
+const SHORT_KEYS: u64 = 40;
+
+/// A server's folder of clients' keys, of inputs and of answers.
+fn keys_folder() -> std::path::PathBuf {
+    scratch().join("kept-keys")
+}
+
+/// A server that has just found `keys_folder`.
+fn started() -> Result<Service, EngineError> {
+    let store = KeyStore::open(&keys_folder(), SHORT_KEYS, 4 * SHORT_KEYS)
+        .map_err(|e| EngineError::Input(e.to_string()))?;
+    let sizes = Sizes { keys: SHORT_KEYS, input: CIPHERTEXT, answer: CIPHERTEXT };
+    let ever = Duration::from_secs(1 << 40);
+    let limits = DeskLimits { keep: ever, wait: ever, ..DeskLimits::default() };
+    Service::new((ModelId([7; 32]), some_terms(), sizes), store, Box::new(Sums), limits, Box::new(|_| ()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where a record has the ticket that its file is named after: behind the head's length and the model.
+const TICKET_AT: usize = 4 + 32;
+
+/// Files in a server's folder: of each a byte that says what it is, a length, and its content. A record's checksum is right, and
+/// its name is the one that it says, unless a bit is set.
+fn kept(input: &[u8]) {
+    let folder = keys_folder();
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("queue")).expect("a folder");
+    let mut script = Script::new(input);
+    for _ in 0..8 {
+        if script.is_empty() {
+            break;
+        }
+        let (kind, length) = (script.byte(), script.word());
+        let content = script.bytes(length % 512);
+        let path = match kind & 3 {
+            0 | 1 => {
+                let ticket = content.get(TICKET_AT..TICKET_AT + 32).unwrap_or(&[1; 32]);
+                let ticket = if kind & 0x20 == 0 { hex(ticket) } else { hex(&[2; 32]) };
+                folder
+                    .join("queue")
+                    .join(format!("{ticket}.{}", if kind & 0x40 == 0 { "ticket" } else { "part" }))
+            }
+            2 => {
+                // As many owners as bits, and two shares.
+                let [owner, hash, share] = [kind >> 6, kind >> 4 & 3, kind >> 3 & 1];
+                let end = if kind & 4 == 0 { "keys" } else { "part" };
+                let [owner, hash, share] = [hex(&[owner; 32]), hex(&[hash; 32]), hex(&[share; 8])];
+                folder.join(format!("{owner}-{hash}-{share}.{end}"))
+            }
+            _ => {
+                let name: String = content.iter().take(150).map(|&byte| char::from(byte & 0x7f)).collect();
+                folder.join(format!("a{}", name.replace(['/', '\0'], "-")))
+            }
+        };
+        let whole = kind & 0x80 == 0 && kind & 3 < 2;
+        let sum = if whole { blake3::hash(content).as_bytes().to_vec() } else { Vec::new() };
+        // (Two may have one name.)
+        fs::write(path, [content, &sum[..]].concat()).expect("the folder takes files");
+    }
+    let service = started().expect("whatever is there, the folder can be read");
+    let _ = service.stock();
+    drop(service);
+    // What it left is sound: the next one finds it.
+    drop(started().expect("what a server left"));
+}
+
+/// A session whose answers nobody fetches: one, and a failure.
+fn kept_seeds() -> Vec<Vec<u8>> {
+    let _ = fs::remove_dir_all(keys_folder());
+    let service = started().expect("a folder");
+    let path = scratch().join("short-keys");
+    fs::write(&path, [5; SHORT_KEYS as usize]).expect("the folder takes files");
+    let hash = *blake3::hash(&[5; SHORT_KEYS as usize]).as_bytes();
+    let (a, b) = memory_transports();
+    std::thread::scope(|scope| {
+        scope.spawn(|| service.serve(Channel::new(b), (None, None), &mut |_| ()));
+        let converse = || -> Result<(), EngineError> {
+            let mut session = Session::open(Channel::new(a))?;
+            session.introduce(&[3; 32], CIPHERTEXT)?;
+            session.give_keys(&Keys { path: &path, bytes: SHORT_KEYS, hash }, &mut |_, _| ())?;
+            for first in [1, 254] {
+                session.send(&[first; CIPHERTEXT], true)?;
+                let _ = session.answer(&mut |_| ());
+            }
+            session.leave()
+        };
+        // (The failure may end it.)
+        let _ = converse();
+    });
+    drop(service);
+    let mut seeds = Vec::new();
+    for file in fs::read_dir(keys_folder().join("queue")).expect("it is there") {
+        let file = fs::read(file.expect("an entry").path()).expect("a record");
+        let content = &file[..file.len() - 32];
+        seeds.push([&[0], &(content.len() as u16).to_le_bytes()[..], content].concat());
+    }
+    assert!(!seeds.is_empty(), "a record is kept");
+    seeds.push([&[2, 40, 0][..], &[5; 40], &[0x46, 9, 0], &[5; 9], &[0xc2, 40, 0], &[6; 40]].concat());
+    let all = seeds.concat();
+    seeds.push(all);
+    seeds.push(b"\x03\x05\0b.part\x42\x02\0ab".to_vec());
+    seeds
 }
 
 /// What the child process says: `cat` says it.

@@ -88,21 +88,9 @@ impl Dialer {
     pub fn connect_noting(&self, options: Options, steps: &mut Steps) -> Result<Framed, WireError> {
         let name = self.address.to_string();
         let failed = |source| WireError::Io { what: format!("connecting to {name}"), source };
-        if self.token.is_some() && self.tls.is_none() && !self.address.is_local() {
-            let why = "a token is not sent over a connection that is not encrypted";
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
-        }
-        let websocket = self.address.says_tls();
-        if websocket.is_some_and(|secure| secure != self.tls.is_some()) {
-            let why = "ws:// is a WebSocket in the clear, wss:// one inside TLS";
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
-        }
-        let mut begun = Instant::now();
-        let mut passed = || {
-            let now = Instant::now();
-            Some(now.duration_since(std::mem::replace(&mut begun, now)))
-        };
-        let mut stream: Box<dyn ByteStream> = match &self.address {
+        self.check()?;
+        let begun = Instant::now();
+        let stream: Box<dyn ByteStream> = match &self.address {
             #[cfg(unix)]
             Address::Unix(path) => Box::new(UnixStream::connect(path).map_err(failed)?),
             #[cfg(not(unix))]
@@ -113,14 +101,36 @@ impl Dialer {
                 Box::new(opened.map_err(|error| named(error, &name))?)
             }
         };
-        steps.connected = passed();
+        steps.connected = Some(begun.elapsed());
+        self.connect_over(stream, options, steps)
+    }
+
+    /// The same, over a connection to the server that is there already.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_over(
+        &self,
+        mut stream: Box<dyn ByteStream>,
+        options: Options,
+        steps: &mut Steps,
+    ) -> Result<Framed, WireError> {
+        self.check()?;
+        let name = self.address.to_string();
+        let mut begun = Instant::now();
+        let mut passed = || {
+            let now = Instant::now();
+            Some(now.duration_since(std::mem::replace(&mut begun, now)))
+        };
+        let websocket = self.address.says_tls();
         if let Some(tls) = &self.tls {
             let (config, protocol) = match websocket {
                 None => (tls.config.clone(), PROTOCOL),
                 Some(_) => (tls.for_websocket(), HTTP),
             };
-            let connection = ClientConnection::new(config, self.server_name(tls))
-                .map_err(|e| failed(io::Error::other(e)))?;
+            let connection = ClientConnection::new(config, self.server_name(tls)).map_err(|e| {
+                WireError::Io { what: format!("connecting to {name}"), source: io::Error::other(e) }
+            })?;
             let accepted = [Some(protocol), None];
             let unnamed = self.proxy || websocket.is_some();
             let accepted = if unnamed { &accepted[..] } else { &accepted[..1] };
@@ -138,6 +148,21 @@ impl Dialer {
         let framed = Framed::connect_as(stream, name, &Introduction { token, unbound: self.proxy }, options)?;
         steps.greeted = passed();
         Ok(framed)
+    }
+
+    /// That what is to be spoken fits the address.
+    fn check(&self) -> Result<(), WireError> {
+        let refused = |why: &str| {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, why);
+            Err(WireError::Io { what: format!("connecting to {}", self.address), source })
+        };
+        if self.token.is_some() && self.tls.is_none() && !self.address.is_local() {
+            return refused("a token is not sent over a connection that is not encrypted");
+        }
+        if self.address.says_tls().is_some_and(|secure| secure != self.tls.is_some()) {
+            return refused("ws:// is a WebSocket in the clear, wss:// one inside TLS");
+        }
+        Ok(())
     }
 
     /// The name that the server's certificate must have. (A pinned one may have any.)

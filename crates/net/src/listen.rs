@@ -247,6 +247,17 @@ pub struct Greeted {
 }
 
 impl Incoming {
+    /// A connection that something else has accepted: `peer` came over `stream`, and speaks TLS if there is `tls`. Pages of web
+    /// sites must be of one of `origins`, as at [`Listener::with_origins`].
+    pub fn over(
+        stream: Box<dyn ByteStream>,
+        peer: Peer,
+        tls: Option<tls::Server>,
+        origins: &[String],
+    ) -> Self {
+        Self { stream, peer, tls, origins: origins.into() }
+    }
+
     /// Who came.
     pub fn peer(&self) -> Peer {
         self.peer

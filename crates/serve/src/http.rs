@@ -76,28 +76,47 @@ pub(crate) fn answer_all(
 fn converse(mut socket: &TcpStream, answer: &dyn Fn(&str) -> Answer) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     socket.set_write_timeout(Some(PATIENCE))?;
-    let mut head = Vec::new();
-    let request = loop {
+    let mut read = |buf: &mut [u8]| -> io::Result<usize> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            break None;
+            return Err(io::ErrorKind::TimedOut.into());
         }
         socket.set_read_timeout(Some(left))?;
-        let mut some = [0; 1024];
-        let n = match socket.read(&mut some) {
-            Ok(0) => break None,
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => break None,
-        };
-        head.extend_from_slice(&some[..n]);
-        if head.windows(4).any(|w| w == b"\r\n\r\n") {
-            break Some(head);
-        }
-        if head.len() > LONGEST {
-            break None;
-        }
+        socket.read(buf)
     };
+    let text = reply(&mut read, answer);
+    socket.write_all(text.as_bytes())?;
+    socket.shutdown(Shutdown::Write)?;
+    // Closing with unread bytes in it would reset the connection, and the answer with it.
+    socket.set_read_timeout(Some(PAUSE))?;
+    let _ = socket.read(&mut [0; 1024]);
+    Ok(())
+}
+
+/// The head of a request, to its end. None if `read` ends before that, or it is too long.
+fn head(read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    while head.len() <= LONGEST {
+        let mut some = [0; 1024];
+        match read(&mut some) {
+            Ok(0) => return None,
+            Ok(n) => head.extend_from_slice(&some[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+        if head.windows(4).any(|w| w == b"\r\n\r\n") {
+            return Some(head);
+        }
+    }
+    None
+}
+
+/// What goes back to who says what `read` brings.
+pub(crate) fn reply(
+    read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+    answer: &dyn Fn(&str) -> Answer,
+) -> String {
+    let request = head(read);
     let (Answer { status, kind, body }, with_body) = match request.as_deref().and_then(parse) {
         None => (Answer::text("400 Bad Request", "not a request that is understood here\n"), true),
         Some(("GET", path)) => (answer(path), true),
@@ -108,13 +127,7 @@ fn converse(mut socket: &TcpStream, answer: &dyn Fn(&str) -> Answer) -> io::Resu
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    let text = if with_body { head + &body } else { head };
-    socket.write_all(text.as_bytes())?;
-    socket.shutdown(Shutdown::Write)?;
-    // Closing with unread bytes in it would reset the connection, and the answer with it.
-    socket.set_read_timeout(Some(PAUSE))?;
-    let _ = socket.read(&mut [0; 1024]);
-    Ok(())
+    if with_body { head + &body } else { head }
 }
 
 /// Method and path, without what is behind a `?`.

@@ -16,6 +16,7 @@
 //! | `queries.rs` | the queries of today, in a file |
 //! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
 //! | `metrics.rs`, `http.rs` | figures, and the endpoint that shows them |
+//! | `foreign.rs` | readers, as the fuzzer calls them |
 
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, Transport, WireError};
 
+#[doc(hidden)]
+pub mod foreign;
 mod hosted;
 mod http;
 mod limits;

@@ -204,7 +204,7 @@ impl Desk {
         }
         let mut state = State::default();
         for (mut record, ciphertext) in found.records {
-            state.next = record.order + 1;
+            state.next = record.order.saturating_add(1);
             let stage = match &record.kept {
                 Kept::Input => match restart(&record, store, &limits) {
                     Ok(keys) => Stage::Waiting(Task { keys, input: ciphertext.into() }),
@@ -265,7 +265,7 @@ impl Desk {
                 return Err(format!("{all} inputs wait already, and no more may; come back later"));
             }
             let order = state.next;
-            state.next += 1;
+            state.next = order.saturating_add(1);
             let (hash, since, kept) = (keys.hash(), SystemTime::now(), Kept::Input);
             let record = Record { ticket, owner, keys: hash, order, begun: 0, since, kept };
             // Its place is taken; the disk is not waited for under the lock.
