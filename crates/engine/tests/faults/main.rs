@@ -251,6 +251,7 @@ fn every_fault_at_every_message_ends_in_order() {
     println!(
         "{all} faults at {messages} messages; {failed} sessions ended in an error, all others in an answer"
     );
+    assert!(all > 0 && wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A clock that jumps, forwards and back, as a machine's wall clock may.
