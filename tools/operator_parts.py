@@ -95,6 +95,7 @@ class Server:
     """`jaguar serve` with metrics."""
 
     def __init__(self, place: Place, name: str, arguments: list[str], ports: tuple[int, int]) -> None:
+        self.ports = ports
         self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports)
         command = [place.jaguar, "serve", *arguments, "--listen", self.address, "--metrics", self.metrics, "--calibrate", "off",
                    "--log", "json", "--tls", "on"]
@@ -173,8 +174,8 @@ class Client:
 
 
 class Relay:
-    """Passes connections on. After `after` bytes from a client it does `what` with one connection: "hold" them until `go`, "silence"
-    both directions, "cut", "reset", or "flip", "lose", "repeat" the next bytes."""
+    """Passes connections on. After `after` bytes from a client it does `what` with one connection: "hold" them until `go`,
+    "silence" both directions, "cut", "reset", or "flip", "lose", "repeat" the next bytes."""
 
     def __init__(self, address: str, what: str, after: int) -> None:
         self.target, self.what, self.after = address, what, after
@@ -254,8 +255,16 @@ class Prometheus:
         found = self.get("query?" + urllib.parse.urlencode({"query": expression}))["result"]
         return [float(series["value"][1]) for series in found]  # type: ignore[index]
 
+    def rules(self) -> list[dict[str, str]]:
+        return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]  # type: ignore[attr-defined]
+
+    def alerts(self) -> list[tuple[str, str]]:
+        """Name and expression of each."""
+        return [(rule["name"], rule["query"]) for rule in self.rules()]
+
     def states(self) -> dict[str, str]:
-        rules = [rule for group in self.get("rules")["groups"] for rule in group["rules"]]  # type: ignore[attr-defined]
+        """Of each alert: inactive, pending or firing."""
+        rules = self.rules()
         assert all(rule["health"] in ("ok", "unknown") for rule in rules), rules
         return {rule["name"]: rule["state"] for rule in rules}
 
@@ -267,5 +276,5 @@ def balancer(place: Place, replicas: list[Server]) -> str:
     file = place.folder / "haproxy.cfg"
     file.write_text(changed("haproxy.cfg", (f"bind {front}", "", "balance roundrobin", "inter 500ms", *servers)))
     place.start("haproxy", ["haproxy", "-db", "-f", str(file)])
-    until("HAProxy", lambda: connect(front))
+    until("HAProxy", lambda: connect(front).close() is None)
     return front

@@ -36,14 +36,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from operator_parts import CLIENTS, PACKAGING, PATIENCE, ROOT, Client, Place, Prometheus, Relay, Server, balancer, connect, free_port, until
+from operator_parts import (CLIENTS, PACKAGING, PATIENCE, ROOT, Client, Place, Prometheus, Relay, Server, balancer, connect, free_port,
+                            until)
+
+
+def refusals(reason: str) -> str:
+    return f'jaguar_refusals_total{{reason="{reason}"}}'
 
 
 @dataclass
 class Row:
     """A line of the table."""
 
-    group: str
     name: str
     done: str
     told: str
@@ -101,7 +105,7 @@ class Run:
 
     # The table.
 
-    def row(self, group: str, name: str, done: str, server: Server, figure: str, act: Callable[[], str], told: str,
+    def row(self, name: str, done: str, server: Server, figure: str, act: Callable[[], str], told: str,
             delta: float = 1, before: float | None = None) -> None:
         """Does something, and looks whether the client is told so and the figure grows by so much."""
         if before is None:
@@ -118,25 +122,25 @@ class Run:
             after = server.figure(figure) if figure and server.process.poll() is None else before
             said, passed = f"{said} {e}", False
         found = re.search(told, said)
-        self.rows.append(Row(group, name, done, found[0] if found else said[-300:], figure, before, after, passed))
+        self.rows.append(Row(name, done, found[0] if found else said[-300:], figure, before, after, passed))
         if not passed:
             self.wrong.append(f"{name}: told {said!r}, expected {told!r}; {figure} {before:g} -> {after:g}")
         print(f"{'ok' if passed else 'WRONG':6}{name}: {self.rows[-1].told}", flush=True)
         self.see_alerts()
 
-    def refusal(self, name: str, arguments: list[str], done: str, reason: str, act: Callable[[], str], told: str,
-                models: list[str] | None = None) -> None:
-        """A limit, at a server of its own."""
-        with self.server(*arguments, models=models) as server:
-            figure = reason if reason.startswith("jaguar_") else f'jaguar_refusals_total{{reason="{reason}"}}'
-            self.row("limit", name, done, server, figure, act, told)
+    def refusal(self, option: str, done: str, reason: str, act: Callable[[], str], told: str, *, name: str = "",
+                models: list[str] | None = None, times: float = 1) -> None:
+        """A limit, at a server of its own with this option; `reason` is one of refusals, or a whole figure."""
+        with self.server(*option.split(), models=models) as server:
+            self.row(name or option, done, server, reason if "{" in reason else refusals(reason), act, told, times)
 
     @contextmanager
     def server(self, *arguments: str, models: list[str] | None = None) -> Iterator[Server]:
         """The third server."""
         cache = Path(tempfile.mkdtemp(dir=self.folder))
         common = ["--cache", str(cache), "--tokens", str(self.folder / "clients.txt"), *self.certificate()]
-        server = Server(self.place, "third", [*([self.options.model] if models is None else models), *common, *arguments], self.third)
+        models = [self.options.model] if models is None else models
+        server = Server(self.place, "third", [*models, *common, *arguments], self.third)
         self.now = server
         self.seen()
         try:
@@ -175,7 +179,8 @@ class Run:
         config = ["--config", str(self.folder / "jaguar.toml")]
         one = Server(self.place, "one", [*config, "--cache", str(self.folder / "one")], (free_port(), free_port()))
         self.pin = one.events("tls")[0]["fingerprint"]
-        two = Server(self.place, "two", [*config, "--cache", str(self.folder / "two"), *self.certificate()], (free_port(), free_port()))
+        arguments = [*config, "--cache", str(self.folder / "two"), *self.certificate()]
+        two = Server(self.place, "two", arguments, (free_port(), free_port()))
         self.replicas = [one, two]
         self.front = one.address
         if shutil.which("haproxy"):
@@ -209,9 +214,10 @@ class Run:
         for thread in threads:
             thread.join()
         took, want = time.monotonic() - started, len(CLIENTS) * (self.options.queries // 2) * 2
-        counts = [sum(replica.figure(f'jaguar_queries_total{{model="{name}"}}') for name in ("classify", "scans")) for replica in self.replicas]
-        print(f"{len(seconds)} of {want} queries of {len(CLIENTS)} clients in {took:.0f} s, at the replicas {counts}; half of them took "
-              f"at most {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True)
+        figures = [f'jaguar_queries_total{{model="{name}"}}' for name in ("classify", "scans")]
+        counts = [sum(map(replica.figure, figures)) for replica in self.replicas]
+        print(f"{len(seconds)} of {want} queries of {len(CLIENTS)} clients in {took:.0f} s, at the replicas {counts}; half of them "
+              f"took at most {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True)
         if sum(counts) != want:
             self.wrong.append(f"the replicas count {counts} queries, not {want} in all")
         self.panels(want)
@@ -220,17 +226,17 @@ class Run:
         """Every expression of the dashboard, and every alert's left side, gives figures."""
         if not self.prometheus:
             return
-        until("Prometheus has all queries", lambda: self.prometheus and self.prometheus.values("sum(jaguar_queries_total)") == [queries])
-        dashboard = json.loads((PACKAGING / "grafana.json").read_text())
-        expressions = [(f"panel '{panel['title']}'", target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])]
-        rules = [rule for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]]  # type: ignore[attr-defined]
-        expressions += [(f"alert {rule['name']}", re.split(r"\s(?:==|>|<)\s", rule["query"])[0]) for rule in rules]
+        prometheus = self.prometheus
+        until("Prometheus has all queries", lambda: prometheus.values("sum(jaguar_queries_total)") == [queries])
+        panels = json.loads((PACKAGING / "grafana.json").read_text())["panels"]
+        expressions = [(f"panel '{panel['title']}'", target["expr"]) for panel in panels for target in panel.get("targets", [])]
+        expressions += [(f"alert {name}", re.split(r"\s(?:==|>|<)\s", query)[0]) for name, query in prometheus.alerts()]
         for name, expression in expressions:
             ready = expression.replace("$instance", ".*").replace("$__rate_interval", "5m")
-            values = self.prometheus.values(ready)
+            values = prometheus.values(ready)
             passed = bool(values) and not any(value != value for value in values)
-            print(f"{'ok' if passed else 'WRONG':6}{name}: {len(values)} series, {min(values, default=0):.4g} to {max(values, default=0):.4g}",
-                  flush=True)
+            least, most = min(values, default=0), max(values, default=0)
+            print(f"{'ok' if passed else 'WRONG':6}{name}: {len(values)} series, {least:.4g} to {most:.4g}", flush=True)
             if not passed:
                 self.wrong.append(f"{name} gives {values}: {ready}")
         self.expressions = len(expressions)
@@ -264,72 +270,78 @@ class Run:
                 told = self.client("dora", to=self.address, cache=cache, command="fetch").end()
             return told
 
+        again = r"; try again later, in \d+ seconds or more"
+        later = r"; come back in \d+ seconds"
         held = "a session is open, another begins"
-        self.refusal("--max-clients 1", ["--max-clients", "1"], held, "busy", second("dora", "erik"),
-                     r"busy with as many clients as it takes \(1\); try again later, in \d+ seconds")
-        self.refusal("--max-clients-per-address 1", ["--max-clients-per-address", "1"], held, "address-busy", second("dora", "erik"),
-                     r"1 clients from this address are being served.*; try again later, in \d+ seconds")
-        self.refusal("--max-sessions-per-address-and-hour 1", ["--max-sessions-per-address-and-hour", "1"], "two sessions", "too-often",
-                     twice(), r"as many sessions as the server takes from one \(1 an hour\); come back in \d+ seconds")
-        self.refusal("--max-sessions-per-client 1", ["--max-sessions-per-client", "1"], held + " of the same client", "client-busy",
-                     second("dora", "dora"), r"1 sessions of this client are open.*; try again later, in \d+ seconds")
-        self.refusal("--max-queries-per-client-and-day 1", ["--max-queries-per-client-and-day", "1"], "two queries in a session",
-                     "queries-spent", lambda: self.ask("dora", one), r"has asked the 1 queries [^;]* in a day \(UTC\); come back in \d+ seconds")
+        self.refusal("--max-clients 1", held, "busy", second("dora", "erik"), r"busy with as many clients as it takes \(1\)" + again)
+        self.refusal("--max-clients-per-address 1", held, "address-busy", second("dora", "erik"),
+                     r"1 clients from this address are being served, and no more are at once" + again)
+        self.refusal("--max-sessions-per-address-and-hour 1", "two sessions", "too-often", twice(),
+                     r"this address has begun as many sessions as the server takes from one \(1 an hour\)" + later)
+        self.refusal("--max-sessions-per-client 1", held + " of the same client", "client-busy", second("dora", "dora"),
+                     r"1 sessions of this client are open, and no more are at once" + again)
+        # (Its connection breaks off, so the client tries once more by itself.)
+        self.refusal("--max-queries-per-client-and-day 1", "two queries in a session; the client tries twice", "queries-spent",
+                     lambda: self.ask("dora", one), r"has asked the 1 queries that it may ask in a day \(UTC\)" + later, times=2)
+        first, other = (json.dumps(str(Path(model).resolve())) for model in (self.options.model, self.options.second))
         config = self.folder / "limits.toml"
-        config.write_text(f"[models.first]\nfile = {json.dumps(str(Path(self.options.model).resolve()))}\nmax-queries-per-client-and-day = 1\n"
-                          f"[models.second]\nfile = {json.dumps(str(Path(self.options.second).resolve()))}\nclients = ['alice']\n"
-                          "[clients.gus]\nmodels = []\nmax-sessions = 1\n[clients.hana]\nmax-queries-per-day = 0\n")
-        table = [f"--config={config}"]
-        self.refusal("[models.NAME] max-queries-per-client-and-day", table, "two sessions", "model-queries-spent",
-                     twice("--model", "first"), r"the 1 queries that it may ask model 'first' in a day \(UTC\); come back in \d+ seconds", [])
-        self.refusal("[clients.NAME] max-queries-per-day", table, "a session of a client with 0", "queries-spent",
-                     lambda: self.ask("hana"), r"has asked the 0 queries [^;]*; come back in \d+ seconds", [])
-        self.refusal("[clients.NAME] models", table, "a client that may use none", "no-model", lambda: self.ask("gus"),
-                     r"no model for this client; its operator says who may use which", [])
-        self.refusal("[models.NAME] clients", table, "a client that is not among them", "no-such-model",
-                     lambda: self.ask("dora", "--model", "second"), r"no model 'second' for this client, which may use first", [])
-        self.refusal("several models", table, "a client that names none", "which-model", lambda: self.ask("alice"),
-                     r"this server has several models: name one of first, second \(--model\)", [])
+        config.write_text(f"[models.first]\nfile = {first}\nmax-queries-per-client-and-day = 1\n"
+                          f"[models.second]\nfile = {other}\nclients = ['alice']\n"
+                          "[clients.gus]\nmodels = []\n[clients.hana]\nmax-queries-per-day = 0\n")
+
+        def ruled(name: str, done: str, reason: str, act: Callable[[], str], told: str) -> None:
+            self.refusal(f"--config {config}", done, reason, act, told, name=name, models=[])
+
+        ruled("`[models.NAME]` max-queries-per-client-and-day = 1", "two sessions", "model-queries-spent", twice("--model", "first"),
+              r"has asked the 1 queries that it may ask model 'first' in a day \(UTC\)" + later)
+        ruled("`[clients.NAME]` max-queries-per-day = 0", "a session", "queries-spent", lambda: self.ask("hana"),
+              r"has asked the 0 queries that it may ask in a day \(UTC\)" + later)
+        ruled("`[clients.NAME]` models = []", "a session", "no-model", lambda: self.ask("gus"),
+              "no model for this client; its operator says who may use which")
+        ruled("`[models.NAME]` clients", "a session of another client", "no-such-model", lambda: self.ask("dora", "--model", "second"),
+              "no model 'second' for this client, which may use first")
+        ruled("several models", "a client that names none", "which-model", lambda: self.ask("alice"),
+              r"this server has several models: name one of first, second \(--model\)")
         with self.server() as server:
             client = self.held("dora")
             memory = int(server.figure("jaguar_session_memory_bytes") * 1.5)
             client.end()
-        self.refusal("--max-memory", ["--max-memory", str(memory)], held + "; there is room for one and a half", "memory",
-                     second("dora", "erik"), r"memory for sessions is taken \(\d+ bytes, .*; try again later, in \d+ seconds")
-        self.refusal("--max-session-bytes 100K", ["--max-session-bytes", "100K"], "a query", "bytes", lambda: self.ask("dora"),
-                     r"has moved the 102400 bytes that one may move; connect again for more")
-        self.refusal("--max-idle 1", ["--max-idle", "1"], "nothing is asked for 3 s", "idle", late(3),
-                     r"nothing was asked for within 1s; connect again when there is something to ask|^$")
-        self.refusal("--max-stalled 2", ["--max-stalled", "2"], "the client's bytes are held up in a query", "stalled", self.stalled,
-                     r"no data came for 2s in the middle of a request; connect again and ask anew")
-        self.refusal("--new-hints-per-hour 1", ["--new-hints-per-hour", "1"], "a client without a hint fetches one twice", "hints", fetched,
+        self.refusal(f"--max-memory {memory}", held + "; there is room for one and a half", "memory", second("dora", "erik"),
+                     r"memory for sessions is taken \(\d+ bytes, of which this one needs \d+\)" + again, name="--max-memory")
+        self.refusal("--max-session-bytes 100K", "a query", "bytes", lambda: self.ask("dora"),
+                     "has moved the 102400 bytes that one may move; connect again for more")
+        self.refusal("--max-idle 1", "nothing is asked for 3 s, then a query; the client connects again by itself", "idle", late(3),
+                     "nothing was asked for within 1s; connect again when there is something to ask")
+        self.refusal("--max-stalled 2", "the client's bytes are held up in a query", "stalled", self.stalled,
+                     "no data came for 2s in the middle of a request; connect again and ask anew")
+        self.refusal("--new-hints-per-hour 1", "a client without a hint fetches one twice", "hints", fetched,
                      r"as many hints as it may for now: come back in \d+ s")
-        self.refusal("--new-hints-per-address-and-hour 1", ["--new-hints-per-address-and-hour", "1"], "the same", "address-hints", fetched,
+        self.refusal("--new-hints-per-address-and-hour 1", "the same", "address-hints", fetched,
                      r"as many hints for this address as it may for now: come back in \d+ s")
-        model = Path(self.options.model).stem
-        kept = f'jaguar_queries_not_kept_total{{model="{model}"}}'
-        self.refusal("--keep-memory 1K", ["--keep-memory", "1K"], "a client wants a query prepared", kept,
-                     lambda: self.client("dora", *many, "--keep", "1").end(), r".*")
-        self.refusal("--keep-queries 0", ["--keep-queries", "0"], "a client wants a query prepared", kept,
-                     lambda: self.client("dora", *many, "--keep", "1").end(), r".*")
-        self.refusal("--keep-idle 1", ["--keep-idle", "1"], "a client that has one prepared asks for nothing for 3 s", "kept-idle",
-                     late(3, "--keep", "1"), r".*")
-        self.refusal("--max-batch 1", [], "a query with two images", "not-done",
-                     lambda: self.client("dora", *many[:2], "--batch", "2").end(), r"one image a query \(`jaguar serve --max-batch` allows more\)")
+        kept = f'jaguar_queries_not_kept_total{{model="{Path(self.options.model).stem}"}}'
+        self.refusal("--keep-memory 1K", "a client wants a query prepared", kept,
+                     lambda: self.client("dora", *many, "--keep", "1").end(), ".*")
+        self.refusal("--keep-queries 0", "a client wants a query prepared", kept,
+                     lambda: self.client("dora", *many, "--keep", "1").end(), ".*")
+        self.refusal("--keep-idle 1", "a client that has one prepared asks for nothing for 3 s", "kept-idle",
+                     late(3, "--keep", "1"), ".*")
+        self.refusal("--max-batch 1", "a query about two images", "not-done",
+                     lambda: self.client("dora", *many[:2], "--batch", "2").end(),
+                     r"one image a query \(`jaguar serve --max-batch` allows more\)")
         with self.server() as server:
-            self.row("limit", "connections that have not greeted", "17 connect and say nothing", server,
-                     'jaguar_refusals_total{reason="not-greeted"}', self.seventeen, "closed at once")
-            self.row("limit", "time to greet, before TLS", "the 16 others say nothing for 5 s", server, "jaguar_failures_total",
+            self.row("connections that have not greeted", "17 connect and say nothing", server,
+                     refusals("not-greeted"), self.seventeen, "closed at once")
+            self.row("time to greet, before TLS", "the 16 others say nothing for 5 s", server, "jaguar_failures_total",
                      self.silence_ends, "closed", 16, 0)
             server.quiet()
-            self.row("limit", "time to greet, inside TLS", "one says nothing for 5 s", server, "jaguar_failures_total",
+            self.row("time to greet, inside TLS", "one says nothing for 5 s", server, "jaguar_failures_total",
                      self.silent_in_tls, ".*")
-            self.row("limit", "--tokens: none is shown", "a query", server, 'jaguar_refusals_total{reason="no-token"}',
+            self.row("--tokens: none is shown", "a query", server, refusals("no-token"),
                      lambda: self.ask(""), "lets nobody in without a token; its operator gives them out")
             self.token("stranger")
             lines = (self.folder / "clients.txt").read_text().splitlines(keepends=True)
             (self.folder / "clients.txt").write_text("".join(line for line in lines if "stranger" not in line))
-            self.row("limit", "--tokens: one that is not known", "a query", server, 'jaguar_refusals_total{reason="unknown-token"}',
+            self.row("--tokens: one that is not known", "a query", server, refusals("unknown-token"),
                      lambda: self.ask("stranger"), "does not know the token; ask its operator for another")
             self.many_refusals(server)
 
@@ -337,7 +349,7 @@ class Run:
         relay = Relay(self.address, "hold", 40_000)
         client = self.client("dora", self.options.input, to=relay.address)
         relay.reached.wait(PATIENCE)
-        until("the server gives up", lambda: self.now.figure('jaguar_refusals_total{reason="stalled"}') == 1)
+        until("the server gives up", lambda: self.now.figure(refusals("stalled")) == 1)
         relay.go.set()
         return client.end()
 
@@ -425,27 +437,27 @@ class Run:
                 ("random bytes", "in place of TLS", self.garbage, "closed"),
                 ("a client without TLS", "a query", plain, r".*"),
             ):
-                self.row("fault", name, done, server, failures, act, told)
+                self.row(name, done, server, failures, act, told)
                 server.quiet()
                 if told := self.ask("dora"):
                     self.wrong.append(f"after '{name}' a good client is told {told}")
             wrong_pin = self.pin
             self.pin = "0" * 64
-            self.row("fault", "another certificate", "the client pins 0000...", server, failures, lambda: self.ask("dora"), r".*")
+            self.row("another certificate", "the client pins 0000...", server, failures, lambda: self.ask("dora"), r".*")
             self.pin = wrong_pin
             tokens, away = self.folder / "clients.txt", self.folder / "away"
             tokens.rename(away)
-            self.row("fault", "the file of tokens is gone", "a query", server, 'jaguar_refusals_total{reason="tokens-unreadable"}',
+            self.row("the file of tokens is gone", "a query", server, refusals("tokens-unreadable"),
                      lambda: self.ask("dora"), r"cannot tell at present who is let in; try again later, in \d+ seconds")
             away.rename(tokens)
             session = self.held("dora")
-            self.row("fault", "SIGTERM", "a client is between two queries", server, "", lambda: self.ended(server, session),
+            self.row("SIGTERM", "a client is between two queries", server, "", lambda: self.ended(server, session),
                      r"shutting down; come back in \d+ seconds or more, or ask another one")
         counts = self.folder / "counts"
         counts.mkdir()
         with self.server("--max-queries-per-client-and-day", "9", "--counts", str(counts / "queries")) as server:
             shutil.rmtree(counts)
-            self.row("fault", "queries cannot be counted", "the folder of --counts is gone; a query", server,
+            self.row("queries cannot be counted", "the folder of --counts is gone; a query", server,
                      "jaguar_queries_not_counted_total", lambda: self.ask("dora"), "^$")
 
     def ended(self, server: Server, session: Client) -> str:
@@ -465,7 +477,7 @@ class Run:
             until("reloaded", lambda: one.figure("jaguar_last_reload_successful") == 0)
             return self.ask("alice", "--model", "classify", to=one.address)
 
-        self.row("fault", "a model is damaged", "SIGHUP; then a query", one, 'jaguar_reloads_total{result="failed"}', reload, "^$")
+        self.row("a model is damaged", "SIGHUP; then a query", one, 'jaguar_reloads_total{result="failed"}', reload, "^$")
         self.alert("JaguarReloadFailed")
         config.unlink()
         (self.folder / "kept").rename(config)
@@ -481,11 +493,11 @@ class Run:
             time.sleep(2)
             return "".join(self.ask("alice", "--model", "classify", to=self.front) for _ in range(3))
 
-        self.row("fault", "a replica is killed", "three queries through the balancer", one, 'jaguar_queries_total{model="classify"}',
+        self.row("a replica is killed", "three queries through the balancer", one, 'jaguar_queries_total{model="classify"}',
                  killed, "^$", 3)
         self.alert("JaguarDown")
         arguments = ["--config", str(self.folder / "jaguar.toml"), "--cache", str(self.folder / "two"), *self.certificate()]
-        self.replicas[1] = two = Server(self.place, "two-again", arguments, tuple(int(a.rsplit(":", 1)[1]) for a in (two.address, two.metrics)))
+        self.replicas[1] = two = Server(self.place, "two-again", arguments, two.ports)
         time.sleep(2)
         relay = Relay(two.address, "hold", 40_000)
         client = self.client("dora", "--model", "classify", self.options.input, to=relay.address)
@@ -499,7 +511,7 @@ class Run:
             relay.go.set()
             return told + client.end()
 
-        self.row("fault", "a replica drains", "three queries through the balancer; one that it has begun is finished", one,
+        self.row("a replica drains", "three queries through the balancer; one that it has begun is finished", one,
                  'jaguar_queries_total{model="classify"}', drained, "^$", 3)
         if client.process.returncode or two.process.wait(timeout=PATIENCE):
             self.wrong.append("a query that had begun was not finished, or the replica failed")
