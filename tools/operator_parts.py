@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGING = ROOT / "packaging"
@@ -132,7 +133,7 @@ class Client:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True)
         place.processes.append(self.process)
-        self.answers: list[dict[str, object]] = []
+        self.answers: list[dict[str, Any]] = []
         self.times = [time.monotonic()]
         self.errors = ""
         self.readers = [threading.Thread(target=read) for read in (self.read_answers, self.read_errors)]

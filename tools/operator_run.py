@@ -75,6 +75,7 @@ class Run:
         self.third = (free_port(), free_port())
         self.address = f"127.0.0.1:{self.third[0]}"
         self.pin = self.front = ""
+        self.half = 0
 
     def token(self, name: str) -> None:
         command = [self.options.jaguar, "token", name, "--tokens", str(self.folder / "clients.txt")]
@@ -117,7 +118,8 @@ class Run:
             if figure and server.process.poll() is None:
                 until(f"{name}: {figure}", lambda: server.figure(figure) >= before + delta, 20)
                 after = server.figure(figure)
-            passed = re.search(told, said) is not None and after == before + delta * bool(figure)
+            # (A client that is told twice, or that has two connections, is counted as often.)
+            passed = re.search(told, said) is not None and after >= before + delta * bool(figure)
         except (TimeoutError, RuntimeError) as e:
             after = server.figure(figure) if figure and server.process.poll() is None else before
             said, passed = f"{said} {e}", False
@@ -266,8 +268,8 @@ class Run:
             return act
 
         def fetched() -> str:
-            for cache in ("new-1", "new-2"):
-                told = self.client("dora", to=self.address, cache=cache, command="fetch").end()
+            for _ in range(2):
+                told = self.client("dora", cache=tempfile.mkdtemp(dir=self.folder), command="fetch").end()
             return told
 
         again = r"; try again later, in \d+ seconds or more"
@@ -319,23 +321,25 @@ class Run:
         self.refusal("--new-hints-per-address-and-hour 1", "the same", "address-hints", fetched,
                      r"as many hints for this address as it may for now: come back in \d+ s")
         kept = f'jaguar_queries_not_kept_total{{model="{Path(self.options.model).stem}"}}'
-        self.refusal("--keep-memory 1K", "a client wants a query prepared", kept,
-                     lambda: self.client("dora", *many, "--keep", "1").end(), ".*")
-        self.refusal("--keep-queries 0", "a client wants a query prepared", kept,
-                     lambda: self.client("dora", *many, "--keep", "1").end(), ".*")
-        self.refusal("--keep-idle 1", "a client that has one prepared asks for nothing for 3 s", "kept-idle",
-                     late(3, "--keep", "1"), ".*")
+        self.refusal("--keep-memory 1K", "a client wants a query prepared; it goes on without", kept,
+                     lambda: self.client("dora", *many, "--keep", "1").end(),
+                     "the server keeps 1024 bytes of prepared queries for all its clients together, and has no room now")
+        self.refusal("--keep-queries 0", "a client wants a query prepared; it goes on without", kept,
+                     lambda: self.client("dora", *many, "--keep", "1").end(),
+                     "the server keeps 0 prepared queries for a client and no more")
+        self.refusal("--keep-idle 1", "a client that has one prepared asks for nothing for 3 s, then a query; it connects again by "
+                     "itself", "kept-idle", late(3, "--keep", "1"), "nothing was asked for within 1 s: what was prepared is dropped")
         self.refusal("--max-batch 1", "a query about two images", "not-done",
                      lambda: self.client("dora", *many[:2], "--batch", "2").end(),
                      r"one image a query \(`jaguar serve --max-batch` allows more\)")
         with self.server() as server:
             self.row("connections that have not greeted", "17 connect and say nothing", server,
-                     refusals("not-greeted"), self.seventeen, "closed at once")
+                     refusals("not-greeted"), lambda: self.crowd(self.address, 17), "closed at once")
             self.row("time to greet, before TLS", "the 16 others say nothing for 5 s", server, "jaguar_failures_total",
                      self.silence_ends, "closed", 16, 0)
             server.quiet()
             self.row("time to greet, inside TLS", "one says nothing for 5 s", server, "jaguar_failures_total",
-                     self.silent_in_tls, ".*")
+                     self.silent_in_tls, "JAGUAR/0002")
             self.row("--tokens: none is shown", "a query", server, refusals("no-token"),
                      lambda: self.ask(""), "lets nobody in without a token; its operator gives them out")
             self.token("stranger")
@@ -344,19 +348,37 @@ class Run:
             self.row("--tokens: one that is not known", "a query", server, refusals("unknown-token"),
                      lambda: self.ask("stranger"), "does not know the token; ask its operator for another")
             self.many_refusals(server)
+        if self.front != self.replicas[0].address:
+            self.row("balancer: connections of one address", "13 connect", self.replicas[0], "",
+                     lambda: self.crowd(self.front, 13), "closed at once")
+
+    def halfway(self) -> int:
+        """How many bytes of a client take a query halfway through its online stage, with the hint there."""
+        if not self.half:
+            client = self.client("dora", self.options.input)
+            client.end()
+            up = {stage: cost["bytes_up"] for stage, cost in client.answers[0]["cost"].items() if isinstance(cost, dict)}
+            self.half = sum(up[stage] for stage in ("model", "client", "offline")) + up["online"] // 2
+        return self.half
 
     def stalled(self) -> str:
-        relay = Relay(self.address, "hold", 40_000)
+        relay = Relay(self.address, "hold", self.halfway())
         client = self.client("dora", self.options.input, to=relay.address)
         relay.reached.wait(PATIENCE)
         until("the server gives up", lambda: self.now.figure(refusals("stalled")) == 1)
         relay.go.set()
         return client.end()
 
-    def seventeen(self) -> str:
-        self.silent = [connect(self.address) for _ in range(17)]
+    def crowd(self, address: str, count: int) -> str:
+        """So many connect at once and say nothing; what becomes of the last one."""
+        self.silent = [connect(address) for _ in range(count)]
         self.silent[-1].settimeout(3)
-        return "closed at once" if self.silent[-1].recv(1) == b"" else "left open"
+        try:
+            return "closed at once" if self.silent[-1].recv(1) == b"" else "greeted"
+        except ConnectionResetError:
+            return "closed at once"
+        except TimeoutError:
+            return "left open"
 
     def silence_ends(self) -> str:
         for connection in self.silent[:-1]:
@@ -405,7 +427,7 @@ class Run:
 
         def through(what: str, go: bool = False) -> Callable[[], str]:
             def act() -> str:
-                relay = Relay(self.address, what, 40_000)
+                relay = Relay(self.address, what, self.halfway())
                 client = self.client("dora", self.options.input, to=relay.address)
                 if go:
                     client.process.wait(timeout=PATIENCE)
@@ -414,7 +436,7 @@ class Run:
             return act
 
         def killed() -> str:
-            relay = Relay(self.address, "hold", 40_000)
+            relay = Relay(self.address, "hold", self.halfway())
             client = self.client("dora", self.options.input, to=relay.address)
             relay.reached.wait(PATIENCE)
             client.process.kill()
@@ -427,15 +449,15 @@ class Run:
 
         with self.server() as server:
             for name, done, act, told in (
-                ("cut", "the connection is cut in a query", through("cut"), r".*"),
-                ("reset", "it is reset in a query", through("reset"), r".*"),
-                ("one bit is flipped", "in a record of TLS", through("flip"), r".*"),
-                ("bytes are lost", "of TLS", through("lose"), r".*"),
-                ("bytes are repeated", "of TLS", through("repeat"), r".*"),
-                ("silence", "nothing passes any more, both ways", through("silence", True), r".*"),
-                ("a client is killed", "in a query", killed, "killed"),
+                ("the connection is cut", "halfway through a query", through("cut"), "(the peer|onnection)[^:,(]*"),
+                ("it is reset", "halfway through a query", through("reset"), "(the peer|onnection)[^:,(]*"),
+                ("one bit is flipped", "of a record of TLS", through("flip"), r"the other side gave up TLS \(\w+\)"),
+                ("bytes are lost", "of TLS", through("lose"), r"the other side gave up TLS \(\w+\)"),
+                ("bytes are repeated", "of TLS", through("repeat"), r"the other side gave up TLS \(\w+\)"),
+                ("silence", "nothing passes any more, both ways", through("silence", True), "the peer has been silent for 15s"),
+                ("a client is killed", "halfway through a query", killed, "killed"),
                 ("random bytes", "in place of TLS", self.garbage, "closed"),
-                ("a client without TLS", "a query", plain, r".*"),
+                ("a client without TLS", "a query", plain, "this server speaks TLS only; ask its operator for the fingerprint to pin"),
             ):
                 self.row(name, done, server, failures, act, told)
                 server.quiet()
@@ -443,7 +465,8 @@ class Run:
                     self.wrong.append(f"after '{name}' a good client is told {told}")
             wrong_pin = self.pin
             self.pin = "0" * 64
-            self.row("another certificate", "the client pins 0000...", server, failures, lambda: self.ask("dora"), r".*")
+            self.row("another certificate", "the client pins 0000...", server, failures, lambda: self.ask("dora"),
+                     "the server's certificate is not the pinned one")
             self.pin = wrong_pin
             tokens, away = self.folder / "clients.txt", self.folder / "away"
             tokens.rename(away)
@@ -499,7 +522,7 @@ class Run:
         arguments = ["--config", str(self.folder / "jaguar.toml"), "--cache", str(self.folder / "two"), *self.certificate()]
         self.replicas[1] = two = Server(self.place, "two-again", arguments, two.ports)
         time.sleep(2)
-        relay = Relay(two.address, "hold", 40_000)
+        relay = Relay(two.address, "hold", self.halfway())
         client = self.client("dora", "--model", "classify", self.options.input, to=relay.address)
         relay.reached.wait(PATIENCE)
 
