@@ -357,8 +357,9 @@ class Run:
         if not self.half:
             client = self.client("dora", self.options.input)
             client.end()
-            up = {stage: cost["bytes_up"] for stage, cost in client.answers[0]["cost"].items() if isinstance(cost, dict)}
-            self.half = sum(up[stage] for stage in ("model", "client", "offline")) + up["online"] // 2
+            cost = client.answers[0]["cost"]
+            up = {stage: cost[stage]["bytes_up"] for stage in ("model", "client", "offline", "online")}
+            self.half = sum(up.values()) - up["online"] // 2
         return self.half
 
     def stalled(self) -> str:
