@@ -352,6 +352,8 @@ class Run:
         if self.front != self.replicas[0].address:
             self.row("balancer: connections of one address", "13 connect", self.replicas[0], "",
                      lambda: self.crowd(self.front, 13), "closed at once")
+            for connection in self.silent:
+                connection.close()
 
     def halfway(self) -> int:
         """How many bytes of a client take a query halfway through its online stage, with the hint there."""
@@ -372,18 +374,26 @@ class Run:
         return client.end()
 
     def crowd(self, address: str, count: int) -> str:
-        """So many connect at once and say nothing; what becomes of the last one."""
+        """So many connect at once and say nothing; whether one of them is closed long before the time to greet is over."""
         self.silent = [connect(address) for _ in range(count)]
-        self.silent[-1].settimeout(3)
+
+        def closed(connection: socket.socket) -> bool:
+            connection.settimeout(0.01)
+            try:
+                return connection.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionResetError:
+                return True
+
         try:
-            return "closed at once" if self.silent[-1].recv(1) == b"" else "greeted"
-        except ConnectionResetError:
-            return "closed at once"
+            until("closed", lambda: any([closed(connection) for connection in self.silent]), 3)
         except TimeoutError:
             return "left open"
+        return "closed at once"
 
     def silence_ends(self) -> str:
-        for connection in self.silent[:-1]:
+        for connection in self.silent:
             connection.settimeout(60)
             while connection.recv(1 << 10):
                 pass
