@@ -1,9 +1,8 @@
-//! What one client may take: inputs that wait, queries of a day, sessions, room for keys, and time. Each limit is reached once.
+//! What one client may take: inputs that wait, queries of a day, sessions, and room for keys. Each limit is reached once.
 
 use super::*;
 use crate::connections::token;
 use crate::operation::{figure_becomes, metrics_of};
-use crate::relay::Relay;
 use crate::rules::far_from_midnight;
 
 /// A server that tells clients apart by tokens, and alice and bob.
@@ -120,19 +119,4 @@ fn room_for_keys_comes_back() {
     signal("CONT", stopped_evaluation(known.server.process.id));
     assert_eq!(lines(bob)[0]["cost"]["keys_sent"], KEYS);
     assert_eq!(it.kept().len(), 1, "alice's keys made room");
-}
-
-/// An upload that stops is given up, and goes on from there.
-#[test]
-fn an_upload_that_stalls_is_given_up() {
-    let Some(it) = Site::new("limits-stalled") else { return };
-    let mut server = it.serve(&["--max-stalled", "1", "--metrics", "127.0.0.1:0"]);
-    let metrics = metrics_of(&mut server);
-    let relay = Relay::start(&server.address, 10_000_000);
-    let client = it.predict(&relay.address, "client", &[&it.inputs[0]]);
-    relay.wait(WATCHDOG);
-    figure_becomes(&metrics, "jaguar_refusals_total{reason=\"stalled\"}", 1.0);
-    relay.go_on();
-    assert_fails(client, &["no data came for 1s in the middle of a request; connect again and ask anew"]);
-    assert!(matches!(it.kept().as_slice(), [part] if part.ends_with(".part")), "{:?}", it.kept());
 }
