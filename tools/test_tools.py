@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import benchmark_tables
 import check_layers
 import docs_site
+import operator_parts
 import python_reference
 
 
@@ -29,6 +30,12 @@ class Packaging(unittest.TestCase):
             used = set(re.findall(r"\bjaguar_\w+", (ROOT / "packaging" / name).read_text()))
             self.assertTrue(used, name)
             self.assertEqual({figure.removesuffix("_bucket") for figure in used} - documented, set(), name)
+
+
+    def test_the_operator_s_run_finds_what_it_replaces(self):
+        for name, texts in operator_parts.REPLACED.items():
+            text = (ROOT / "packaging" / name).read_text()
+            self.assertEqual([old for old in texts if old not in text], [], name)
 
 
 class Layers(unittest.TestCase):

@@ -77,6 +77,8 @@ pub enum Event<'a> {
     NotCounted(&'a FileError),
     /// The tokens of clients cannot be looked at.
     NoTokens(&'a TokenFileError),
+    /// A connection was dropped: as many as may are there that have not greeted.
+    TooManyUngreeted(Peer),
     /// The system refused a connection; the server goes on.
     NotAccepted(&'a WireError),
     /// The system refused a thread; the connection is dropped.
@@ -303,7 +305,10 @@ impl<S: Hosted> Server<S> {
                 break;
             }
             // Those that connect and say nothing are few at a time, and gone within seconds.
-            let Some(waiting) = shared.places.wait(incoming.peer().ip()) else { continue };
+            let Some(waiting) = shared.places.wait(incoming.peer().ip()) else {
+                hear(Event::TooManyUngreeted(incoming.peer()));
+                continue;
+            };
             let one = Connection {
                 service: service.clone(),
                 channel: channel.clone(),
@@ -418,14 +423,18 @@ impl Connection {
                 }
             }
         });
-        match (served, session.refused()) {
-            (Err(_), Some(why)) => Err(ServeError::Refused(why.clone())),
-            (Err(e @ (EngineError::HintsSpent { .. } | EngineError::AddressHintsSpent { .. })), None) => {
-                let of_address = matches!(e, EngineError::AddressHintsSpent { .. });
-                Err(ServeError::Refused(Refusal::Hints { of_address, told: e.to_string() }))
+        let Err(failed) = served else { return Ok(()) };
+        let why = session.refused().cloned().or_else(|| {
+            let told = failed.to_string();
+            match failed {
+                EngineError::HintsSpent { .. } => Some(Refusal::Hints { of_address: false, told }),
+                EngineError::AddressHintsSpent { .. } => Some(Refusal::Hints { of_address: true, told }),
+                EngineError::Idle { .. } => Some(Refusal::KeptIdle { told }),
+                EngineError::Refused(_) => Some(Refusal::NotDone { told }),
+                _ => None,
             }
-            (served, _) => Ok(served?),
-        }
+        });
+        Err(why.map_or_else(|| ServeError::Session(failed), ServeError::Refused))
     }
 
     /// Whose token it is, if one is needed.

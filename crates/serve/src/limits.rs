@@ -196,6 +196,18 @@ pub enum Refusal {
         /// The limit.
         limit: Duration,
     },
+    /// The client keeps prepared queries here, and asked for nothing for too long.
+    #[error("{told}")]
+    KeptIdle {
+        /// What it was told.
+        told: String,
+    },
+    /// It asked for what this server does not do, or cannot do now.
+    #[error("{told}")]
+    NotDone {
+        /// What it was told.
+        told: String,
+    },
     /// The session has moved too much.
     #[error("the session has moved the {limit} bytes that one may move; connect again for more")]
     Bytes {
@@ -210,7 +222,36 @@ pub(crate) const SOON: u64 = 10;
 /// When another server may have taken the place of one that is shutting down.
 pub(crate) const AFTER_RESTART: u64 = 30;
 
+/// The word for connections that are dropped since too many have not greeted.
+pub(crate) const NOT_GREETED: &str = "not-greeted";
+
 impl Refusal {
+    /// All that [`kind`](Self::kind) can be, and the word for connections that were dropped before they greeted.
+    pub const KINDS: [&str; 22] = [
+        "busy",
+        "address-busy",
+        "too-often",
+        "client-busy",
+        "queries-spent",
+        "model-queries-spent",
+        "memory",
+        "which-model",
+        "hints",
+        "address-hints",
+        "no-model",
+        "no-such-model",
+        "no-token",
+        "unknown-token",
+        "tokens-unreadable",
+        "shutting-down",
+        "idle",
+        "kept-idle",
+        "stalled",
+        "bytes",
+        "not-done",
+        NOT_GREETED,
+    ];
+
     /// A word for it, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -231,6 +272,8 @@ impl Refusal {
             Self::TokensUnreadable { .. } => "tokens-unreadable",
             Self::ShuttingDown { .. } => "shutting-down",
             Self::Idle { .. } => "idle",
+            Self::KeptIdle { .. } => "kept-idle",
+            Self::NotDone { .. } => "not-done",
             Self::Stalled { .. } => "stalled",
             Self::Bytes { .. } => "bytes",
         }

@@ -26,7 +26,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::http::{Answer, answer_all};
-use crate::{Control, Event, ServeError};
+use crate::limits::NOT_GREETED;
+use crate::{Control, Event, Refusal, ServeError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Model {
@@ -143,6 +144,10 @@ impl Metrics {
             seconds.clone(),
         );
         registry.register("refusals", "Clients turned away, by reason", refusals.clone());
+        // A figure that comes into being with its first event hides that event from who looks at its growth.
+        for reason in Refusal::KINDS {
+            drop(refusals.get_or_create(&Reason { reason }));
+        }
         registry.register("failures", "Connections that failed", failures.clone());
         metrics.reloaded.set(1);
         for result in ["ok", "failed"] {
@@ -221,8 +226,8 @@ impl Metrics {
             Event::Connected(..) => {
                 self.sessions.inc();
             }
-            // From here on the figure is there, at zero.
-            Event::Uses(_, model) => drop(self.queries.get_or_create(&of(model))),
+            // From here on its figures are there, at zero. (Those of models that clients choose are there from the start.)
+            Event::Uses(_, model) => self.begin(model),
             Event::NotCounted(_) => {
                 self.not_counted.inc();
             }
@@ -250,12 +255,28 @@ impl Metrics {
                 self.no_answers.inc();
             }
             Event::Ended(_, ServeError::Refused(why)) => {
-                self.refusals.get_or_create(&Reason { reason: why.kind() }).inc();
+                debug_assert!(Refusal::KINDS.contains(&why.kind()), "{}", why.kind());
+                self.refused(why.kind());
             }
+            Event::TooManyUngreeted(_) => self.refused(NOT_GREETED),
             Event::Ended(..) => {
                 self.failures.inc();
             }
             _ => {}
+        }
+    }
+
+    fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Has all figures of a model that are counted by its name.
+    fn begin(&self, model: &str) {
+        for family in [&self.queries, &self.kept, &self.no_room] {
+            drop(family.get_or_create(&of(model)));
+        }
+        for stage in [StageName::offline, StageName::online] {
+            drop(self.seconds.get_or_create(&Stage { model: model.to_owned(), stage }));
         }
     }
 
@@ -276,6 +297,7 @@ impl Metrics {
         now.model_ready.clear();
         now.model_sessions.clear();
         for model in control.models() {
+            self.begin(&model.name);
             gauge(&now.model_ready.get_or_create(&of(&model.name)), model.ready.into());
             gauge(&now.model_sessions.get_or_create(&of(&model.name)), model.sessions as u64);
         }

@@ -2,6 +2,7 @@
 //! not there to build it.
 
 mod disks;
+mod limits;
 mod networks;
 mod owners;
 mod restarts;

@@ -133,6 +133,8 @@ struct State {
     stop: Option<Stopper>,
     /// Why nothing is computed any more.
     ended: Option<String>,
+    /// How long the last evaluation took.
+    took: Option<Duration>,
 }
 
 struct Entry {
@@ -185,6 +187,9 @@ const ENDED: &str = "the server is shutting down; ask again later";
 /// For those who wait.
 const ENDED_MEANWHILE: &str =
     "the server is shutting down; what waits is on its disk, and the next one goes on with it";
+
+/// When a client that found all places taken may try again, where no evaluation tells how long one takes.
+const SOON: Duration = Duration::from_secs(60);
 
 /// How often what is too old is looked for.
 const TIDY: Duration = Duration::from_secs(60);
@@ -256,13 +261,17 @@ impl Desk {
             let (all, own) =
                 pending.fold((0, 0), |(all, own), e| (all + 1, own + usize::from(e.record.owner == owner)));
             let DeskLimits { waiting, waiting_of_one, .. } = inner.limits;
+            // A place becomes free with the next answer.
+            let again = state.took.unwrap_or(SOON).as_secs().max(1);
             if own >= waiting_of_one {
                 return Err(format!(
-                    "{own} inputs of this client wait already, and no more may; come back later"
+                    "{own} inputs of this client wait already, and no more may; come back in {again} seconds or more"
                 ));
             }
             if all >= waiting {
-                return Err(format!("{all} inputs wait already, and no more may; come back later"));
+                return Err(format!(
+                    "{all} inputs wait already, and no more may; come back in {again} seconds or more"
+                ));
             }
             let order = state.next;
             state.next = order.saturating_add(1);
@@ -504,6 +513,7 @@ impl Inner {
             self.remove(record.ticket);
         }
         let mut state = self.state();
+        state.took = Some(took);
         if let Some(entry) = state.entries.iter_mut().find(|e| e.record.ticket == record.ticket) {
             (entry.record, entry.stage) = (record, stage);
         }

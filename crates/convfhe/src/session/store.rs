@@ -46,7 +46,8 @@ pub enum StoreError {
     },
     /// All that is kept is in use.
     #[error(
-        "the server's storage for keys ({quota} bytes, --key-storage) is taken up by clients that use it now; come back later"
+        "the server's storage for keys ({quota} bytes, --key-storage) is taken up by clients that use it now; come back in 60 seconds \
+         or more"
     )]
     AllInUse {
         /// The quota.
@@ -55,7 +56,7 @@ pub enum StoreError {
     /// What is not in use belongs to shares that are smaller than this client's.
     #[error(
         "the server's storage for keys ({quota} bytes, --key-storage) is full, and clients without a token at this address have their share \
-         of it, which is in use; come back later"
+         of it, which is in use; come back in 60 seconds or more"
     )]
     ShareInUse {
         /// The quota.
