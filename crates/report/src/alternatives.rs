@@ -44,7 +44,7 @@ impl Alternatives {
             let Decision { name, about, alternatives, reason, .. } = decision;
             let mut decided = decided(name.clone(), alternatives, reason, Unit::Milliseconds);
             // "digits" of "digits of 4 bits" goes without saying.
-            if !decided.taken.starts_with(about.as_str()) {
+            if !decided.taken.starts_with(about) {
                 decided.taken = format!("{about} {}", decided.taken);
             }
             decided
