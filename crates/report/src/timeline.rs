@@ -248,6 +248,10 @@ fn marks(length: u64) -> Vec<String> {
     } else {
         0
     };
+    // (A server may claim any time.)
+    if at(4) >= 1e5 {
+        return vec!["0".into(), format!("{:.1e} {name}", at(4))];
+    }
     let mark = |i| match i {
         0 => "0".to_owned(),
         4 => format!("{:.places$} {name}", at(i)),
