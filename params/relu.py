@@ -197,8 +197,8 @@ def draw(source: Path) -> str:
         return f"{left + width * (1 - log_x / low_x):.1f},{y:.1f}"
 
     title = "Polynomials for ReLU on [-1, 1]: error by degrees and place"
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 480" font-family="sans-serif" font-size="13">',
-             f"<title>{title}</title>", '<rect width="900" height="480" fill="white"/>',
+    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 480" font-family="sans-serif" font-size="13">',
+             f"<title>{title}</title>", '<rect width="950" height="480" fill="white"/>',
              f'<text x="{left}" y="24" font-size="16">{title}</text>']
     for log in range(low_x, 1, 2):
         x = float(place(log, 0).split(",")[0])

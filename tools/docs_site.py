@@ -1,7 +1,8 @@
 """What mkdocs does not know of this repository (a hook of mkdocs.yml).
 
-Two pages are made here, from sources: the references of Python and of Rust. Pages link to files beside docs/. Some of these are pages of the site too (`PAGES`). Links to all others, which are code, become
-plain text there. Either way the file has to exist: `make docs` fails on a link that leads nowhere.
+Two pages are made here, from sources: the references of Python and of Rust. Pages link to files beside docs/. Some of
+these are pages of the site too (`PAGES`). Links to all others, which are code, become plain text there. Either way the
+file has to exist: `make docs` fails on a link that leads nowhere.
 """
 
 from __future__ import annotations
@@ -120,6 +121,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     for target in broken:
         LOG.warning("%s: a link to %s, which is not there", source_of(page.file.src_uri), target)
     return text
+
+
+def options_whole(html: str) -> str:
+    """Names of options within a line's code, marked so that no line ends after their dashes."""
+
+    def code(match: re.Match[str]) -> str:
+        return match[0] if match[1] else re.sub(r"(?<![\w-])(--?[a-z][\w-]*)", r'<span class="option">\1</span>', match[0])
+
+    return re.sub(r"(<pre.*?</pre>)|<code>[^<]*</code>", code, html, flags=re.S)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    # A column of numbers needs no room for words (docs/site.css).
+    return options_whole(html).replace("<th>#</th>", '<th class="number">#</th>')
 
 
 def on_post_build(config: Any) -> None:

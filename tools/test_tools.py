@@ -245,6 +245,15 @@ class DocsSite(unittest.TestCase):
         self.assertEqual(broken, ["../crates/nothing.rs", "nothing.md#x"])
         self.assertIn("[b](models.md)", text)
 
+    def test_names_of_options_stay_whole(self):
+        for html, expected in [
+            ("<code>jaguar plan --report x.html</code>", '<code>jaguar plan <span class="option">--report</span> x.html</code>'),
+            ("<code>-o</code> and --x", '<code><span class="option">-o</span></code> and --x'),
+            ("<code>jaguar-fhe</code>", "<code>jaguar-fhe</code>"),
+            ("<pre><code>a --b</code></pre>", "<pre><code>a --b</code></pre>"),
+        ]:
+            self.assertEqual(docs_site.options_whole(html), expected)
+
     def test_figures_are_there_and_have_titles(self):
         text = (ROOT / "docs" / "how-it-works.md").read_text()
         figures = re.findall(r"!\[[^\]]+\]\((figures/[^)]+)\)", text)

@@ -60,6 +60,11 @@ enum Command {
     /// Measure this machine, for the planner.
     Calibrate(calibrate::Args),
     /// Serve compiled models.
+    #[command(
+        after_long_help = "Each option can also be set in the environment and in a configuration file, under the same name: \
+        --max-clients is JAGUAR_MAX_CLIENTS there and max-clients here. Flags come before the environment, that before the file. \
+        `jaguar config show` tells what counts."
+    )]
     Serve(Box<serve::Args>),
     /// Show what counts for `jaguar serve`: from the command line, the environment, a configuration file and defaults.
     Config(config::Args),

@@ -64,31 +64,30 @@ impl Tls {
 
 /// Which server is believed, and what it is shown.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Connection")]
 pub struct Trust {
     /// When to speak TLS with the server.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, help_heading = "Connection", value_enum, default_value_t)]
     tls: Tls,
     /// Believe the server whose certificate has this fingerprint (SHA-256), as `jaguar serve` shows it.
-    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
+    #[arg(long, help_heading = "Connection", value_name = "FINGERPRINT", conflicts_with = "ca")]
     pin: Option<String>,
     /// Believe the server if an authority in this file (PEM) signed its certificate.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The name that the certificate must have then (default: the one in the server's address).
-    #[arg(long, value_name = "NAME", requires = "ca")]
+    #[arg(long, help_heading = "Connection", value_name = "NAME", requires = "ca")]
     server_name: Option<String>,
     /// The certificate (PEM) to show to a server that asks for one.
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Its key (PEM).
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// The file with the token to show to a server that asks for one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Accept that TLS ends before the server, at a proxy that can read what both parties say.
-    #[arg(long)]
+    #[arg(long, help_heading = "Connection")]
     accept_proxy: bool,
 }
 

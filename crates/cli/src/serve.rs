@@ -76,8 +76,6 @@ pub struct Args {
     /// Where figures and choices are kept (default: the user's cache folder).
     #[arg(long)]
     cache: Option<PathBuf>,
-    #[command(flatten)]
-    bounds: Bounds,
     /// Address and port to answer Prometheus (`/metrics`) and probes (`/live`, `/ready`) at, in the clear: one that clients do not reach.
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -87,6 +85,11 @@ pub struct Args {
     /// Seconds that clients have to get through with what they asked for when this server is told to end (SIGTERM, SIGINT).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
+    /// How to compute; clients must ask for the same. With `convfhe`, options of backends, hints and prepared queries mean nothing.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    #[command(flatten)]
+    bounds: Bounds,
     /// Hints an hour that clients may have, in the long run: whole ones, for new clients and old. After a quiet time some more
     /// come at once. Who is beyond it is told when to come back.
     #[arg(long, default_value_t = server::Limits::default().hints_per_hour)]
@@ -105,9 +108,6 @@ pub struct Args {
     /// there is no room, those go that were not used for the longest; their client sends them again.
     #[arg(long, value_parser = size)]
     keep_keys: Option<u64>,
-    /// How to compute; clients must ask for the same. With `convfhe`, options of backends, hints and prepared queries mean nothing.
-    #[arg(long, value_enum, default_value_t)]
-    protocol: Protocol,
     #[command(flatten)]
     storage: one_round::Storage,
 }
@@ -142,26 +142,25 @@ pub struct ModelOptions {
 
 /// Who is let in, and how.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Connection")]
 struct Admission {
     /// When to speak TLS.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, help_heading = "Connection", value_enum, default_value_t)]
     tls: Tls,
     /// The certificate (PEM) to show, with what leads to its authority behind it (default: one that is made on first use and kept).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its key (PEM).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Let those in who show a certificate that an authority in this file (PEM) signed, and nobody else.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     client_ca: Option<PathBuf>,
     /// Let those in who show a token of this file, and nobody else. `jaguar token` adds to it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connection", value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Let web pages of this origin, such as `https://www.example`, open WebSockets here. May be given more than once (default: no
     /// pages).
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, help_heading = "Connection", value_name = "ORIGIN")]
     allow_origin: Vec<String>,
 }
 

@@ -39,10 +39,15 @@ impl Alternatives {
     pub(crate) fn new(explanation: &Explanation) -> Self {
         let Explanation { rings, ring_reason, activations, layers } = explanation;
         let fixed = "Fixed when the network is compiled (jaguar compile --activation-bits).";
-        let whole = [("ring", rings, ring_reason.as_str()), ("bits of activations", activations, fixed)];
+        let whole = [("Ring", rings, ring_reason.as_str()), ("Bits of activations", activations, fixed)];
         let layer = |decision: &Decision| {
             let Decision { name, about, alternatives, reason, .. } = decision;
-            decided(format!("{name}: {about}"), alternatives, reason, Unit::Milliseconds)
+            let mut decided = decided(name.clone(), alternatives, reason, Unit::Milliseconds);
+            // "digits" of "digits of 4 bits" goes without saying.
+            if !decided.taken.starts_with(about) {
+                decided.taken = format!("{about} {}", decided.taken);
+            }
+            decided
         };
         Self {
             whole: whole.map(|(title, all, why)| decided(title.into(), all, why, Unit::Seconds)),

@@ -13,6 +13,9 @@ use crate::{Frame, Kind, ReportError, number, percent, render, thousands};
 /// How many of the images that agree least are shown.
 const WORST: usize = 12;
 
+/// The bound is drawn beside errors where it is at most so many times the largest of them.
+const FAR: f64 = 8.0;
+
 /// Errors below this part are drawn at the chart's foot.
 const LEAST: f64 = 1e-6;
 
@@ -156,7 +159,8 @@ struct Dot {
 struct Bars {
     bars: Vec<Dot>,
     width: String,
-    bound: String,
+    /// Where the bound is; `None` where it is so far above all errors that they could not be seen below it.
+    bound: Option<String>,
     top: String,
 }
 
@@ -319,7 +323,9 @@ fn bars(of: &Subject<'_>) -> Bars {
     let mut order: Vec<usize> = (0..of.images.len()).collect();
     order.sort_by(|&a, &b| of.images[b].error.total_cmp(&of.images[a].error));
     let largest = order.first().map_or(0.0, |&i| of.images[i].error);
-    let top = largest.max(of.found.bound) * 1.1;
+    let bound = of.found.bound;
+    let drawn = bound <= FAR * largest;
+    let top = 1.1 * if drawn || largest <= 0.0 { largest.max(bound) } else { largest };
     let step = 930.0 / order.len().max(1) as f64;
     let bar = |(at, &i): (usize, &usize)| {
         let image = &of.images[i];
@@ -339,7 +345,7 @@ fn bars(of: &Subject<'_>) -> Bars {
     Bars {
         bars: order.iter().enumerate().map(bar).collect(),
         width: format!("{:.2}", (step * 0.8).min(40.0)),
-        bound: format!("{:.1}", 140.0 - 130.0 * of.found.bound / top),
+        bound: drawn.then(|| format!("{:.1}", 140.0 - 130.0 * bound / top)),
         top: percent(top),
     }
 }

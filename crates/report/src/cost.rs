@@ -13,6 +13,7 @@ use jaguar_terminal::table::count;
 use serde::Serialize;
 
 use crate::alternatives::Alternatives;
+use crate::batch::Batch;
 use crate::{Frame, Kind, ReportError, mib, render, thousands};
 
 /// What a page is about.
@@ -44,6 +45,10 @@ struct Page<'a> {
     rings: Vec<String>,
     leaks: Option<String>,
     place: Option<String>,
+    /// In a query.
+    images: usize,
+    /// Seconds of a query, offline and online, over its images.
+    an_image: String,
     /// For the script.
     data: Data,
     stages: Vec<Stage>,
@@ -52,6 +57,7 @@ struct Page<'a> {
     /// Seconds of the busier party offline as layers count them, and as the plan's LPN instances make them, if these differ.
     instances: Option<[String; 2]>,
     layers: Vec<Row<'a>>,
+    batch: Option<Batch>,
     alternatives: Option<Alternatives>,
     presets: Vec<(usize, &'a str)>,
 }
@@ -59,6 +65,7 @@ struct Page<'a> {
 /// What the script calculates with.
 #[derive(Serialize)]
 struct Data {
+    images: usize,
     link: Link,
     links: Vec<Link>,
     /// The plan, then each backend alone.
@@ -159,6 +166,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
     backends[0].taken = true;
     for id in BackendId::all().filter(|id| id.backend().is_secure()) {
         let choices = Choices { weight_memory: plan.choices.weight_memory, ..Choices::standard(network, id) };
+        let choices = choices.of_images(plan.choices.images);
         let about = id.backend().about();
         match Plan::allowing(network, choices, of.allowed) {
             Ok(plan) => {
@@ -180,6 +188,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         [up.max(down), node.online.rounds]
     };
     let data = Data {
+        images: plan.images(),
         link,
         links: of.links.iter().map(|(_, link)| *link).collect(),
         plans,
@@ -203,12 +212,21 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
                 }
             )
         }),
+        images: plan.images(),
+        an_image: seconds(
+            prediction
+                .offline
+                .seconds
+                .zip(prediction.online.seconds)
+                .map(|(a, b)| (a + b) / plan.images() as f64),
+        ),
         data,
         stages: stages(&prediction),
         backends,
         kinds: kinds(of, &prediction),
         instances: instances(&prediction),
         layers: rows(of, &prediction),
+        batch: if plan.images() > 1 { Some(Batch::new(of)?) } else { None },
         alternatives: of.explanation.map(Alternatives::new),
         presets: of.links.iter().enumerate().map(|(i, (name, _))| (i, *name)).collect(),
     };

@@ -11,6 +11,7 @@
 //! scripts too. Should a name become a script all the same, the browser does not run it: scripts need the page's nonce.
 
 mod alternatives;
+mod batch;
 pub mod compiled;
 pub mod cost;
 mod draw;
@@ -31,6 +32,9 @@ pub enum ReportError {
     /// A picture could not be encoded.
     #[error("a picture could not be encoded: {0}")]
     Picture(#[from] image::ImageError),
+    /// There is no such plan for single images.
+    #[error(transparent)]
+    Plan(#[from] jaguar_plan::PlanError),
     /// A trace that is not one of `jaguar predict --trace`.
     #[error("no trace: {0}")]
     Trace(#[from] serde_json::Error),
@@ -114,8 +118,9 @@ fn percent(part: f64) -> String {
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
-        v if !(1e-3..1e5).contains(&v) => format!("{value:.2e}"),
-        v if v < 1.0 => format!("{value:.4}"),
+        v if !(1e-5..1e5).contains(&v) => format!("{value:.2e}"),
+        // Three significant digits, so that columns can be compared.
+        v if v < 1.0 => format!("{value:.*}", (2.0 - v.log10().floor()) as usize),
         v if v < 100.0 => format!("{value:.2}"),
         _ => format!("{value:.0}"),
     }
@@ -149,8 +154,8 @@ mod tests {
             ["0", "0.0500", "3.14", "100.0"]
         );
         assert_eq!(
-            [number(0.0), number(-0.25), number(12.345), number(123_456.0)],
-            ["0", "-0.2500", "12.35", "1.23e5"]
+            [0.0, -0.25, 12.345, 123_456.0, 3.72e-4, 3.7e-6].map(number),
+            ["0", "-0.250", "12.35", "1.23e5", "0.000372", "3.70e-6"]
         );
         assert_eq!([mib(0), mib(3 << 19)], ["–", "1.50"]);
     }

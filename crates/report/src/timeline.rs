@@ -228,13 +228,36 @@ fn stages(parties: &[Vec<&Event>; 2]) -> Vec<Stage> {
         let place = |at: u64| WIDTH * (at.clamp(start, end) - start) as f64 / length as f64;
         let parties =
             [(0, "client"), (1, "server")].map(|(i, party)| track(party, &parties[i], online, &place));
-        let marks = (0..=4).map(|i| format!("{:.0}", length as f64 * 1e-3 * f64::from(i) / 4.0)).collect();
+        let marks = marks(length);
         Some(Stage { name, takes: seconds(length), parties, marks })
     };
     [("Offline, before the input", false), ("Online, with the input", true)]
         .into_iter()
         .filter_map(stage)
         .collect()
+}
+
+/// Times at five places of an axis that takes `length` microseconds, with their unit.
+fn marks(length: u64) -> Vec<String> {
+    let (unit, name) = if length < 2_000_000 { (1e3, "ms") } else { (1e6, "s") };
+    let at = |i: u32| length as f64 / unit * f64::from(i) / 4.0;
+    let places = if at(4) < 10.0 {
+        2
+    } else if at(4) < 100.0 {
+        1
+    } else {
+        0
+    };
+    // (A server may claim any time.)
+    if at(4) >= 1e5 {
+        return vec!["0".into(), format!("{:.1e} {name}", at(4))];
+    }
+    let mark = |i| match i {
+        0 => "0".to_owned(),
+        4 => format!("{:.places$} {name}", at(i)),
+        _ => format!("{:.places$}", at(i)),
+    };
+    (0..=4).map(mark).collect()
 }
 
 fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u64) -> f64) -> Track {

@@ -13,6 +13,7 @@
     online: (plan, link) => part(plan.online, link),
     hint: (plan, link) => part(plan.hint, link),
     keys: (plan, link) => plan.keys / link.bytes_per_second,
+    image: (plan, link) => (part(plan.offline, link) + part(plan.online, link)) / data.images,
   };
   const three = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
   const rate = (bytes) => (bytes >= 1e9 ? three(bytes / 1e9) + ' GB/s' : three(bytes / 1e6) + ' MB/s');

@@ -118,6 +118,27 @@ fn cost_page() -> (String, [f64; 2]) {
     (cost::page(&subject).unwrap(), [slow.offline.seconds.unwrap(), slow.online.seconds.unwrap()])
 }
 
+/// The page of a query of sixteen images.
+fn batch_page() -> String {
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let choices = Choices::standard(network, BackendId::default()).of_images(16);
+    let plan = Plan::new(network, choices).unwrap();
+    let machine = machine();
+    let site =
+        Site { machine: &machine, link: machine.loopback, placement: Placement::Shared, aim: Aim::Query };
+    let subject = cost::Subject {
+        network,
+        id: "x",
+        plan: &plan,
+        allowed: Allowed::default(),
+        site: Some(&site),
+        links: &[],
+        explanation: None,
+    };
+    cost::page(&subject).unwrap()
+}
+
 fn trace() -> Value {
     let event = |name: &str, category: &str, process: u32, start: u64, length: u64| {
         json!({ "name": name, "cat": category, "ph": "X", "pid": process, "tid": 1, "ts": start, "dur": length,
@@ -173,7 +194,7 @@ fn pages_need_nothing_from_elsewhere() {
         // No style attribute: the policy forbids them, so they would have no effect.
         assert!(!text.contains(" style="), "{page}");
         // Tables say what they show, and drawings that are more than repetition say it too.
-        assert_eq!(text.matches("<table>").count(), text.matches("<caption").count(), "{page}");
+        assert_eq!(text.matches("<table").count(), text.matches("<caption").count(), "{page}");
         for drawing in text.split("<svg").skip(1) {
             let tag = drawing.split('>').next().unwrap();
             assert!(tag.contains("aria-label=") || tag.contains("aria-hidden=\"true\""), "{page}: {tag}");
@@ -214,6 +235,23 @@ fn a_plan_shows_what_else_there_was() {
     }
     // Without, the page says how to get it.
     assert!(cost::page(&subject(None)).unwrap().contains("jaguar plan --explain --report"));
+}
+
+/// A query of several images says so, is put beside single queries, and beside backends that take as many images.
+#[test]
+fn a_batch_is_shown_beside_single_queries() {
+    let page = batch_page();
+    assert!(page.contains("a query of 16 images"));
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let linear = plan.steps.iter().filter(|step| step.layer.is_some()).count();
+    let part = page.split("<h2 id=\"batch\">").nth(1).unwrap().split("</table>").next().unwrap();
+    assert_eq!(part.matches("<tr><th class=\"name\"").count(), linear);
+    assert!(page.contains("takes no batches of images"));
+    let image = |page: &str| page.matches("data-seconds=\"image\"").count();
+    assert_eq!((image(&page), image(&cost_page().0)), (1, 0));
+    assert!(!cost_page().0.contains("<h2 id=\"batch\">"));
 }
 
 /// How pictures became tensors is said in words, whatever the options.
@@ -303,6 +341,47 @@ fn no_name_runs_in_a_browser() {
         assert_eq!(shown.matches("<script").count(), page.matches("<script").count(), "{name}");
         assert_eq!(shown.matches("<img").count(), page.matches("<img").count(), "{name}");
     }
+}
+
+/// Wide tables and charts move within their own place: no page is wider than its window, on a telephone or on a large screen.
+#[test]
+fn pages_fit_their_window() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fits-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let widths = [390, 1280];
+    let mut all = vec![("batch", batch_page())];
+    all.extend(pages());
+    let mut frames = String::new();
+    for (name, page) in &all {
+        let nonce = page.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+        // A page says itself how wide it is: another file may not look into it.
+        let tell = format!(
+            "<script nonce=\"{nonce}\">const d = document.documentElement;
+            parent.postMessage(`{name} ${{d.clientWidth}} ${{d.scrollWidth}};`, '*')</script></body>"
+        );
+        let file = folder.join(format!("{name}.html"));
+        std::fs::write(&file, page.replace("</body>", &tell)).unwrap();
+        for width in widths {
+            frames.push_str(&format!(
+                "<iframe src=\"file://{}\" width=\"{width}\" height=\"800\"></iframe>",
+                file.display()
+            ));
+        }
+    }
+    let outer = format!(
+        "<!DOCTYPE html><title></title><script>onmessage = (m) => {{ document.title += m.data }}</script>{frames}"
+    );
+    let shown = in_browser("fits", &outer, "");
+    let _ = std::fs::remove_dir_all(&folder);
+    let Some(shown) = shown else { return };
+    let title = shown.split("<title>").nth(1).unwrap().split("</title>").next().unwrap();
+    let mut told: Vec<&str> = title.split_terminator(';').collect();
+    assert_eq!(told.len(), widths.len() * all.len(), "{title}");
+    told.retain(|page| {
+        let mut words = page.split(' ').skip(1);
+        words.next() != words.next()
+    });
+    assert!(told.is_empty(), "page, width of the window, width of the page: {told:?}");
 }
 
 /// The script's times over another link are those of the planner.
