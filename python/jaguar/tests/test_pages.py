@@ -53,7 +53,7 @@ def stand_in_for_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_snippets_of_the_package_run(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in_for_torchvision(monkeypatch)
     (desk / "birds.onnx").write_bytes(TINY.read_bytes())
-    first, several = blocks("python/jaguar/README.md")
+    first, several, many = blocks("python/jaguar/README.md")
     # The small network takes small pictures. No test measures the machine.
     text = first.replace("224, 224", "16, 16").replace("imagenet()", "imagenet(resize=16)")
     text = text.replace('plan(link="wan")', 'plan(link="wan", measure="off")').replace("private=5", "private=1")
@@ -66,6 +66,9 @@ def test_the_snippets_of_the_package_run(desk: Path, monkeypatch: pytest.MonkeyP
     assert jaguar.Model.load(desk / "resnet18.jaguar").outputs == 4
     exec(compile(several, "README.md", "exec"), names)
     assert "'flowers': 'jaguar'" in capsys.readouterr().out
+    text = many.replace("plan(batch=16)", 'plan(batch=16, measure="off")').replace("max_batch=16", 'max_batch=16, measure="off"')
+    exec(compile(text, "README.md", "exec"), names)
+    assert capsys.readouterr().out.splitlines()[-1] == "16 12", "twelve photographs in one query"
 
 
 def test_pages_have_no_snippet_that_nothing_runs() -> None:
