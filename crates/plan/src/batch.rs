@@ -77,7 +77,13 @@ pub fn plans_that_fit(
 }
 
 /// Whether the queries of `plan`, a batch, are too large for a client that has `room`.
-pub fn too_large(network: &Network, plan: &Plan, allowed: Allowed, load: Load, room: Room) -> Option<TooLarge> {
+pub fn too_large(
+    network: &Network,
+    plan: &Plan,
+    allowed: Allowed,
+    load: Load,
+    room: Room,
+) -> Option<TooLarge> {
     let images = plan.choices.images;
     let total = |plan: &Plan| memory(network, plan, load).client.total();
     let bytes = total(plan);

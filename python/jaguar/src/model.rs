@@ -23,8 +23,8 @@ use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::answer::Answer;
-use crate::client::size;
 use crate::choice::{Planning, backends};
+use crate::client::size;
 use crate::compile::{Onnx, Origin};
 use crate::failure::Failure;
 use crate::input::{Given, Input, given};

@@ -278,9 +278,9 @@ class Model:
         `jaguar calibrate --link-to`.
 
         `prefer`: "query", or "online" for a short answer. `batch`: images of a query, a power of two up to 64; the tables then tell by
-        layer what such a query takes beside as many of one image, and where that pays. `explain`: for every choice, what else there was. `report`: a file for
-        the same as a web page, with sliders for the link. `measure`: "auto" measures
-        this machine once, for a few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
+        layer what such a query takes beside as many of one image, and where that pays. `explain`: for every choice, what else there
+        was. `report`: a file for the same as a web page, with sliders for the link. `measure`: "auto" measures this machine once, for a
+        few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
         """
         options = planning(link, prefer, backends, measure, cache)
         with Listener(progress, "plan") as listener:
