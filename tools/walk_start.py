@@ -43,7 +43,7 @@ def _clock(words):
 def blocks(page: str) -> list[tuple[str, str, str]]:
     """The blocks of shell and Python: the heading above, the language, the text."""
     found, heading = [], ""
-    for line in re.finditer(r"^## (.*)$|^```(sh|python)\n(.*?)^```$", page, flags=re.M | re.S):
+    for line in re.finditer(r"^## ([^\n]*)$|^```(sh|python)\n(.*?)^```$", page, flags=re.M | re.S):
         if line[1] is not None:
             heading = line[1]
         else:
