@@ -1,4 +1,5 @@
-"""Walks through docs/start.md as a stranger does, block by block as it stands, and tells how long each step takes.
+"""Walks through docs/start.md as a stranger does, block by block as it stands, and tells how long each step takes: by the clock, and of the
+processor, which is what a machine that is busy with other things would take by itself.
 
     make wheel
     cargo install --path crates/cli --locked        # or --jaguar FILE
@@ -15,6 +16,7 @@ import argparse
 import ast
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -32,11 +34,14 @@ BUILDS = ("cargo install", "make wheel")
 
 #: Tells on standard error when each statement of a program has ended.
 CLOCK = """import sys as _sys, time as _time
-_began = _time.monotonic()
+def _now():
+    return _time.monotonic(), _time.process_time()
+_began = _now()
 def _clock(words):
     global _began
-    print(f"@{_time.monotonic() - _began:.2f} {words}", file=_sys.stderr, flush=True)
-    _began = _time.monotonic()
+    seconds = [now - then for now, then in zip(_now(), _began)]
+    print(f"@{seconds[0]:.2f} {seconds[1]:.2f} {words}", file=_sys.stderr, flush=True)
+    _began = _now()
 """
 
 
@@ -77,8 +82,14 @@ def with_clocks(program: str) -> str:
     return CLOCK + ast.unparse(tree)
 
 
+def children() -> float:
+    """Seconds of the processor that programs which have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class Walk:
-    """In a folder, with a cache and programs of its own; keeps what each step took."""
+    """In a folder, with a cache and programs of its own."""
 
     def __init__(self, folder: Path, jaguar: Path | None) -> None:
         self.folder = folder
@@ -87,21 +98,20 @@ class Walk:
         if jaguar is not None:
             (tools / "jaguar").symlink_to(jaguar.resolve())
         self.environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PATH": f"{tools}:{os.environ['PATH']}"}
-        self.steps: list[tuple[str, str, float]] = []
 
-    def took(self, heading: str, what: str, seconds: float) -> None:
-        self.steps.append((heading, what, seconds))
-        print(f"{seconds:8.1f} s  {what}", flush=True)
+    def took(self, what: str, seconds: float, processor: float | None = None) -> None:
+        busy = f"{processor:8.1f}" if processor is not None else " " * 8
+        print(f"{seconds:8.1f} {busy} s  {what}", flush=True)
 
-    def run(self, heading: str, what: str, command: list[str]) -> subprocess.CompletedProcess[str]:
-        began = time.monotonic()
+    def run(self, what: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+        began, used = time.monotonic(), children()
         done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
-        self.took(heading, what, time.monotonic() - began)
+        self.took(what, time.monotonic() - began, children() - used)
         if done.returncode != 0:
             sys.exit(f"{what}\n{done.stdout}{done.stderr}")
         return done
 
-    def serve(self, heading: str, command: str) -> subprocess.Popen[bytes]:
+    def serve(self, command: str) -> subprocess.Popen[bytes]:
         """Starts the server, and waits until it listens."""
         began = time.monotonic()
         with (self.folder / "serve.log").open("w") as log:
@@ -113,21 +123,16 @@ class Walk:
                 if port.connect_ex(("127.0.0.1", 7447)) == 0:
                     break
             time.sleep(0.02)
-        self.took(heading, command, time.monotonic() - began)
+        self.took(command, time.monotonic() - began)
         return server
 
-    def python(self, heading: str, interpreter: str, program: str) -> None:
+    def python(self, interpreter: str, program: str) -> None:
         """Runs a program, statement by statement by the clock."""
         (self.folder / "own.py").write_text(with_clocks(program))
-        began = time.monotonic()
-        done = self.run(heading, f"python own.py, {len(program.splitlines())} lines", [interpreter, "own.py"])
-        whole = time.monotonic() - began
+        done = self.run(f"python own.py, {len(program.splitlines())} lines", [interpreter, "own.py"])
+        for seconds, processor, words in re.findall(r"^@([\d.]+) ([\d.]+) (.*)$", done.stderr, flags=re.M):
+            self.took(f"    {words}", float(seconds), float(processor))
         print(done.stdout)
-        told = 0.0
-        for seconds, words in re.findall(r"^@([\d.]+) (.*)$", done.stderr, flags=re.M):
-            told += float(seconds)
-            self.took(heading, f"    {words}", float(seconds))
-        self.took(heading, "    starting and ending", whole - told)
 
 
 def main() -> None:
@@ -154,17 +159,17 @@ def main() -> None:
                 print(f"\n{heading}", flush=True)
                 if language == "python" and not in_python:
                     (folder / "network.py").write_text(args.network.read_text() if args.network else text)
-                    walk.run(heading, "python network.py (torch)", [args.torch, "network.py"])
+                    walk.run("python network.py (torch)", [args.torch, "network.py"])
                 elif language == "python":
-                    walk.python(heading, "own-env/bin/python", text)
+                    walk.python("own-env/bin/python", text)
                 else:
                     for command in commands(text):
                         if command.startswith(BUILDS):
                             continue
                         if command.startswith("jaguar serve"):
-                            server = walk.serve(heading, command)
+                            server = walk.serve(command)
                         else:
-                            print(walk.run(heading, command, ["bash", "-c", command]).stdout)
+                            print(walk.run(command, ["bash", "-c", command]).stdout)
         finally:
             if server is not None:
                 server.send_signal(signal.SIGTERM)
