@@ -28,7 +28,7 @@ def cost_of(found: jaguar.Prediction) -> jaguar.Cost:
 def test_a_batch_gives_what_single_queries_give(model: jaguar.Model, server: jaguar.Server, client: jaguar.Client) -> None:
     assert server.batches == {"tiny": 4}
     x = images(6, seed=30)
-    alone = client.predict(x[0])
+    alone = client.predict_many(x[:2])
     found = client.predict_many(x, batch=4)
     for one, exact in zip(found, model.simulate(x), strict=True):
         assert close(one, exact) and one.name == model.labels[one.label]
@@ -37,12 +37,16 @@ def test_a_batch_gives_what_single_queries_give(model: jaguar.Model, server: jag
     assert [(cost.images, cost.inputs) for cost in costs] == [(4, 4)] * 4 + [(4, 2)] * 2
     assert costs[0] is costs[3] and costs[4] is costs[5] and costs[0] is not costs[4]
     assert costs[0].summary.startswith("4 images: ") and costs[4].summary.startswith("2 images (filled up to 4): ")
-    single = cost_of(alone)
-    assert (single.images, single.inputs) == (1, 1) and "image" not in single.summary
-    # It takes the rounds of one image, and the bytes that the plan told.
-    plan = model.plan(batch=4, measure="off")
-    assert plan.images == 4 and plan.rounds == single.rounds
-    assert all((cost.bytes_up, cost.rounds) == (plan.bytes_up, plan.rounds) for cost in costs)
+    singles = [cost_of(one) for one in alone]
+    assert all((cost.images, cost.inputs) == (1, 1) and "image" not in cost.summary for cost in singles)
+    # It takes the rounds of one image, and fewer bytes than four; the plan tells it.
+    plan, plan_of_one = model.plan(batch=4, measure="off"), model.plan(measure="off")
+    assert (plan.images, plan.rounds) == (4, plan_of_one.rounds)
+    assert {cost.rounds for cost in costs} == {cost.rounds for cost in singles} and len({cost.rounds for cost in costs}) == 1
+    for batch, single in [(costs[0], singles[0]), (costs[4], singles[1])]:
+        assert single.bytes_up < batch.bytes_up < 4 * single.bytes_up
+    predicted = costs[0].data["predicted"]
+    assert predicted["offline"]["bytes_up"] + predicted["online"]["bytes_up"] == plan.bytes_up
     # Single queries go on behind it.
     assert cost_of(client.predict(x[1])).images == 1
 
