@@ -18,6 +18,7 @@ import check_layers
 import docs_site
 import operator_parts
 import python_reference
+import walk_start
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -262,6 +263,27 @@ class DocsSite(unittest.TestCase):
             drawing = (ROOT / "docs" / figure).read_text()
             self.assertIn("<title", drawing)
             self.assertIn("prefers-color-scheme:dark", drawing)
+
+
+class Start(unittest.TestCase):
+    def test_the_page_is_walked_block_by_block(self):
+        found = walk_start.blocks((ROOT / "docs" / "start.md").read_text())
+        self.assertEqual(found[0][:2], ("1. Install", "sh"))
+        words = [command for _, language, text in found if language == "sh" for command in walk_start.commands(text)]
+        self.assertTrue(any(word.startswith("jaguar compile own.onnx --calibrate demo/calibration --pixel-scale ") for word in words), words)
+        self.assertIn("jaguar serve own.jaguar", words)
+        self.assertEqual([heading for heading, language, _ in found if language == "python"], ["2. A network", "The same from Python"])
+
+    def test_clocks_change_nothing_else(self):
+        program = "import io\nfound = [1]\nwith io.StringIO() as text:\n    text.write('a')\n    for one in range(3):\n        found.append(one)\n"
+        told, names = io.StringIO(), {}
+        with contextlib.redirect_stderr(told):
+            exec(walk_start.with_clocks(program), names)
+        self.assertEqual(names["found"], [1, 0, 1, 2])
+        steps = [line.split(" ", 2) for line in told.getvalue().splitlines()]
+        self.assertTrue(all(float(clock.removeprefix("@")) >= 0 and float(processor) >= 0 for clock, processor, _ in steps))
+        self.assertEqual([words for _, _, words in steps], ["import io", "found = [1]", "with io.StringIO() as text:", "text.write('a')",
+                                                         "for one in range(3):", "its end"])
 
 
 class Reference(unittest.TestCase):

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
-use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for};
+use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for, together};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
 use jaguar_engine::progress::Progress;
@@ -18,7 +18,9 @@ use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_net::Dialer;
+use jaguar_plan::batch;
 use jaguar_plan::memory::{Load, Party};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, kept, link};
 use jaguar_samples::{self as samples, Input, Source};
 use jaguar_tables::cost;
@@ -27,7 +29,7 @@ use jaguar_terminal::{in_one_line, say, size, threads};
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
-use crate::batch::{self, Shared};
+use crate::batch::{Shared, size as batch_size};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Later, Protocol};
@@ -89,7 +91,7 @@ pub struct Args {
     keep_memory: Option<u64>,
     /// Ask about so many inputs in one query, a power of two: fewer rounds, and less work for layers with small maps. The server must
     /// allow it (--max-batch). Zeros fill up the last query. `plan --batch` tells where it pays.
-    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, value_enum)]
@@ -262,8 +264,9 @@ pub fn run(args: &Args) -> Result<()> {
     let load = Load { clients: 1, kept: keep, threads: threads() };
     let allowed = args.leakage.allowed();
     let warning = warning_of_memory(connected.network(), connected.plan(), allowed, load, Party::Client);
-    if let Some(why) = batch::too_large(connected.network(), connected.plan(), allowed, load) {
-        bail!("{why}");
+    let too_large = |room| batch::too_large(connected.network(), connected.plan(), allowed, load, room);
+    if let Some(found) = room().and_then(too_large) {
+        bail!("{}", jaguar_tables::batch::too_large(&found, "--batch "));
     }
     // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
@@ -280,7 +283,7 @@ pub fn run(args: &Args) -> Result<()> {
         {
             asked.push(other);
         }
-        let input = batch::together(&asked, images);
+        let input = together(asked.iter().map(|(_, input)| input.as_slice()), images);
         let names: Vec<String> = asked.iter().map(|(path, _)| path.display().to_string()).collect();
         let (predictions, report) = match keeper.predict_batch(&input, &mut bars) {
             // What was prepared is gone with its connection. The same input in another query is nothing new to the server.
@@ -489,13 +492,7 @@ pub struct Dial {
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
-        // They are for one image.
-        let images = u64::from(self.images);
-        let limits = Limits {
-            prepared_bytes: self.limits.prepared_bytes.saturating_mul(images),
-            ciphertext_bytes: self.limits.ciphertext_bytes.saturating_mul(images),
-            ..self.limits
-        };
+        let limits = self.limits.of_images(self.images);
         connect_for(channel, self.model.as_deref(), &limits, self.images)
     }
 

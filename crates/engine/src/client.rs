@@ -85,6 +85,19 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Those for queries of `images` images, where these are for one.
+    #[must_use]
+    pub fn of_images(self, images: u32) -> Self {
+        let times = |bytes: u64| bytes.saturating_mul(images.into());
+        Self {
+            prepared_bytes: times(self.prepared_bytes),
+            ciphertext_bytes: times(self.ciphertext_bytes),
+            ..self
+        }
+    }
+}
+
 /// A connection whose parties agree on a plan. Nothing secret has passed.
 pub struct Connected {
     channel: Channel,
@@ -622,6 +635,14 @@ impl Prepared {
             Err(e) => Err(give_up(ready.channel(), e)),
         }
     }
+}
+
+/// Inputs of single images, all of one size, as a query of `images` images takes them: `[image, C, H, W]`. Zeros fill it up.
+pub fn together<'a>(inputs: impl ExactSizeIterator<Item = &'a [i64]>, images: usize) -> Vec<i64> {
+    let given = inputs.len();
+    let mut all = inputs.collect::<Vec<_>>().concat();
+    all.resize(all.len() / given.max(1) * images, 0);
+    all
 }
 
 /// The prediction of a query of one image.

@@ -19,7 +19,7 @@ use jaguar_plan::{Allowed, Choices, Comparison, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
-use crate::client::{Limits, Prediction, Reveal, connect_for};
+use crate::client::{Limits, Prediction, Reveal, connect_for, together};
 use crate::error::EngineError;
 use crate::exec::values::image_of;
 use crate::hint::Place;
@@ -106,8 +106,7 @@ pub fn verify_heard(
             let images = images as usize;
             let mut checks = Vec::new();
             for inputs in inputs.chunks(images) {
-                let mut input = inputs.concat();
-                input.resize(input.len() / inputs.len() * images, 0);
+                let input = together(inputs.iter().map(Vec::as_slice), images);
                 let prepared = ready.prepare_query(&mut *progress)?;
                 let mut client_shares = Shares::new();
                 let (predictions, _, next) =

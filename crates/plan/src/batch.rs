@@ -4,8 +4,14 @@ use jaguar_graph::network::{Network, elements};
 use jaguar_linear::backend::{Planned, Work};
 use serde::Serialize;
 
+use crate::memory::{Load, Room, memory};
 use crate::predict::Site;
-use crate::{Allowed, BackendId, Choices, Plan, PlanError};
+use crate::{Allowed, BackendId, Choices, MOST_IMAGES, Plan, PlanError};
+
+/// Whether a query may have so many images: a power of two, at most [`MOST_IMAGES`].
+pub fn is_size(images: u32) -> bool {
+    images.is_power_of_two() && images <= MOST_IMAGES
+}
 
 /// The plan for queries of `images` images, a power of two, beside `single`, what was chosen for one: all is the same, but that all linear
 /// layers have the first of the allowed backends that takes batches.
@@ -27,6 +33,70 @@ pub fn plan(
         .ok_or_else(|| PlanError::Choices("none of the allowed backends takes batches of images".into()))?;
     let backends = vec![taker; network.nodes.len()];
     Plan::allowing(network, Choices { backends, ..single.clone() }.of_images(images), allowed)
+}
+
+/// A batch that does not fit a machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Its images.
+    pub images: u32,
+    /// Bytes that the party would take with it at its fullest.
+    pub bytes: u64,
+    /// What there is.
+    pub room: Room,
+    /// The largest batch that fits; none where not even one image does.
+    pub fits: Option<u32>,
+}
+
+/// The plans of batches of 2, 4, ... up to `most` images that fit `room` at the server, beside the models that it has for `single` images
+/// and for smaller batches; and the first that does not. Where `room` is not known, all fit.
+///
+/// # Errors
+/// When there is no plan for batches.
+pub fn plans_that_fit(
+    network: &Network,
+    single: &Plan,
+    among: &[BackendId],
+    most: u32,
+    (allowed, load, room): (Allowed, Load, Option<Room>),
+) -> Result<(Vec<Plan>, Option<TooLarge>), PlanError> {
+    let mut plans = Vec::new();
+    // Every size has weights of its own.
+    let mut models = memory(network, single, load).server.model;
+    for images in (1..).map(|log| 1u32 << log).take_while(|&images| images <= most) {
+        let plan = plan(network, &single.choices, among, images, allowed)?;
+        let needs = memory(network, &plan, load).server;
+        let bytes = models.saturating_add(needs.total());
+        if let Some(room) = room.filter(|room| bytes > room.bytes) {
+            return Ok((plans, Some(TooLarge { images, bytes, room, fits: Some(images / 2) })));
+        }
+        models = models.saturating_add(needs.model);
+        plans.push(plan);
+    }
+    Ok((plans, None))
+}
+
+/// Whether the queries of `plan`, a batch, are too large for a client that has `room`.
+pub fn too_large(
+    network: &Network,
+    plan: &Plan,
+    allowed: Allowed,
+    load: Load,
+    room: Room,
+) -> Option<TooLarge> {
+    let images = plan.choices.images;
+    let total = |plan: &Plan| memory(network, plan, load).client.total();
+    let bytes = total(plan);
+    if images == 1 || bytes <= room.bytes {
+        return None;
+    }
+    let fits = |&size: &u32| {
+        let smaller = Plan::allowing(network, plan.choices.clone().of_images(size), allowed);
+        smaller.is_ok_and(|plan| total(&plan) <= room.bytes)
+    };
+    let mut smaller =
+        std::iter::successors(Some(images / 2), |size| Some(size / 2)).take_while(|&size| size > 0);
+    Some(TooLarge { images, bytes, room, fits: smaller.find(fits) })
 }
 
 /// How full ciphertexts are, and what they cost.
@@ -180,6 +250,37 @@ mod tests {
         let network = network();
         let [one, single] = [of_images(&network, 1).unwrap(), standard(&network)];
         assert_eq!((one.digest(), one.hint_digest()), (single.digest(), single.hint_digest()));
+    }
+
+    /// Rooms of exactly what is needed, and of a byte less.
+    #[test]
+    fn what_does_not_fit_is_told_with_what_does() {
+        use crate::memory::Bound;
+        let (network, allowed) = (network(), Allowed::default());
+        let (single, load) = (standard(&network), Load::single(2));
+        let room = |bytes| Room { bytes, bound: Bound::Machine };
+        let batch = |images| of_images(&network, images).unwrap();
+
+        let client = |images| memory(&network, &batch(images), load).client.total();
+        let told = |bytes| too_large(&network, &batch(16), allowed, load, room(bytes));
+        assert_eq!(told(client(16)), None);
+        let less = TooLarge { images: 16, bytes: client(16), room: room(client(16) - 1), fits: Some(8) };
+        assert_eq!(told(client(16) - 1), Some(less));
+        assert_eq!(told(client(2)).unwrap().fits, Some(2));
+        assert_eq!(told(client(1) - 1).unwrap().fits, None);
+        assert_eq!(too_large(&network, &single, allowed, load, room(0)), None, "one image is no batch");
+
+        let among = [BackendId::JAGUAR];
+        let plans = |room| plans_that_fit(&network, &single, &among, 8, (allowed, load, room)).unwrap();
+        let sizes = |plans: &[Plan]| plans.iter().map(|plan| plan.choices.images).collect::<Vec<_>>();
+        let (all, left_out) = plans(None);
+        assert_eq!((sizes(&all), left_out), (vec![2, 4, 8], None));
+        let server = |images| memory(&network, &batch(images), load).server;
+        let needed = [1, 2, 4].map(|images| server(images).model).iter().sum::<u64>() + server(8).total();
+        assert_eq!(plans(Some(room(needed))).1, None);
+        let (some, left_out) = plans(Some(room(needed - 1)));
+        let first = TooLarge { images: 8, bytes: needed, room: room(needed - 1), fits: Some(4) };
+        assert_eq!((sizes(&some), left_out), (vec![2, 4], Some(first)));
     }
 
     #[test]

@@ -4,13 +4,39 @@ use std::fmt;
 
 use jaguar_graph::network::Network;
 use jaguar_plan::Plan;
-use jaguar_plan::batch::{self, Cost, Layer};
+use jaguar_plan::batch::{self, Cost, Layer, TooLarge};
 use jaguar_plan::predict::Site;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 use serde::Serialize;
 
 /// A layer pays where a batch takes the server at most this share of as many single images.
 const PAYS: f64 = 0.9;
+
+/// Why a client's batch does not fit this machine, and what would. `option` is the one that sets it, up to its value.
+pub fn too_large(found: &TooLarge, option: &str) -> String {
+    let TooLarge { images, bytes: needed, room, fits } = found;
+    let largest = fits.map_or("not even one image fits".into(), |size| {
+        format!("the largest batch that fits has {size} ({option}{size})")
+    });
+    format!(
+        "a batch of {images} images takes about {} here, and {} are {}: {largest}",
+        bytes(*needed),
+        bytes(room.bytes),
+        room.bound.words()
+    )
+}
+
+/// Why a server leaves out batches of some size, and what to ask for instead. `option` as in [`too_large`].
+pub fn left_out(found: &TooLarge, option: &str) -> String {
+    let TooLarge { images, bytes: needed, room, .. } = found;
+    format!(
+        "batches of {images} images would take about {} at the server's fullest, and {} are {}: {option}{}",
+        bytes(*needed),
+        bytes(room.bytes),
+        room.bound.words(),
+        images / 2
+    )
+}
 
 /// The linear layers of a batch, as a person reads them (`Display`), and a program ([`Serialize`]).
 #[derive(Debug, Serialize)]

@@ -67,7 +67,7 @@ impl Planning {
         task: &Task,
         use_it: impl FnOnce(Choices, Option<&Site<'_>>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let allowed = backends(self.backends.as_deref())?;
+        let allowed = self.among()?;
         let aim = one_of("prefer", &self.prefer, &[("query", Aim::Query), ("online", Aim::Online)])?;
         let between = match &self.link {
             None => default.clone(),
@@ -84,6 +84,14 @@ impl Planning {
             choose(network, bundle.id(), &allowed, &site, WEIGHT_MEMORY, cache, &mut tell(task))?,
             Some(&site),
         )
+    }
+
+    /// The backends that may run layers.
+    ///
+    /// # Errors
+    /// As [`backends`].
+    pub fn among(&self) -> Result<Vec<BackendId>, Failure> {
+        backends(self.backends.as_deref())
     }
 
     fn machine(&self, cache: Option<&Path>, task: &Task) -> Result<Option<Machine>, Failure> {

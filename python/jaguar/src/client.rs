@@ -6,18 +6,22 @@ use std::thread;
 use std::time::Duration;
 
 use jaguar_cpu::Cpu;
-use jaguar_engine::client::{Connected, Limits, Reveal, connect_to};
+use jaguar_engine::client::{Connected, Limits, Reveal, connect_for, together};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
 use jaguar_engine::report::{Predicted, caveat};
 use jaguar_engine::stop::Stop;
-use jaguar_engine::{EngineError, bundle::ModelId};
+use jaguar_engine::{EngineError, bundle::ModelId, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_net::tls::{self, Fingerprint, Trust};
 use jaguar_net::{Address, Dialer, Token};
+use jaguar_plan::batch::{is_size, too_large};
+use jaguar_plan::memory::Load;
 use jaguar_plan::predict::Aim;
+use jaguar_plan::{Allowed, MOST_IMAGES};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, kept};
-use jaguar_tables::cost;
+use jaguar_tables::{batch, cost};
 use jaguar_terminal::in_one_line;
 use jaguar_wire::Channel;
 use jaguar_wire::framed::Options;
@@ -26,7 +30,7 @@ use serde_json::json;
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::input::Input;
+use crate::input::{Given, Input, given};
 use crate::task::{Heard, Task, run};
 
 /// How long another process that fetches the same hint is waited for.
@@ -50,7 +54,7 @@ struct Inner {
     about: About,
     session: Mutex<Option<Session>>,
     /// How many queries are to be asked in a row, if that is known.
-    batch: Mutex<Option<u64>>,
+    row: Mutex<Option<u64>>,
 }
 
 /// What the server told of its model.
@@ -79,9 +83,23 @@ struct Way {
     model: Option<String>,
 }
 
-fn dial(way: &Way, stop: &Stop) -> Result<Connected, EngineError> {
-    let connection = way.dialer.connect(Options::default())?;
-    connect_to(Channel::new(stop.over(connection)), way.model.as_deref(), &Limits::default())
+/// Connects for queries of `images` images.
+fn dial(way: &Way, images: u32, stop: &Stop) -> Result<Connected, EngineError> {
+    let channel = Channel::new(stop.over(way.dialer.connect(Options::default())?));
+    connect_for(channel, way.model.as_deref(), &Limits::default().of_images(images), images)
+}
+
+/// `images` as a number of images that a query may have; `option` says where it was given.
+pub fn size(option: &str, images: i64) -> Result<u32, Failure> {
+    u32::try_from(images).ok().filter(|&images| is_size(images)).ok_or_else(|| {
+        Failure::option(format!("{option}={images}: a power of two up to {MOST_IMAGES} is possible"))
+    })
+}
+
+/// Raises an `OptionError` where a query cannot have so many images.
+#[pyfunction]
+pub fn check_batch(option: &str, images: i64) -> PyResult<()> {
+    Ok(size(option, images).map(drop)?)
 }
 
 /// What a client asks for, whom it believes, and what it shows: a dictionary's items. Beyond this machine TLS is spoken.
@@ -129,25 +147,42 @@ impl Believed {
 }
 
 impl Inner {
-    fn open(&self, connected: Option<Connected>, stop: &Stop, task: &Task) -> Result<Session, Failure> {
+    /// Connects for queries of `images` images, over `connected` if that is there.
+    fn open(
+        &self,
+        connected: Option<Connected>,
+        images: u32,
+        stop: &Stop,
+        task: &Task,
+    ) -> Result<Session, Failure> {
         let place = match &self.cache {
             None => Place::Memory,
             Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
         };
-        let batch = *lock(&self.batch);
-        let keep = if batch.is_some() { self.keep.max(1) } else { self.keep };
-        let mut options = keep::Options::new(keep, place);
+        let row = *lock(&self.row);
+        let mut options = keep::Options::new(self.keep, place);
         options.memory = self.memory.unwrap_or(options.memory);
-        options.total = batch;
-        options.overlap = batch.is_some();
+        options.total = row;
+        options.overlap = row.is_some();
         let (way, own) = (self.way.clone(), stop.clone());
-        let again = Arc::new(move || dial(&way, &own));
+        let again = Arc::new(move || dial(&way, images, &own));
         let connected = match connected {
             Some(connected) => connected,
-            None => dial(&self.way, stop)?,
+            None => dial(&self.way, images, stop)?,
         };
         if connected.model() != self.about.model {
             return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
+        }
+        if row.is_some() {
+            // Nobody asked for these: as many as there is memory for.
+            let [each, _] = prepared_bytes(connected.network(), connected.plan());
+            let fit = u32::try_from(options.memory / each.max(1)).unwrap_or(u32::MAX);
+            options.keep = options.keep.max(1).min(fit);
+        }
+        let load = Load { clients: 1, kept: options.keep.into(), threads: jaguar_terminal::threads() };
+        let found = |room| too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
+        if let Some(found) = room().and_then(found) {
+            return Err(Failure::option(batch::too_large(&found, "batch=")));
         }
         let mut heard = Heard { task, unwinds: false };
         let mut keeper = Keeper::over(connected, again, options, &mut heard)?;
@@ -171,6 +206,11 @@ impl Inner {
 }
 
 impl Session {
+    /// How many images its queries have.
+    fn images(&self) -> usize {
+        self.keeper.plan().images()
+    }
+
     /// Ends the connections: in order if that is quick.
     fn close(self) {
         let Self { keeper, stop } = self;
@@ -205,7 +245,7 @@ impl Client {
             task.stops(&stop);
             task.at("connecting", 0, 0, &server);
             let way = Way { dialer: believed.dialer(&server)?, model: believed.model };
-            let connected = dial(&way, &stop)?;
+            let connected = dial(&way, 1, &stop)?;
             let (network, plan) = (connected.network().clone(), connected.plan());
             if let Some(caveat) = caveat(&network) {
                 task.note(caveat);
@@ -218,8 +258,8 @@ impl Client {
                 network,
             };
             let session = Mutex::new(None);
-            let inner = Inner { way, cache, keep, memory, about, session, batch: Mutex::new(None) };
-            let opened = inner.open(Some(connected), &stop, task)?;
+            let inner = Inner { way, cache, keep, memory, about, session, row: Mutex::new(None) };
+            let opened = inner.open(Some(connected), 1, &stop, task)?;
             *lock(&inner.session) = Some(opened);
             Ok(inner)
         })?;
@@ -272,37 +312,55 @@ impl Client {
         lock(&self.inner.session).as_ref().map_or(0, |session| session.keeper.ready())
     }
 
-    /// Asks about one input: the answer, and its cost as JSON and as text.
-    #[pyo3(signature = (input, listener = None))]
+    /// Asks about inputs in one query, which has `images` images: zeros fill it up. The answers, and the query's cost as JSON and as text.
+    /// `first`: the number of the first input, for messages.
+    #[pyo3(signature = (inputs, first, images, listener = None))]
     fn predict(
         &self,
         py: Python<'_>,
-        input: &Bound<'_, Input>,
+        inputs: Vec<Bound<'_, Input>>,
+        first: usize,
+        images: i64,
         listener: Option<Py<PyAny>>,
-    ) -> PyResult<(Answer, String, String, String)> {
-        let (inner, given) = (Arc::clone(&self.inner), input.get().0.clone());
+    ) -> PyResult<(Vec<Answer>, String, String, String)> {
+        let images = size("batch", images)?;
+        let (inner, given) = (Arc::clone(&self.inner), given(&inputs));
+        if given.is_empty() || given.len() > images as usize {
+            let text = format!("{} inputs for a query of {images} images", given.len());
+            return Err(Failure::input(text).into());
+        }
         let task = Arc::<Task>::default();
         *lock(&self.task) = Some(Arc::clone(&task));
         let result = run(py, &task, listener.as_ref(), move |task| {
             let network = &inner.about.network;
-            let input = given.source()?.input(network).map_err(|e| Failure::from(e).of(given.name(0)))?;
-            if let Some(warning) = input.warning {
-                task.warning(format!("{}: {warning}", given.name(0)));
-            }
+            let read = |(at, one): (usize, &Given)| -> Result<Vec<i64>, Failure> {
+                let name = one.name(first + at);
+                let input = one.source()?.input(network).map_err(|e| Failure::from(e).of(&name))?;
+                if let Some(warning) = input.warning {
+                    task.warning(format!("{name}: {warning}"));
+                }
+                Ok(input.integers)
+            };
+            let inputs = given.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+            let input = together(inputs.iter().map(Vec::as_slice), images as usize);
             let mut held = lock(&inner.session);
             let mut session = match held.take() {
-                Some(session) => {
+                Some(session) if session.images() == images as usize => {
                     task.stops(&session.stop);
                     session
                 }
-                None => {
+                other => {
+                    // What is there is for queries of another size.
+                    if let Some(other) = other {
+                        other.close();
+                    }
                     let stop = Stop::default();
                     task.stops(&stop);
-                    inner.open(None, &stop, task)?
+                    inner.open(None, images, &stop, task)?
                 }
             };
-            let answer = session.keeper.predict(&input.integers, &mut Heard { task, unwinds: false });
-            let (prediction, report) = match answer {
+            let answer = session.keeper.predict_batch(&input, &mut Heard { task, unwinds: false });
+            let (mut predictions, report) = match answer {
                 Ok(answer) => answer,
                 Err(e) => {
                     // Connections that were ended on purpose are of no more use.
@@ -312,6 +370,7 @@ impl Client {
                     return Err(e.into());
                 }
             };
+            predictions.truncate(inputs.len());
             let cache = kept::cache(inner.cache.as_deref());
             let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
             let between = {
@@ -321,12 +380,16 @@ impl Client {
             };
             let site = machine.as_ref().zip(between.as_ref()).map(|(m, between)| between.site(m, Aim::Query));
             let predicted = Predicted::new(session.keeper.plan(), &report, site.as_ref());
-            let json = json!({ "cost": report, "predicted": predicted }).to_string();
+            let mut json = json!({ "cost": report, "predicted": predicted });
+            if images > 1 {
+                json["batch"] = json!({ "images": images, "inputs": inputs.len() });
+            }
+            let json = json.to_string();
             let (line, tables) = (cost::line(&report), cost::tables(&report, &predicted));
             if !task.is_stopped() {
                 *held = Some(session);
             }
-            Ok((prediction, json, line, tables))
+            Ok((predictions, json, line, tables))
         });
         // From here on there is nothing to interrupt.
         let interrupted = {
@@ -340,17 +403,19 @@ impl Client {
                 drop(session.take());
             }
         }
-        let (prediction, json, line, tables) = result?;
+        let (predictions, json, line, tables) = result?;
         if interrupted {
             return Err(crate::task::interrupted().into());
         }
-        Ok((Answer::new(py, &self.inner.about.network, &prediction), json, line, tables))
+        let network = &self.inner.about.network;
+        let answers = predictions.iter().map(|prediction| Answer::new(py, network, prediction)).collect();
+        Ok((answers, json, line, tables))
     }
 
     /// From here on `total` queries are asked in a row: the next is prepared while one is answered.
     fn begin_many(&self, py: Python<'_>, total: u64) {
         py.detach(|| {
-            *lock(&self.inner.batch) = Some(total);
+            *lock(&self.inner.row) = Some(total);
             self.inner.leave();
         });
     }
@@ -358,7 +423,7 @@ impl Client {
     /// They were.
     fn end_many(&self, py: Python<'_>) {
         py.detach(|| {
-            *lock(&self.inner.batch) = None;
+            *lock(&self.inner.row) = None;
             self.inner.leave();
         });
     }

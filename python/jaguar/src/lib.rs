@@ -17,7 +17,7 @@ mod _native {
     #[pymodule_export]
     use super::answer::Answer;
     #[pymodule_export]
-    use super::client::Client;
+    use super::client::{Client, check_batch};
     #[pymodule_export]
     use super::compile::compile_onnx;
     #[pymodule_export]

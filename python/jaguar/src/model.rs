@@ -12,7 +12,7 @@ use jaguar_engine::client::Prediction;
 use jaguar_graph::quantise::layers;
 use jaguar_graph::reference;
 use jaguar_plan::memory::Load;
-use jaguar_plan::{Allowed, Choices, Plan};
+use jaguar_plan::{Allowed, Choices, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated};
 use jaguar_report::{compiled, cost};
@@ -24,6 +24,7 @@ use serde_json::json;
 
 use crate::answer::Answer;
 use crate::choice::{Planning, backends};
+use crate::client::size;
 use crate::compile::{Onnx, Origin};
 use crate::failure::Failure;
 use crate::input::{Given, Input, given};
@@ -121,30 +122,35 @@ impl Model {
     }
 
     /// What is done in each layer and what it will cost: as text, and as JSON; and as a page in a file.
-    #[pyo3(signature = (planning, explain, page, listener = None))]
+    #[pyo3(signature = (planning, images, explain, page, listener = None))]
     fn plan(
         &self,
         py: Python<'_>,
         planning: Planning,
+        images: i64,
         explain: bool,
         page: Option<PathBuf>,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<(String, String)> {
         let bundle = Arc::clone(&self.bundle);
+        let images = size("batch", images)?;
         run(py, &Arc::default(), listener.as_ref(), move |task| {
+            let among = planning.among()?;
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
-                let plan = Plan::new(&bundle.model.network, choices)?;
                 let (network, allowed) = (&bundle.model.network, Allowed::default());
+                let single = Plan::new(network, choices)?;
+                let plan = batch::plan(network, &single.choices, &among, images, allowed)?;
                 let load = Load::single(jaguar_terminal::threads());
                 let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
                 let planned = Planned::new(&bundle, &plan, allowed, site, needs, [explain, false])?;
+                let planned = if images > 1 { planned.beside(&single, site) } else { planned };
                 if let Some(path) = page {
                     let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
                     let text = cost::page(&cost::Subject {
-                        network: &bundle.model.network,
+                        network,
                         id: &bundle.id().to_string(),
                         plan: &plan,
-                        allowed: Allowed::default(),
+                        allowed,
                         site,
                         links: &links,
                         explanation: planned.explanation(),

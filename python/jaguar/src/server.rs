@@ -14,13 +14,18 @@ use jaguar_engine::is_model_name;
 use jaguar_engine::server::{self, Common, KeepLimits, Service};
 use jaguar_linear::product::{Choice, Hardware};
 use jaguar_net::{Address, Listener, tls};
+use jaguar_plan::batch::plans_that_fit;
+use jaguar_plan::memory::Load;
+use jaguar_plan::{Allowed, Plan};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, kept};
 use jaguar_serve::{Control, Drained, Limits, Models, Named};
-use jaguar_tables::event;
+use jaguar_tables::{batch, event};
 use jaguar_terminal::in_one_line;
 use pyo3::prelude::*;
 
 use crate::choice::Planning;
+use crate::client::size;
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::task::run;
@@ -36,6 +41,8 @@ pub struct Settings {
     /// `logits` or `label`.
     reveal: String,
     max_clients: usize,
+    /// Images that a query may have.
+    max_batch: i64,
     hints_per_hour: Option<NonZeroU32>,
     keep_queries: Option<u32>,
     keep_memory: Option<u64>,
@@ -78,6 +85,8 @@ pub struct Server {
     fingerprint: Option<String>,
     /// By model, in the order in which they were given: its name, and what runs its linear layers.
     protocols: Vec<(String, String)>,
+    /// By model: its name, and how many images a query may have.
+    batches: Vec<(String, u32)>,
     control: Control,
     thread: Mutex<Option<JoinHandle<io::Result<Drained>>>>,
     events: Arc<Events>,
@@ -115,6 +124,7 @@ impl Server {
             if settings.max_clients == 0 {
                 return Err(Failure::option("max_clients: at least 1"));
             }
+            let most = size("max_batch", settings.max_batch)?;
             let wrong = |error: &(dyn std::error::Error + 'static)| Failure::option(in_one_line(error));
             let place: Address = settings.listen.parse().map_err(|e| wrong(&e))?;
             let mut port = Listener::bind(&place)?;
@@ -150,11 +160,21 @@ impl Server {
             let hints_per_hour = settings.hints_per_hour.unwrap_or(usual.hints_per_hour);
             let hints_at_once = usual.hints_at_once.min(hints_per_hour);
             let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
-            let (mut named, mut protocols) = (Vec::new(), Vec::new());
+            let (mut named, mut protocols, mut batches) = (Vec::new(), Vec::new(), Vec::new());
+            let limits_of_batches = (Allowed::default(), Load::single(jaguar_terminal::threads()), room());
             for (at, (name, bundle)) in bundles.iter().enumerate() {
                 task.at("planning", at, bundles.len(), name);
                 let choices = planning.choose(bundle, &default, true, task, |choices, _| Ok(choices))?;
-                let service = Service::on(hardware.clone(), Bundle::clone(bundle), choices, reveal)?;
+                let network = &bundle.model.network;
+                let plan = Plan::new(network, choices)?;
+                let among = planning.among()?;
+                let (plans, left_out) = plans_that_fit(network, &plan, &among, most, limits_of_batches)?;
+                if let Some(found) = left_out {
+                    task.warning(format!("{name}: {}", batch::left_out(&found, "max_batch=")));
+                }
+                let service = Service::with_plan(hardware.clone(), Bundle::clone(bundle), plan, reveal)?;
+                let service = service.with_batch_plans(plans)?;
+                batches.push((name.clone(), service.most_images()));
                 protocols.push((name.clone(), service.plan().choices.names(service.network())));
                 named.push(Named::new(name, service.sharing(&common)));
             }
@@ -173,7 +193,8 @@ impl Server {
             });
             let thread =
                 thread.map_err(|e| Failure::new("JaguarError", format!("starting a thread: {e}")))?;
-            Ok(Self { address, fingerprint, protocols, control, thread: Mutex::new(Some(thread)), events })
+            let thread = Mutex::new(Some(thread));
+            Ok(Self { address, fingerprint, protocols, batches, control, thread, events })
         })
     }
 
@@ -196,6 +217,12 @@ impl Server {
     #[getter]
     fn protocols(&self) -> Vec<(String, String)> {
         self.protocols.clone()
+    }
+
+    /// By model: its name, and how many images a query may have.
+    #[getter]
+    fn batches(&self) -> Vec<(String, u32)> {
+        self.batches.clone()
     }
 
     /// The next thing that happened (whether it is the server's own trouble, and a line), waited for a while; none if nothing did. The

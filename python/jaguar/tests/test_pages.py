@@ -53,7 +53,7 @@ def stand_in_for_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_snippets_of_the_package_run(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in_for_torchvision(monkeypatch)
     (desk / "birds.onnx").write_bytes(TINY.read_bytes())
-    first, several = blocks("python/jaguar/README.md")
+    first, several, many = blocks("python/jaguar/README.md")
     # The small network takes small pictures. No test measures the machine.
     text = first.replace("224, 224", "16, 16").replace("imagenet()", "imagenet(resize=16)")
     text = text.replace('plan(link="wan")', 'plan(link="wan", measure="off")').replace("private=5", "private=1")
@@ -66,11 +66,30 @@ def test_the_snippets_of_the_package_run(desk: Path, monkeypatch: pytest.MonkeyP
     assert jaguar.Model.load(desk / "resnet18.jaguar").outputs == 4
     exec(compile(several, "README.md", "exec"), names)
     assert "'flowers': 'jaguar'" in capsys.readouterr().out
+    text = many.replace("plan(batch=16)", 'plan(batch=16, measure="off")').replace("max_batch=16", 'max_batch=16, measure="off"')
+    exec(compile(text, "README.md", "exec"), names)
+    assert capsys.readouterr().out.splitlines()[-1] == "16 12", "twelve photographs in one query"
+
+
+@pytest.mark.filterwarnings("default::jaguar.JaguarWarning")
+def test_the_start_page_goes_from_a_network_to_an_answer(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """(What makes the network there needs torch: `test_torch.py`.)"""
+    _, text = blocks("docs/start.md")
+    (desk / "own.onnx").write_bytes(TINY.read_bytes())
+    (desk / "demo").symlink_to(ROOT / "demo")
+    text = text.replace('plan(link="lan")', 'plan(link="lan", measure="off")').replace("Server(model)", 'Server(model, measure="off")')
+    exec(compile(text, "start.md", "exec"), {})
+    shown = capsys.readouterr().out
+    for part in ("same class", "query: online", "s before the input"):
+        assert part in shown, part
+    pictures = len(list((ROOT / "demo" / "calibration").iterdir()))
+    assert [line.startswith("class ") for line in shown.splitlines()[-pictures:]] == [True] * pictures
+    assert (desk / "own.html").exists() and jaguar.Model.load(desk / "own.jaguar").outputs == 4
 
 
 def test_pages_have_no_snippet_that_nothing_runs() -> None:
     """Whoever adds one has to say here what runs it."""
-    run_here = {"python/jaguar/README.md"}
+    run_here = {"python/jaguar/README.md", "docs/start.md"}
     run_by_test_torch = {"docs/start.md", "docs/circulant.md"}
     found = {
         str(path.relative_to(ROOT))

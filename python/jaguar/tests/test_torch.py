@@ -67,7 +67,7 @@ def test_what_no_exporter_takes() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_start_page_exports_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    [text] = blocks("docs/start.md")
+    text, _ = blocks("docs/start.md")
     exec(compile(text, "start.md", "exec"), {})
     pixels = np.random.default_rng(7).integers(0, 256, size=(12, 64, 64, 3), dtype=np.uint8)
     model = jaguar.compile("own.onnx", pixels, preprocessing=jaguar.Preprocessing.imagenet(resize=64))

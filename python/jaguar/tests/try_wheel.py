@@ -82,16 +82,20 @@ def main() -> None:
     began = time.monotonic()
     x = images(3, 3)
     exact = model.simulate(x, progress=False)
-    with jaguar.Server(model, measure="off") as server:
+    with jaguar.Server(model, max_batch=2, measure="off") as server:
         with jaguar.Client(server.address, cache=False) as client:
-            private = client.predict_many(x, progress=False)
+            private = [client.predict(x[0], progress=False), *client.predict_many(x[1:], progress=False)]
+            private += client.predict_many(x, batch=2, progress=False)
         assert len(asyncio.run(ask(server.address))) == 3
-    for a, b in zip(private, exact, strict=True):
+    for a, b in zip(private, [*exact, *exact], strict=True):
         assert a.logits is not None and b.logits is not None
         assert float(np.abs(a.logits - b.logits).max()) < 0.02 * max(float(np.ptp(b.logits)), 0.1)
+    # (A query that is prepared ahead has a number, and those behind the first of a connection begin with what that left.)
     cost = private[0].cost
     assert cost is not None and cost.bytes_up == plan.bytes_up, "the plan's bytes are those of the query"
-    step("served and asked, six times", began)
+    last = private[-1].cost
+    assert last is not None and (last.images, last.inputs) == (2, 1)
+    step("served and asked, nine times", began)
 
     seconds = interrupted()
     step(f"Ctrl-C took {seconds:.2f} s", began)

@@ -12,7 +12,8 @@ use jaguar_engine::is_model_name;
 use jaguar_engine::server::{Common, Service};
 use jaguar_linear::product::Hardware;
 use jaguar_plan::memory::{Load, Party};
-use jaguar_plan::{Choices, Plan};
+use jaguar_plan::{Choices, Plan, batch};
+use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, kept};
 use jaguar_serve::{ClientRules, ModelRules, Named, Rules};
 use jaguar_terminal::table::bytes;
@@ -21,7 +22,6 @@ use jaguar_terminal::threads;
 use super::ModelOptions;
 use super::file::unknown;
 use super::settings::{ModelTable, Settings};
-use crate::batch;
 use crate::guard;
 use crate::leakage;
 use crate::notes::{self, tell, warning_of_memory};
@@ -211,9 +211,11 @@ impl Builder {
             Load::single(threads()),
             Party::Server,
         ));
-        let limits = (leakage.allowed(), Load::single(threads()));
+        let limits = (leakage.allowed(), Load::single(threads()), room());
         let (backends, most) = (&spec.options.backends, spec.options.max_batch);
-        let batches = batch::plans_to_serve(&bundle.model.network, &plan, backends, most, limits)?;
+        let (batches, left_out) =
+            batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
+        notes::warn(left_out.map(|found| jaguar_tables::batch::left_out(&found, "--max-batch ")));
         let service = Service::with_plan(self.hardware.clone(), bundle, plan, (*reveal).into())?;
         let service = service.with_batch_plans(batches)?;
         if let Some(warning) = leakage::warning(service.plan()) {

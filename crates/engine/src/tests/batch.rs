@@ -6,7 +6,7 @@ use jaguar_plan::predict::predict;
 use jaguar_plan::{MOST_IMAGES, Plan};
 
 use super::*;
-use crate::client::connect_for;
+use crate::client::{connect_for, together};
 use crate::message::{Accept, MAX_MESSAGE, Purpose};
 
 const VALUES: usize = 3 * 17 * 15;
@@ -25,6 +25,13 @@ fn batches(reveal: Reveal) -> Service {
 /// The plan for queries of so many images.
 fn plan_for(service: &Service, images: usize) -> &Plan {
     service.plans().find(|plan| plan.images() == images).unwrap()
+}
+
+#[test]
+fn a_batch_is_filled_up_with_zeros() {
+    let inputs: [&[i64]; 3] = [&[1, 2], &[3, 4], &[5, 6]];
+    assert_eq!(together(inputs.into_iter(), 4), [1, 2, 3, 4, 5, 6, 0, 0]);
+    assert_eq!(together(inputs.into_iter().take(1), 1), [1, 2]);
 }
 
 /// Every node's value of every image, against the plaintext reference on the same inputs of the layer. Five images in batches of four: the

@@ -111,46 +111,59 @@ class Client:
 
     def predict(self, image: Image, *, progress: Progress = None) -> Prediction:
         """Asks about one image. The server learns nothing of it, and the client nothing but the result."""
-        return self._predict(_inputs.one(image), self._progress if progress is None else progress, "predict")
+        [found] = self._predict([_inputs.one(image)], 0, 1, self._progress if progress is None else progress, "predict")
+        return found
 
-    def _predict(self, given: _native.Input, progress: Progress, title: str) -> Prediction:
+    def _predict(self, given: list[_native.Input], first: int, images: int, progress: Progress, title: str) -> list[Prediction]:
+        """One query, about `given`, the first of which is the caller's input number `first`."""
         with Listener(progress, title) as listener:
-            answer, document, line, tables = self._open().predict(given, listener)
-        return prediction(answer, self._labels, Cost(document, line, tables))
+            answers, document, line, tables = self._open().predict(given, first, images, listener)
+        cost = Cost(document, line, tables)
+        return [prediction(answer, self._labels, cost) for answer in answers]
 
-    def iterate(self, images: Images, *, progress: Progress = None) -> Iterator[Prediction]:
-        """As `predict_many`, one after the other as they come."""
-        return self._iterate(_inputs.many(images), self._progress if progress is None else progress)
+    def iterate(self, images: Images, *, batch: int = 1, progress: Progress = None) -> Iterator[Prediction]:
+        """As `predict_many`, one after the other as they come: with `batch`, the answers of a query come together."""
+        _native.check_batch("batch", batch)
+        return self._iterate(_inputs.many(images), batch, self._progress if progress is None else progress)
 
-    def _iterate(self, given: list[_native.Input], progress: Progress) -> Iterator[Prediction]:
+    def _iterate(self, given: list[_native.Input], batch: int, progress: Progress) -> Iterator[Prediction]:
         native = self._open()
-        # With no query kept, the next is prepared while one is answered, for these images only.
-        batch = self._keep == 0 and len(given) > 1
-        if batch:
-            native.begin_many(len(given))
+        # With no query kept, the next is prepared while one is answered, for these images only. Those that are kept are for one image.
+        row = batch > 1 or (self._keep == 0 and len(given) > 1)
+        if row:
+            native.begin_many(-(-len(given) // batch))
         try:
-            for number, one in enumerate(given, 1):
-                yield self._predict(one, progress, f"image {number}/{len(given)}")
+            for first in range(0, len(given), batch):
+                some = given[first : first + batch]
+                which = f"image {first + 1}" if batch == 1 else f"images {first + 1} to {first + len(some)}"
+                yield from self._predict(some, first, batch, progress, f"{which} of {len(given)}")
         finally:
-            if batch:
+            if row:
                 native.end_many()
 
-    def predict_many(self, images: Images, *, progress: Progress = None) -> list[Prediction]:
+    def predict_many(self, images: Images, *, batch: int = 1, progress: Progress = None) -> list[Prediction]:
         """Asks about images: a list, an array with one dimension more, or a folder. The next query is prepared while one is
-        answered."""
-        return list(self.iterate(images, progress=progress))
+        answered.
+
+        `batch`: ask about so many of them in one query, a power of two up to 64: in the rounds of one, with less work for layers with
+        small maps. The server must allow it (`Server(..., max_batch=...)`, `jaguar serve --max-batch`). Zeros fill up the last query.
+        Predictions of one query share its `cost`. `Model.plan(batch=...)` tells where it pays.
+        """
+        return list(self.iterate(images, batch=batch, progress=progress))
 
     async def predict_async(self, image: Image) -> Prediction:
         """As `predict`. If the task is cancelled, the query ends, and the next one connects anew."""
-        return await self._in_thread(functools.partial(self._predict, _inputs.one(image), False, ""))
+        [found] = await self._in_thread(functools.partial(self._predict, [_inputs.one(image)], 0, 1, False, ""))
+        return found
 
-    async def predict_many_async(self, images: Images) -> list[Prediction]:
+    async def predict_many_async(self, images: Images, *, batch: int = 1) -> list[Prediction]:
         """As `predict_many`."""
-        return [found async for found in self.iterate_async(images)]
+        return [found async for found in self.iterate_async(images, batch=batch)]
 
-    async def iterate_async(self, images: Images) -> AsyncIterator[Prediction]:
+    async def iterate_async(self, images: Images, *, batch: int = 1) -> AsyncIterator[Prediction]:
         """As `iterate`."""
-        found = self._iterate(_inputs.many(images), False)
+        _native.check_batch("batch", batch)
+        found = self._iterate(_inputs.many(images), batch, False)
         try:
             while (each := await self._in_thread(functools.partial(next, found, None))) is not None:
                 yield each

@@ -140,6 +140,12 @@ class Plan:
     def __repr__(self) -> str:
         return f"<jaguar.Plan of {self.data['network']}: {self.bytes_up} bytes up, {self.bytes_down} down, {self.rounds} rounds>"
 
+    @property
+    def images(self) -> int:
+        """How many images a query has. All figures are of a whole query; `data["batch"]` has the linear layers beside those of as many
+        queries of one image."""
+        return int(self.data["choices"]["images"])
+
     def _sum(self, what: str) -> int:
         found = self.data["prediction"]
         return int(found["offline"][what]) + int(found["online"][what])
@@ -261,6 +267,7 @@ class Model:
         *,
         prefer: str = "query",
         backends: Sequence[str] | None = None,
+        batch: int = 1,
         explain: bool = False,
         report: PathLike | None = None,
         measure: str = "auto",
@@ -270,13 +277,14 @@ class Model:
         """What is done in each layer, and what a query will cost over `link`: "loopback", "lan", "wan", or a file of
         `jaguar calibrate --link-to`.
 
-        `prefer`: "query", or "online" for a short answer. `explain`: for every choice, what else there was. `report`: a file for
-        the same as a web page, with sliders for the link. `measure`: "auto" measures
-        this machine once, for a few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
+        `prefer`: "query", or "online" for a short answer. `batch`: images of a query, a power of two up to 64; the tables then tell by
+        layer what such a query takes beside as many of one image, and where that pays. `explain`: for every choice, what else there
+        was. `report`: a file for the same as a web page, with sliders for the link. `measure`: "auto" measures this machine once, for a
+        few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
         """
         options = planning(link, prefer, backends, measure, cache)
         with Listener(progress, "plan") as listener:
-            return Plan(*self._native.plan(options, explain, report, listener))
+            return Plan(*self._native.plan(options, batch, explain, report, listener))
 
     def report(self, path: PathLike, images: Images | None = None, *, progress: Progress = None) -> Path:
         """Writes a web page of how it was compiled: agreement with the float network, each layer's range, error and histogram, what is

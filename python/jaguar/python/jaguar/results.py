@@ -16,11 +16,21 @@ if TYPE_CHECKING:
 
 
 class Cost:
-    """What a query cost, layer by layer and stage by stage, beside what the plan predicted. `print` shows the command's tables."""
+    """What a query cost, layer by layer and stage by stage, beside what the plan predicted. `print` shows the command's tables.
+
+    In a batch it is the cost of all images together, and the predictions of one query have one `Cost`."""
 
     def __init__(self, document: str, line: str, tables: str) -> None:
-        #: Everything, as `jaguar predict --json` gives it: the keys `cost` and `predicted`.
+        #: Everything, as `jaguar predict --json` gives it: the keys `cost` and `predicted`, and of a batch `batch`.
         self.data: dict[str, Any] = json.loads(document)
+        #: How many images the query had.
+        self.images = 1
+        #: How many of them were inputs; the others were zeros.
+        self.inputs = 1
+        if "batch" in self.data:
+            self.images, self.inputs = int(self.data["batch"]["images"]), int(self.data["batch"]["inputs"])
+            filled = f" (filled up to {self.images})" if self.inputs < self.images else ""
+            line = f"{self.inputs} {'image' if self.inputs == 1 else 'images'}{filled}: {line}"
         #: The cost in a line.
         self.summary = line
         self._tables = tables
@@ -93,7 +103,7 @@ class Prediction:
     probabilities: NDArray[np.float64] | None = field(repr=False)
     #: The integer logits, `[classes]` of int64: what the two parties computed.
     integers: NDArray[np.int64] | None = field(repr=False)
-    #: What the query cost. None where there was none (`Model.simulate`).
+    #: What the query cost: all images of a batch together. None where there was none (`Model.simulate`).
     cost: Cost | None = field(default=None, repr=False)
     _names: tuple[str, ...] = field(default=(), repr=False)
 

@@ -45,6 +45,7 @@ class Server:
         measure: str = "auto",
         cache: PathLike | None = None,
         max_clients: int = 8,
+        max_batch: int = 1,
         hints_per_hour: int | None = None,
         keep_queries: int | None = None,
         keep_memory: int | None = None,
@@ -54,7 +55,9 @@ class Server:
         """`model`: one, or several by name (1 to 64 letters, digits, `-`, `_` and `.`); in a list each has its own name, or that of its
         file. Prepared queries, hints and clients are bounded for all of them together. `listen`: address and port; port 0 lets the
         system choose. `reveal`: what clients get to know, "logits" or "label". `plan_for`: the link to plan for (as `Model.plan`'s;
-        default: loopback where nobody else can connect, else lan). `max_clients`: more are turned away. `hints_per_hour`: whole hints
+        default: loopback where nobody else can connect, else lan). `max_clients`: more are turned away. `max_batch`: images that a query
+        may have, a power of two up to 64: clients ask for 1, 2, 4, ... of them at once (`Client.predict_many(batch=...)`). What would not
+        fit this machine's memory is left out, with a warning. `hints_per_hour`: whole hints
         that clients may have, in the long run. `keep_queries`: prepared queries that a client may have kept here; `keep_memory`: bytes
         that those of all clients may hold; `keep_idle`: seconds after which an idle client loses them."""
         self._native: _native.Server | None = None
@@ -65,6 +68,7 @@ class Server:
             "listen": listen,
             "reveal": reveal,
             "max_clients": max_clients,
+            "max_batch": max_batch,
             "hints_per_hour": hints_per_hour,
             "keep_queries": keep_queries,
             "keep_memory": keep_memory,
@@ -78,12 +82,16 @@ class Server:
         self._host, self._port = native.address
         #: By model: what runs its linear layers.
         self.protocols = dict(native.protocols)
+        #: By model: how many images a query may have.
+        self.batches = dict(native.batches)
         #: Of the server's certificate; None where nothing leaves this machine, and TLS is not spoken.
         self.fingerprint = native.fingerprint
         self._thread = threading.Thread(target=_log, args=(native,), name="jaguar-log", daemon=True)
         self._thread.start()
         for name, each in self.models.items():
             log.info("%s (model %s), protocol %s, listening on %s", name, each.id, self.protocols[name], self.address)
+            if self.batches[name] > 1:
+                log.info("%s: up to %d images a query", name, self.batches[name])
         if self.fingerprint is not None:
             log.info("TLS 1.3; clients know this server by its fingerprint %s", self.fingerprint)
 
