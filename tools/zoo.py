@@ -42,10 +42,11 @@ OTHER_KIND = "not convolutional"
 SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
-    "products of two values (squeeze-and-excitation, gating, attention)": ["multiplies two values", "two values of the network"],
-    "SiLU, sigmoid inside": ["(Sigmoid of", "(Swish of"],
-    "HardSwish": ["(HardSwish of"],
-    "GELU, tanh, ELU and other curves": ["(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
+    "products of two values (squeeze-and-excitation, gating, attention)": [
+        "multiplies two values", "two values of the network", "one number a channel", "squares a value", "multiplies two matrices"],
+    "SiLU, sigmoid inside": [": SiLU", "(Sigmoid of", "(Swish of"],
+    "HardSwish": [": HardSwish", "(HardSwish of"],
+    "GELU, tanh, ELU and other curves": [": GELU", ": Mish", "(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
     "layer, group or instance norm": ["LayerNormalization", "GroupNormalization", "InstanceNormalization", "(LRN of", "(Sqrt of", "(Pow of",
                                       "ReduceL2", "LpNormalization"],
     "softmax inside (attention)": ["(Softmax of"],
@@ -149,11 +150,17 @@ def reasons(text):
     if not any("cannot be run privately" in line for line in lines):
         errors = [line for line in lines if line.startswith("error")] or lines[-1:]
         return {"kinds": ["other"], "why": [re.sub(r"^error: ", "", line)[:300] for line in errors[:1]]}
-    nodes = [(found[1], line) for line in lines if (found := re.match(r"\S.* \((\w+)(?: of |\))", line))]
-    kinds = [kind for kind, words in KINDS.items() if any(word in line for _, line in nodes for word in words)]
-    first = {operator: line[:300] for operator, line in reversed(nodes)}
-    operators = collections.Counter(operator for operator, _ in nodes)
-    return {"kinds": kinds or ["other"], "operators": dict(operators), "why": [first[operator] for operator in operators]}
+    kinds, operators, why = [], collections.Counter(), []
+    for line in lines:
+        # NODE, NODE and 7 more (OPERATOR of [1, 3, 8, 8]): why.
+        found = re.match(r"(\S.*?) \((\w+)(?: of .*?)?\): ", line)
+        if found is None:
+            continue
+        more = re.search(r" and (\d+) more$", found[1])
+        operators[found[2]] += found[1].count(", ") + 1 + (int(more[1]) if more else 0)
+        kinds += [kind for kind, words in KINDS.items() if any(word in line for word in words)]
+        why.append(line[:300])
+    return {"kinds": [kind for kind in KINDS if kind in kinds] or ["other"], "operators": dict(operators), "why": why}
 
 
 def try_one(library, name, jaguar, folder):
