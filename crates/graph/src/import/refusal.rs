@@ -72,8 +72,11 @@ pub(super) fn list(nodes: &[Unsupported]) -> String {
         };
         format!("\n  {}", kind[0].told(&(names.join(", ") + &more)))
     };
-    let reasons =
-        if kinds.len() < nodes.len() { format!(", for {} reasons", kinds.len()) } else { String::new() };
+    let reasons = match kinds.len() {
+        all if all == nodes.len() => String::new(),
+        1 => ", all for one reason".into(),
+        some => format!(", for {some} reasons"),
+    };
     let lines: String = kinds.iter().map(line).collect();
     format!("{} of the model's nodes cannot be run privately{reasons}:{lines}", nodes.len())
 }
