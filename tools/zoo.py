@@ -2,7 +2,7 @@
 
     .venv/torch/bin/python tools/zoo.py torchvision --jaguar target/release/jaguar --out zoo-torchvision.json
     .venv/torch/bin/python tools/zoo.py timm --jaguar target/release/jaguar --out zoo-timm.json    # needs timm
-    .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json                 # for docs/models.md
+    .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json --write docs/models.md
 
 Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with one
 sample of noise, of 32 or 96 pixels a side where the network takes such. What is convolutional, `is_convolutional` says. Of
@@ -34,7 +34,7 @@ from pathlib import Path
 # ONNX files of more than 1 GiB are not read (docs/models.md): more weights are counted, but not tried.
 MOST_PARAMETERS = 250_000_000
 # States that another try, with more memory or time, may change.
-RETRIED = ("too large", "too slow", "not made")
+RETRIED = ("not tried", "too large", "too slow", "not made")
 # States that another importer may change.
 AGAIN = (*RETRIED, "refused", "not exported")
 OTHER_KIND = "not convolutional"
@@ -243,16 +243,29 @@ def table(results):
         told = ", ".join(f"{count} {state}" for state, count in states.most_common())
         lines.append(f"**{library}**: {len(of)} convolutional networks ({len(every) - len(of)} others): {told}.\n")
         lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
-        lines.append("| in the way | networks | for nothing else | which |\n|---|---|---|---|")
+        lines.append("| in the way | networks | alone | which |\n|---|---|---|---|")
         kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
         for kind, count in kinds.most_common():
             alone = sum(found.get("kinds") == [kind] for found in of.values())
             lines.append(f"| {kind} | {count} | {alone} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
-        for state in ("not exported", "not made", "too large", "too slow"):
+        for state in ("not exported", *RETRIED):
             if states[state]:
                 lines.append(f"| {state} | {states[state]} | | {names(n for n, found in of.items() if found['state'] == state)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+# Between these lines of a page the table stands.
+BEGIN, END = "<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"
+
+
+def put(page, text):
+    """The page with this text in place of the one between the marks."""
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not (found and closed):
+        raise ValueError(f"the page has no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}"
 
 
 def main():
@@ -265,9 +278,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
     parser.add_argument("--again", action="store_true", help="also try what did not compile")
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
+    parser.add_argument("--write", type=Path, help="with --table: put it into this page")
     args = parser.parse_args()
     if args.table:
-        print(table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table}))
+        text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
+        if args.write:
+            args.write.write_text(put(args.write.read_text(), text))
+        else:
+            print(text)
         return
     if args.library is None or args.out is None:
         parser.error("a library and --out are needed")
@@ -280,7 +298,9 @@ def main():
     names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in names:
-        if name in results and results[name]["state"] not in (AGAIN if args.again else RETRIED):
+        results.setdefault(name, {"state": "not tried"})
+    for name in names:
+        if results[name]["state"] not in (AGAIN if args.again else RETRIED):
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
