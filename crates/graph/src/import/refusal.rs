@@ -399,7 +399,7 @@ impl<'a> Search<'a> {
             "GELU, in its form with tanh"
         } else if has(&["Sigmoid"]) {
             "SiLU (Swish), x·sigmoid(x)"
-        } else if has(&["HardSigmoid", "Clip", "Relu", "Min", "Max"]) {
+        } else if has(&["HardSigmoid", "Clip", "Min"]) {
             "HardSwish, which is quadratic between -3 and 3"
         } else {
             return None;
@@ -451,7 +451,9 @@ impl<'a> Search<'a> {
             if node.op_type() == "Constant" || parts.contains(&index) {
                 continue;
             }
-            if parts.len() == MOST || !ELEMENTWISE.contains(&node.op_type()) {
+            // (A Clip has three inputs.)
+            let small = node.input.len() <= 3 && parts.len() < MOST;
+            if !small || !ELEMENTWISE.contains(&node.op_type()) {
                 return None;
             }
             parts.push(index);
