@@ -45,10 +45,12 @@ class Zoo(unittest.TestCase):
 
     def test_the_table_goes_between_the_marks(self):
         page = f"before\n{zoo.BEGIN}\nold\n{zoo.END}\nafter\n"
-        told = zoo.table({"timm": {"a": {"state": "compiles"}, "b": {"state": "refused", "kinds": ["other"]}, "c": {"state": zoo.OTHER_KIND}}})
+        told = zoo.table({"timm": {"a": {"state": "compiles"}, "b": {"state": "refused", "kinds": ["other"]}, "c": {"state": zoo.OTHER_KIND},
+                                   "d": {"state": zoo.UNTRIED}}})
         put = zoo.put(page, told)
         self.assertTrue(put.startswith("before\n") and put.endswith(f"{zoo.END}\nafter\n") and "old" not in put)
-        self.assertIn("2 convolutional networks (1 others): 1 compiles, 1 refused", put)
+        self.assertIn("2 convolutional networks were tried (1 others are none): 1 compiles, 1 refused", put)
+        self.assertIn("1 are not tried yet: `d`", put)
         self.assertIn("| other | 1 | 1 | `b` |", put)
         with self.assertRaises(ValueError):
             zoo.put("no marks", told)

@@ -34,10 +34,13 @@ from pathlib import Path
 # ONNX files of more than 1 GiB are not read (docs/models.md): more weights are counted, but not tried.
 MOST_PARAMETERS = 250_000_000
 # States that another try, with more memory or time, may change.
-RETRIED = ("not tried", "too large", "too slow", "not made")
+UNTRIED = "not tried"
+RETRIED = (UNTRIED, "too large", "too slow", "not made")
 # States that another importer may change.
 AGAIN = (*RETRIED, "refused", "not exported")
 OTHER_KIND = "not convolutional"
+# At most so many names are listed of what was not tried.
+LISTED = 40
 # Sides of pictures that are tried first: it is the same network, and takes less time. Inception's take none below 75.
 SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
@@ -238,17 +241,22 @@ def table(results):
         return ", ".join(f"`{name}`" for name in sorted(of))
 
     for library, every in results.items():
-        of = {name: found for name, found in every.items() if found["state"] != OTHER_KIND}
+        untried = [name for name, found in every.items() if found["state"] == UNTRIED]
+        others = sum(found["state"] == OTHER_KIND for found in every.values())
+        of = {name: found for name, found in every.items() if found["state"] not in (OTHER_KIND, UNTRIED)}
         states = collections.Counter(found["state"] for found in of.values())
         told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-        lines.append(f"**{library}**: {len(of)} convolutional networks ({len(every) - len(of)} others): {told}.\n")
+        lines.append(f"**{library}**: {len(of)} convolutional networks were tried ({others} others are none): {told}.\n")
+        if untried:
+            some = f": {names(untried)}" if len(untried) <= LISTED else "; `make zoo` goes on with them"
+            lines.append(f"Of the list, {len(untried)} are not tried yet{some}.\n")
         lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
         lines.append("| in the way | networks | alone | which |\n|---|---|---|---|")
         kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
         for kind, count in kinds.most_common():
             alone = sum(found.get("kinds") == [kind] for found in of.values())
             lines.append(f"| {kind} | {count} | {alone} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
-        for state in ("not exported", *RETRIED):
+        for state in ("not exported", *RETRIED[1:]):
             if states[state]:
                 lines.append(f"| {state} | {states[state]} | | {names(n for n, found in of.items() if found['state'] == state)} |")
         lines.append("")
@@ -298,7 +306,7 @@ def main():
     names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in names:
-        results.setdefault(name, {"state": "not tried"})
+        results.setdefault(name, {"state": UNTRIED})
     for name in names:
         if results[name]["state"] not in (AGAIN if args.again else RETRIED):
             continue
