@@ -51,7 +51,7 @@ class Zoo(unittest.TestCase):
         self.assertTrue(put.startswith("before\n") and put.endswith(f"{zoo.END}\nafter\n") and "old" not in put)
         self.assertIn("2 convolutional networks were tried (1 others are none): 1 compiles, 1 refused", put)
         self.assertIn("1 are not tried yet: `d`", put)
-        self.assertIn("| other | 1 | 1 | `b` |", put)
+        self.assertIn("| other | 1 | `b` |", put)
         with self.assertRaises(ValueError):
             zoo.put("no marks", told)
 

@@ -251,14 +251,13 @@ def table(results):
             some = f": {names(untried)}" if len(untried) <= LISTED else "; `make zoo` goes on with them"
             lines.append(f"Of the list, {len(untried)} are not tried yet{some}.\n")
         lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
-        lines.append("| in the way | networks | alone | which |\n|---|---|---|---|")
+        lines.append("| in the way | networks | which |\n|---|---|---|")
         kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
         for kind, count in kinds.most_common():
-            alone = sum(found.get("kinds") == [kind] for found in of.values())
-            lines.append(f"| {kind} | {count} | {alone} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
+            lines.append(f"| {kind} | {count} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
         for state in ("not exported", *RETRIED[1:]):
             if states[state]:
-                lines.append(f"| {state} | {states[state]} | | {names(n for n, found in of.items() if found['state'] == state)} |")
+                lines.append(f"| {state} | {states[state]} | {names(n for n, found in of.items() if found['state'] == state)} |")
         lines.append("")
     return "\n".join(lines)
 
