@@ -262,7 +262,7 @@ zoo: toolchain
 	for library in torchvision timm; do \
 	  $(TORCH_PYTHON) tools/zoo.py $$library --jaguar "$${CARGO_TARGET_DIR:-target}/release/jaguar" --out models/zoo-$$library.json || exit 1; \
 	done
-	$(TORCH_PYTHON) tools/zoo.py --table models/zoo-torchvision.json models/zoo-timm.json
+	$(TORCH_PYTHON) tools/zoo.py --table models/zoo-torchvision.json models/zoo-timm.json --write docs/models.md
 
 try-torchvision: toolchain
 	@test -d '$(JAGUAR_MODELS)/torchvision' || { echo 'no networks of torchvision: make torch-models' >&2; exit 1; }

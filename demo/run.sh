@@ -22,7 +22,7 @@ say 'Building'
 "$cargo" build --release --locked --package jaguar-cli
 
 say 'Server: quantising the network'
-"$jaguar" compile demo/squeezenet1_1.onnx --calibrate demo/calibration --labels demo/labels.txt \
+"$jaguar" compile demo/squeezenet1_1.onnx --calibrate demo/calibration --calibrate demo/more --labels demo/labels.txt \
   --bgr --mean 103.939,116.779,123.68 --resize 256 -o "$model"
 
 say 'Server: starting'

@@ -40,12 +40,20 @@ PINNED: dict[str, tuple[str, dict[str, str]]] = {
     "scikit-image": ("0.25.2", {
         "skimage/data/astronaut.png":
             "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5",
+        "skimage/data/brick.png":
+            "7966caf324f6ba843118d98f7a07746d22f6a343430add0233eca5f6eaaa8fcf",
+        "skimage/data/camera.png":
+            "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a",
         "skimage/data/chelsea.png":
             "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
         "skimage/data/coffee.png":
             "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7",
+        "skimage/data/grass.png":
+            "b6b6022426b38936c43a4ac09635cd78af074e90f42ffa8227ac8b7452d39f89",
         "skimage/data/hubble_deep_field.jpg":
             "3a19c5dd8a927a9334bb1229a6d63711b1c0c767fb27e2286e7c84a3e2c2f5f4",
+        "skimage/data/retina.jpg":
+            "38a07f36f27f095e818aea7b96d34202c05176d30253c66733f2e00379e9e0e6",
         "skimage/data/rocket.jpg":
             "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c",
     }),

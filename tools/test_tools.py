@@ -19,9 +19,43 @@ import docs_site
 import operator_parts
 import python_reference
 import walk_start
+import zoo
 
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+class Zoo(unittest.TestCase):
+    def test_families(self):
+        alike = [("resnet10t", "resnet50d"), ("efficientnet_b0", "tf_efficientnet_b7"), ("convnext_atto", "convnext_large"),
+                 ("mobilenetv2_035", "mobilenetv2_140")]
+        for one, other in alike:
+            self.assertEqual(zoo.family(one), zoo.family(other), one)
+        apart = [("resnet18", "resnetv2_18"), ("efficientnet_b0", "efficientnet_lite0"), ("res2net50_14w_8s", "resnet50"), ("vgg11", "vovnet39a")]
+        for one, other in apart:
+            self.assertNotEqual(zoo.family(one), zoo.family(other), one)
+
+    def test_reasons_are_sorted_and_counted(self):
+        found = zoo.reasons("""error: x.onnx: 12 of the model's nodes cannot be run privately, for 3 reasons:
+              /a/Mul, /b/Mul, /c/Mul and 7 more (Mul of [1, 8, 4, 4], ?): multiplies a value by a function of it: SiLU (Swish). Clip (Relu6), and retrain
+              /d (Elu of [1, 8, 4, 4]): the operator is not supported
+              /e (Foo): is new""")
+        self.assertEqual(found["operators"], {"Mul": 10, "Elu": 1, "Foo": 1})
+        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside", "GELU, tanh, ELU and other curves"])
+        self.assertEqual(len(found["why"]), 3)
+        self.assertEqual(zoo.reasons("reading\nerror: no memory\n"), {"kinds": ["other"], "why": ["no memory"]})
+
+    def test_the_table_goes_between_the_marks(self):
+        page = f"before\n{zoo.BEGIN}\nold\n{zoo.END}\nafter\n"
+        told = zoo.table({"timm": {"a": {"state": "compiles"}, "b": {"state": "refused", "kinds": ["other"]}, "c": {"state": zoo.OTHER_KIND},
+                                   "d": {"state": zoo.UNTRIED}}})
+        put = zoo.put(page, told)
+        self.assertTrue(put.startswith("before\n") and put.endswith(f"{zoo.END}\nafter\n") and "old" not in put)
+        self.assertIn("2 convolutional networks were tried (1 others are none): 1 compiles, 1 refused", put)
+        self.assertIn("1 are not tried yet: `d`", put)
+        self.assertIn("| other | 1 | `b` |", put)
+        with self.assertRaises(ValueError):
+            zoo.put("no marks", told)
 
 
 class Packaging(unittest.TestCase):

@@ -2,19 +2,22 @@
 
     .venv/torch/bin/python tools/zoo.py torchvision --jaguar target/release/jaguar --out zoo-torchvision.json
     .venv/torch/bin/python tools/zoo.py timm --jaguar target/release/jaguar --out zoo-timm.json    # needs timm
-    .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json                 # for docs/models.md
+    .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json --write docs/models.md
 
-Every classification network of torchvision is exported with random weights (its batch norms see some noise first), and
-compiled with one sample of noise, of 32 or 96 pixels a side where the network takes such. timm has more than a thousand, most of
-them the same networks in other sizes: of each of its modules the smallest network is taken. Each network is tried in a
-process of its own, with bounds on memory and time. A run can be continued: what stands in the file is not done again, but
-what failed for memory or time.
+Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with one
+sample of noise, of 32 or 96 pixels a side where the network takes such. What is convolutional, `is_convolutional` says. Of
+torchvision all networks are tried. timm has more than a thousand, most of them the same networks in other sizes: of each
+family in each of its modules the first network is taken, in timm's own order; `family` says what a family is. Each network is
+tried in a process of its own, with bounds on memory and time; no file is kept. A run can be continued: what stands in the
+file is not done again, but what failed for memory or time; `--again` also tries anew what did not compile.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -31,15 +34,22 @@ from pathlib import Path
 # ONNX files of more than 1 GiB are not read (docs/models.md): more weights are counted, but not tried.
 MOST_PARAMETERS = 250_000_000
 # States that another try, with more memory or time, may change.
-RETRIED = ("too large", "too slow", "not made")
+UNTRIED = "not tried"
+RETRIED = (UNTRIED, "too large", "too slow", "not made")
+# States that another importer may change.
+AGAIN = (*RETRIED, "refused", "not exported")
+OTHER_KIND = "not convolutional"
+# At most so many names are listed of what was not tried.
+LISTED = 40
 # Sides of pictures that are tried first: it is the same network, and takes less time. Inception's take none below 75.
 SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
-    "products of two values (squeeze-and-excitation, gating, attention)": ["multiplies two values", "two values of the network"],
-    "SiLU, sigmoid inside": ["(Sigmoid of", "(Swish of"],
-    "HardSwish": ["(HardSwish of"],
-    "GELU, tanh, ELU and other curves": ["(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
+    "products of two values (squeeze-and-excitation, gating, attention)": [
+        "multiplies two values", "two values of the network", "one number a channel", "squares a value", "multiplies two matrices"],
+    "SiLU, sigmoid inside": [": SiLU", "(Sigmoid of", "(Swish of"],
+    "HardSwish": [": HardSwish", "(HardSwish of"],
+    "GELU, tanh, ELU and other curves": [": GELU", ": Mish", "(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
     "layer, group or instance norm": ["LayerNormalization", "GroupNormalization", "InstanceNormalization", "(LRN of", "(Sqrt of", "(Pow of",
                                       "ReduceL2", "LpNormalization"],
     "softmax inside (attention)": ["(Softmax of"],
@@ -56,22 +66,45 @@ def parameters(model):
     return sum(p.numel() for p in model.parameters())
 
 
+# Words in timm's names that say how large a network is.
+SIZES = "zepto atto femto pico nano tiny small medium base large huge xlarge xxlarge giant gigantic enormous".split()
+
+
+def family(name):
+    """A name up to its first number (`v2`, and numbers within a word, are none), without sizes and words of one or two letters."""
+    stem = re.split(r"(?<!v)\d(?![a-z]{3})", name)[0]
+    return "_".join(word for word in stem.split("_") if len(word) > 2 and word not in SIZES) or name
+
+
 def timm_names():
-    """The smallest network of each module."""
+    """Of each family in each module, the first network; not those that timm tests itself with. First comes one of each module."""
     import timm
+
+    by_module = []
+    for module in timm.list_modules():
+        first = {}
+        for name in timm.list_models(module=module):
+            if not name.startswith("test_"):
+                first.setdefault(family(name), name)
+        by_module.append(list(first.values()))
+    return [name for turn in itertools.zip_longest(*by_module) for name in turn if name]
+
+
+# What parts of networks are called that hold queries or keys, of attention over places.
+QUERIES = {"qkv", "qkvs", "to_qkv", "qkv_proj", "in_proj_qkv", "qk", "q", "q_proj", "q_norm", "wq", "to_q", "to_query", "query", "query_conv", "kv"}
+
+
+def is_convolutional(model):
+    """Whether no part of it has queries or keys of its own or remembers, and more than a tenth of its layers are convolutions with
+    windows of more than one pixel."""
     import torch
 
-    smallest = {}
-    for module in timm.list_modules():
-        for name in timm.list_models(module=module):
-            try:
-                with torch.device("meta"):
-                    count = parameters(timm.create_model(name, pretrained=False))
-            except Exception:  # some cannot be made without memory
-                continue
-            if module not in smallest or count < smallest[module][0]:
-                smallest[module] = (count, name)
-    return sorted(name for _, name in smallest.values())
+    parts = list(model.named_modules())
+    if any(name.rsplit(".", 1)[-1] in QUERIES or isinstance(m, (torch.nn.MultiheadAttention, torch.nn.RNNBase)) for name, m in parts):
+        return False
+    convolutions = [m for _, m in parts if isinstance(m, torch.nn.Conv2d)]
+    layers = len(convolutions) + sum(isinstance(m, torch.nn.Linear) for _, m in parts)
+    return 10 * sum(max(m.kernel_size) > 1 for m in convolutions) > layers
 
 
 def create(library, name):
@@ -85,6 +118,17 @@ def create(library, name):
 
     options = {"init_weights": True, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
     return torchvision.models.get_model(name, **options), 299 if name == "inception_v3" else 224
+
+
+def sketch(library, name):
+    """The network without its weights; with them, where it cannot be made without."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return create(library, name)
+    except (RuntimeError, NotImplementedError):
+        return create(library, name)
 
 
 def export(model, side, path):
@@ -104,34 +148,37 @@ def export(model, side, path):
 
 
 def reasons(text):
-    """The kinds of what stands in the way, and the first line that says so."""
+    """The kinds of what stands in the way, how often by operator, and the first line of each operator; else what went wrong."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not any("cannot be run privately" in line for line in lines):
         errors = [line for line in lines if line.startswith("error")] or lines[-1:]
-        return ["other"], re.sub(r"^error: ", "", errors[0]) if errors else ""
-    nodes = [line for line in lines if re.match(r"\S.* \(\w+ of ", line)]
-    found = [kind for kind, words in KINDS.items() if any(word in node for node in nodes for word in words)]
-    return found or ["other"], nodes[0] if nodes else lines[0]
-
-
-def has_attention(model):
-    """Whether queries, keys and values are in it: a transformer, or a network with attention over places."""
-    import torch
-
-    parts = list(model.modules())
-    return any(isinstance(m, torch.nn.MultiheadAttention) or hasattr(m, "qkv") or hasattr(m, "to_qkv") for m in parts)
+        return {"kinds": ["other"], "why": [re.sub(r"^error: ", "", line)[:300] for line in errors[:1]]}
+    kinds, operators, why = [], collections.Counter(), []
+    for line in lines:
+        # NODE, NODE and 7 more (OPERATOR of [1, 3, 8, 8]): why.
+        found = re.match(r"(\S.*?) \((\w+)(?: of .*?)?\): ", line)
+        if found is None:
+            continue
+        more = re.search(r" and (\d+) more$", found[1])
+        operators[found[2]] += found[1].count(", ") + 1 + (int(more[1]) if more else 0)
+        kinds += [kind for kind, words in KINDS.items() if any(word in line for word in words)]
+        why.append(line[:300])
+    return {"kinds": [kind for kind in KINDS if kind in kinds] or ["other"], "operators": dict(operators), "why": why}
 
 
 def try_one(library, name, jaguar, folder):
     import numpy as np
 
     try:
-        model, side = create(library, name)
+        model, side = sketch(library, name)
     except Exception as error:
         return {"state": "not made", "why": str(error).splitlines()[0][:200]}
-    about = {"parameters": parameters(model), "attention": has_attention(model)}
+    about = {"parameters": parameters(model)}
+    if not is_convolutional(model):
+        return {"state": OTHER_KIND, **about}
     if about["parameters"] > MOST_PARAMETERS:
         return {"state": "too large", **about}
+    model, side = create(library, name)
     path = folder / "network.onnx"
     for side in dict.fromkeys([*(small for small in SMALL if small < side), side]):
         try:
@@ -153,8 +200,7 @@ def try_one(library, name, jaguar, folder):
         return {"state": "compiles", **about}
     if run.returncode < 0:
         return {"state": "too large", **about, "why": f"signal {-run.returncode}"}
-    kinds, first = reasons(run.stderr)
-    return {"state": "refused", **about, "kinds": kinds, "why": first[:300]}
+    return {"state": "refused", **about, **reasons(run.stderr)}
 
 
 def bounded(library, name, jaguar, folder, memory, seconds):
@@ -194,20 +240,39 @@ def table(results):
     def names(of):
         return ", ".join(f"`{name}`" for name in sorted(of))
 
-    for library, of in results.items():
+    for library, every in results.items():
+        untried = [name for name, found in every.items() if found["state"] == UNTRIED]
+        others = sum(found["state"] == OTHER_KIND for found in every.values())
+        of = {name: found for name, found in every.items() if found["state"] not in (OTHER_KIND, UNTRIED)}
         states = collections.Counter(found["state"] for found in of.values())
         told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-        lines.append(f"**{library}**, {len(of)} networks: {told}.\n")
+        lines.append(f"**{library}**: {len(of)} convolutional networks were tried ({others} others are none): {told}.\n")
+        if untried:
+            some = f": {names(untried)}" if len(untried) <= LISTED else "; `make zoo` goes on with them"
+            lines.append(f"Of the list, {len(untried)} are not tried yet{some}.\n")
         lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
         lines.append("| in the way | networks | which |\n|---|---|---|")
         kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
         for kind, count in kinds.most_common():
             lines.append(f"| {kind} | {count} | {names(n for n, found in of.items() if kind in found.get('kinds', []))} |")
-        for state in ("not exported", "not made", "too large", "too slow"):
+        for state in ("not exported", *RETRIED[1:]):
             if states[state]:
                 lines.append(f"| {state} | {states[state]} | {names(n for n, found in of.items() if found['state'] == state)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+# Between these lines of a page the table stands.
+BEGIN, END = "<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"
+
+
+def put(page, text):
+    """The page with this text in place of the one between the marks."""
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not (found and closed):
+        raise ValueError(f"the page has no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}"
 
 
 def main():
@@ -218,10 +283,16 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--memory", type=float, default=6, help="GiB that one network may take")
     parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
+    parser.add_argument("--again", action="store_true", help="also try what did not compile")
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
+    parser.add_argument("--write", type=Path, help="with --table: put it into this page")
     args = parser.parse_args()
     if args.table:
-        print(table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table}))
+        text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
+        if args.write:
+            args.write.write_text(put(args.write.read_text(), text))
+        else:
+            print(text)
         return
     if args.library is None or args.out is None:
         parser.error("a library and --out are needed")
@@ -229,10 +300,14 @@ def main():
     import torch
 
     torch.set_num_threads(1)
+    # Once, and not in each process that is forked.
+    importlib.import_module(args.library)
     names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in names:
-        if name in results and results[name]["state"] not in RETRIED:
+        results.setdefault(name, {"state": UNTRIED})
+    for name in names:
+        if results[name]["state"] not in (AGAIN if args.again else RETRIED):
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:

@@ -349,12 +349,54 @@ fn everything_unsupported_is_named_at_once() {
         panic!("the model should be refused")
     };
     let operators: Vec<&str> = nodes.iter().map(|n| n.operator.as_str()).collect();
-    assert_eq!(operators, ["Sigmoid", "Elu", "Tanh", "Mul", "Resize"]);
+    // (The last takes weights that the network computes.)
+    assert_eq!(operators, ["Sigmoid", "Elu", "Tanh", "Mul", "Resize", "Conv"]);
     let Unsupported { inputs, instead, .. } = &nodes[1];
     assert_eq!(inputs[0], Some(vec![1, 4, 6, 6]));
     assert!(instead.contains("Relu"));
     let text = ImportError::Unsupported(nodes).to_string();
     assert!(text.contains("squeeze-and-excitation") || text.contains("Squeeze-and-excitation"), "{text}");
+}
+
+/// All complaints about a fixture that is refused, and the text that says so.
+fn complaints(name: &str) -> (Vec<Unsupported>, String) {
+    match import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::default()) {
+        Err(ImportError::Unsupported(nodes)) => (nodes.clone(), ImportError::Unsupported(nodes).to_string()),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn curves_in_several_nodes_are_named_once() {
+    let (nodes, text) = complaints("curves_13");
+    let names = ["SiLU", "SiLU", "GELU", "Mish", "HardSwish", "HardSwish", "GELU, in its form with tanh"];
+    assert_eq!(nodes.len(), names.len(), "{text}");
+    for (node, name) in nodes.iter().zip(names) {
+        assert!(node.operator == "Mul" && node.reason.contains(name), "{name}: {node}");
+        assert!(node.instead.contains("Relu"), "{node}");
+    }
+    // One line for each kind, which names its nodes.
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1 + 5, "{text}");
+    assert!(lines[0].starts_with("7 of the model's nodes") && lines[0].contains("for 5 reasons"), "{text}");
+    assert!(
+        lines[1].contains(&format!("{}, {} (Mul of [1, 4, 8, 8]", nodes[0].node, nodes[1].node)),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_follows_a_refusal_is_looked_at() {
+    let (nodes, text) = complaints("refusals_behind_refusals_13");
+    let operators: Vec<&str> = nodes.iter().map(|n| n.operator.as_str()).collect();
+    assert_eq!(
+        operators,
+        ["MatMul", "Elu", "Resize", "Tanh", "ReduceL2", "Sigmoid", "Sigmoid", "Mul"],
+        "{text}"
+    );
+    assert_eq!(nodes[3].inputs, [Some(vec![1, 4, 8, 8])], "sizes behind a Resize");
+    assert!(nodes[7].reason.contains("squeeze-and-excitation"), "{text}");
+    assert!(nodes.iter().all(|n| !n.reason.is_empty() && !n.instead.is_empty()), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Constants and what exporters compute with them: shapes read, sliced, joined and reshaped, weights transposed.
 
-use super::{Call, Reject};
+use super::{Call, Reject, arithmetic};
 use crate::onnx::{Values, data_type};
 
 /// A constant tensor of any rank, row-major.
@@ -161,7 +161,7 @@ pub(super) fn folds(operator: &str) -> bool {
         "QuantizeLinear",
         "DequantizeLinear",
     ];
-    FOLDED.contains(&operator)
+    FOLDED.contains(&operator) || arithmetic::OPERATORS.contains(&operator)
 }
 
 /// Computes an operator on constants. `limit` bounds the number of elements of the result.
@@ -383,7 +383,7 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         "QuantizeLinear" | "DequantizeLinear" => quantisation(call, x)?,
         "Shape" => Tensor::ints(x.dims.iter().map(|&d| d as i64).collect()),
         "Size" => Tensor { dims: Vec::new(), values: Values::Int(vec![count as i64]) },
-        other => return Err(Reject::unsupported(&format!("{other} of constants is not computed"))),
+        _ => arithmetic::fold(call, limit)?,
     })
 }
 

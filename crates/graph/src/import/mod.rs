@@ -7,17 +7,18 @@
 //!
 //! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
 
+mod arithmetic;
 mod blocks;
 mod constant;
 mod first;
 mod fuse;
 mod ops;
+mod refusal;
 mod view;
 
 pub(crate) use fuse::real_places_multiple;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ use thiserror::Error;
 
 use self::constant::Tensor;
 pub use self::first::first_parts;
+pub use self::refusal::Unsupported;
+use self::refusal::{Curves, list, report, stand_in};
 use self::view::View;
 use crate::float::{Graph, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
@@ -86,49 +89,6 @@ pub enum ImportError {
     /// Operators that have no counterpart.
     #[error("{}", list(.0))]
     Unsupported(Vec<Unsupported>),
-}
-
-/// An ONNX node that cannot be translated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    /// The node's name, or where it stands.
-    pub node: String,
-    /// Its operator.
-    pub operator: String,
-    /// The shapes of its inputs; `None` if unknown.
-    pub inputs: Vec<Option<Vec<usize>>>,
-    /// What is not supported.
-    pub reason: String,
-    /// What could stand in for it; empty if nothing is known to.
-    pub instead: String,
-}
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}", self.node, self.operator)?;
-        /// Concatenations can have hundreds of inputs.
-        const SHOWN: usize = 6;
-        for (i, shape) in self.inputs.iter().enumerate().take(SHOWN) {
-            f.write_str(if i == 0 { " of " } else { ", " })?;
-            match shape {
-                Some(shape) => write!(f, "{shape:?}")?,
-                None => f.write_str("?")?,
-            }
-        }
-        if self.inputs.len() > SHOWN {
-            write!(f, " and {} more", self.inputs.len() - SHOWN)?;
-        }
-        write!(f, "): {}", self.reason)?;
-        if !self.instead.is_empty() {
-            write!(f, ". {}", self.instead)?;
-        }
-        Ok(())
-    }
-}
-
-fn list(nodes: &[Unsupported]) -> String {
-    let lines: Vec<String> = nodes.iter().map(|n| format!("\n  {n}")).collect();
-    format!("{} of the model's nodes cannot be run privately:{}", nodes.len(), lines.concat())
 }
 
 /// What an import may be told.
@@ -524,6 +484,7 @@ fn translate(
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
+    let curves = Curves::find(graph, &live);
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -550,18 +511,26 @@ fn translate(
         }
         let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
         let before = builder.nodes.len();
-        let made = match build(&mut builder, &call) {
+        let built = match curves.refuse(index, &call) {
+            Some(reject) => Err(reject),
+            None => build(&mut builder, &call),
+        };
+        let made = match built {
             Ok(made) => {
                 blocks.give(proto, &mut builder.nodes[before..])?;
                 made
             }
-            Err(Reject::Follows) => Vec::new(),
-            Err(Reject::Invalid(problem)) => return Err(ImportError::Invalid { node: call.name, problem }),
             Err(Reject::TooLarge(what)) => return Err(ImportError::TooLarge(what)),
+            // Behind a refused node it may be the stand-in that does not fit.
+            Err(Reject::Invalid(problem)) if unsupported.is_empty() => {
+                return Err(ImportError::Invalid { node: call.name, problem });
+            }
+            Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
-                let stand_in = stand_in(&call);
-                unsupported.push(report(&call, reason, instead));
-                vec![stand_in]
+                if !curves.is_part(index) {
+                    unsupported.push(report(&call, reason, instead));
+                }
+                vec![stand_in(&mut builder, &call)]
             }
         };
         let mut made = made.into_iter();
@@ -751,7 +720,7 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let quantises = matches!(operator, "QuantizeLinear" | "DequantizeLinear");
     let standard = is_standard(call.proto.domain.as_deref());
     if !(standard || quantises && call.proto.domain() == "com.microsoft") {
-        let advice = match ops::instead(operator) {
+        let advice = match refusal::instead(operator) {
             "" => "Export without optimisations that are bound to a runtime",
             advice => advice,
         };
@@ -784,36 +753,7 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         {
             Err(Reject::Follows)
         }
-        None => Err(Reject::instead("the operator is not supported", ops::instead(operator))),
-    }
-}
-
-/// What to go on with after an unsupported operator: its input, as if it had done nothing, where operators of
-/// its kind keep the shape. The import fails in the end; this only lets it look at the rest.
-fn stand_in(call: &Call<'_>) -> Value {
-    let activations = call.inputs.iter().flatten().filter(|v| matches!(v, Value::Activation(_)));
-    if !ops::keeps_shape(call.operator()) {
-        return Value::Unknown;
-    }
-    let size = |v: &&Value| match v {
-        Value::Activation(a) => a.view.sizes().iter().product::<usize>(),
-        _ => 0,
-    };
-    activations.max_by_key(size).cloned().unwrap_or(Value::Unknown)
-}
-
-fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
-    let shape = |value: &Option<Value>| match value {
-        Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
-        Some(Value::Activation(activation)) => Some(activation.view.sizes()),
-        _ => None,
-    };
-    Unsupported {
-        node: call.name.clone(),
-        operator: call.operator().chars().take(200).collect(),
-        inputs: call.inputs.iter().map(shape).collect(),
-        reason,
-        instead,
+        None => Err(Reject::instead("the operator is not supported", refusal::instead(operator))),
     }
 }
 

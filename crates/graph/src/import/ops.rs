@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::constant::{self, SliceRange, Tensor, broadcast, broadcast_positions, slice_indices, wrap};
+use super::refusal::{NORM, instead};
 use super::view::View;
-use super::{Activation, Builder, Call, Reject, Value, finite, non_negative};
+use super::{Activation, Builder, Call, Reject, Value, finite, non_negative, refusal};
 use crate::float::{Affine, Bias, Linear, Op};
 use crate::network::{self, Finish, NodeId, Rearrange, Shape, Window};
 use crate::onnx::Values;
@@ -22,6 +23,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Concat", concat),
     ("Conv", conv),
     ("ConvTranspose", conv_transpose),
+    ("DepthToSpace", depth_to_space),
     ("DequantizeLinear", dequantize_linear),
     ("Div", |builder, call| arithmetic(builder, call)),
     ("Dropout", dropout),
@@ -47,6 +49,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("QuantizeLinear", quantize_linear),
     ("ReduceMax", |builder, call| reduce(builder, call, true)),
     ("ReduceMean", |builder, call| reduce(builder, call, false)),
+    ("ReduceSum", reduce_sum),
     ("Relu", |builder, call| elementwise(builder, call, Op::Relu)),
     ("Reshape", reshape),
     ("Resize", resize),
@@ -56,6 +59,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Sigmoid", sigmoid),
     ("Slice", slice),
     ("Softmax", softmax),
+    ("SpaceToDepth", space_to_depth),
     ("Split", split),
     ("Squeeze", squeeze),
     ("Sub", |builder, call| arithmetic(builder, call)),
@@ -83,114 +87,6 @@ pub(super) fn only_reshapes(operator: &str) -> bool {
     RESHAPES.contains(&operator)
 }
 
-/// Advice for norms.
-const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
-                    divides it by its length. Inside a network there is no stand-in";
-
-/// What could stand in for an operator that is not in the table.
-pub(super) fn instead(operator: &str) -> &'static str {
-    match operator {
-        "HardSwish" => {
-            "It is quadratic between -3 and 3, which takes a product of two values that both parties share. Replace it by \
-             Relu or Clip (Relu6), and retrain"
-        }
-        "Sigmoid" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
-        | "Softsign" => {
-            "Replace the activation by Relu, LeakyRelu, PRelu or Clip, and retrain (as EfficientNet-Lite does)"
-        }
-        "InstanceNormalization"
-        | "LayerNormalization"
-        | "GroupNormalization"
-        | "LRN"
-        | "MeanVarianceNormalization"
-        | "RMSNormalization" => "Replace the normalisation by BatchNormalization and retrain",
-        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => NORM,
-        "QLinearConv"
-        | "QLinearMatMul"
-        | "ConvInteger"
-        | "MatMulInteger"
-        | "DynamicQuantizeLinear"
-        | "QLinearAdd"
-        | "QLinearConcat"
-        | "QLinearAveragePool"
-        | "QLinearGlobalAveragePool"
-        | "QLinearLeakyRelu"
-        | "QGemm" => {
-            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation \
-             happens here"
-        }
-        "If" | "Loop" | "Scan" => "Export with fixed control flow (trace the model instead of scripting it)",
-        "ArgMax" | "TopK" => {
-            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or \
-             only its index is revealed"
-        }
-        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
-            "Cut it off (--output-name with the values before it): the client does what follows the network's last \
-             layers"
-        }
-        "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
-            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
-             network there is no stand-in"
-        }
-        "ReduceSum" => "Use a mean over height and width, or a convolution",
-        "Einsum" => "Write it as MatMul with a constant, or as a convolution",
-        "DepthToSpace" => "Use a ConvTranspose, or nearest Upsample",
-        "GridSample" => "Use nearest Resize, or a ConvTranspose",
-        "LSTM" | "GRU" | "RNN" | "Attention" | "MultiHeadAttention" => {
-            "Only convolutional networks are supported"
-        }
-        "LpPool" | "GlobalLpPool" => "Use average or max pooling",
-        _ => "",
-    }
-}
-
-/// Whether an unsupported operator at least gives a value of its (largest) input's shape.
-pub(super) fn keeps_shape(operator: &str) -> bool {
-    const KEEP: [&str; 40] = [
-        "Sigmoid",
-        "HardSigmoid",
-        "HardSwish",
-        "Swish",
-        "Mish",
-        "Gelu",
-        "Erf",
-        "Tanh",
-        "LeakyRelu",
-        "PRelu",
-        "Elu",
-        "Selu",
-        "Celu",
-        "ThresholdedRelu",
-        "Softplus",
-        "Softsign",
-        "Exp",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "LRN",
-        "MeanVarianceNormalization",
-        "LpNormalization",
-        "Mul",
-        "Add",
-        "Sub",
-        "Div",
-        "Pow",
-        "Sqrt",
-        "Abs",
-        "Neg",
-        "Clip",
-        "Max",
-        "Min",
-        "BatchNormalization",
-        "Softmax",
-        "LogSoftmax",
-        "Reciprocal",
-        "Log",
-        "Where",
-    ];
-    KEEP.contains(&operator)
-}
-
 fn activation(node: NodeId, view: View) -> Vec<Value> {
     vec![Value::Activation(Activation::new(node, view))]
 }
@@ -209,14 +105,12 @@ pub(super) fn materialise(
     if let (false, Some(axes)) = (value.view.in_order(), value.view.by_axis_order(own)) {
         node = builder.push(name, Op::Rearrange(selection(axes.map(picks), own)), vec![node], own)?;
     } else if !value.view.in_order() {
-        let (grouped, perm) = value
-            .view
-            .permutation()
-            .ok_or_else(|| Reject::unsupported("its input is transposed in too many ways"))?;
-        if grouped != builder.nodes[node].shape {
-            node = builder.push(name, reshape(), vec![node], grouped)?;
+        for (grouped, perm) in value.view.moves() {
+            if grouped != builder.nodes[node].shape {
+                node = builder.push(name, reshape(), vec![node], grouped)?;
+            }
+            node = builder.push(name, Op::Rearrange(Rearrange::Transpose { perm }), vec![node], [0; 3])?;
         }
-        node = builder.push(name, Op::Rearrange(Rearrange::Transpose { perm }), vec![node], [0; 3])?;
     }
     if builder.nodes[node].shape != shape {
         node = builder.push(name, reshape(), vec![node], shape)?;
@@ -773,13 +667,9 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
                 _ => affine(builder, call, x, c, |v| (v, 0.0)),
             }
         }
-        (Value::Activation(a), Value::Activation(b)) if operator == "Mul" && a.node == b.node => {
-            Err(Reject::instead("squares a value of the network", NORM))
+        (Value::Activation(a), Value::Activation(b)) if operator == "Mul" => {
+            Err(refusal::product(&call.proto.input, &a.view.sizes(), &b.view.sizes()))
         }
-        (Value::Activation(_), Value::Activation(_)) if operator == "Mul" => Err(Reject::instead(
-            "multiplies two values of the network",
-            "Squeeze-and-excitation and self-gating are not supported: use a variant without (EfficientNet-Lite, MobileNetV2)",
-        )),
         (Value::Activation(_), Value::Activation(_)) if operator == "Sub" => {
             let minus = Activation {
                 node: negative(builder, call, call.activation(1)?)?,
@@ -1145,8 +1035,9 @@ fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 
 fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if let Value::Activation(_) = call.input(1)? {
-        return Err(Reject::unsupported(
-            "its second factor is computed by the network, and must be constant",
+        return Err(Reject::instead(
+            "multiplies two matrices that the network computes",
+            "Attention is not supported: take a convolutional network without",
         ));
     }
     let (x, b) = (call.activation(0)?, call.constant(1)?);
@@ -1276,6 +1167,16 @@ fn reduce(builder: &mut Builder, call: &Call<'_>, maximum: bool) -> Result<Vec<V
         }
         _ => Err(Reject::unsupported("reduces something else than height and width")),
     }
+}
+
+/// A mean, times how many it is of.
+fn reduce_sum(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let made = reduce(builder, call, false)?;
+    let [Value::Activation(mean)] = &made[..] else { return Ok(made) };
+    let elements = |x: &Activation| x.view.sizes().iter().product::<usize>();
+    let of = elements(call.activation(0)?) / elements(mean);
+    let node = mapped(builder, call, mean.node, of as f32, 0.0)?;
+    Ok(activation(node, mean.view.clone()))
 }
 
 fn concat(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -1612,6 +1513,55 @@ fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     };
     let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?;
     Ok(vec![Value::Activation(Activation { view, ..x.clone() })])
+}
+
+/// `[1, C, H, W]` and the size of a block.
+fn blocks_of(call: &Call<'_>) -> Result<([usize; 3], usize), Reject> {
+    let sizes = call.activation(0)?.view.sizes();
+    let block = usize::try_from(call.attribute_int("blocksize", 0)).ok();
+    let block = block.filter(|&b| (1..=crate::limits::MAX_EXTENT).contains(&b));
+    match (&sizes[..], block) {
+        (&[1, c, h, w], Some(block)) => Ok(([c, h, w], block)),
+        (_, None) => Err(Reject::invalid("has no blocksize that can be")),
+        _ => Err(Reject::Unsupported {
+            reason: format!("its input of shape {sizes:?} is no image [1, C, H, W]"),
+            instead: "Only two-dimensional layers are supported".into(),
+        }),
+    }
+}
+
+/// The value with its dimensions cut into `parts`, these put into the order `perm`, and joined to `whole`.
+fn regrouped(x: &Activation, parts: &[usize], perm: &[usize], whole: &[usize]) -> Result<Vec<Value>, Reject> {
+    let view = x.view.reshaped(parts).and_then(|v| v.transposed(perm)).and_then(|v| v.reshaped(whole));
+    let view = view.ok_or_else(|| Reject::unsupported("its input is flattened or regrouped"))?;
+    Ok(activation(x.node, view))
+}
+
+/// Groups of channels become squares of places.
+fn depth_to_space(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let ([c, h, w], b) = blocks_of(call)?;
+    if c % (b * b) != 0 {
+        return Err(Reject::invalid("has channels that its blocksize does not divide"));
+    }
+    let depth = c / (b * b);
+    let whole = [1, depth, h * b, w * b];
+    match call.attribute_text("mode") {
+        None | Some("DCR") => {
+            regrouped(call.activation(0)?, &[1, b, b, depth, h, w], &[0, 3, 4, 1, 5, 2], &whole)
+        }
+        Some("CRD") => regrouped(call.activation(0)?, &[1, depth, b, b, h, w], &[0, 1, 4, 2, 5, 3], &whole),
+        Some(other) => Err(Reject::Invalid(format!("has the mode {other:?}"))),
+    }
+}
+
+/// Squares of places become groups of channels.
+fn space_to_depth(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let ([c, h, w], b) = blocks_of(call)?;
+    if h % b != 0 || w % b != 0 {
+        return Err(Reject::invalid("has a height or width that its blocksize does not divide"));
+    }
+    let whole = [1, c * b * b, h / b, w / b];
+    regrouped(call.activation(0)?, &[1, c, h / b, b, w / b, b], &[0, 3, 5, 1, 2, 4], &whole)
 }
 
 fn sigmoid(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {

@@ -295,9 +295,28 @@ impl View {
         View { dims: dims.collect(), atoms }
     }
 
+    /// How to bring the node's values into the ONNX tensor's order, step by step: each time a shape for the node, and the
+    /// permutation of its axes. One step where three axes are enough.
+    pub(super) fn moves(&self) -> Vec<(Shape, [usize; 3])> {
+        if let Some(step) = self.permutation() {
+            return vec![step];
+        }
+        let order = self.order();
+        let mut now: Vec<usize> = (0..self.atoms.len()).collect();
+        let mut steps = Vec::new();
+        // What is wanted last comes to the front first. Atoms that stay side by side come together.
+        for run in order.chunk_by(|a, b| a + 1 == *b).rev() {
+            let Some(at) = now.iter().position(|atom| *atom == run[0]).filter(|&at| at > 0) else { continue };
+            let (before, after) = (&now[..at], &now[at + run.len()..]);
+            steps.push(([self.product(before), self.product(run), self.product(after)], [1, 0, 2]));
+            now = [run, before, after].concat();
+        }
+        steps
+    }
+
     /// How to bring the node's values into the ONNX tensor's order: a shape for the node, and the permutation
     /// of its axes. `None` if more than three axes would have to move.
-    pub(super) fn permutation(&self) -> Option<(Shape, [usize; 3])> {
+    fn permutation(&self) -> Option<(Shape, [usize; 3])> {
         // Runs of atoms that stay together, by their first atom.
         let mut runs: Vec<(usize, usize)> = Vec::new();
         let mut previous = usize::MAX;
@@ -354,6 +373,24 @@ mod tests {
             View::natural([3, 4, 5]).transposed(&[0, 2, 3, 1]).unwrap().by_axis_order([3, 4, 5]),
             None
         );
+    }
+
+    #[test]
+    fn many_axes_move_in_several_steps() {
+        // Squares of 2×2 places become channels.
+        let shape = [3, 4, 6];
+        let view = View::natural(shape).reshaped(&[1, 3, 2, 2, 3, 2]).unwrap();
+        let view = view.transposed(&[0, 3, 5, 1, 2, 4]).unwrap().reshaped(&[1, 12, 2, 3]).unwrap();
+        assert_eq!(view.permutation(), None);
+        let steps = view.moves();
+        assert!(steps.len() > 1, "{steps:?}");
+        let mut values: Vec<usize> = (0..72).collect();
+        for (from, perm) in steps {
+            let to: Shape = std::array::from_fn(|axis| from[perm[axis]]);
+            let transpose = crate::network::Rearrange::Transpose { perm };
+            values = crate::ir::ops::rearrange::rearrange(&transpose, from, to, &values);
+        }
+        assert_eq!(values, view.positions());
     }
 
     #[test]

@@ -8,7 +8,7 @@ class JaguarError(Exception):
 
 
 class UnsupportedModelError(JaguarError):
-    """The network has operators that cannot be run privately. The text names all of them."""
+    """The network has operators that cannot be run privately. The text names every reason, with the nodes."""
 
 
 class ModelError(JaguarError):

@@ -1,0 +1,481 @@
+//! What cannot be translated: which node, why, what would help, and what the import goes on with behind it.
+//!
+//! An import that fails has looked at the whole model, so that one text holds everything that stands in the way. Behind
+//! a refused node it goes on with a value of the shape that the node's result has, where that is known. A curve that
+//! exporters write out, x·f(x) in several nodes (SiLU, GELU, Mish, HardSwish), is named once, by its name.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use super::constant::{broadcast, reshape_sizes, wrap};
+use super::view::View;
+use super::{Activation, Builder, Call, Reject, Value};
+use crate::float::Op;
+use crate::limits::MAX_ELEMENTS;
+use crate::onnx::GraphProto;
+
+/// An ONNX node that cannot be translated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The node's name, or where it stands.
+    pub node: String,
+    /// Its operator.
+    pub operator: String,
+    /// The shapes of its inputs; `None` if unknown.
+    pub inputs: Vec<Option<Vec<usize>>>,
+    /// What is not supported.
+    pub reason: String,
+    /// What helps.
+    pub instead: String,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(&self.node))
+    }
+}
+
+impl Unsupported {
+    /// One line: `names`, operator, shapes, why, what helps.
+    fn told(&self, names: &str) -> String {
+        /// Concatenations can have hundreds of inputs.
+        const SHOWN: usize = 6;
+        let shape = |shape: &Option<Vec<usize>>| shape.as_ref().map_or("?".into(), |s| format!("{s:?}"));
+        let shapes: Vec<String> = self.inputs.iter().take(SHOWN).map(shape).collect();
+        let of = if shapes.is_empty() { "" } else { " of " };
+        let more = match self.inputs.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let Self { operator, reason, instead, .. } = self;
+        format!("{names} ({operator}{of}{}{more}): {reason}. {instead}", shapes.join(", "))
+    }
+}
+
+/// A line for each kind of refusal (operator, reason, advice): the first nodes of it by name, the first one's shapes.
+pub(super) fn list(nodes: &[Unsupported]) -> String {
+    const NAMED: usize = 3;
+    let mut kinds: Vec<Vec<&Unsupported>> = Vec::new();
+    let mut places: HashMap<(&str, &str, &str), usize> = HashMap::new();
+    for node in nodes {
+        let place = *places.entry((&node.operator, &node.reason, &node.instead)).or_insert(kinds.len());
+        match kinds.get_mut(place) {
+            Some(kind) => kind.push(node),
+            None => kinds.push(vec![node]),
+        }
+    }
+    let line = |kind: &Vec<&Unsupported>| {
+        let names: Vec<&str> = kind.iter().take(NAMED).map(|n| n.node.as_str()).collect();
+        let more = match kind.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("\n  {}", kind[0].told(&(names.join(", ") + &more)))
+    };
+    let reasons = match kinds.len() {
+        all if all == nodes.len() => String::new(),
+        1 => ", all for one reason".into(),
+        some => format!(", for {some} reasons"),
+    };
+    let lines: String = kinds.iter().map(line).collect();
+    format!("{} of the model's nodes cannot be run privately{reasons}:{lines}", nodes.len())
+}
+
+pub(super) fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
+    let shape = |value: &Option<Value>| match value {
+        Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
+        Some(Value::Activation(activation)) => Some(activation.view.sizes()),
+        _ => None,
+    };
+    let instead = if instead.is_empty() {
+        "docs/models.md lists what is read: leave it out, or write it with these, and export again".into()
+    } else {
+        instead
+    };
+    Unsupported {
+        node: call.name.clone(),
+        operator: call.operator().chars().take(200).collect(),
+        inputs: call.inputs.iter().map(shape).collect(),
+        reason,
+        instead,
+    }
+}
+
+/// Why a product of two of the network's values, of these names and sizes, is refused.
+pub(super) fn product(names: &[String], a: &[usize], b: &[usize]) -> Reject {
+    if let [one, other] = names
+        && one == other
+    {
+        return Reject::instead("squares a value of the network", NORM);
+    }
+    let by_channel = |gate: &[usize], value: &[usize]| matches!((gate, value), (&[_, c, 1, 1], &[_, d, h, w]) if c == d && h * w > 1);
+    if by_channel(a, b) || by_channel(b, a) {
+        return Reject::instead(
+            "multiplies a value by one number a channel that the network computes (squeeze-and-excitation)",
+            "No protocol here multiplies two hidden values. Take a network without: RegNetX for RegNetY, EfficientNet-Lite \
+             for EfficientNet, MobileNetV2 for MobileNetV3, ResNet for SE-ResNet",
+        );
+    }
+    Reject::instead(
+        "multiplies two values of the network (a gate, attention)",
+        "No protocol here multiplies two hidden values. Add or join them instead, and retrain",
+    )
+}
+
+/// Advice for norms.
+pub(super) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
+                    divides it by its length. Inside a network there is no stand-in";
+
+/// What could stand in for an operator that is not in the table.
+pub(super) fn instead(operator: &str) -> &'static str {
+    match operator {
+        "HardSwish" => {
+            "It is quadratic between -3 and 3, which takes a product of two values that both parties share. Replace it by \
+             Relu or Clip (Relu6), and retrain"
+        }
+        "Sigmoid" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
+        | "Softsign" => {
+            "Replace the activation by Relu, LeakyRelu, PRelu or Clip, and retrain (as EfficientNet-Lite does)"
+        }
+        "InstanceNormalization"
+        | "LayerNormalization"
+        | "GroupNormalization"
+        | "LRN"
+        | "MeanVarianceNormalization"
+        | "RMSNormalization" => "Replace the normalisation by BatchNormalization and retrain",
+        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => NORM,
+        "QLinearConv"
+        | "QLinearMatMul"
+        | "ConvInteger"
+        | "MatMulInteger"
+        | "DynamicQuantizeLinear"
+        | "QLinearAdd"
+        | "QLinearConcat"
+        | "QLinearAveragePool"
+        | "QLinearGlobalAveragePool"
+        | "QLinearLeakyRelu"
+        | "QGemm" => {
+            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation \
+             happens here"
+        }
+        "If" | "Loop" | "Scan" => "Export with fixed control flow (trace the model instead of scripting it)",
+        "ArgMax" | "TopK" => {
+            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or \
+             only its index is revealed"
+        }
+        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
+            "Cut it off (--output-name with the values before it): the client does what follows the network's last \
+             layers"
+        }
+        "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
+            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
+             network there is no stand-in"
+        }
+        "ReduceSum" => "Use a mean over height and width, or a convolution",
+        "Einsum" => "Write it as MatMul with a constant, or as a convolution",
+        "DepthToSpace" => "Use a ConvTranspose, or nearest Upsample",
+        "GridSample" => "Use nearest Resize, or a ConvTranspose",
+        "LSTM" | "GRU" | "RNN" | "Attention" | "MultiHeadAttention" => {
+            "Only convolutional networks are supported"
+        }
+        "LpPool" | "GlobalLpPool" => "Use average or max pooling",
+        _ => "",
+    }
+}
+
+/// Whether an unsupported operator at least gives a value of its (largest) input's shape.
+fn keeps_shape(operator: &str) -> bool {
+    const KEEP: [&str; 40] = [
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Swish",
+        "Mish",
+        "Gelu",
+        "Erf",
+        "Tanh",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "ThresholdedRelu",
+        "Softplus",
+        "Softsign",
+        "Exp",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "LRN",
+        "MeanVarianceNormalization",
+        "LpNormalization",
+        "Mul",
+        "Add",
+        "Sub",
+        "Div",
+        "Pow",
+        "Sqrt",
+        "Abs",
+        "Neg",
+        "Clip",
+        "Max",
+        "Min",
+        "BatchNormalization",
+        "Softmax",
+        "LogSoftmax",
+        "Reciprocal",
+        "Log",
+        "Where",
+    ];
+    KEEP.contains(&operator)
+}
+
+/// What to go on with after a refused node: its input, as if it had done nothing, where operators of its kind keep the
+/// shape, or a value of the shape that its result has. The import fails in the end; this only lets it look at the rest.
+pub(super) fn stand_in(builder: &mut Builder, call: &Call<'_>) -> Value {
+    if keeps_shape(call.operator()) {
+        let activations = call.inputs.iter().flatten().filter(|v| matches!(v, Value::Activation(_)));
+        let size = |v: &&Value| match v {
+            Value::Activation(a) => a.view.sizes().iter().product::<usize>(),
+            _ => 0,
+        };
+        return activations.max_by_key(size).cloned().unwrap_or(Value::Unknown);
+    }
+    result_sizes(call).and_then(|sizes| placeholder(builder, call, &sizes)).unwrap_or(Value::Unknown)
+}
+
+/// A value of these sizes that nothing computes.
+fn placeholder(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Option<Value> {
+    let count = sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s))?;
+    if count == 0 || count > MAX_ELEMENTS {
+        return None;
+    }
+    let (shape, view) = match *sizes {
+        [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
+        _ => ([count, 1, 1], View::vector(count, 2).reshaped(sizes)?),
+    };
+    let node = builder.push(&call.name, Op::Input, Vec::new(), shape).ok()?;
+    Some(Value::Activation(Activation::new(node, view)))
+}
+
+/// The sizes of a refused node's (first) result, as far as they follow from what is known of its inputs.
+fn result_sizes(call: &Call<'_>) -> Option<Vec<usize>> {
+    let sizes = |index: usize| match call.inputs.get(index)? {
+        Some(Value::Activation(a)) => Some(a.view.sizes()),
+        Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
+        _ => None,
+    };
+    let x = sizes(0)?;
+    match call.operator() {
+        "MatMul" => {
+            let y = sizes(1)?;
+            let ([a @ .., rows, inner], [b @ .., other, columns]) = (&x[..], &y[..]) else { return None };
+            let batch = broadcast(a, b).filter(|_| inner == other)?;
+            Some([&batch[..], &[*rows, *columns]].concat())
+        }
+        "Concat" => {
+            let axis = wrap(call.attribute_int("axis", 1), x.len())?;
+            let along = |index| sizes(index).and_then(|s| s.get(axis).copied());
+            let total: Option<usize> = (0..call.inputs()).map(along).sum();
+            Some([&x[..axis], &[total?], &x[axis + 1..]].concat())
+        }
+        "Reshape" => reshape_sizes(&x, &call.constant_ints(1).ok()?, call.attribute_int("allowzero", 0) != 0),
+        "Conv" | "MaxPool" | "AveragePool" | "LpPool" => window_sizes(call, &x, sizes(1)),
+        "Resize" => {
+            let whole = [0, 1, 2].map(|i| call.constant(i + 1).ok().filter(|t| !t.values.is_empty()));
+            match whole {
+                [_, _, Some(sizes)] => sizes.to_ints()?.iter().map(|&s| usize::try_from(s).ok()).collect(),
+                [_, Some(scales), None] => {
+                    let scaled = |(&size, scale): (&usize, f32)| (size as f32 * scale) as usize;
+                    Some(x.iter().zip(scales.to_floats()).map(scaled).collect())
+                }
+                _ => None,
+            }
+        }
+        operator if operator.starts_with("Reduce") => {
+            let axes = call.ints("axes", 1).ok()?.unwrap_or_else(|| (0..x.len() as i64).collect());
+            let gone: Vec<usize> = axes.iter().filter_map(|&a| wrap(a, x.len())).collect();
+            let keep = call.attribute_int("keepdims", 1) != 0;
+            let left = x.iter().enumerate().filter(|(d, _)| keep || !gone.contains(d));
+            Some(left.map(|(d, &size)| if gone.contains(&d) { 1 } else { size }).collect())
+        }
+        _ => None,
+    }
+}
+
+/// What windows over any number of dimensions leave of `x`; `weights` has a convolution's sizes.
+fn window_sizes(call: &Call<'_>, x: &[usize], weights: Option<Vec<usize>>) -> Option<Vec<usize>> {
+    let places = x.get(2..)?;
+    let small = |values: &[i64]| values.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>();
+    let attribute = |name: &str, default: usize, count: usize| match call.attribute_ints(name) {
+        Some(values) => small(values).filter(|v| v.len() == count),
+        None => Some(vec![default; count]),
+    };
+    let (channels, kernel) = match weights {
+        Some(weights) if call.operator() == "Conv" => (*weights.first()?, weights.get(2..)?.to_vec()),
+        _ => (*x.get(1)?, small(call.attribute_ints("kernel_shape")?)?),
+    };
+    let (stride, dilation) =
+        (attribute("strides", 1, places.len())?, attribute("dilations", 1, places.len())?);
+    let pads = attribute("pads", 0, 2 * places.len())?;
+    let mut made = vec![x[0], channels];
+    for (d, &size) in places.iter().enumerate() {
+        let extent = kernel.get(d)?.checked_sub(1)?.checked_mul(dilation[d])?.checked_add(1)?;
+        let room = size.checked_add(pads[d])?.checked_add(pads[d + places.len()])?.checked_sub(extent)?;
+        made.push(room.checked_div(stride[d])? + 1);
+    }
+    Some(made)
+}
+
+/// Products of a value and a function of itself, which exporters write as several nodes.
+pub(super) struct Curves {
+    /// By the node that multiplies: which curve it is.
+    heads: HashMap<usize, &'static str>,
+    /// The nodes that compute the functions.
+    parts: HashSet<usize>,
+}
+
+impl Curves {
+    /// All of them among the nodes that the outputs depend on.
+    pub(super) fn find(graph: &GraphProto, live: &HashSet<usize>) -> Curves {
+        let makers: HashMap<&str, usize> = live
+            .iter()
+            .flat_map(|&index| graph.node[index].output.iter().map(move |name| (name.as_str(), index)))
+            .collect();
+        let initializers = graph.initializer.iter().map(|t| t.name()).collect();
+        let search = Search { graph, makers, initializers };
+        let mut curves = Curves { heads: HashMap::new(), parts: HashSet::new() };
+        for &index in live {
+            if let Some((parts, curve)) = search.curve(index) {
+                curves.heads.insert(index, curve);
+                curves.parts.extend(parts);
+            }
+        }
+        let parts = &curves.parts;
+        curves.heads.retain(|head, _| !parts.contains(head));
+        curves
+    }
+
+    /// Whether the node only computes the function of a curve, which is refused where it is multiplied.
+    pub(super) fn is_part(&self, index: usize) -> bool {
+        self.parts.contains(&index)
+    }
+
+    /// Why the node is refused, if it multiplies a value of the network by a function of itself.
+    pub(super) fn refuse(&self, index: usize, call: &Call<'_>) -> Option<Reject> {
+        let curve = self.heads.get(&index)?;
+        let constant = call.inputs.iter().flatten().any(|v| matches!(v, Value::Constant(_)));
+        (!constant)
+            .then(|| Reject::instead(&format!("multiplies a value by a function of it: {curve}"), RECTIFIERS))
+    }
+}
+
+/// Advice for curves.
+const RECTIFIERS: &str = "No protocol here multiplies two hidden values. Replace the activation by Relu, LeakyRelu, PRelu or \
+                          Clip (Relu6), and retrain (as EfficientNet-Lite does)";
+
+/// An ONNX graph, with the node that makes each value.
+struct Search<'a> {
+    graph: &'a GraphProto,
+    makers: HashMap<&'a str, usize>,
+    initializers: HashSet<&'a str>,
+}
+
+impl<'a> Search<'a> {
+    /// If the node multiplies a value by a function of it: the nodes that compute the function, and what the curve is called.
+    fn curve(&self, index: usize) -> Option<(Vec<usize>, &'static str)> {
+        let node = &self.graph.node[index];
+        let [a, b] = &node.input[..] else { return None };
+        if node.op_type() != "Mul" || a == b {
+            return None;
+        }
+        let parts = self.function(a, b).or_else(|| self.function(b, a))?;
+        let has = |wanted: &[&str]| parts.iter().any(|&i| wanted.contains(&self.graph.node[i].op_type()));
+        let curve = if has(&["Erf"]) {
+            "GELU"
+        } else if has(&["Softplus"]) {
+            "Mish, x·tanh(softplus(x))"
+        } else if has(&["Tanh"]) {
+            "GELU, in its form with tanh"
+        } else if has(&["Sigmoid"]) {
+            "SiLU (Swish), x·sigmoid(x)"
+        } else if has(&["HardSigmoid", "Clip", "Min"]) {
+            "HardSwish, which is quadratic between -3 and 3"
+        } else {
+            return None;
+        };
+        Some((parts, curve))
+    }
+
+    /// The nodes that compute `value` of `of` and constants, if it is a function of these alone, element by element.
+    fn function(&self, of: &'a str, value: &'a str) -> Option<Vec<usize>> {
+        /// The longest (GELU with tanh) takes ten.
+        const MOST: usize = 16;
+        const ELEMENTWISE: [&str; 19] = [
+            "Add",
+            "Cast",
+            "Clip",
+            "Div",
+            "Erf",
+            "Exp",
+            "HardSigmoid",
+            "Identity",
+            "Log",
+            "Max",
+            "Min",
+            "Mul",
+            "Neg",
+            "Pow",
+            "Relu",
+            "Sigmoid",
+            "Softplus",
+            "Sub",
+            "Tanh",
+        ];
+        // A half, or another constant, may stand before the product.
+        let root = self.unscaled(of);
+        let (mut open, mut parts, mut reached) = (vec![value], Vec::new(), false);
+        while let Some(name) = open.pop() {
+            if name == of || name == root {
+                reached = true;
+                continue;
+            }
+            // What no node makes is a constant, or an input of the network.
+            let Some(&index) = self.makers.get(name) else {
+                if !name.is_empty() && !self.initializers.contains(name) {
+                    return None;
+                }
+                continue;
+            };
+            let node = &self.graph.node[index];
+            if node.op_type() == "Constant" || parts.contains(&index) {
+                continue;
+            }
+            // (A Clip has three inputs.)
+            let small = node.input.len() <= 3 && parts.len() < MOST;
+            if !small || !ELEMENTWISE.contains(&node.op_type()) {
+                return None;
+            }
+            parts.push(index);
+            open.extend(node.input.iter().map(String::as_str));
+        }
+        (reached && !parts.is_empty()).then_some(parts)
+    }
+
+    /// What `name` is a constant times.
+    fn unscaled(&self, name: &'a str) -> &'a str {
+        let Some(node) = self.makers.get(name).map(|&i| &self.graph.node[i]) else { return name };
+        match &node.input[..] {
+            [x, c] if node.op_type() == "Mul" && self.is_constant(c) => x,
+            [c, x] if node.op_type() == "Mul" && self.is_constant(c) => x,
+            _ => name,
+        }
+    }
+
+    fn is_constant(&self, name: &str) -> bool {
+        match self.makers.get(name) {
+            Some(&index) => self.graph.node[index].op_type() == "Constant",
+            None => self.initializers.contains(name),
+        }
+    }
+}
