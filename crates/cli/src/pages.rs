@@ -116,6 +116,9 @@ fn every_option_on_the_pages_that_teach_is_one() {
         "--size",
         "--layers",
         "--count",
+        "--torch",
+        "--network",
+        "--table",
     ];
     for (page, text) in pages() {
         let name = page.trim_start_matches("docs/");

@@ -169,6 +169,17 @@ fn ends_in_order(finished: &Finished, with: &str) -> bool {
     false
 }
 
+/// KiB of memory that the program needs to say its version, within 256 more.
+fn least_memory() -> u32 {
+    let (mut too_little, mut enough) = (0, 1 << 20);
+    while enough - too_little > 256 {
+        let memory = u32::midpoint(too_little, enough);
+        let finished = after(&format!("ulimit -v {memory}"), &["--version"]).finish(WATCHDOG);
+        if finished.status.success() { enough = memory } else { too_little = memory }
+    }
+    enough
+}
+
 /// As little memory as the system gives: from too little for the program itself to enough.
 #[test]
 fn memory_that_is_not_there() {
@@ -178,9 +189,7 @@ fn memory_that_is_not_there() {
     let predict =
         ["predict", "--json", "--threads", "2", "--server", &it.server.address, "--cache", &cache, &photo];
     let (mut served, mut refused) = (0, 0);
-    // Below the size of its file the system cannot even begin a program.
-    let file = std::fs::metadata(env!("CARGO_BIN_EXE_jaguar")).unwrap().len();
-    let program = u32::try_from(file >> 10).unwrap();
+    let program = least_memory();
     for memory in [2, 6, 10, 14, 18, 24, 32, 48, 64, 96, 160, 1024].map(|mib| program + (mib << 10)) {
         let finished = after(&format!("ulimit -v {memory}"), &predict).finish(WATCHDOG);
         if ends_in_order(&finished, &format!("{memory} KiB")) {

@@ -43,8 +43,10 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             let undefined = || Reject::invalid("divides by zero, or overflows");
             let values = match (&x.values, &y.values) {
                 (Values::Int(x), Values::Int(y)) => {
-                    let values: Option<Vec<i64>> =
-                        pairs.map(|(i, j)| of_ints(operator, x[i], y[j])).collect();
+                    // (As in C: the result has the dividend's sign.)
+                    let as_in_c = operator == "Mod" && call.attribute_int("fmod", 0) != 0;
+                    let of = |x: i64, y| if as_in_c { x.checked_rem(y) } else { of_ints(operator, x, y) };
+                    let values: Option<Vec<i64>> = pairs.map(|(i, j)| of(x[i], y[j])).collect();
                     Values::Int(values.ok_or_else(undefined)?)
                 }
                 _ => {
@@ -137,6 +139,7 @@ fn choice(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
 /// From the first number by steps, the end left out.
 fn range(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
     let numbers = [call.constant(0)?, call.constant(1)?, call.constant(2)?];
+    numbers.iter().try_for_each(|n| exact(n))?;
     let floats = numbers.map(|n| n.to_floats().first().copied());
     let [Some(start), Some(end), Some(step)] = floats else {
         return Err(Reject::invalid("has an empty bound"));
@@ -157,8 +160,22 @@ fn range(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
     Ok(Tensor { dims: vec![count], values })
 }
 
+/// Refuses integers that single precision does not hold.
+fn exact(x: &Tensor) -> Result<(), Reject> {
+    match &x.values {
+        Values::Int(values) if values.iter().any(|v| v.unsigned_abs() > 1 << 24) => {
+            Err(Reject::invalid("computes with integers beyond 2^24"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Sums, means and extremes over some dimensions, or over all.
 fn reduction(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
+    exact(x)?;
+    if matches!((&x.values, call.operator()), (Values::Int(_), "ReduceMean")) {
+        return Err(Reject::instead("it takes the mean of integers", "Take it of floating-point numbers."));
+    }
     let axes = call.ints("axes", 1)?.unwrap_or_default();
     if axes.is_empty() && call.attribute_int("noop_with_empty_axes", 0) != 0 {
         return Ok(x.clone());
