@@ -1,18 +1,16 @@
 //! What is around a connection: WebSockets, TLS, and the plain HTTP of who asks for figures.
 
-use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, Shutdown};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::net::Ipv4Addr;
+use std::sync::LazyLock;
 
 use jaguar_net::tls::{Client, Server, Trust};
 use jaguar_net::{Address, Dialer, Incoming, Peer, Steps};
 use jaguar_serve::foreign::scrape;
 use jaguar_wire::framed::Options;
-use jaguar_wire::{ByteStream, Framed, Transport};
+use jaguar_wire::{Framed, Transport};
 use tungstenite::handshake::derive_accept_key;
 
-use crate::doubles::Fed;
+use crate::doubles::{Fed, Written, lock};
 use crate::files::scratch;
 use crate::greetings::GREETING;
 use crate::script::Script;
@@ -57,58 +55,18 @@ fn hear(mut connection: Framed) {
 const ACCEPT: &[u8] = b"{accept}";
 
 /// A server of WebSockets that has said these bytes, once it knows the client's key.
-struct Answering {
-    says: Vec<u8>,
-    step: usize,
-    heard: Mutex<Vec<u8>>,
-    fed: OnceLock<Fed>,
-}
-
-impl Answering {
-    fn new(says: Vec<u8>, step: usize) -> Self {
-        Self { says, step, heard: Mutex::default(), fed: OnceLock::new() }
-    }
-
-    fn fed(&self) -> &Fed {
-        self.fed.get_or_init(|| {
-            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut says = self.says.clone();
-            if let Some(at) = says.windows(ACCEPT.len()).position(|window| window == ACCEPT) {
-                let heard = String::from_utf8_lossy(&heard);
-                let key = heard.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
-                let key = derive_accept_key(key.unwrap_or_default().as_bytes());
-                says.splice(at..at + ACCEPT.len(), key.into_bytes());
-            }
-            Fed::new(says, self.step)
-        })
-    }
-}
-
-impl ByteStream for Answering {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.fed().read(buf)
-    }
-
-    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        // What follows the client's request is not looked at.
-        if self.fed.get().is_none() {
-            parts.iter().for_each(|part| heard.extend_from_slice(part));
+fn answering(says: Vec<u8>, step: usize) -> Fed {
+    let with_key = move |heard: &[u8]| {
+        let mut says = says.clone();
+        if let Some(at) = says.windows(ACCEPT.len()).position(|window| window == ACCEPT) {
+            let heard = String::from_utf8_lossy(heard);
+            let key = heard.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
+            let key = derive_accept_key(key.unwrap_or_default().as_bytes());
+            says.splice(at..at + ACCEPT.len(), key.into_bytes());
         }
-        Ok(parts.iter().map(|part| part.len()).sum())
-    }
-
-    fn set_read_timeout(&self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn shutdown(&self, _how: Shutdown) -> io::Result<()> {
-        Ok(())
-    }
+        says
+    };
+    Fed::answering(with_key, step)
 }
 
 /// A client's request, as far as it is always the same.
@@ -137,7 +95,7 @@ fn websocket(input: &[u8]) {
         let greeted = Incoming::over(stream, peer(), None, &origins).greet(Options::default());
         greeted.map(|greeted| greeted.connection)
     } else {
-        let stream = Box::new(Answering::new(opening(RESPONSE), step));
+        let stream = Box::new(answering(opening(RESPONSE), step));
         let address: Address = "ws://localhost:7800/jaguar".parse().expect("an address");
         Dialer::new(address).connect_over(stream, Options::default(), &mut Steps::default())
     };
@@ -243,57 +201,25 @@ fn tls(input: &[u8]) {
     }
 }
 
-/// A stream whose peer closes at once, that keeps what is written.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>, Vec<u8>);
-
-impl ByteStream for Written {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.1.len().min(buf.len());
-        buf[..n].copy_from_slice(&self.1[..n]);
-        Ok(n)
-    }
-
-    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.iter().for_each(|part| written.extend_from_slice(part));
-        Ok(parts.iter().map(|part| part.len()).sum())
-    }
-
-    fn set_read_timeout(&self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn shutdown(&self, _how: Shutdown) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// What a client says first, over TLS, and as a client of WebSockets.
 fn hellos() -> [Vec<u8>; 2] {
     ["localhost:7800", "wss://localhost/jaguar"].map(|address| {
-        let stream = Written::default();
-        let connected = secure_dialer(address).connect_over(
-            Box::new(stream.clone()),
-            Options::default(),
-            &mut Steps::default(),
-        );
+        let heard = Written::default();
+        let stream = Box::new(Fed::new(Vec::new(), 1).keeping(heard.clone()));
+        let connected =
+            secure_dialer(address).connect_over(stream, Options::default(), &mut Steps::default());
         assert!(connected.is_err(), "nobody answers");
-        std::mem::take(&mut *stream.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&heard))
     })
 }
 
 fn tls_seeds() -> Vec<Vec<u8>> {
     let [hello, hello_http] = hellos();
     // What a server answers: its first flight, and an alert behind it (the same hello does not come twice).
-    let stream = Written(Arc::default(), hello.clone());
-    let _ = Incoming::over(Box::new(stream.clone()), peer(), Some(server().clone()), &[])
-        .greet(Options::default());
-    let flight = std::mem::take(&mut *stream.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let heard = Written::default();
+    let stream = Box::new(Fed::new(hello.repeat(2), hello.len()).keeping(heard.clone()));
+    let _ = Incoming::over(stream, peer(), Some(server().clone()), &[]).greet(Options::default());
+    let flight = std::mem::take(&mut *lock(&heard));
     let alert = vec![0x15, 3, 3, 0, 2, 2, 40];
     let clear = [GREETING, &[0; 34]].concat();
     let mut seeds = Vec::new();

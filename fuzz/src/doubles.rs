@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jaguar_wire::{ByteStream, Channel, Transport, WireError};
@@ -85,31 +85,68 @@ impl<T: Transport> Transport for Recording<T> {
     }
 }
 
+/// What was written to a peer.
+pub type Written = Arc<Mutex<Vec<u8>>>;
+
+/// What a peer says, given what it has heard.
+type Says = Box<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+
 /// A byte stream whose peer has said these bytes, and closed. It takes whatever is written.
 pub struct Fed {
-    bytes: Vec<u8>,
+    bytes: OnceLock<Vec<u8>>,
+    /// Where the bytes come from, if not given at first.
+    says: Option<Says>,
     read: AtomicUsize,
     /// Bytes that a read gives at most: not zero.
     step: usize,
+    /// None: what is written is forgotten.
+    heard: Option<Written>,
 }
 
 impl Fed {
     /// These bytes, of which a read gives `step` at most.
     pub fn new(bytes: Vec<u8>, step: usize) -> Self {
-        Self { bytes, read: AtomicUsize::new(0), step: step.max(1) }
+        Self { bytes: bytes.into(), says: None, read: AtomicUsize::new(0), step: step.max(1), heard: None }
     }
+
+    /// What `says` makes of all that is written before the first read.
+    pub fn answering(says: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static, step: usize) -> Self {
+        let fed = Self { bytes: OnceLock::new(), says: Some(Box::new(says)), ..Self::new(Vec::new(), step) };
+        fed.keeping(Written::default())
+    }
+
+    /// The same; what is written goes there.
+    pub fn keeping(self, heard: Written) -> Self {
+        Self { heard: Some(heard), ..self }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get_or_init(|| match (&self.says, &self.heard) {
+            (Some(says), Some(heard)) => says(&lock(heard)),
+            _ => Vec::new(),
+        })
+    }
+}
+
+/// What was heard, also after a panic.
+pub fn lock(heard: &Written) -> MutexGuard<'_, Vec<u8>> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ByteStream for Fed {
     fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let at = self.read.load(Ordering::SeqCst);
-        let count = buf.len().min(self.step).min(self.bytes.len() - at);
-        buf[..count].copy_from_slice(&self.bytes[at..at + count]);
+        let (bytes, at) = (self.bytes(), self.read.load(Ordering::SeqCst));
+        let count = buf.len().min(self.step).min(bytes.len() - at);
+        buf[..count].copy_from_slice(&bytes[at..at + count]);
         self.read.store(at + count, Ordering::SeqCst);
         Ok(count)
     }
 
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(heard) = &self.heard {
+            let mut heard = lock(heard);
+            parts.iter().for_each(|part| heard.extend_from_slice(part));
+        }
         Ok(parts.iter().map(|part| part.len()).sum())
     }
 

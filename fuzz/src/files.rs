@@ -265,6 +265,11 @@ fn options(input: &[u8]) {
     let _ = encode(&BackendId::of(text));
 }
 
+/// Texts as they are.
+fn as_inputs(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
 fn option_seeds() -> Vec<Vec<u8>> {
     let texts = [
         "localhost:7800",
@@ -276,7 +281,7 @@ fn option_seeds() -> Vec<Vec<u8>> {
         "bicubic",
         "hyena",
     ];
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+    as_inputs(&texts)
 }
 
 /// A configuration file of `jaguar serve`. (The program is no library: its reader is compiled in here as it is.)
@@ -303,7 +308,7 @@ fn configuration_seeds() -> Vec<Vec<u8>> {
         "a = \"\"\"\nlong\"\"\"\nb = 0x10\n\"c.d\" = 1979-05-27T07:32:00Z\n[[models]]\n",
         "models.a.clients = [\"\\u00e9\", 3]\nclients = { b = { c = 1e5 } }\n",
     ];
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+    as_inputs(&texts)
 }
 
 /// A server's file of today's queries.
@@ -321,5 +326,5 @@ fn count_seeds() -> Vec<Vec<u8>> {
         "jaguar queries 1\nday 18446744073709551615\n18446744073709551615 a b\n0 a c\n",
         "jaguar queries 1\nday 9999999\n1 a \n1  b\n1 a b\n1 a b\n",
     ];
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+    as_inputs(&texts)
 }
