@@ -73,8 +73,8 @@ impl Cut {
         let is_first = |bytes: Vec<u8>| {
             let told = FirstLayers::new(end.shape, &bytes);
             let again = told.read(&bytes, graph.input_shape()).ok()?;
-            let ops = |graph: &Graph| graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>();
-            (ops(&again) == ops(&first)).then_some((bytes, told, again))
+            let same = again.nodes.iter().map(|node| &node.op).eq(first.nodes.iter().map(|node| &node.op));
+            same.then_some((bytes, told, again))
         };
         let (bytes, told, again) =
             first_parts(&model, &end.name, &dims).find_map(is_first).with_context(|| {
@@ -102,6 +102,16 @@ pub fn compile(
     check_output(output)?;
     let Source { graph, image, labels, samples, pictures, file } = source;
     let cut = last.last.map(|layers| Cut::new(graph, file, layers)).transpose()?;
+    let for_clients = last.file(output);
+    if let Some(cut) = &cut {
+        ensure!(
+            for_clients != file && for_clients != output,
+            "--first-layers {}: this is the network, or -o; give another name",
+            for_clients.display()
+        );
+        // Before the calibration, which takes minutes.
+        files::replace(&for_clients, &cut.bytes)?;
+    }
     let facing = Facing {
         name: graph.name.clone(),
         shape: graph.input_shape(),
@@ -157,12 +167,10 @@ pub fn compile(
     );
     say!("wrote {} ({})", output.display(), bytes(std::fs::metadata(output).map_or(0, |m| m.len())));
     if let Some(cut) = cut {
-        let path = last.file(output);
-        files::replace(&path, &cut.bytes)?;
         let [public, all] = [&cut.first, graph].map(weights);
         say!(
             "wrote {} ({}): the first layers, for clients. {public} of {all} weights are theirs then ({:.1} %)",
-            path.display(),
+            for_clients.display(),
             bytes(cut.bytes.len() as u64),
             100.0 * public as f64 / all as f64
         );

@@ -80,6 +80,11 @@ fn a_network_that_cannot_be_cut_is_refused() {
         "at most 1 layers can be cut off",
     );
     fails(&["--last", "1"], "only with --protocol convfhe");
+    let own =
+        ["--protocol", "convfhe", "--parameters", "insecure-n10", "--last", "1", "--first-layers", &source];
+    let before = std::fs::read(&source).unwrap();
+    fails(&own, "give another name");
+    assert_eq!(std::fs::read(&source).unwrap(), before);
 }
 
 #[test]
