@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::{BundleError, files};
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x07";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x08";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;

@@ -12,6 +12,7 @@ mod kept;
 mod keys;
 mod malicious_client;
 mod pmax_leaky;
+mod products;
 mod stream;
 mod traffic;
 
@@ -144,7 +145,7 @@ impl Builder {
         let mut scales: Vec<f64> = Vec::new();
         for node in &self.network.nodes {
             scales.push(match &node.op {
-                Op::Input | Op::Linear(_) => 1.0,
+                Op::Input | Op::Linear(_) | Op::Product { .. } => 1.0,
                 op => scales[node.inputs[0]] * op.scale_gain() as f64,
             });
         }
@@ -162,7 +163,7 @@ fn service(bundle: Bundle) -> Service {
     Service::new(bundle, choices, Reveal::Logits).unwrap()
 }
 
-/// Every operation, in the combinations that real networks have: residuals, bottlenecks without activation, pools in both places,
+/// Every operation but products ([`products`]), in the combinations that real networks have: residuals, bottlenecks without activation, pools in both places,
 /// concatenation, channel padding, average at the end.
 fn everything() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);

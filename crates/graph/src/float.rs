@@ -75,6 +75,14 @@ pub enum Op {
     },
     /// Two values of the same shape.
     Add,
+    /// `gain·(a + o_a)·(b + o_b)`: of two values, of which the second has the first one's shape or is one number a
+    /// channel, `[C, 1, 1]`.
+    Product {
+        /// Positive and finite.
+        gain: f32,
+        /// What is added to each factor first.
+        offsets: [f32; 2],
+    },
     /// Along the channels.
     Concat,
     /// Moves values about.
@@ -143,7 +151,7 @@ impl Op {
         self.integer().map_or("unfused", |op| op.name())
     }
 
-    /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound is left open);
+    /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound and a product's shift are left open);
     /// `None` for [`Op::Affine`] and [`Op::Prelu`], which have none.
     pub(crate) fn integer(&self) -> Option<network::Op> {
         Some(match self {
@@ -157,6 +165,7 @@ impl Op {
                 network::Op::SumPool { window: window.clone(), count_real_places: None }
             }
             Op::Add => network::Op::Add,
+            Op::Product { .. } => network::Op::Product { shift: 1, offsets: [0; 2] },
             Op::Concat => network::Op::Concat,
             Op::Rearrange(rearrange) => network::Op::Rearrange(rearrange.clone()),
         })
@@ -239,6 +248,11 @@ fn apply(cpu: Cpu, node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
             )
         }
         Op::Add => x.iter().zip(inputs[1].1).map(|(a, b)| a + b).collect(),
+        Op::Product { gain, offsets: [first, second] } => {
+            let factors = inputs[1].1;
+            let each = x.len() / factors.len();
+            x.iter().enumerate().map(|(i, a)| gain * (a + first) * (factors[i / each] + second)).collect()
+        }
         Op::Concat => inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect(),
         Op::Rearrange(r) => rearrange(r, shape, node.shape, x),
     }

@@ -62,6 +62,8 @@ fn sample() -> Network {
         ),
         node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
         node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
+        node(Op::Product { shift: 9, offsets: [3, -3] }, &[17, 18], [5, 1, 2]),
+        node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[19], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
@@ -176,6 +178,12 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15, ignored: 0 }, "log2_six"),
         (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX, ignored: 0 }, "log2_six"),
         (|n| n.nodes[5].op = Op::Relu6 { log2_six: 8, ignored: 8 }, "ignored bits"),
+        (|n| n.nodes[19].op = Op::Product { shift: 0, offsets: [0; 2] }, "shift"),
+        (|n| n.nodes[19].op = Op::Product { shift: u32::MAX, offsets: [0; 2] }, "shift"),
+        (|n| n.nodes[19].op = Op::Product { shift: 9, offsets: [1 << 15, 0] }, "offset"),
+        (|n| n.nodes[19].op = Op::Product { shift: 9, offsets: [0, i64::MIN] }, "offset"),
+        (|n| n.nodes[19].inputs = vec![17], "two"),
+        (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
         (|n| n.nodes[3].op = Op::Relu { ignored: 13 }, "ignored bits"),
         (|n| n.nodes[3].op = Op::Relu { ignored: u32::MAX }, "ignored bits"),
         (|n| *n.nodes[2].op.ignored_mut().expect("a max-pool") = 13, "ignored bits"),

@@ -75,7 +75,7 @@ impl Cost {
         }
     }
 
-    /// A ReLU or ReLU6, then `next`, which the server begins (an extension or truncation of values in a known range
+    /// A layer in alternating flights, then `next`, which the server begins (an extension or truncation of values in a known range
     /// does): where the last message of the first is the server's too, both come at once and the client waits once
     /// less.
     pub fn then_server(self, next: Self) -> Self {

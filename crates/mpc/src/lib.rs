@@ -16,10 +16,11 @@
 //! | [`PmaxLeaky`] | ReLU and ReLU6 by a comparison that **leaks**, for measurements | `pmax_leaky.rs` |
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
+//! | [`Product`] | a·b / 2^s of two shared values | `product.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first six are layers, all alike: a [`Nonlinear`] is a value that can be
+//! To those who plan and run networks the first eight are layers, all alike: a [`Nonlinear`] is a value that can be
 //! checked, priced ([`Cost`]) and prepared into [`Block`]s.
 //!
 //! | below the protocols | holds |
@@ -62,6 +63,7 @@ pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;
 pub use protocols::pmax_leaky::{MOST_FACTOR_BITS, PmaxLeaky, PmaxLeakyParams, PmaxLeakyPooling};
+pub use protocols::product::{Product, ProductParams};
 pub use protocols::relu::{Relu, ReluParams};
 pub use protocols::relu6::{Relu6, Relu6Params};
 pub use protocols::truncate::{Truncate, TruncateParams};

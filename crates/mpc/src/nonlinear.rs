@@ -29,11 +29,14 @@ pub enum Kind {
     Extension,
     /// Any of the first three by a comparison that leaks.
     PmaxLeaky,
+    /// A product of two shared values.
+    Product,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers (`kind as usize`).
-    pub const ALL: [Self; 5] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::PmaxLeaky];
+    pub const ALL: [Self; 6] =
+        [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::PmaxLeaky, Self::Product];
 }
 
 /// A nonlinear layer: public parameters, its size included.

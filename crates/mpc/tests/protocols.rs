@@ -336,7 +336,7 @@ fn layers_are_values() {
                 Kind::Relu6 => *got == x.min(1 << 11),
                 Kind::Extension if out == 30 => *got == x,
                 Kind::Extension => close(*got, x >> 4),
-                Kind::MaxPool | Kind::PmaxLeaky => true,
+                Kind::MaxPool | Kind::PmaxLeaky | Kind::Product => true,
             };
             assert!(ok, "{got} of {x} by {layer:?}");
         }
@@ -736,6 +736,95 @@ fn relu_and_truncation_at_full_width() {
 }
 
 /// Values in a max-pool's range, with its extremes and with ties, what it made of them, and what is right.
+/// Shares of pairs, element by element.
+fn pairs(a: &[Vec<u64>; 2], b: &[Vec<u64>; 2]) -> [Vec<u64>; 2] {
+    let one = |a: &[u64], b: &[u64]| a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect();
+    [one(&a[0], &b[0]), one(&a[1], &b[1])]
+}
+
+fn product(pairs: &[Vec<u64>; 2], params: ProductParams) -> Vec<i64> {
+    let n = pairs[0].len() / 2;
+    let (want, ring) = (priced(n, params), ring(params.out_bits));
+    on_shares(pairs, ring, want, |p, c| Product::prepare(p, c, n, params), Product::run)
+}
+
+#[test]
+fn products_on_all_small_shares() {
+    let params = ProductParams { out_bits: 3, shift: 1, guard_bits: 0, offsets: [0; 2] };
+    let all = all_shares(4);
+    let (mut a, mut b) = ([vec![], vec![]], [vec![], vec![]]);
+    for i in 0..all[0].len() {
+        for j in 0..all[0].len() {
+            for role in 0..2 {
+                a[role].push(all[role][i]);
+                b[role].push(all[role][j]);
+            }
+        }
+    }
+    let got = product(&pairs(&a, &b), params);
+    let (mut up, mut odd) = (0, 0);
+    for ((got, a), b) in got.iter().zip(opened(&a, 4)).zip(opened(&b, 4)) {
+        let wrapped = |x: i64| signed(x as u64, 3);
+        let (low, high) = (wrapped((a * b) >> 1), wrapped((a * b + 1) >> 1));
+        assert!([low, high].contains(got), "{a}·{b}/2 became {got}");
+        if low != high {
+            odd += 1;
+            up += usize::from(*got == high);
+        }
+    }
+    // Halves go up as often as down: within five standard deviations. (Seeds are fixed.)
+    assert!((up as f64 - odd as f64 / 2.0).abs() < 2.5 * (odd as f64).sqrt(), "{up} of {odd}");
+}
+
+#[test]
+fn products_at_real_widths() {
+    for (out_bits, shift, guard_bits) in
+        [(16, 12, 0), (24, 20, 8), (24, 1, 2), (3, 60, 2), (61, 2, 13), (16, 12, 1)]
+    {
+        let params = ProductParams { out_bits, shift, guard_bits, offsets: [3, -70] };
+        let bits = params.ring_bits();
+        // Factors whose product fits, and more elements than a block has.
+        let count = if out_bits == 24 { (1 << 14) + 77 } else { 3000 };
+        let widest = ((bits - 2) / 2).min(30);
+        let [a, b] =
+            [1, 2].map(|seed| words(seed, count).iter().map(|&w| signed(w, widest)).collect::<Vec<_>>());
+        let shares = pairs(&share(&a, bits, 3), &share(&b, bits, 4));
+        let got = product(&shares, params);
+        let noise = if guard_bits > 1 { 1i64 << guard_bits } else { 0 };
+        let mut errors = Vec::new();
+        for ((&got, &a), &b) in got.iter().zip(&a).zip(&b) {
+            let exact = ((a + 3) * (b - 70)) as f64 / (shift as f64).exp2();
+            let off = got as f64 - exact;
+            // The result may wrap where its ring is small.
+            let ring = f64::from(out_bits).exp2();
+            let off = off - (off / ring).round() * ring;
+            assert!(off.abs() < 1.0 + noise as f64, "{a}·{b}: {got} for {exact}, {params:?}");
+            errors.push(off);
+        }
+        let mean = errors.iter().sum::<f64>() / count as f64;
+        let deviation = (errors.iter().map(|e| e * e).sum::<f64>() / count as f64).sqrt();
+        // No bias, and the noise is there: 0.29 of what the guard bits hold, 0.25 for two.
+        assert!(
+            mean.abs() < 5.0 * deviation.max(0.01) / (count as f64).sqrt(),
+            "{mean} of {deviation}, {params:?}"
+        );
+        if guard_bits > 2 {
+            let part = deviation / noise as f64;
+            assert!((0.27..0.31).contains(&part), "{part}, {params:?}");
+        }
+    }
+}
+
+#[test]
+fn a_product_costs_what_its_header_says() {
+    let cost = priced(1 << 20, ProductParams { out_bits: 24, shift: 16, guard_bits: 8, offsets: [0; 2] });
+    let each = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    assert_eq!((each(cost.prepare_down), each(cost.up), each(cost.down)), (205.0, 10.0, 10.0));
+    assert_eq!((cost.bits_from_server >> 20, cost.bits_from_client, cost.vectors_from_server), (80, 0, 0));
+    assert_eq!((cost.client_rounds, cost.server_rounds, cost.prepare_up), (1, 1, 0));
+    assert_eq!((each(cost.client_memory), each(cost.server_memory)), (24.0, 26.0));
+}
+
 fn pooled(shape: PoolShape, params: PoolParams, seed: u64) -> [Vec<i64>; 3] {
     let PoolParams { bits, ignored, .. } = params;
     let n = shape.channels * shape.size[0] * shape.size[1];

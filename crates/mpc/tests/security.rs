@@ -136,6 +136,11 @@ fn full_width_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     })
 }
 
+fn product_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len() / 2;
+    recorded(seed, |p, c| Product::prepare(p, c, n, PRODUCT), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
 /// Share of ones, and of bits that differ.
 fn ones(bytes: impl Iterator<Item = u8>) -> f64 {
     let (ones, all) = bytes.fold((0, 0), |(ones, all), b| (ones + b.count_ones(), all + 8));
@@ -147,7 +152,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
     // Several hundred thousand bits, so 0.01 is ten standard deviations. The inputs are as regular as can be.
     let n = 4096;
     let even = 0.49..0.51;
-    for transcript in [relu_transcript, relu6_transcript, full_width_transcript] {
+    for transcript in [relu_transcript, relu6_transcript, full_width_transcript, product_transcript] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
         let runs = [(1, &zeros), (2, &zeros), (3, &ones_in)].map(|(seed, shares)| transcript(seed, shares));
@@ -273,6 +278,7 @@ fn the_wire_format_is_as_recorded() {
                 |p, _, c| on(p.run(c, &Bits::new(&vec![true; n]))),
             ),
         ),
+        ("product", product_transcript(1, &shares)),
         ("odd relu", odd_relu_transcript(1, &shares)),
         ("odd relu6", odd_relu6_transcript(1, &shares)),
         ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
@@ -304,7 +310,10 @@ fn threads_change_nothing() {
 /// A truncation as Cheetah's networks run it.
 const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
 
-const RECORDED: [&str; 14] = [
+/// A product as networks run it.
+const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [5, -1] };
+
+const RECORDED: [&str; 15] = [
     "relu 982a558bbf5165cb",
     "relu6 604fd8afdaae5a08",
     "extend 6643fcf405373417",
@@ -315,6 +324,7 @@ const RECORDED: [&str; 14] = [
     "truncate any 7e92faf84c882f05",
     "wide relu 3a465b2fe10fcc22",
     "bits 9519240429083843",
+    "product 47b002a0bed812d3",
     "odd relu c81f9227bd0f9e89",
     "odd relu6 3fb6be48586bbcf4",
     "odd extend d58ca288435f2b2f",
@@ -408,6 +418,10 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             let c = &mut connect();
             let any = TruncateParams { range: Range::Full { digit: 4 }, ..CUT };
             alone(role, |p, c| Truncate::prepare(p, c, n, any), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Product::prepare(p, c, n / 2, PRODUCT), c).and_then(|p| p.run(c, &x)).map(drop)
         },
         {
             let c = &mut connect();
@@ -544,6 +558,16 @@ fn misuse_is_an_error() {
         TruncateParams { range: Range::Full { digit: 0 }, ..CUT },
     ] {
         assert!(refused(Truncate::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
+    for bad in [
+        ProductParams { out_bits: 2, ..PRODUCT },
+        ProductParams { out_bits: 62, shift: 1, ..PRODUCT },
+        ProductParams { shift: 0, ..PRODUCT },
+        ProductParams { shift: 40, ..PRODUCT },
+        ProductParams { guard_bits: 14, ..PRODUCT },
+        ProductParams { out_bits: 8, guard_bits: 8, ..PRODUCT },
+    ] {
+        assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     assert!(refused(Argmax::prepare(p, c, ArgmaxParams { count: 0, bits: 16, digit: 4 }).map(drop)));
     assert!(refused(LessThan::prepare(p, c, 1, 41, 4).map(drop)));

@@ -16,6 +16,7 @@
 //!    residual sums in between pass the excess on, so fewer values are truncated; a sum's other operand is scaled up by each party
 //!    alone). Where any consumer needs the network's own scale, as a linear layer or the output does, the products are
 //!    truncated at once. Either costs the same, f + 1 bits and one COT a value.
+//!    A product of two values takes both truncated, in a ring with room for its own shift, and makes shares mod 2^n.
 //! 2. *Odd moduli, backwards.* A value lives modulo an odd p if all that read it ask for p and it can be made there: the input, a
 //!    ReLU's or ReLU6's value (modulo p at the price of a larger ring), and sums, moves and average pools of nothing but such.
 //! 3. *Powers of two, backwards.* In which of these rings is every other value needed? ReLU can make any larger ring at little cost.
@@ -88,7 +89,12 @@ impl<'a> Values<'a> {
             });
             excess.push(match &node.op {
                 Op::Linear(_) if may_keep_excess[id] => computed_excess[id],
-                Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } | Op::Linear(_) => 0,
+                Op::Input
+                | Op::Relu { .. }
+                | Op::Relu6 { .. }
+                | Op::SumPool { .. }
+                | Op::Linear(_)
+                | Op::Product { .. } => 0,
                 Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => largest,
             });
             let needs = bits[id] + computed_excess[id];
@@ -124,6 +130,11 @@ impl<'a> Values<'a> {
         if self.computed_excess[id] > 0 { self.product_bits } else { self.base }
     }
 
+    /// In how many bits a product is made: what its value takes. Its factors take so many more as it is shifted by.
+    fn multiplied_bits(&self) -> u32 {
+        self.network.activation_bits + self.headroom
+    }
+
     /// In which range node `id`'s values lie.
     fn range(&self, id: NodeId) -> Range {
         if self.non_negative[id] { Range::NonNegative } else { Range::Signed }
@@ -151,6 +162,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         let compared = values.compared_bits(id);
         let computed_bits = match &node.op {
             Op::Input => needed[id],
+            Op::Product { .. } => values.multiplied_bits(),
             Op::Linear(_) => output_bits(planned[id].as_ref(), values.base),
             Op::Relu { .. } | Op::Relu6 { .. } if computed_excess == 0 => needed[id],
             Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
@@ -173,7 +185,11 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             let activation_bits = network.activation_bits;
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
         }
-        let widths = (compared, computed.modulus, computed_excess);
+        let taken = match &node.op {
+            Op::Product { shift, .. } => values.multiplied_bits() + shift,
+            _ => compared,
+        };
+        let widths = (taken, computed.modulus, computed_excess);
         let digit = u32::from(choices.digits[id]);
         let nonlinear =
             nonlinear(network, node, widths, digit, (choices.comparison, choices.images as usize));
@@ -210,7 +226,9 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             domain,
             conversion,
             layer,
-            early: nonlinear.is_some() && known_early(network, &steps, node.inputs[0]),
+            early: nonlinear.is_some()
+                && node.inputs.len() == 1
+                && known_early(network, &steps, node.inputs[0]),
             nonlinear,
             truncation,
             extension,
@@ -301,7 +319,7 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
         .map(|(id, node)| match &node.op {
             Op::Input | Op::Relu { .. } | Op::Relu6 { .. } => values.computed_excess[id] == 0,
             Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => values.computed_excess[id] == 0,
-            Op::Linear(_) | Op::MaxPool { .. } => false,
+            Op::Linear(_) | Op::MaxPool { .. } | Op::Product { .. } => false,
         })
         .collect();
     if let Some(output) = able.last_mut() {
@@ -354,6 +372,7 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
                     layer.input().modulus.log2().unwrap_or(values.bits[input])
                 }),
                 Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => compared,
+                Op::Product { shift, .. } => values.multiplied_bits() + shift,
                 _ if odd[id].is_some() => continue,
                 Op::SumPool { .. } => needed[id].max(values.bits[id]),
                 Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
@@ -377,7 +396,7 @@ fn may_keep_excess(network: &Network, mixed: bool) -> Vec<bool> {
             Op::Relu { .. } | Op::Relu6 { .. } => true,
             Op::MaxPool { .. } | Op::Rearrange(_) => may[id],
             Op::Add | Op::Concat => may[id] && !mixed,
-            Op::Input | Op::Linear(_) | Op::SumPool { .. } => false,
+            Op::Input | Op::Linear(_) | Op::SumPool { .. } | Op::Product { .. } => false,
         };
         if !takes {
             node.inputs.iter().for_each(|&i| may[i] = false);
@@ -392,7 +411,8 @@ fn non_negative(network: &Network) -> Vec<bool> {
     for node in &network.nodes {
         known.push(match &node.op {
             Op::Relu { .. } | Op::Relu6 { .. } => true,
-            Op::Input | Op::Linear(_) => false,
+            // (The server adds noise to a product.)
+            Op::Input | Op::Linear(_) | Op::Product { .. } => false,
             Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
                 node.inputs.iter().all(|&i: &NodeId| known[i])
             }
@@ -408,7 +428,7 @@ fn computed_in_any_ring(network: &Network) -> Vec<bool> {
         free.push(match &node.op {
             // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
             Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => true,
-            Op::Linear(_) | Op::MaxPool { .. } => false,
+            Op::Linear(_) | Op::MaxPool { .. } | Op::Product { .. } => false,
             Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
         });
     }

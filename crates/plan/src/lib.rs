@@ -14,8 +14,8 @@ use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{
-    Cost, Elementwise, ExtendParams, MpcError, Nonlinear, PmaxLeakyParams, PmaxLeakyPooling, PoolParams,
-    PoolShape, Pooling, Relu6Params, ReluParams, TruncateParams,
+    Cost, Elementwise, ExtendParams, Kind, MpcError, Nonlinear, PmaxLeakyParams, PmaxLeakyPooling,
+    PoolParams, PoolShape, Pooling, ProductParams, Relu6Params, ReluParams, TruncateParams,
 };
 pub use jaguar_share::{Domain, Modulus};
 
@@ -106,7 +106,7 @@ pub const MAX_SHARE_BITS: u32 = 48;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 21;
+pub const PROTOCOL_VERSION: u32 = 22;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ pub struct Step {
     /// The client knows its share of a nonlinear layer's operand before the input, so it can correct early
     /// ([`jaguar_mpc::Block::correct`]): the operand is a linear layer's output, or locally made of nothing else.
     pub early: bool,
-    /// g: of a linear layer's output, how many low bits hold the server's noise besides the value.
+    /// g: of what a linear layer or a product makes, how many low bits hold the server's noise besides the value.
     pub guard_bits: u32,
     /// How many values the operation makes, of all images of a query.
     pub values: usize,
@@ -149,12 +149,17 @@ fn nonlinear(
     digit: u32,
     (comparison, images): (Comparison, usize),
 ) -> Option<Arc<dyn Nonlinear>> {
+    let count = images * node.shape.iter().product::<usize>();
+    if let Op::Product { shift, offsets } = node.op {
+        let out_bits = bits - shift;
+        let params = ProductParams { out_bits, shift, guard_bits: network.guard_bits, offsets };
+        return Some(Arc::new(Elementwise { count, params }));
+    }
     if let Comparison::PmaxLeaky { factor_bits } = comparison {
         return pmax_leaky(network, node, (bits, output, excess), (factor_bits, images));
     }
     // What the network ignores on purpose it means in its own units.
     let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
-    let count = images * node.shape.iter().product::<usize>();
     Some(match &node.op {
         Op::Relu { ignored: low } => {
             let params = ReluParams { output, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
@@ -229,6 +234,7 @@ impl Step {
             Some(layer) if layer.traffic().rounds > 0 => {
                 conversion + Cost { client_rounds: 0, ..truncation } + extension
             }
+            _ if self.truncation.is_none() => conversion + nonlinear.then_server(extension),
             _ => conversion + nonlinear.then_server(truncation) + extension,
         };
         Ok(self)
@@ -243,12 +249,16 @@ impl Step {
     /// The largest difference between this step's value and what its operation makes, exactly, of the same inputs: in
     /// units of the network's last place. Zero is exact.
     ///
-    /// A linear layer's noise counts with [`SIGMAS`] standard deviations, at worst-case weights.
+    /// The noise of a linear layer counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
-        let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
+        let product = self.nonlinear.as_ref().is_some_and(|layer| layer.kind() == Kind::Product);
+        let truncated = if self.truncation.is_some() || product { 1.0 } else { 0.0 };
         // The largest noise in the guard bits is two units less.
         let guard = if self.guard_bits > 0 { f64::from(1 << self.guard_bits) } else { 0.0 };
-        truncated + self.layer.as_ref().map_or(0.0, |l| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps())
+        let noisy = if product { guard } else { 0.0 };
+        truncated
+            + noisy
+            + self.layer.as_ref().map_or(0.0, |l| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps())
     }
 }
 

@@ -290,8 +290,8 @@ mod tests {
             rns: rns.collect(),
             slots: slots.collect(),
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 5],
-            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 5],
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 6],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 6],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -341,7 +341,7 @@ mod tests {
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(refused(Machine { rings: vec![], ..good.clone() }).contains("damaged"));
         assert!(
-            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 5], ..good.clone() })
+            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 6], ..good.clone() })
                 .contains("damaged")
         );
         let mut few = good.clone();

@@ -17,7 +17,7 @@ use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
     Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams, PoolShape,
-    Pooling, Range, Relu6Params, ReluParams, run_blocks,
+    Pooling, ProductParams, Range, Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::PlanError;
@@ -376,6 +376,11 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
         Kind::PmaxLeaky => {
             let params = PmaxLeakyParams { output: Modulus::power_of_two(36), ..PmaxLeakyParams::new(24, 8) };
             Arc::new(Elementwise { count, params })
+        }
+        Kind::Product => {
+            // Each takes as many correlations as ten others.
+            let params = ProductParams { out_bits: 16, shift: 12, guard_bits: 0, offsets: [0; 2] };
+            Arc::new(Elementwise { count: VALUES / 16, params })
         }
     }
 }

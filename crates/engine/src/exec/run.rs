@@ -111,7 +111,9 @@ impl Walk<'_> {
                 (_, op) => (None, None, op),
             };
             if let Some(blocks) = blocks {
-                let (operand, output) = (None, room(&blocks));
+                let two = linear.is_none() && nodes[id].inputs.len() == 2;
+                let operand = if two { Some(self.pairs(id)?) } else { None };
+                let output = room(&blocks);
                 self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });
                 continue;
             }
@@ -128,6 +130,15 @@ impl Walk<'_> {
             self.convert_and_keep(id, output, truncation, extension)?;
         }
         Ok(())
+    }
+
+    /// What a nonlinear layer of two inputs works on.
+    fn pairs(&mut self, id: NodeId) -> Result<Value, EngineError> {
+        let inputs = &self.planned.network.nodes[id].inputs;
+        inputs.iter().try_for_each(|&i| self.values.complete(&mut self.account, i))?;
+        let pairs = self.planned.pairs(|i| self.values.input(id, i));
+        self.values.release_inputs(id);
+        Ok(Value::Complete(pairs))
     }
 
     /// A linear layer or a local operation, on inputs that are complete.

@@ -298,7 +298,12 @@ const INSECURE: [&str; 2] = ["plaintext-insecure", "plaintext-prime-insecure"];
 
 /// Runs `bundle`'s network with its linear layers in turn under the backends `of`, from number `first` on: each layer within its bound
 /// of the reference, and the plan's bytes are those that pass.
-fn alternate(bundle: impl Fn() -> Bundle, of: &[BackendId], first: usize, name: &str) -> Vec<Modulus> {
+pub(super) fn alternate(
+    bundle: impl Fn() -> Bundle,
+    of: &[BackendId],
+    first: usize,
+    name: &str,
+) -> Vec<Modulus> {
     let cache = Scratch::new(&format!("mixed-{name}-{first}"));
     let choices = || {
         let network = bundle().model.network;
@@ -333,7 +338,7 @@ fn backends_alternate_from_layer_to_layer() {
 }
 
 /// With guard bits: every layer within its bound, under each backend and in turn, and bytes as planned. The server's noise is in
-/// what linear layers make, and nowhere else.
+/// what linear layers and products make, and nowhere else.
 #[test]
 fn guarded_layers_hold_noise_and_keep_their_bounds() {
     const GUARD_BITS: u32 = 8;
@@ -351,7 +356,7 @@ fn guarded_layers_hold_noise_and_keep_their_bounds() {
     let checks = verify(bundle, choices, Reveal::Logits, std::slice::from_ref(&x), Place::Memory).unwrap();
     let unit = f64::from(1 << GUARD_BITS);
     for (node, layer) in network.nodes.iter().zip(&checks[0].layers) {
-        if matches!(node.op, Op::Linear(_)) {
+        if matches!(node.op, Op::Linear(_) | Op::Product { .. }) {
             assert!(layer.max_ulps < unit + 2.0, "{layer:?}");
             // The largest of a hundred values with a standard deviation of 0.29 units.
             assert!(layer.values < 100 || layer.max_ulps > unit / 2.0, "{layer:?}");

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "726c312540456f5fc88c4b34289f903bf163880e46615c0fdd2c09f0983bc4cd",
-            "7c8f4a42be1835eb167fa13ae1c08316c48012a5a9085b1f0f49180e03c48a6e",
+            "8a6d8d24a7d08c10b746c59399a2cb9f7fa76e15634575c3470bff37c647008e",
+            "ca162a3cc8949144e5f9938c0727bc9380564704ecc512f31ecff9864a5574f9",
         ],
     ),
     (
         "cheetah",
         [
-            "d46c36faf01604112dc1b554660610c6c0b39f3b1923fdfd4b578457f74240a5",
-            "dee846c3b25f0f07c8ac223f3fea3449b747a2730d4e87e5ecf13c61e475953c",
+            "6a9889859ec88c72ee81c85564977ec7e9483dd94ecd93b14e7d8848e10907fd",
+            "01b41170ac95cc42e46ad3c30999b63045577ed0ff6abacff81b78e528f1a276",
         ],
     ),
     (
         "fregata",
         [
-            "22cba85bed30709434cc71f875d4b03017bcfb3283c870a9e93dcbdd52e1b970",
-            "78f632555490219345e9006362adb04e0722d593220847950e5d376a8d3dffdd",
+            "eb8cbb9559d5828c9caea998c234c28ec82804f542418a0638625175411f8e5d",
+            "e3814afc41d8b654e02af7355003d084bbccfe50389d44979d7e3378511079cd",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "50c33d64a19729ccf61523e6c0045b4788e356bffc35c3e52af160bbf745baa1",
-            "7ce9a55efd9828d8f94921876c50f2ccb96b4acd81ea147ee42fca0fd61147f5",
+            "d15ec4491065025dbad39e597e3631b944812f4df5b9fab2a255d057081ad6bc",
+            "92838b480b68d995567295bb925ac1662a2291a9ee11b5a4cbfe3799e5f8cc3e",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "93cb5180db5aab8df71e1122586291e445edf7e4961886d365adf63cb52db723",
-            "7e4bf18922c819adf23f51f6f11580b41b44c21c78aabb841f6306eac222da4a",
+            "4f98d83786d1207bccfbd54d57812b5ed25882bf55628a468c46e9b9ab0aa901",
+            "eb64d9eaf7184a2dfa3508103410f10412f8b7afb3549d8f54d4f2fd1d3159e3",
         ],
     ),
     (
         "hyena",
         [
-            "0d297d11c9b3d4ab50937d746e5e8b7b94c8ed006638051fe0a9dbb5a0f66d51",
-            "3465505877c715aca0d19116f4e43d210017debf217975bbdb64d0589543ccd3",
+            "205c83b647cd687cde855529163f72d80150c18f7fff8714f1041d58b6df1a29",
+            "4737aef2d04ccc7360df1e66e785300feba3520b61e8c9e48ae2be51ef342cb2",
         ],
     ),
     (
         "hyena-padded",
         [
-            "aa54df682c46d28e2e81dfe812f16dbc7d88fefe4e016a2ad6b4e993e1a69b42",
-            "50ec5af102ab821a326f3108a27a3b4ee8516548c4d677665bab1593a22e8038",
+            "c27913a80b27a4861ce30a6e8cd93c2226412e8a623e3c56a409606928107f7a",
+            "b0a8af58003c3b8a274c34a153ad70f12a7ff0fe3f9c8bedd2724ab5d2fc4c20",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "381872601c7d0134bd3b74730524c2753c4a518dd07a953740ef56074d9276e4",
-            "672114234459c12281cfe2f158d7416850707c03876b72f5b5b2455d75ab8e89",
+            "50b74bdc42e141bcd1cd66f6da012b8afa27a0465f716a4659371919f06659c9",
+            "ff5d41ceaefdf73bbd0348f5f879268737cc324622a14735056fe449cb7f2d36",
         ],
     ),
     (
         "cirencode",
         [
-            "3e7d6f948b4221f9a73b1d39103cf0f3a80f47f65c0044e1273ed10e053761ec",
-            "aef33b2529e78e27e1abdf4919953d7c94861f4b9f0078625f6a6119c56ed80e",
+            "cbb2094463a594cdea0a715c4e3f29f8cf56f180008d3472fe9957c9fce42288",
+            "6d52bb13f1ab475e1adda98c34834f986a2cbbb317301f4356f1660ea60e3f29",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "597deed537725df919e8ae8af9955972aafb31e1a5a9f26737725030f8a23a3d",
-            "86f72158b74f0f35f7520510480fc75fc3b9a764238fa34564c55d9c2fd88028",
+            "e972b7990c355109a25f91ee95e48ecb69f2b3a1360185f7d82a45f1ca89e119",
+            "7ac624efe8055b0d25ab71802e056d526752acd275040e989a4e460fde8ee443",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "80ef2130051198016f74828b8a91887f681deef2e8e79b70466f3087518003a3",
-            "e43b29d25556df77e76970d515633fc7c4c4550a43ebf51ce40790ae456619b1",
+            "e1c5809aadc2a538b5027cb4c9e6b80fa08a4097a76d82eb723e6af5b6387830",
+            "52337e8c6ce83f358bab57067609aa3f9ff43936ff6cfb26906eed8b980a1f9b",
         ],
     ),
 ];
@@ -110,29 +110,29 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "e992b53fee07da4a6ef1f55ffcbbcfbeb2bfa0f185a687b96e8afa648201a863",
-            "5234a4427b8e98a512ed92f6b4a9f9319b23456eb2996ac12669a3f655226352",
+            "15ceb9d58b5cc5c3bd52072e6f5c3948e480042eb999e2b5966b92c118318331",
+            "ded089541d53652dcb9726788c1746c987dda0473c1bc041822025ddac5501ce",
         ],
     ),
     (
         "guard bits",
         [
-            "492b5b090db4ae5cac4deed03a20118e5401f2dce89f3c6a72855cb312e3169c",
-            "8e0d8b1f3148dfa74731759f131d279e5d983485cb4788baa4986d2a71062f2e",
+            "d8fe693ac58f43ab67a801c9a9aa883846bb01c8b975a7868b0bb87bf009af46",
+            "00e7f78a1621086a85331d7a77c2d6124326323643392214de389abad79b2f4f",
         ],
     ),
     (
         "comparisons that leak",
         [
-            "4079432a43cf8dc69f0120ec2b2dd7381e2df638a7e3812a21879f731ff94de7",
-            "ae6ef80f68f2f7f987c4d3e1a0ae03a434fcaaee71193a105ae6444f65953601",
+            "aa29a01285370f8b6958234a8ef7168c4c973bed3a6c724390cbf83459973fc1",
+            "799b4d269976b352115fc4a261c698bb419fcbc0884bbba3cf146622ddd4a696",
         ],
     ),
     (
         "other LPN instances",
         [
-            "ade7eeb467d285595133181e27bcfca5e35726c4f47ecbda9214018eb6a0fa75",
-            "7390a1e084a9d29f3c081af85a480690d42a12bfdf9fb49f665775b3e7c16f34",
+            "092fc4ac4faccbb40dcfab849313cf52520d86effd27278490a855ee4a2cfad3",
+            "274b491a7ff3b20cae4a307319a58c04c7c5d2cf9ea7c2431d52ef6bb6bec117",
         ],
     ),
 ];

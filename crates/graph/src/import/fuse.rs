@@ -5,6 +5,7 @@
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
 //!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
+//! - a factor and an offset that are the same for a whole value go into the product that takes or makes it;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
 //! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
 //! - zero padding goes into the window that follows;
@@ -40,12 +41,15 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 18] = [
     Fusion::drop_identity,
     Fusion::merge_affines,
     Fusion::affine_into_linear_before,
     Fusion::affine_into_input,
     Fusion::affine_into_linears_after,
+    Fusion::scaling_into_product_after,
+    Fusion::scaling_into_product_before,
+    Fusion::product_behind_affine,
     Fusion::affine_before_pool,
     Fusion::affine_onward,
     Fusion::pad_into_window,
@@ -297,6 +301,12 @@ impl Fusion {
         let Some(second) = self.affine(node) else { return false };
         let before = self.nodes[node].inputs[0];
         let Some(first) = self.affine(before) else { return false };
+        // Where others take the first one too, it goes into the layer before it, if it can.
+        let source = self.nodes[before].inputs[0];
+        let folds = self.uses[source].count == 1 && matches!(self.nodes[source].op, Op::Linear(_));
+        if self.uses[before].count > 1 && folds {
+            return false;
+        }
         let shape = self.nodes[node].shape;
         let mul = first.mul.iter().zip(&second.mul).map(|(a, b)| a * b).collect();
         let add = sum_bias(&scale_bias(&first.add, &second.mul, shape), &second.add, shape);
@@ -365,6 +375,79 @@ impl Fusion {
             self.nodes[consumer].op = Op::Linear(linear);
         }
         self.redirect(node, before);
+        true
+    }
+
+    /// `x·m + c` for the whole value, with m > 0, if the node is that.
+    fn scaling(&self, node: NodeId) -> Option<(f32, f32)> {
+        let Affine { mul, add: Bias::PerChannel(add) } = self.affine(node)? else { return None };
+        let same = |values: &[f32]| values.iter().all(|v| v == &values[0]).then_some(values[0]);
+        let (mul, add) = (same(mul)?, same(add)?);
+        (mul > 0.0 && add.is_finite() && (add / mul).is_finite()).then_some((mul, add))
+    }
+
+    /// `(x·m + c + o)·b` is `m·(x + (c + o)/m)·b`.
+    fn scaling_into_product_after(&mut self, node: NodeId) -> bool {
+        let Some((mul, add)) = self.scaling(node) else { return false };
+        let Some(&[next]) = self.consumers(node).as_deref() else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Node { op: Op::Product { gain, offsets }, inputs, .. } = &mut self.nodes[next] else {
+            return false;
+        };
+        // (A square takes it twice.)
+        let taken = inputs.iter().filter(|input| **input == node).count();
+        let more = *gain * mul.powi(taken as i32);
+        if !more.is_normal() {
+            return false;
+        }
+        *gain = more;
+        for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == node) {
+            *input = before;
+            *offset = (*offset + add) / mul;
+        }
+        true
+    }
+
+    /// A product that is multiplied by a constant.
+    fn scaling_into_product_before(&mut self, node: NodeId) -> bool {
+        let Some((mul, 0.0)) = self.scaling(node) else { return false };
+        let product = self.nodes[node].inputs[0];
+        if self.uses[product].count != 1 {
+            return false;
+        }
+        let Op::Product { gain, .. } = &mut self.nodes[product].op else { return false };
+        let more = *gain * mul;
+        if !more.is_normal() {
+            return false;
+        }
+        *gain = more;
+        self.redirect(node, product);
+        true
+    }
+
+    /// x that is taken by a map `x·m + c` and by products otherwise: let these take the map's value. Then the map goes
+    /// into the layer that makes x. (So does HardSwish's, x·clip(x + 3, 0, 6).)
+    fn product_behind_affine(&mut self, node: NodeId) -> bool {
+        let Some((mul, add)) = self.scaling(node) else { return false };
+        let before = self.nodes[node].inputs[0];
+        let Some(consumers) = self.consumers(before) else { return false };
+        let others: Vec<NodeId> = consumers.into_iter().filter(|&c| c != node).collect();
+        let useful = matches!(self.nodes[before].op, Op::Linear(_)) && self.uses[node].count > 0;
+        let divisible = |&c: &NodeId| matches!(self.nodes[c].op, Op::Product { gain, .. } if (gain / mul / mul).is_normal());
+        if !useful || others.is_empty() || !others.iter().all(divisible) {
+            return false;
+        }
+        for other in others {
+            let Node { op: Op::Product { gain, offsets }, inputs, .. } = &mut self.nodes[other] else {
+                return false;
+            };
+            for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == before) {
+                // x + o = (x·m + c + (m·o - c))/m.
+                *input = node;
+                *offset = mul * *offset - add;
+                *gain /= mul;
+            }
+        }
         true
     }
 

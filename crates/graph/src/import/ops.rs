@@ -35,6 +35,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("GlobalAveragePool", |builder, call| global_pool(builder, call, false)),
     ("GlobalMaxPool", |builder, call| global_pool(builder, call, true)),
     ("HardSigmoid", hard_sigmoid),
+    ("HardSwish", hard_swish),
     ("Identity", identity),
     ("LeakyRelu", |builder, call| sloped(builder, call, call.attribute_float("alpha", 0.01))),
     ("LogSoftmax", softmax),
@@ -46,6 +47,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("Neg", |builder, call| scaled(builder, call, -1.0)),
     ("PRelu", prelu),
     ("Pad", pad),
+    ("Pow", pow),
     ("QuantizeLinear", quantize_linear),
     ("ReduceMax", |builder, call| reduce(builder, call, true)),
     ("ReduceMean", |builder, call| reduce(builder, call, false)),
@@ -393,6 +395,27 @@ fn hard_sigmoid(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Re
     Ok(activation(node, x.view.clone()))
 }
 
+/// `x·clip(x + 3, 0, 6)/6`.
+fn hard_swish(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let moved = mapped(builder, call, x.node, 1.0, 3.0)?;
+    let gate = clamped(builder, call, moved, 0.0, 6.0)?;
+    let shape = builder.nodes[x.node].shape;
+    let op = Op::Product { gain: 1.0 / 6.0, offsets: [0.0; 2] };
+    let node = builder.push(&call.name, op, vec![x.node, gate], shape)?;
+    Ok(activation(node, x.view.clone()))
+}
+
+/// `x^1` and `x^2`.
+fn pow(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    match call.constant(1)?.to_floats()[..] {
+        [1.0] => identity(builder, call),
+        [2.0] => product(builder, call, x, x),
+        _ => Err(Reject::instead("raises to a power that is neither 1 nor 2", instead(call.operator()))),
+    }
+}
+
 /// `x` where it is positive, `slope·x` elsewhere: LeakyRelu, and Abs with the slope -1.
 fn sloped(builder: &mut Builder, call: &Call<'_>, slope: f32) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
@@ -667,9 +690,7 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
                 _ => affine(builder, call, x, c, |v| (v, 0.0)),
             }
         }
-        (Value::Activation(a), Value::Activation(b)) if operator == "Mul" => {
-            Err(refusal::product(&call.proto.input, &a.view.sizes(), &b.view.sizes()))
-        }
+        (Value::Activation(a), Value::Activation(b)) if operator == "Mul" => product(builder, call, a, b),
         (Value::Activation(_), Value::Activation(_)) if operator == "Sub" => {
             let minus = Activation {
                 node: negative(builder, call, call.activation(1)?)?,
@@ -681,6 +702,80 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
         _ if operator == "Div" => Err(Reject::instead("divides by a value of the network", NORM)),
         _ => Err(Reject::unsupported(&format!("{operator} of such inputs is not supported"))),
     }
+}
+
+/// The product of two values of the network: of the same sizes, or of one that the other's sizes hold several times.
+fn product(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    a: &Activation,
+    b: &Activation,
+) -> Result<Vec<Value>, Reject> {
+    let op = Op::Product { gain: 1.0, offsets: [0.0; 2] };
+    let (sizes, others) = (a.view.sizes(), b.view.sizes());
+    if sizes == others {
+        let (x, y, shape, view) = aligned(builder, call, a, b)?;
+        return Ok(activation(builder.push(&call.name, op, vec![x, y], shape)?, view));
+    }
+    let wide = broadcast(&sizes, &others)
+        .ok_or_else(|| Reject::invalid("has factors that do not fit each other"))?;
+    let (a, b, sizes) = match () {
+        () if wide == sizes => (a, b, others),
+        () if wide == others => (b, a, sizes),
+        () => return Err(refusal::product()),
+    };
+    // One number a channel.
+    let shape = builder.nodes[a.node].shape;
+    let offset = wide.len() - sizes.len();
+    let mut varying = (0..sizes.len()).filter(|&d| sizes[d] > 1).map(|d| d + offset);
+    let by_channel = match (varying.next(), varying.next()) {
+        (None, _) => shape[0] == 1,
+        (Some(dim), None) => a.view.is_channels(dim, shape),
+        _ => false,
+    };
+    if by_channel {
+        let gate = materialise(builder, &call.name, b, [shape[0], 1, 1])?;
+        return Ok(activation(builder.push(&call.name, op, vec![a.node, gate], shape)?, a.view.clone()));
+    }
+    // Otherwise, of images, it is repeated along the axes that it has not.
+    let [1, c, h, w] = wide[..] else { return Err(refusal::product()) };
+    let mut small = [1; 4];
+    small[offset.min(4)..].copy_from_slice(&sizes);
+    let (whole, part) = ([c, h, w], [small[1], small[2], small[3]]);
+    let x = materialise(builder, &call.name, a, whole)?;
+    let y = materialise(builder, &call.name, b, part)?;
+    let axes = [0, 1, 2].map(|axis| match part[axis] == whole[axis] {
+        true => Vec::new(),
+        false => vec![Some(0); whole[axis]],
+    });
+    let y = builder.push(&call.name, Op::Rearrange(Rearrange::Select { axes }), vec![y], whole)?;
+    let node = builder.push(&call.name, op, vec![x, y], whole)?;
+    Ok(activation(node, View::natural(whole)))
+}
+
+/// Two values of the same sizes as nodes of one shape whose elements run alike, and the view of both.
+fn aligned(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    a: &Activation,
+    b: &Activation,
+) -> Result<(NodeId, NodeId, Shape, View), Reject> {
+    let shape = builder.nodes[a.node].shape;
+    if shape == builder.nodes[b.node].shape && a.view.same_as(&b.view) {
+        return Ok((a.node, b.node, shape, a.view.clone()));
+    }
+    let sizes = a.view.sizes();
+    let (shape, view) = match sizes[..] {
+        [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
+        _ => {
+            let len = sizes.iter().product();
+            let flat = View::vector(len, 2).reshaped(&sizes);
+            ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("takes values in different orders"))?)
+        }
+    };
+    let left = materialise(builder, &call.name, a, shape)?;
+    let right = materialise(builder, &call.name, b, shape)?;
+    Ok((left, right, shape, view))
 }
 
 /// Add and Sum: of two or more values, or of one and a constant.
@@ -705,32 +800,17 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 fn plus(
     builder: &mut Builder,
     call: &Call<'_>,
-    mut sum: Activation,
+    sum: Activation,
     other: &Activation,
 ) -> Result<Activation, Reject> {
-    let sizes = sum.view.sizes();
-    if sizes != other.view.sizes() {
+    if sum.view.sizes() != other.view.sizes() {
         return Err(Reject::instead(
             "adds values of different shapes",
             "Only sums without broadcasting are supported",
         ));
     }
-    let shape = builder.nodes[sum.node].shape;
-    if shape != builder.nodes[other.node].shape || !sum.view.same_as(&other.view) {
-        let (shape, view) = match sizes[..] {
-            [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
-            _ => {
-                let len = sizes.iter().product();
-                let flat = View::vector(len, 2).reshaped(&sizes);
-                ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("adds values in different orders"))?)
-            }
-        };
-        let left = materialise(builder, &call.name, &sum, shape)?;
-        let right = materialise(builder, &call.name, other, shape)?;
-        return Ok(Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view));
-    }
-    sum.node = builder.push(&call.name, Op::Add, vec![sum.node, other.node], shape)?;
-    Ok(sum)
+    let (left, right, shape, view) = aligned(builder, call, &sum, other)?;
+    Ok(Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view))
 }
 
 /// The node of `-x`.

@@ -2,7 +2,7 @@
 //!
 //! An import that fails has looked at the whole model, so that one text holds everything that stands in the way. Behind
 //! a refused node it goes on with a value of the shape that the node's result has, where that is known. A curve that
-//! exporters write out, x·f(x) in several nodes (SiLU, GELU, Mish, HardSwish), is named once, by its name.
+//! exporters write out, x·f(x) in several nodes (SiLU, GELU, Mish), is named once, by its name.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -101,24 +101,11 @@ pub(super) fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupp
     }
 }
 
-/// Why a product of two of the network's values, of these names and sizes, is refused.
-pub(super) fn product(names: &[String], a: &[usize], b: &[usize]) -> Reject {
-    if let [one, other] = names
-        && one == other
-    {
-        return Reject::instead("squares a value of the network", NORM);
-    }
-    let by_channel = |gate: &[usize], value: &[usize]| matches!((gate, value), (&[_, c, 1, 1], &[_, d, h, w]) if c == d && h * w > 1);
-    if by_channel(a, b) || by_channel(b, a) {
-        return Reject::instead(
-            "multiplies a value by one number a channel that the network computes (squeeze-and-excitation)",
-            "No protocol here multiplies two hidden values. Take a network without: RegNetX for RegNetY, EfficientNet-Lite \
-             for EfficientNet, MobileNetV2 for MobileNetV3, ResNet for SE-ResNet",
-        );
-    }
+/// Why a product of two of the network's values is refused whose sizes do not suit.
+pub(super) fn product() -> Reject {
     Reject::instead(
-        "multiplies two values of the network (a gate, attention)",
-        "No protocol here multiplies two hidden values. Add or join them instead, and retrain",
+        "multiplies two values of the network of which neither is as large as the product",
+        "Expand one of them first, or multiply values of one size, or a value by one number a channel",
     )
 }
 
@@ -129,13 +116,10 @@ pub(super) const NORM: &str = "A norm at the end can be cut off (--output-name w
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
     match operator {
-        "HardSwish" => {
-            "It is quadratic between -3 and 3, which takes a product of two values that both parties share. Replace it by \
-             Relu or Clip (Relu6), and retrain"
-        }
         "Sigmoid" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
         | "Softsign" => {
-            "Replace the activation by Relu, LeakyRelu, PRelu or Clip, and retrain (as EfficientNet-Lite does)"
+            "Replace the activation by Relu, LeakyRelu, PRelu, Clip or HardSwish, and the gate of squeeze-and-excitation by \
+             HardSigmoid, and retrain (as EfficientNet-Lite and MobileNetV3 do)"
         }
         "InstanceNormalization"
         | "LayerNormalization"
@@ -167,7 +151,11 @@ pub(super) fn instead(operator: &str) -> &'static str {
             "Cut it off (--output-name with the values before it): the client does what follows the network's last \
              layers"
         }
-        "Exp" | "Log" | "Pow" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
+        "Pow" => {
+            "Squares are supported: x² is x·x. At the end another power can be cut off (--output-name with the value before \
+             it) and done by the client; inside a network there is no stand-in"
+        }
+        "Exp" | "Log" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
             "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
              network there is no stand-in"
         }
@@ -185,10 +173,9 @@ pub(super) fn instead(operator: &str) -> &'static str {
 
 /// Whether an unsupported operator at least gives a value of its (largest) input's shape.
 fn keeps_shape(operator: &str) -> bool {
-    const KEEP: [&str; 40] = [
+    const KEEP: [&str; 39] = [
         "Sigmoid",
         "HardSigmoid",
-        "HardSwish",
         "Swish",
         "Mish",
         "Gelu",
@@ -371,8 +358,8 @@ impl Curves {
 }
 
 /// Advice for curves.
-const RECTIFIERS: &str = "No protocol here multiplies two hidden values. Replace the activation by Relu, LeakyRelu, PRelu or \
-                          Clip (Relu6), and retrain (as EfficientNet-Lite does)";
+const RECTIFIERS: &str = "No protocol here computes an exponential function. Replace the activation by Relu, LeakyRelu, PRelu, \
+                          Clip (Relu6) or HardSwish, and retrain (as EfficientNet-Lite and MobileNetV3 do)";
 
 /// An ONNX graph, with the node that makes each value.
 struct Search<'a> {
@@ -399,8 +386,6 @@ impl<'a> Search<'a> {
             "GELU, in its form with tanh"
         } else if has(&["Sigmoid"]) {
             "SiLU (Swish), x·sigmoid(x)"
-        } else if has(&["HardSigmoid", "Clip", "Min"]) {
-            "HardSwish, which is quadratic between -3 and 3"
         } else {
             return None;
         };

@@ -39,11 +39,11 @@ impl Network {
         Ok(network)
     }
 
-    /// The network with values of `activation_bits`, its guard bits among them: every scale, and the bounds of clips, move
-    /// along. Shifts, weight bits and what signs leave out stay.
+    /// The network with values of `activation_bits`, its guard bits among them: every scale, the bounds of clips, and the
+    /// shifts and offsets of products move along. Layers' shifts, weight bits and what signs leave out stay.
     ///
     /// # Errors
-    /// When a clipping bound would fall below one unit.
+    /// When a clipping bound would fall below one unit, or a product would be shifted by none.
     pub fn rescaled(&self, activation_bits: u32) -> Result<Network, NetworkError> {
         let factor = scale_factor(self.activation_bits, activation_bits);
         let mut network = self.clone();
@@ -52,10 +52,16 @@ impl Network {
         network.output.scale *= factor;
         for (index, node) in network.nodes.iter_mut().enumerate() {
             let op = node.op.name();
-            if let Op::Relu6 { log2_six, .. } = &mut node.op {
-                let moved = (*log2_six + activation_bits).checked_sub(self.activation_bits);
-                let below_one = NetworkError::Node { index, op, source: NodeError::Range("log2_six") };
-                *log2_six = moved.ok_or(below_one)?;
+            let wrong = |what| NetworkError::Node { index, op, source: NodeError::Range(what) };
+            let moved = |bits: u32| (bits + activation_bits).checked_sub(self.activation_bits);
+            match &mut node.op {
+                Op::Relu6 { log2_six, .. } => *log2_six = moved(*log2_six).ok_or(wrong("log2_six"))?,
+                Op::Product { shift, offsets } => {
+                    // A product has both factors' scales, and its value one.
+                    *shift = moved(*shift).filter(|&shift| shift > 0).ok_or(wrong("shift"))?;
+                    offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
+                }
+                _ => {}
             }
         }
         Ok(network)

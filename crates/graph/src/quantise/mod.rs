@@ -5,7 +5,8 @@
 //! scale S follows from the largest absolute value x seen in it: `S = 2^(n-2) / (x·headroom)`, so that with
 //! the usual headroom of 4 everything seen stays below 2^(n-4), and everything up to four times as large below
 //! 2^(n-2), which comparisons and extensions rely on. A class with a clip at c (ReLU6: 6) takes the largest
-//! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size.
+//! `S = 2^j / c` below that instead. A sum over a window stands for its mean with S times the window's size. A product of
+//! values with the scales S_a and S_b takes the largest `S = S_a·S_b / 2^f` that its class allows.
 //!
 //! A linear layer between scales S_in and S_out has the integer weights `round(w·2^f·S_out/S_in)` with the largest
 //! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`. Before
@@ -125,6 +126,12 @@ pub enum QuantiseError {
     /// Two clips that would need different scales.
     #[error("nodes {0} and {1} share a scale but clip at bounds that are no power of two apart")]
     ClipConflict(String, String),
+    /// A product whose scale follows from its factors', and is fixed otherwise too.
+    #[error(
+        "node {0} multiplies two values, and its result shares a scale with what is clipped or multiplied elsewhere: no shift \
+         by whole bits leads from one scale to the other"
+    )]
+    ProductConflict(String),
     /// No scale suits a layer.
     #[error(
         "layer {node}: its weights reach {weight} between values up to {input} and {output}: too much for {bits} weight bits"
@@ -362,6 +369,12 @@ pub fn quantise(
                 *log2_six = (f64::from(*ceiling) * scales[id]).log2().round() as u32;
                 (None, None)
             }
+            (float::Op::Product { gain, offsets }, Op::Product { shift, offsets: integers }) => {
+                let factors = [0, 1].map(|i| scales[node.inputs[i]]);
+                *shift = product_shift(*gain, factors, scales[id]).round() as u32;
+                *integers = [0, 1].map(|i| (f64::from(offsets[i]) * factors[i]).round() as i64);
+                (None, None)
+            }
             _ => (None, None),
         };
         weights.push(quantised);
@@ -509,19 +522,12 @@ fn choose_scales(
         }
     }
 
-    // A layer whose weights would not fit at shift 1 takes a lower output scale. That raises the shift that layers
+    anchor_products(graph, network, &class, &mut scale, &clip)?;
+
+    // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
+    // shifted at all. That raises the shift that layers
     // after it need, so it is repeated until nothing changes; scales only fall, so it ends.
-    let by_node = |scale: &[f64]| {
-        let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
-        for (id, node) in network.nodes.iter().enumerate() {
-            match node.op {
-                Op::SumPool { .. } => scales[id] = scales[node.inputs[0]] * node.op.scale_gain() as f64,
-                Op::Rearrange(_) => scales[id] = scales[node.inputs[0]],
-                _ => {}
-            }
-        }
-        scales
-    };
+    let by_node = |scale: &[f64]| scales_by_node(network, &class, scale);
     let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
     for _ in 0..count * 64 {
         let scales = by_node(&scale);
@@ -530,7 +536,12 @@ fn choose_scales(
                 let largest = largest_weight(linear) * scales[id] / scales[node.inputs[0]];
                 let terms = linear.weights.len() / linear.spec.out_channels;
                 let excess = (2.0 * largest / limit).log2() - f64::from(most_exponent(terms, options));
-                (excess > 0.0).then(|| (id, excess.ceil().max(1.0), linear))
+                (excess > 0.0).then(|| (id, excess.ceil().max(1.0), Some(linear)))
+            }
+            float::Op::Product { gain, .. } => {
+                let factors = [0, 1].map(|i| scales[node.inputs[i]]);
+                let excess = 1.0 - product_shift(*gain, factors, scales[id]).round();
+                (excess > 0.0).then_some((id, excess, None))
             }
             _ => None,
         });
@@ -539,6 +550,7 @@ fn choose_scales(
         // A value that has no bits left to give is the end of it.
         if range[class[id]] * scale[class[id]] < 4.0 {
             let node = &graph.nodes[id];
+            let Some(linear) = linear else { return Err(QuantiseError::ProductConflict(node.name.clone())) };
             return Err(QuantiseError::Weights {
                 node: node.name.clone(),
                 weight: largest_weight(linear),
@@ -547,7 +559,9 @@ fn choose_scales(
                 bits: options.weight_bits,
             });
         }
-        warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: excess as u32 });
+        if linear.is_some() {
+            warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: excess as u32 });
+        }
     }
     for (id, ceiling) in graph.nodes.iter().enumerate().filter_map(|(id, node)| match node.op {
         float::Op::Clip { ceiling } => Some((id, ceiling)),
@@ -559,6 +573,56 @@ fn choose_scales(
         }
     }
     Ok(by_node(&scale))
+}
+
+/// S by node, from S by class.
+fn scales_by_node(network: &Network, class: &[NodeId], scale: &[f64]) -> Vec<f64> {
+    let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
+    for (id, node) in network.nodes.iter().enumerate() {
+        match node.op {
+            Op::SumPool { .. } => scales[id] = scales[node.inputs[0]] * node.op.scale_gain() as f64,
+            Op::Rearrange(_) => scales[id] = scales[node.inputs[0]],
+            _ => {}
+        }
+    }
+    scales
+}
+
+/// By how many bits a product of values with these scales is shifted to have the scale `own`; no integer where it cannot.
+fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
+    (factors[0] * factors[1] / f64::from(gain) / own).log2()
+}
+
+/// Gives each product's class the largest scale below its own that the product can be shifted to; where that is fixed, a
+/// factor's class. From then on, scales of classes that multiply or are products change by powers of two only, as those with
+/// a clip do.
+fn anchor_products(
+    graph: &Graph,
+    network: &Network,
+    class: &[NodeId],
+    scale: &mut [f64],
+    clip: &[Option<(NodeId, f32)>],
+) -> Result<(), QuantiseError> {
+    let mut fixed: Vec<bool> = clip.iter().map(Option::is_some).collect();
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let float::Op::Product { gain, .. } = node.op else { continue };
+        let scales = scales_by_node(network, class, scale);
+        let bits = product_shift(gain, [0, 1].map(|i| scales[node.inputs[i]]), scale[class[id]]);
+        let factors = [0, 1].map(|i| class[node.inputs[i]]);
+        if !fixed[class[id]] && !factors.contains(&class[id]) {
+            scale[class[id]] *= (bits - bits.ceil().max(1.0)).exp2();
+        } else if (bits - bits.round()).abs() > 1e-6 {
+            // A factor whose scale is free gives way.
+            let free: Vec<NodeId> = factors.into_iter().filter(|&f| f != class[id] && !fixed[f]).collect();
+            let Some(&first) = free.first() else {
+                return Err(QuantiseError::ProductConflict(node.name.clone()));
+            };
+            let times = free.iter().filter(|&&f| f == first).count();
+            scale[first] *= ((bits.floor() - bits) / times as f64).exp2();
+        }
+        factors.into_iter().chain([class[id]]).for_each(|c| fixed[c] = true);
+    }
+    Ok(())
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {

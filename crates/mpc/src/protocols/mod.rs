@@ -1,7 +1,7 @@
 //! The protocols, one file each: both roles side by side, with the protocol's parameters and its cost.
 //!
 //! Layers of a network, each a [`crate::Nonlinear`]: `relu.rs`, `relu6.rs`, `max_pool.rs`, `argmax.rs`, `extend.rs`,
-//! `truncate.rs`; `pmax_leaky.rs`, which leaks. What they are made of: `compare.rs` (shared numbers to shared bits), `mux.rs` and `bit.rs` (shared
+//! `truncate.rs`, `product.rs`; `pmax_leaky.rs`, which leaks. What they are made of: `compare.rs` (shared numbers to shared bits), `mux.rs` and `bit.rs` (shared
 //! bits back to arithmetic), `select.rs` (a comparison and products with its result, in common flights).
 
 pub(crate) mod argmax;
@@ -11,6 +11,7 @@ pub(crate) mod extend;
 pub(crate) mod max_pool;
 pub(crate) mod mux;
 pub(crate) mod pmax_leaky;
+pub(crate) mod product;
 pub(crate) mod relu;
 pub(crate) mod relu6;
 pub(crate) mod select;

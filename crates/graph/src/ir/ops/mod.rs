@@ -9,6 +9,7 @@ mod input;
 pub(crate) mod linear;
 pub(crate) mod max_pool;
 pub(crate) mod operator;
+mod product;
 pub(crate) mod rearrange;
 mod relu;
 mod relu6;
@@ -70,6 +71,14 @@ pub enum Op {
     },
     /// Two values of the same scale and shape.
     Add,
+    /// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
+    /// has the first one's shape, or is one number a channel, `[C, 1, 1]`.
+    Product {
+        /// How many bits of the product are cut off.
+        shift: u32,
+        /// What is added to each factor first.
+        offsets: [i64; 2],
+    },
     /// Along the channels; all inputs of the same scale.
     Concat,
     /// Moves values about, and puts zeros where none came from.
@@ -89,6 +98,7 @@ impl Op {
                 question(&sum_pool::SumPool { window, count_real_places: *count_real_places })
             }
             Op::Add => question(&add::Add),
+            &Op::Product { shift, offsets } => question(&product::Product { shift, offsets }),
             Op::Concat => question(&concat::Concat),
             Op::Rearrange(rearrange) => question(rearrange),
         }

@@ -1,0 +1,85 @@
+//! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
+
+use std::ops::RangeInclusive;
+
+use crate::ir::error::NodeError;
+use crate::ir::limits::{SHIFTS, check};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Scale};
+use crate::ir::shape::{Shape, elements};
+
+pub(crate) struct Product {
+    /// How many bits of the product are cut off.
+    pub(crate) shift: u32,
+    /// What is added to each factor.
+    pub(crate) offsets: [i64; 2],
+}
+
+/// An offset is below 2 to this.
+const MOST_OFFSET_BITS: u32 = 40;
+
+impl Product {
+    /// The products before the shift. Values have at most 40 bits, and so have offsets.
+    fn exact(&self, of: &Operands<'_>) -> Option<Vec<i128>> {
+        let [a, b] = *of.values() else { return None };
+        let each = a.len().checked_div(b.len()).filter(|each| each * b.len() == a.len())?;
+        let wide = |v: i64, offset: i64| i128::from(v) + i128::from(offset);
+        let factor = |i: usize| wide(b[i / each], self.offsets[1]);
+        Some(a.iter().enumerate().map(|(i, &v)| wide(v, self.offsets[0]) * factor(i)).collect())
+    }
+
+    /// m / 2^shift, rounded down, for a product m and what is added before.
+    fn shifted(&self, m: i128, add: i128) -> i64 {
+        let shifted = (m + add) >> self.shift;
+        // (No value of a sound network is so large; it counts as one out of range.)
+        i64::try_from(shifted).unwrap_or(if shifted < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+impl Operator for Product {
+    fn name(&self) -> &'static str {
+        "Product"
+    }
+
+    fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
+        (2..=2, "two")
+    }
+
+    /// The second factor is of the same shape, or one number a channel.
+    fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
+        check(SHIFTS.contains(&self.shift), "shift")?;
+        check(self.offsets.iter().all(|o| o.unsigned_abs() < 1 << MOST_OFFSET_BITS), "offset")?;
+        let (a, b) = (inputs[0], inputs[1]);
+        // (Rows of a channel must be counted without an overflow.)
+        elements(a).ok_or(NodeError::Range("tensor size"))?;
+        if a == b || b == [a[0], 1, 1] { Ok(a) } else { Err(NodeError::Mismatch(a, b)) }
+    }
+
+    fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
+        check(self.offsets.iter().all(|o| o.unsigned_abs() < 1 << (activation_bits - 1)), "offset")
+    }
+
+    fn value_bits(&self, _: u32, activation_bits: u32) -> u32 {
+        activation_bits
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Own
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
+        let half = 1 << (self.shift - 1);
+        Some(self.exact(of)?.into_iter().map(|m| self.shifted(m, half)).collect())
+    }
+
+    fn apply_drawn(&self, of: &Operands<'_>, chance: &Chance) -> Option<Vec<i64>> {
+        if !chance.draws.rounding {
+            return self.apply(of);
+        }
+        let low = (1u64 << self.shift) - 1;
+        let one = |(i, m): (usize, i128)| {
+            let up = i128::from(chance.share(i) & low);
+            self.shifted(m, up).saturating_add(chance.draws.noise(chance.node, i))
+        };
+        Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
+    }
+}
