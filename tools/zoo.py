@@ -45,10 +45,8 @@ LISTED = 40
 SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
-    "products of two values (squeeze-and-excitation, gating, attention)": [
-        "multiplies two values", "two values of the network", "one number a channel", "squares a value", "multiplies two matrices"],
-    "SiLU, sigmoid inside": [": SiLU", "(Sigmoid of", "(Swish of"],
-    "HardSwish": [": HardSwish", "(HardSwish of"],
+    "products of two matrices (attention)": ["multiplies two values", "two values of the network", "multiplies two matrices"],
+    "SiLU, sigmoid inside (also as a gate)": [": SiLU", "(Sigmoid of", "(Swish of"],
     "GELU, tanh, ELU and other curves": [": GELU", ": Mish", "(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
     "layer, group or instance norm": ["LayerNormalization", "GroupNormalization", "InstanceNormalization", "(LRN of", "(Sqrt of", "(Pow of",
                                       "ReduceL2", "LpNormalization"],
