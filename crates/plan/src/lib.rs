@@ -99,8 +99,8 @@ pub enum PlanError {
     },
 }
 
-/// Shares have at most this many bits.
-pub const MAX_SHARE_BITS: u32 = 48;
+/// Shares have at most this many bits: what the factors of a product may take ([`jaguar_mpc::ProductParams`]) and more than any layer asks for.
+pub const MAX_SHARE_BITS: u32 = 61;
 
 /// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
 pub const SIGMAS: f64 = 8.0;
