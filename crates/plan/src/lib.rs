@@ -99,7 +99,7 @@ pub enum PlanError {
     },
 }
 
-/// Shares have at most this many bits: what the factors of a product may take ([`jaguar_mpc::ProductParams`]) and more than any layer asks for.
+/// Shares have at most this many bits: what the factors of a product may take ([`jaguar_mpc::ProductParams`]).
 pub const MAX_SHARE_BITS: u32 = 61;
 
 /// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
