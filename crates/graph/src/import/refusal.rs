@@ -116,10 +116,13 @@ pub(super) const NORM: &str = "A norm at the end can be cut off (--output-name w
 /// What could stand in for an operator that is not in the table.
 pub(super) fn instead(operator: &str) -> &'static str {
     match operator {
-        "Sigmoid" | "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
+        "Sigmoid" => {
+            "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)"
+        }
+        "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
         | "Softsign" => {
-            "Replace the activation by Relu, LeakyRelu, PRelu, Clip or HardSwish, and the gate of squeeze-and-excitation by \
-             HardSigmoid, and retrain (as EfficientNet-Lite and MobileNetV3 do)"
+            "Replace the activation by Relu, LeakyRelu, PRelu, Clip or HardSwish, and retrain (as EfficientNet-Lite and \
+             MobileNetV3 do)"
         }
         "InstanceNormalization"
         | "LayerNormalization"
