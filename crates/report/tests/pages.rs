@@ -1,5 +1,6 @@
 //! Every page, made from names that try to become part of it, and in a browser where there is one.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -308,6 +309,51 @@ fn a_trace_is_shown_by_query_and_by_layer() {
     assert!(page.contains("The server's times may be off by 0.50 ms"));
 }
 
+/// Words have a contrast of 4.5 to what is behind them, marks one of 3 (WCAG 2.2, success criteria 1.4.3 and 1.4.11).
+#[test]
+fn colours_can_be_told_from_what_is_behind_them() {
+    let light = |hex: &str| {
+        let byte = |at: usize| match hex.len() {
+            4 => 17 * u8::from_str_radix(&hex[at..=at], 16).unwrap(),
+            _ => u8::from_str_radix(&hex[2 * at - 1..=2 * at], 16).unwrap(),
+        };
+        let linear = |at: usize| match f64::from(byte(at)) / 255.0 {
+            v if v <= 0.04045 => v / 12.92,
+            v => ((v + 0.055) / 1.055).powf(2.4),
+        };
+        0.2126 * linear(1) + 0.7152 * linear(2) + 0.0722 * linear(3)
+    };
+    let contrast = |a: &str, b: &str| {
+        let (a, b) = (light(a), light(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    };
+    assert!((contrast("#fff", "#000000") - 21.0).abs() < 1e-9 && (contrast("#777777", "#fff") - 4.48).abs() < 0.005);
+    let style = include_str!("../templates/style.css");
+    let of = |set: &'static str| -> HashMap<&str, &str> {
+        let own = set.split('}').next().unwrap().split(';').filter_map(|line| line.trim().split_once(": "));
+        own.filter_map(|(name, value)| Some((name.strip_prefix("--")?, value))).collect()
+    };
+    // Light; dark; paper. What the others leave out is as in the first.
+    let sets: Vec<_> = style.split(":root {").skip(1).map(of).collect();
+    assert_eq!(sets.iter().map(HashMap::len).collect::<Vec<_>>(), [14, 14, 5]);
+    for (number, set) in sets.iter().enumerate() {
+        let mut colours = sets[0].clone();
+        colours.extend(set);
+        for (name, colour) in &colours {
+            let least = match *name {
+                // What is behind, and lines that only part rows.
+                "page" | "panel" | "line" => continue,
+                "ink" | "soft" | "link" | "good" | "bad" => 4.5,
+                _ => 3.0,
+            };
+            for behind in ["page", "panel"] {
+                let found = contrast(colour, colours[behind]);
+                assert!(found >= least, "set {number}: {name} on {behind}: {found:.2}");
+            }
+        }
+    }
+}
+
 /// The page as the browser has it after its scripts ran; `None` where there is no browser.
 fn in_browser(name: &str, page: &str, fragment: &str) -> Option<String> {
     let browser = ["chromium", "chromium-browser", "google-chrome"]
@@ -398,4 +444,20 @@ fn the_script_calculates_as_the_planner_does() {
         assert!(!page.contains(&format!("{marked}{seconds:.2}<")), "{key}");
     }
     assert!(shown.contains("1.00 MB/s") && shown.contains("50.0 ms"));
+}
+
+/// What a page says without its script, and on paper, is what the script says of the same link.
+#[test]
+fn a_page_without_its_script_has_the_figures_of_its_link() {
+    let (page, _) = cost_page();
+    let words = |page: &str, mark: &str| -> Vec<String> {
+        page.split(mark).skip(1).map(|s| s.split('>').nth(1).unwrap().split('<').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(words(&page, "<strong data-link="), ["1.00 GB/s", "0.01 ms"]);
+    let layers = words(&page, "<td data-layer=");
+    assert!(layers.iter().filter(|text| text.parse::<f64>().is_ok_and(|ms| ms > 0.0)).count() > 1, "{layers:?}");
+    let Some(shown) = in_browser("static", &page, "") else { return };
+    for mark in ["<strong data-link=", "<td data-layer=", "<span data-seconds="] {
+        assert_eq!(words(&shown, mark), words(&page, mark), "{mark}");
+    }
 }
