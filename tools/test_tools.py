@@ -94,6 +94,9 @@ class Packaging(unittest.TestCase):
                 units = {settings["unit"]} | {each["value"] for override in panel["fieldConfig"]["overrides"]
                                               for each in override["properties"] if each["id"] == "unit"}
                 self.assertLessEqual(units, {"none", "s", "bytes", "Bps"})
+                if panel["type"] == "timeseries":
+                    self.assertIs(panel["options"]["legend"]["showLegend"], True)
+                    self.assertIn("sort", panel["options"]["tooltip"])
                 for target in panel["targets"]:
                     expression = target["expr"]
                     self.assertEqual(target["datasource"], source)
