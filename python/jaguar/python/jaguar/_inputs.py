@@ -32,7 +32,17 @@ def _array(value: Any) -> NDArray[Any]:
         value = value.detach().cpu().numpy()
     elif hasattr(value, "convert") and hasattr(value, "getbands"):
         value = value.convert("RGB")
-    return np.asarray(value)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array
+    except ValueError:  # lists in a list that are not of one length
+        pass
+    several = "; predict_many, iterate, simulate and evaluate take several" if isinstance(value, (list, tuple)) else ""
+    raise InputError(
+        f"a {type(value).__name__} is no image: a path, pixels (an array of uint8, or a picture of PIL) or a tensor (an array of floats) "
+        f"is{several}"
+    )
 
 
 def one(value: Image) -> _native.Input:
@@ -65,9 +75,13 @@ def many(values: Images) -> list[_native.Input]:
             warnings.warn(text, JaguarWarning, stacklevel=3)
         return [one(path) for path in files]
     if isinstance(values, Sequence) or (isinstance(values, Iterable) and not hasattr(values, "shape")):
-        return [found for value in values for found in (many(value) if _is_path(value) else [one(value)])]
+        found: list[_native.Input] = []
+        for value in values:
+            try:
+                found += many(value) if _is_path(value) else [one(value)]
+            except InputError as error:
+                raise error if _is_path(value) else InputError(f"input {len(found)}: {error}") from None
+        return found
     array = _array(values)
     # A batch has a dimension more than one input: [N, H, W, 3] of bytes, [N, C, H, W] of floats.
-    if array.ndim == 4:
-        return [one(each) for each in array]
-    return [one(array)]
+    return many(list(array)) if array.ndim == 4 else [one(array)]

@@ -44,8 +44,11 @@ class Preprocessing:
         return cls(resize, False, 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def _numbers(value: float | Sequence[float]) -> list[float]:
-    return [float(v) for v in np.atleast_1d(np.asarray(value, dtype=float))]
+def _numbers(option: str, value: Any) -> list[float]:
+    try:
+        return [float(v) for v in np.asarray(value, dtype=np.float64).reshape(-1)]
+    except (TypeError, ValueError):
+        raise OptionError(f"{option}={value!r}: a number, or an array of numbers, is needed") from None
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def planning(link: PathLike | None, prefer: str, backends: Sequence[str] | None,
     }
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Model:
     """A compiled model: the quantised network, its weights, and the server's secret. It stays with the server."""
 
@@ -205,6 +208,10 @@ class Model:
     held_out: Agreement | None = None
     #: What may cost accuracy, as it was told when the model was compiled.
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = " x ".join(str(n) for n in self.input_shape)
+        return f"<jaguar.Model {self.name} ({self.id}): input {shape}, {self.outputs} outputs>"
 
     @staticmethod
     def load(path: PathLike) -> Model:
@@ -336,7 +343,7 @@ class Model:
                     raise InputError("labels are missing: only a folder or a list of files tells them itself")
                 found = json.loads(self._native.evaluate_files(images, settings, listener))
             else:
-                numbers = [int(label) for label in np.asarray(labels).reshape(-1)]
+                numbers = _classes(labels)
                 if any(number < 0 for number in numbers):
                     raise InputError(f"class {min(numbers)} is none of the model's: they are 0 to {self.outputs - 1}")
                 found = json.loads(self._native.evaluate(_inputs.many(images), numbers, settings, listener))
@@ -352,14 +359,24 @@ class Model:
         )
 
 
+def _classes(labels: Any) -> list[int]:
+    """Numbers of classes, as NumPy, torch or a list has them."""
+    array = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise InputError(f"labels of {array.dtype}: the number of each image's class is needed, 0 for the first one")
+    return [int(label) for label in array.reshape(-1)]
+
+
 def _labels(labels: Sequence[str] | PathLike | None) -> list[str]:
     if labels is None:
         return []
     if isinstance(labels, (str, os.PathLike)):
         try:
-            return [line.strip() for line in Path(labels).read_text().splitlines()]
+            return [line.strip() for line in Path(labels).read_text(encoding="utf-8").splitlines()]
         except OSError as error:
             raise OptionError(f"labels: {error}") from error
+        except UnicodeDecodeError:
+            raise OptionError(f"labels: {os.fspath(labels)} is no text in UTF-8: one name a line is needed") from None
     return list(labels)
 
 
@@ -416,8 +433,8 @@ def compile(
         "filter": how.filter,
         "bgr": how.bgr,
         "pixel_scale": how.pixel_scale,
-        "mean": _numbers(how.mean),
-        "std": _numbers(how.std),
+        "mean": _numbers("mean", how.mean),
+        "std": _numbers("std", how.std),
         "activation_bits": str(activation_bits),
         "guard_bits": guard_bits,
         "weight_bits": weight_bits,
@@ -426,7 +443,7 @@ def compile(
         "headroom": headroom,
         "input_shape": None if input_shape is None else [int(n) for n in input_shape],
         "outputs": list(outputs),
-        "constants": [(name, np.asarray(value, dtype=np.float32).reshape(-1).tolist()) for name, value in (constants or {}).items()],
+        "constants": [(name, _numbers(f"constants: {name}", value)) for name, value in (constants or {}).items()],
     }
     with Listener(progress, "compile") as listener:
         native, about = _native.compile(onnx, samples, settings, listener)
