@@ -114,6 +114,9 @@ def test_accuracy_of_arrays(model: jaguar.Model) -> None:
     labels = [p.label for p in model.simulate(x)]
     labels[0] = (labels[0] + 1) % 4
     found = model.evaluate(x, labels, private=2)
+    assert repr(found).startswith("<jaguar.Accuracy: float top-1 95.0 % of 20, integer top-1 95.0 % of 20, private top-1 ")
+    names = model.evaluate(x, [model.labels[label] for label in labels], top=2)
+    assert list(names.integer.top) == [2] and names.integer.top[2] >= 19 / 20
     assert found.integer.inputs == 20
     assert found.integer.top[1] == 19 / 20
     low, high = found.integer.interval[1]
@@ -176,6 +179,8 @@ def test_wrong_networks() -> None:
         jaguar.compile(b"no network", x)
     with pytest.raises(jaguar.InputError, match=r"a dict: a torch\.nn\.Module"):
         jaguar.compile({}, x)
+    with pytest.raises(jaguar.InputError, match=r"x\.jaguar: a compiled model; jaguar\.Model\.load"):
+        jaguar.compile("x.jaguar", x)
 
 
 def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
@@ -191,6 +196,13 @@ def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
         ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
         ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
         ({"preprocessing": jaguar.Preprocessing(resize=0)}, "resize='0'"),
+        ({"weight_bits": "many"}, "weight_bits='many': 'str' object"),
+        ({"weight_bits": -1}, "weight_bits=-1: out of range"),
+        ({"labels": [1, 2, 3, 4]}, r"labels=\[1, 2, 3, 4\]: "),
+        ({"input_shape": (3, 16, 16)}, r"input_shape=\(3, 16, 16\): with the batch"),
+        ({"input_shape": "wide"}, "input_shape='wide'"),
+        ({"exporter": "none"}, '"auto", "legacy"'),
+        ({"preprocessing": "imagenet"}, "preprocessing='imagenet': a Preprocessing is needed"),
         ({"preprocessing": jaguar.Preprocessing(mean="dark")}, "mean='dark': a number"),  # type: ignore[arg-type]
         ({"constants": {"mask": "none"}}, "constants: mask='none': a number"),
         ({"labels": "absent.txt"}, r"labels: .*absent\.txt"),
@@ -204,6 +216,9 @@ def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
         ({"prefer": "nothing"}, '"query", "online"'),
         ({"measure": "never"}, '"auto"'),
         ({"backends": ["magic"]}, "backends="),
+        ({"backends": "magic"}, 'backends="magic"'),
+        ({"backends": 3}, "backends="),
+        ({"measure": 3}, "measure=3"),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
             model.plan(**{"measure": "off"} | planning)  # type: ignore[operator]
@@ -222,6 +237,11 @@ def test_wrong_images(model: jaguar.Model) -> None:
     for several in (["a.jpg", "b.jpg"], [images(1)[0], images(1)[0][:1]]):
         with pytest.raises(jaguar.InputError, match=r"a list is no image: .* simulate and evaluate take several"):
             _inputs.one(several)
+    with pytest.raises(jaguar.InputError, match=r"3 inputs in an array of shape \[3, 3, 16, 16\]; predict_many, "):
+        _inputs.one(images(3))
+    with pytest.raises(jaguar.InputError, match="a folder; predict_many, "):
+        _inputs.one(TINY.parent)
+    assert model.simulate([images(1)])[0].label == model.simulate(images(1))[0].label, "an input with its batch"
     for strange, part in [
         (None, "a NoneType is no image"),
         ([images(1)[0], np.full((3, 16, 16), np.inf, np.float32)], "input 1: the tensor has a value inf"),
@@ -230,8 +250,12 @@ def test_wrong_images(model: jaguar.Model) -> None:
     ]:
         with pytest.raises(jaguar.InputError, match=part):
             model.simulate(strange)
-    for labels in (["cat"], [0.5], [[None]]):
-        with pytest.raises(jaguar.InputError, match="the number of each image's class is needed"):
+    for labels, part in [
+        (["bird"], "'bird' is none of the model's 4 names"),
+        ([0.5], "the number of each"),
+        ([[None]], "the number of each"),
+    ]:
+        with pytest.raises(jaguar.InputError, match=part):
             model.evaluate(images(1), labels)
     with pytest.raises(jaguar.InputError, match="3 inputs and 2 labels"):
         model.evaluate(images(3), [0, 1])

@@ -22,6 +22,9 @@ Images = Any
 """Inputs: a list of them; an array of them (a dimension more in front); a folder of files."""
 
 
+_SEVERAL = "predict_many, iterate, simulate and evaluate take several"
+
+
 def _is_path(value: object) -> bool:
     return isinstance(value, (str, os.PathLike))
 
@@ -38,10 +41,10 @@ def _array(value: Any) -> NDArray[Any]:
             return array
     except ValueError:  # lists in a list that are not of one length
         pass
-    several = "; predict_many, iterate, simulate and evaluate take several" if isinstance(value, (list, tuple)) else ""
+    several = f"; {_SEVERAL}" if isinstance(value, (list, tuple)) else ""
     raise InputError(
-        f"a {type(value).__name__} is no image: a path, pixels (an array of uint8, or a picture of PIL) or a tensor (an array of floats) "
-        f"is{several}"
+        f"a {type(value).__name__} is no image: a path, pixels (an array of uint8, or a picture of PIL), or a tensor (an array of floats) "
+        f"is needed{several}"
     )
 
 
@@ -50,8 +53,14 @@ def one(value: Image) -> _native.Input:
     if isinstance(value, _native.Input):
         return value
     if _is_path(value):
+        if Path(value).is_dir():
+            raise InputError(f"{os.fspath(value)}: a folder; {_SEVERAL}")
         return _native.Input.file(Path(value))
     array = _array(value)
+    if array.ndim == 4 and array.shape[0] == 1:
+        array = array[0]
+    elif array.ndim == 4:
+        raise InputError(f"{array.shape[0]} inputs in an array of shape {list(array.shape)}; {_SEVERAL}")
     if array.dtype == np.uint8:
         if array.ndim == 2:
             array = np.repeat(array[:, :, None], 3, axis=2)

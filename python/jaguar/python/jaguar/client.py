@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from jaguar import _inputs, _native
+from jaguar import _inputs, _native, _options
 from jaguar._inputs import Image, Images
 from jaguar._progress import Listener, Progress
-from jaguar.errors import JaguarError
+from jaguar.errors import JaguarError, OptionError
 from jaguar.model import PathLike
 from jaguar.results import Cost, Prediction, prediction
 
@@ -61,8 +61,11 @@ class Client:
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
-        with Listener(progress, "connect") as listener:
-            believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
+        if not isinstance(server, str):
+            raise OptionError(f"server={server!r}: an address is needed, such as 127.0.0.1:7447, or the `address` of a Server")
+        keep = _options.whole("keep", keep, 0, 2**32 - 1)
+        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
+        with Listener(progress, "connect") as listener, _options.checked(believed):
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep
         self.server = server

@@ -115,7 +115,7 @@ class Prediction:
         """The names and probabilities of the classes that come first; nothing where only the label was revealed."""
         if self.integers is None or self.probabilities is None:
             return []
-        order = np.argsort(-self.integers, kind="stable")[:count]
+        order = np.argsort(-self.integers, kind="stable")[: max(count, 0)]
         names = self._names
         return [(names[i] if names else f"class {i}", float(self.probabilities[i])) for i in order]
 
