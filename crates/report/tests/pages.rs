@@ -309,6 +309,30 @@ fn a_trace_is_shown_by_query_and_by_layer() {
     assert!(page.contains("The server's times may be off by 0.50 ms"));
 }
 
+/// Two layers of one name are two rows; a hint belongs to the row of its layer.
+#[test]
+fn layers_of_one_name_are_told_apart() {
+    let event = |name: &str, category: &str, operation: &str, start: u64| {
+        json!({ "name": name, "cat": category, "ph": "X", "pid": 1, "tid": 1, "ts": start, "dur": 1_000,
+            "args": { "operation": operation, "working_ms": 1.5, "bytes_up": 1 << 20 } })
+    };
+    let events = [
+        event("query", "query", "", 0),
+        event("hint of a", "hint", "conv 3x3/1", 0),
+        event("a", "offline", "conv 3x3/1", 1_000),
+        event("a", "offline", "relu", 2_000),
+        event("a", "online", "relu", 3_000),
+    ];
+    let page = timeline::page(&json!({ "traceEvents": events }), "x").unwrap();
+    let table = page.split("<tbody>").nth(1).unwrap().split("</tbody>").next().unwrap();
+    let rows: Vec<&str> = table.split("<tr>").skip(1).collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    let told = |row: &str, what: &[&str]| what.iter().all(|cell| row.contains(&format!(">{cell}</td>")));
+    // Of both the client worked 3 ms: on the one offline alone, on the other online too.
+    assert!(rows.iter().any(|row| told(row, &["conv 3x3/1", "3.00", "2.00"])), "{table}");
+    assert!(rows.iter().any(|row| told(row, &["relu", "1.50", "2.00"])), "{table}");
+}
+
 /// Words have a contrast of 4.5 to what is behind them, marks one of 3 (WCAG 2.2, success criteria 1.4.3 and 1.4.11).
 #[test]
 fn colours_can_be_told_from_what_is_behind_them() {
@@ -327,7 +351,10 @@ fn colours_can_be_told_from_what_is_behind_them() {
         let (a, b) = (light(a), light(b));
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     };
-    assert!((contrast("#fff", "#000000") - 21.0).abs() < 1e-9 && (contrast("#777777", "#fff") - 4.48).abs() < 0.005);
+    assert!(
+        (contrast("#fff", "#000000") - 21.0).abs() < 1e-9
+            && (contrast("#777777", "#fff") - 4.48).abs() < 0.005
+    );
     let style = include_str!("../templates/style.css");
     let of = |set: &'static str| -> HashMap<&str, &str> {
         let own = set.split('}').next().unwrap().split(';').filter_map(|line| line.trim().split_once(": "));
@@ -451,11 +478,17 @@ fn the_script_calculates_as_the_planner_does() {
 fn a_page_without_its_script_has_the_figures_of_its_link() {
     let (page, _) = cost_page();
     let words = |page: &str, mark: &str| -> Vec<String> {
-        page.split(mark).skip(1).map(|s| s.split('>').nth(1).unwrap().split('<').next().unwrap().to_owned()).collect()
+        page.split(mark)
+            .skip(1)
+            .map(|s| s.split('>').nth(1).unwrap().split('<').next().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(words(&page, "<strong data-link="), ["1.00 GB/s", "0.01 ms"]);
     let layers = words(&page, "<td data-layer=");
-    assert!(layers.iter().filter(|text| text.parse::<f64>().is_ok_and(|ms| ms > 0.0)).count() > 1, "{layers:?}");
+    assert!(
+        layers.iter().filter(|text| text.parse::<f64>().is_ok_and(|ms| ms > 0.0)).count() > 1,
+        "{layers:?}"
+    );
     let Some(shown) = in_browser("static", &page, "") else { return };
     for mark in ["<strong data-link=", "<td data-layer=", "<span data-seconds="] {
         assert_eq!(words(&shown, mark), words(&page, mark), "{mark}");
