@@ -97,6 +97,11 @@ impl Kind {
     }
 }
 
+/// A layer's name at the places where a line may end in it.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split_inclusive(['/', '.', '_'])
+}
+
 /// Bytes without a unit, for columns in MiB.
 fn mib(bytes: u64) -> String {
     if bytes == 0 { "–".into() } else { format!("{:.2}", bytes as f64 / 1_048_576.0) }
@@ -158,5 +163,7 @@ mod tests {
             ["0", "-0.250", "12.35", "1.23e5", "0.000372", "3.70e-6"]
         );
         assert_eq!([mib(0), mib(3 << 19)], ["–", "1.50"]);
+        let long: Vec<&str> = parts("/block1/layer1.0/conv_1").collect();
+        assert_eq!(long, ["/", "block1/", "layer1.", "0/", "conv_", "1"]);
     }
 }
