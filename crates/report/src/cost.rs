@@ -154,6 +154,9 @@ struct Row<'a> {
     bytes: String,
 }
 
+/// So many decisions about single layers are unfolded on paper; of more only those that the reader opened.
+const PRINTED: usize = 60;
+
 /// A link that takes no time.
 const NONE: Link = Link { bytes_per_second: f64::INFINITY, round_trip: 0.0 };
 
