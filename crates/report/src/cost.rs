@@ -6,6 +6,7 @@
 use askama::Template;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Placement};
+use jaguar_plan::memory::{Load, Memory, PartyMemory, memory};
 use jaguar_plan::planner::Explanation;
 use jaguar_plan::predict::{NodeCost, Prediction, Session, Site, Total, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
@@ -29,6 +30,8 @@ pub struct Subject<'a> {
     pub allowed: Allowed,
     /// Where it is to run; without, there are no seconds.
     pub site: Option<&'a Site<'a>>,
+    /// What both parties are to do at the same time, for their memory.
+    pub load: Load,
     /// Links besides that of the site, by name.
     pub links: &'a [(&'a str, Link)],
     /// What else the plan could have been, if that was looked at.
@@ -58,6 +61,9 @@ struct Page<'a> {
     kinds: Vec<Sum>,
     /// Seconds of the busier party offline as layers count them, and as the plan's LPN instances make them, if these differ.
     instances: Option<[String; 2]>,
+    load: Load,
+    /// Of client and server, in MiB: as [`PartyMemory`] has it, then all of it.
+    memory: [(&'static str, [String; 7]); 2],
     layers: Vec<Row<'a>>,
     batch: Option<Batch>,
     alternatives: Option<Alternatives>,
@@ -229,6 +235,8 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         backends,
         kinds: kinds(of, &prediction),
         instances: instances(&prediction),
+        load: of.load,
+        memory: both(memory(network, plan, of.load)),
         layers: rows(of, &prediction),
         batch: if plan.images() > 1 { Some(Batch::new(of)?) } else { None },
         alternatives: of.explanation.map(Alternatives::new),
@@ -278,6 +286,13 @@ fn rate(bytes: f64) -> String {
 
 fn millis(seconds: f64) -> String {
     format!("{} ms", three(seconds * 1e3))
+}
+
+fn both(Memory { client, server }: Memory) -> [(&'static str, [String; 7]); 2] {
+    [("client", client), ("server", server)].map(|(who, party)| {
+        let PartyMemory { program, model, keys, correlations, prepared, running } = party;
+        (who, [program, model, keys, correlations, prepared, running, party.total()].map(mib))
+    })
 }
 
 fn stages(p: &Prediction) -> Vec<Stage> {

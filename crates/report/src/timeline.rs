@@ -56,7 +56,7 @@ struct Page {
     drawn: usize,
     all: usize,
     total: Row,
-    kinds: [Kind; 4],
+    kinds: [Kind; Kind::ALL.len()],
 }
 
 /// One query.

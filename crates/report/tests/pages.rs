@@ -10,6 +10,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::quantise::layers;
 use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::memory::{Load, memory};
 use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
@@ -111,6 +112,7 @@ fn cost_page() -> (String, [f64; 2]) {
         id: &compiled.bundle.id().to_string(),
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: Some(&site),
         links: &[("slow", SLOW)],
         explanation: Some(&why),
@@ -133,6 +135,7 @@ fn batch_page() -> String {
         id: "x",
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: Some(&site),
         links: &[],
         explanation: None,
@@ -218,6 +221,7 @@ fn a_plan_shows_what_else_there_was() {
         id: "x",
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: None,
         links: &[],
         explanation,
@@ -236,6 +240,35 @@ fn a_plan_shows_what_else_there_was() {
     }
     // Without, the page says how to get it.
     assert!(cost::page(&subject(None)).unwrap().contains("jaguar plan --explain --report"));
+}
+
+/// The memory of both parties is on the page, under the load that was asked for.
+#[test]
+fn memory_is_told() {
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let load = Load { clients: 3, kept: 2, threads: 4 };
+    let subject = cost::Subject {
+        network,
+        id: "x",
+        plan: &plan,
+        allowed: Allowed::default(),
+        load,
+        site: None,
+        links: &[],
+        explanation: None,
+    };
+    let page = cost::page(&subject).unwrap();
+    let part = page.split("<h2 id=\"memory\">").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(
+        part.contains("3 clients at a time, 2 prepared queries kept for each, 4 threads a party"),
+        "{part}"
+    );
+    for party in [memory(network, &plan, load).client, memory(network, &plan, load).server] {
+        let total = format!("<td>{:.2}</td></tr>", party.total() as f64 / f64::from(1 << 20));
+        assert!(part.contains(&total), "{total} in {part}");
+    }
 }
 
 /// A query of several images says so, is put beside single queries, and beside backends that take as many images.
@@ -362,7 +395,7 @@ fn colours_can_be_told_from_what_is_behind_them() {
     };
     // Light; dark; paper. What the others leave out is as in the first.
     let sets: Vec<_> = style.split(":root {").skip(1).map(of).collect();
-    assert_eq!(sets.iter().map(HashMap::len).collect::<Vec<_>>(), [14, 14, 5]);
+    assert_eq!(sets.iter().map(HashMap::len).collect::<Vec<_>>(), [15, 15, 5]);
     for (number, set) in sets.iter().enumerate() {
         let mut colours = sets[0].clone();
         colours.extend(set);
