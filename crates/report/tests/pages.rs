@@ -73,6 +73,9 @@ fn compiled_page() -> String {
     .unwrap()
 }
 
+/// How many kinds of nonlinear steps there are.
+const KINDS: usize = 6;
+
 /// A machine on which everything takes a round figure.
 fn machine() -> Machine {
     let product = json!({ "wide": 1e-9, "narrow": 2e-9, "grouped": 1e-8 });
@@ -88,9 +91,8 @@ fn machine() -> Machine {
         "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
         "rings": jaguar_plan::planner::RINGS.map(ring), "rns": [], "slots": [],
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
-        "cots": [{ "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 },
-            { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }],
-        "nonlinear": [[byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte]],
+        // Of each kind of nonlinear step; of each digit.
+        "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); KINDS], "nonlinear": vec![vec![byte; 3]; KINDS],
         "loopback": { "bytes_per_second": 1e9, "round_trip": 1e-5 },
     }))
     .unwrap()
