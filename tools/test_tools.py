@@ -43,7 +43,7 @@ class Zoo(unittest.TestCase):
               /d (Elu of [1, 8, 4, 4]): the operator is not supported
               /e (Foo): is new""")
         self.assertEqual(found["operators"], {"Mul": 10, "Elu": 1, "Foo": 1})
-        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside", "GELU, tanh, ELU and other curves"])
+        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside (also as a gate)", "GELU, tanh, ELU and other curves"])
         self.assertEqual(len(found["why"]), 3)
         self.assertEqual(zoo.reasons("reading\nerror: no memory\n"), {"kinds": ["other"], "why": ["no memory"]})
 
