@@ -6,6 +6,8 @@ import io
 import json
 import pickle
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -41,7 +43,7 @@ class Zoo(unittest.TestCase):
               /d (Elu of [1, 8, 4, 4]): the operator is not supported
               /e (Foo): is new""")
         self.assertEqual(found["operators"], {"Mul": 10, "Elu": 1, "Foo": 1})
-        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside", "GELU, tanh, ELU and other curves"])
+        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside (also as a gate)", "GELU, tanh, ELU and other curves"])
         self.assertEqual(len(found["why"]), 3)
         self.assertEqual(zoo.reasons("reading\nerror: no memory\n"), {"kinds": ["other"], "why": ["no memory"]})
 
@@ -66,6 +68,61 @@ class Packaging(unittest.TestCase):
             self.assertTrue(used, name)
             self.assertEqual({figure.removesuffix("_bucket") for figure in used} - documented, set(), name)
 
+    def test_the_dashboard_is_whole(self):
+        """What Grafana takes without a word, and shows wrongly."""
+        board = json.loads((ROOT / "packaging" / "grafana.json").read_text())
+        variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+        self.assertEqual((variables["source"]["type"], variables["source"]["query"]), ("datasource", "prometheus"))
+        source = {"type": "prometheus", "uid": "${source}"}
+        self.assertEqual(variables["instance"]["datasource"], source)
+        panels = board["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        places = [(panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y) for panel in panels
+                  for x in range(panel["gridPos"]["w"]) for y in range(panel["gridPos"]["h"])]
+        self.assertEqual(len(set(places)), len(places), "panels overlap")
+        self.assertEqual({x for x, _ in places}, set(range(24)), "24 columns")
+        labels = dict(re.findall(r"`(jaguar_\w+)\{([\w,]+)\}", (ROOT / "docs" / "operation.md").read_text()))
+        for panel in panels:
+            with self.subTest(panel["title"]):
+                self.assertTrue(panel["description"] and panel["type"] in ("stat", "timeseries"))
+                self.assertEqual(panel["datasource"], source)
+                self.assertEqual(len({target["refId"] for target in panel["targets"]}), len(panel["targets"]))
+                settings = panel["fieldConfig"]["defaults"]
+                # Grafana's own thresholds would turn a figure red from 80 on.
+                steps = [step["value"] for step in settings["thresholds"]["steps"]]
+                self.assertEqual((steps[0], steps[1:]), (None, sorted(steps[1:])))
+                units = {settings["unit"]} | {each["value"] for override in panel["fieldConfig"]["overrides"]
+                                              for each in override["properties"] if each["id"] == "unit"}
+                self.assertLessEqual(units, {"none", "s", "bytes", "Bps"})
+                if panel["type"] == "timeseries":
+                    self.assertIs(panel["options"]["legend"]["showLegend"], True)
+                    self.assertIn("sort", panel["options"]["tooltip"])
+                for target in panel["targets"]:
+                    expression = target["expr"]
+                    self.assertEqual(target["datasource"], source)
+                    self.assertEqual(expression.count("jaguar_"), expression.count('instance=~"$instance"'), "the replicas chosen above")
+                    # Counters grow for ever: their rate is what can be looked at. The unit says which figure it is.
+                    self.assertTrue("_total" not in expression or "rate(" in expression)
+                    self.assertTrue("bytes" in settings["unit"] or settings["unit"] == "Bps" or "_bytes" not in expression)
+                    self.assertEqual("_seconds" in expression, settings["unit"] == "s")
+                    # A series is named by labels that it has.
+                    figure = re.search(r"jaguar_\w+", expression)[0].removesuffix("_bucket")
+                    by = re.search(r"by \(([\w, ]+)\)", expression)
+                    known = set(by[1].split(", ")) if by else {"instance", *labels.get(figure, "").split(",")}
+                    self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])), known)
+
+    @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed")
+    def test_prometheus_takes_every_expression(self):
+        panels = json.loads((ROOT / "packaging" / "grafana.json").read_text())["panels"]
+        queries = [target["expr"].replace("$__rate_interval", "1m") for panel in panels for target in panel["targets"]]
+        rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "rules.yml"
+            # (JSON is YAML.)
+            file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+            for rules in (file, ROOT / "packaging" / "alerts.yml"):
+                told = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True)
+                self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
 
     def test_the_operator_s_run_finds_what_it_replaces(self):
         for name, texts in operator_parts.REPLACED.items():

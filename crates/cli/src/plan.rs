@@ -127,6 +127,7 @@ pub fn run(args: &Args) -> Result<()> {
             id: &id,
             plan: &plan,
             allowed,
+            load,
             site: site.as_ref(),
             links: &links,
             explanation,

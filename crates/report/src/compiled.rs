@@ -98,7 +98,7 @@ struct Page<'a> {
     chart: Chart,
     bars: Bars,
     worst: Vec<Card<'a>>,
-    kinds: [Kind; 4],
+    kinds: [Kind; Kind::ALL.len()],
 }
 
 /// Agreement on some of the inputs.

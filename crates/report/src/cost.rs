@@ -6,8 +6,9 @@
 use askama::Template;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Placement};
+use jaguar_plan::memory::{Load, Memory, PartyMemory, memory};
 use jaguar_plan::planner::Explanation;
-use jaguar_plan::predict::{Prediction, Session, Site, Total, predict};
+use jaguar_plan::predict::{NodeCost, Prediction, Session, Site, Total, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
 use jaguar_terminal::table::count;
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Subject<'a> {
     pub allowed: Allowed,
     /// Where it is to run; without, there are no seconds.
     pub site: Option<&'a Site<'a>>,
+    /// What both parties are to do at the same time, for their memory.
+    pub load: Load,
     /// Links besides that of the site, by name.
     pub links: &'a [(&'a str, Link)],
     /// What else the plan could have been, if that was looked at.
@@ -45,6 +48,8 @@ struct Page<'a> {
     rings: Vec<String>,
     leaks: Option<String>,
     place: Option<String>,
+    /// Bytes a second and the round trip of the link that all seconds are for.
+    link: Option<[String; 2]>,
     /// In a query.
     images: usize,
     /// Seconds of a query, offline and online, over its images.
@@ -56,6 +61,9 @@ struct Page<'a> {
     kinds: Vec<Sum>,
     /// Seconds of the busier party offline as layers count them, and as the plan's LPN instances make them, if these differ.
     instances: Option<[String; 2]>,
+    load: Load,
+    /// Of client and server, in MiB: as [`PartyMemory`] has it, then all of it.
+    memory: [(&'static str, [String; 7]); 2],
     layers: Vec<Row<'a>>,
     batch: Option<Batch>,
     alternatives: Option<Alternatives>,
@@ -140,6 +148,8 @@ struct Row<'a> {
     backend: &'static str,
     /// In milliseconds, as in [`Sum`].
     seconds: [String; 4],
+    /// Milliseconds of transfer and round trips online.
+    link: String,
     up: String,
     down: String,
     rounds: String,
@@ -149,6 +159,9 @@ struct Row<'a> {
     time: String,
     bytes: String,
 }
+
+/// So many decisions about single layers are unfolded on paper; of more only those that the reader opened.
+const PRINTED: usize = 60;
 
 /// A link that takes no time.
 const NONE: Link = Link { bytes_per_second: f64::INFINITY, round_trip: 0.0 };
@@ -183,16 +196,12 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         }
     }
     let link = site.map_or(NONE, |site| site.link);
-    let bytes = |node: &jaguar_plan::predict::NodeCost| {
-        let (up, down) = (node.online.bytes_up, node.online.bytes_down);
-        [up.max(down), node.online.rounds]
-    };
     let data = Data {
         images: plan.images(),
         link,
         links: of.links.iter().map(|(_, link)| *link).collect(),
         plans,
-        layers: prediction.nodes.iter().map(bytes).collect(),
+        layers: prediction.nodes.iter().map(moved).collect(),
     };
     let page = Page {
         frame: Frame::new()?,
@@ -212,6 +221,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
                 }
             )
         }),
+        link: site.map(|site| [rate(site.link.bytes_per_second), millis(site.link.round_trip)]),
         images: plan.images(),
         an_image: seconds(
             prediction
@@ -225,6 +235,8 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         backends,
         kinds: kinds(of, &prediction),
         instances: instances(&prediction),
+        load: of.load,
+        memory: both(memory(network, plan, of.load)),
         layers: rows(of, &prediction),
         batch: if plan.images() > 1 { Some(Batch::new(of)?) } else { None },
         alternatives: of.explanation.map(Alternatives::new),
@@ -250,6 +262,37 @@ fn timed(plan: &Plan, site: &Site<'_>) -> Option<Timed> {
 
 fn seconds(of: Option<f64>) -> String {
     of.map_or_else(|| "–".into(), |s| format!("{s:.2}"))
+}
+
+/// Of a layer online: bytes of the direction with more of them, and round trips.
+fn moved(node: &NodeCost) -> [u64; 2] {
+    let (up, down) = (node.online.bytes_up, node.online.bytes_down);
+    [up.max(down), node.online.rounds]
+}
+
+/// Three digits, as the page's script writes them.
+fn three(value: f64) -> String {
+    let places = match value {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.places$}")
+}
+
+fn rate(bytes: f64) -> String {
+    if bytes >= 1e9 { format!("{} GB/s", three(bytes / 1e9)) } else { format!("{} MB/s", three(bytes / 1e6)) }
+}
+
+fn millis(seconds: f64) -> String {
+    format!("{} ms", three(seconds * 1e3))
+}
+
+fn both(Memory { client, server }: Memory) -> [(&'static str, [String; 7]); 2] {
+    [("client", client), ("server", server)].map(|(who, party)| {
+        let PartyMemory { program, model, keys, correlations, prepared, running } = party;
+        (who, [program, model, keys, correlations, prepared, running, party.total()].map(mib))
+    })
 }
 
 fn stages(p: &Prediction) -> Vec<Stage> {
@@ -323,7 +366,7 @@ fn backend(name: String, about: &'static str, p: &Prediction) -> Backend {
 }
 
 /// Client offline, server offline, client online, server online; `None` where it is not known.
-fn four(node: &jaguar_plan::predict::NodeCost) -> Option<[f64; 4]> {
+fn four(node: &NodeCost) -> Option<[f64; 4]> {
     let (offline, online) = (node.offline.seconds?, node.online.seconds?);
     Some([offline.client, offline.server, online.client, online.server])
 }
@@ -391,7 +434,7 @@ fn kinds(of: &Subject<'_>, p: &Prediction) -> Vec<Sum> {
 
 fn rows<'a>(of: &Subject<'a>, p: &Prediction) -> Vec<Row<'a>> {
     let time = |node| four(node).map_or(0.0, |[a, b, c, d]| a.max(b) + c + d);
-    let sent = |node: &jaguar_plan::predict::NodeCost| {
+    let sent = |node: &NodeCost| {
         node.offline.bytes_up + node.offline.bytes_down + node.online.bytes_up + node.online.bytes_down
     };
     let longest = p.nodes.iter().map(time).fold(f64::MIN_POSITIVE, f64::max);
@@ -412,6 +455,14 @@ fn rows<'a>(of: &Subject<'a>, p: &Prediction) -> Vec<Row<'a>> {
                 Some(s) if s[i] >= 5e-6 => format!("{:.2}", 1e3 * s[i]),
                 _ => "–".into(),
             }),
+            link: of.site.map_or_else(
+                || "–".into(),
+                |site| {
+                    let [bytes, rounds] = moved(cost).map(|n| n as f64);
+                    let seconds = bytes / site.link.bytes_per_second + rounds * site.link.round_trip;
+                    if seconds < 5e-6 { "–".into() } else { format!("{:.2}", 1e3 * seconds) }
+                },
+            ),
             up: mib(cost.offline.bytes_up + cost.online.bytes_up),
             down: mib(cost.offline.bytes_down + cost.online.bytes_down),
             rounds: if cost.online.rounds == 0 { "–".into() } else { thousands(cost.online.rounds) },

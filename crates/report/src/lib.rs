@@ -67,11 +67,12 @@ enum Kind {
     Linear,
     Activation,
     MaxPool,
+    Product,
     Other,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Linear, Self::Activation, Self::MaxPool, Self::Other];
+    const ALL: [Self; 5] = [Self::Linear, Self::Activation, Self::MaxPool, Self::Product, Self::Other];
 
     /// By what [`jaguar_graph::network::Op::describe`] says of it.
     fn of(operation: &str) -> Self {
@@ -82,6 +83,8 @@ impl Kind {
             Self::Activation
         } else if begins("max-pool") {
             Self::MaxPool
+        } else if begins("product") {
+            Self::Product
         } else {
             Self::Other
         }
@@ -89,12 +92,18 @@ impl Kind {
 
     /// The style's name of it.
     fn class(self) -> &'static str {
-        ["linear", "activation", "maxpool", "other"][self as usize]
+        ["linear", "activation", "maxpool", "product", "other"][self as usize]
     }
 
     fn words(self) -> &'static str {
-        ["convolutions, fully connected", "activations", "max-pools", "others"][self as usize]
+        ["convolutions, fully connected", "activations", "max-pools", "products of values", "others"]
+            [self as usize]
     }
+}
+
+/// A layer's name at the places where a line may end in it.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split_inclusive(['/', '.', '_'])
 }
 
 /// Bytes without a unit, for columns in MiB.
@@ -143,6 +152,20 @@ fn thousands(n: u64) -> String {
 mod tests {
     use super::*;
 
+    /// Kinds go by the words that operations have for themselves.
+    #[test]
+    fn operations_are_of_a_kind() {
+        use jaguar_graph::network::Op;
+        for (op, kind) in [
+            (Op::Relu { ignored: 0 }, Kind::Activation),
+            (Op::Product { shift: 8, offsets: [0, 0] }, Kind::Product),
+            (Op::Concat, Kind::Other),
+        ] {
+            assert_eq!(Kind::of(&op.describe()), kind, "{}", op.describe());
+        }
+        assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+    }
+
     #[test]
     fn numbers_are_written_to_be_read() {
         assert_eq!(
@@ -158,5 +181,7 @@ mod tests {
             ["0", "-0.250", "12.35", "1.23e5", "0.000372", "3.70e-6"]
         );
         assert_eq!([mib(0), mib(3 << 19)], ["–", "1.50"]);
+        let long: Vec<&str> = parts("/block1/layer1.0/conv_1").collect();
+        assert_eq!(long, ["/", "block1/", "layer1.", "0/", "conv_", "1"]);
     }
 }

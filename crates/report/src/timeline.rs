@@ -56,7 +56,7 @@ struct Page {
     drawn: usize,
     all: usize,
     total: Row,
-    kinds: [Kind; 4],
+    kinds: [Kind; Kind::ALL.len()],
 }
 
 /// One query.
@@ -304,10 +304,11 @@ fn layers(parties: &[Vec<&Event>; 2]) -> (Vec<Layer>, usize) {
     for (party, events) in parties.iter().enumerate() {
         for event in events.iter().filter(|e| is_work(e)) {
             let name = event.name.strip_prefix("hint of ").unwrap_or(&event.name);
-            let at = match sums.iter().position(|s| s.name == name) {
+            let operation = event.args.get("operation").and_then(Value::as_str).unwrap_or("");
+            // (Networks have layers of one name: a ReLU that the importer moved is called as what it followed.)
+            let at = match sums.iter().position(|s| (s.name, s.operation) == (name, operation)) {
                 Some(at) => at,
                 None => {
-                    let operation = event.args.get("operation").and_then(Value::as_str).unwrap_or("");
                     sums.push(Sum { name, operation, working: [0.0; 4], bytes: [0.0; 2], rounds: 0.0 });
                     sums.len() - 1
                 }

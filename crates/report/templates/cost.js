@@ -29,15 +29,20 @@
       const seconds = bytes / link.bytes_per_second + rounds * link.round_trip;
       cell.textContent = seconds < 5e-6 ? '–' : (seconds * 1e3).toFixed(2);
     }
-    by('bandwidth-is').textContent = rate(link.bytes_per_second);
-    by('latency-is').textContent = millis(link.round_trip);
-    bandwidth.setAttribute('aria-valuetext', rate(link.bytes_per_second));
-    latency.setAttribute('aria-valuetext', millis(link.round_trip));
+    const words = { rate: rate(link.bytes_per_second), 'round-trip': millis(link.round_trip) };
+    for (const place of document.querySelectorAll('[data-link]')) place.textContent = words[place.dataset.link];
+    bandwidth.setAttribute('aria-valuetext', words.rate);
+    latency.setAttribute('aria-valuetext', words['round-trip']);
+  }
+  // A screen reader says this when the slider rests, not at each step.
+  let speaking;
+  function speak(link) {
     const plan = data.plans[0];
-    if (plan) {
+    clearTimeout(speaking);
+    if (plan) speaking = setTimeout(() => {
       by('spoken').textContent = 'A query takes ' + takes.offline(plan, link).toFixed(2) + ' seconds offline and '
         + takes.online(plan, link).toFixed(2) + ' seconds online.';
-    }
+    }, 700);
   }
   function pressed(which) {
     for (const button of presets) button.setAttribute('aria-pressed', String(Number(button.dataset.preset) === which));
@@ -48,14 +53,17 @@
     latency.value = Math.log10(Math.max(link.round_trip, 1e-5));
     pressed(which);
     show(link);
+    return link;
   }
   for (const slider of [bandwidth, latency]) {
     slider.addEventListener('input', () => {
       pressed(NaN);
-      show({ bytes_per_second: 10 ** Number(bandwidth.value), round_trip: 10 ** Number(latency.value) });
+      const link = { bytes_per_second: 10 ** Number(bandwidth.value), round_trip: 10 ** Number(latency.value) };
+      show(link);
+      speak(link);
     });
   }
-  for (const button of presets) button.addEventListener('click', () => preset(Number(button.dataset.preset)));
+  for (const button of presets) button.addEventListener('click', () => speak(preset(Number(button.dataset.preset))));
   form.hidden = false;
   // page.html#wan opens with that link.
   const named = presets.find((button) => '#' + button.textContent === location.hash);

@@ -1,5 +1,6 @@
 //! Every page, made from names that try to become part of it, and in a browser where there is one.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,6 +10,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::quantise::layers;
 use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::memory::{Load, memory};
 use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Allowed, BackendId, Choices, Plan};
@@ -71,6 +73,9 @@ fn compiled_page() -> String {
     .unwrap()
 }
 
+/// How many kinds of nonlinear steps there are.
+const KINDS: usize = 6;
+
 /// A machine on which everything takes a round figure.
 fn machine() -> Machine {
     let product = json!({ "wide": 1e-9, "narrow": 2e-9, "grouped": 1e-8 });
@@ -86,9 +91,8 @@ fn machine() -> Machine {
         "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
         "rings": jaguar_plan::planner::RINGS.map(ring), "rns": [], "slots": [],
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
-        "cots": [{ "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 },
-            { "sent": 2e-6, "received": 1e-6 }, { "sent": 2e-6, "received": 1e-6 }],
-        "nonlinear": [[byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte], [byte, byte, byte]],
+        // Of each kind of nonlinear step; of each digit.
+        "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); KINDS], "nonlinear": vec![vec![byte; 3]; KINDS],
         "loopback": { "bytes_per_second": 1e9, "round_trip": 1e-5 },
     }))
     .unwrap()
@@ -110,6 +114,7 @@ fn cost_page() -> (String, [f64; 2]) {
         id: &compiled.bundle.id().to_string(),
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: Some(&site),
         links: &[("slow", SLOW)],
         explanation: Some(&why),
@@ -132,6 +137,7 @@ fn batch_page() -> String {
         id: "x",
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: Some(&site),
         links: &[],
         explanation: None,
@@ -217,6 +223,7 @@ fn a_plan_shows_what_else_there_was() {
         id: "x",
         plan: &plan,
         allowed: Allowed::default(),
+        load: Load::single(2),
         site: None,
         links: &[],
         explanation,
@@ -235,6 +242,35 @@ fn a_plan_shows_what_else_there_was() {
     }
     // Without, the page says how to get it.
     assert!(cost::page(&subject(None)).unwrap().contains("jaguar plan --explain --report"));
+}
+
+/// The memory of both parties is on the page, under the load that was asked for.
+#[test]
+fn memory_is_told() {
+    let (_, _, compiled) = network();
+    let network = &compiled.bundle.model.network;
+    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let load = Load { clients: 3, kept: 2, threads: 4 };
+    let subject = cost::Subject {
+        network,
+        id: "x",
+        plan: &plan,
+        allowed: Allowed::default(),
+        load,
+        site: None,
+        links: &[],
+        explanation: None,
+    };
+    let page = cost::page(&subject).unwrap();
+    let part = page.split("<h2 id=\"memory\">").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(
+        part.contains("3 clients at a time, 2 prepared queries kept for each, 4 threads a party"),
+        "{part}"
+    );
+    for party in [memory(network, &plan, load).client, memory(network, &plan, load).server] {
+        let total = format!("<td>{:.2}</td></tr>", party.total() as f64 / f64::from(1 << 20));
+        assert!(part.contains(&total), "{total} in {part}");
+    }
 }
 
 /// A query of several images says so, is put beside single queries, and beside backends that take as many images.
@@ -306,6 +342,78 @@ fn a_trace_is_shown_by_query_and_by_layer() {
     );
     assert!(page.contains("8 queries") && page.contains("The first 6 are drawn above."));
     assert!(page.contains("The server's times may be off by 0.50 ms"));
+}
+
+/// Two layers of one name are two rows; a hint belongs to the row of its layer.
+#[test]
+fn layers_of_one_name_are_told_apart() {
+    let event = |name: &str, category: &str, operation: &str, start: u64| {
+        json!({ "name": name, "cat": category, "ph": "X", "pid": 1, "tid": 1, "ts": start, "dur": 1_000,
+            "args": { "operation": operation, "working_ms": 1.5, "bytes_up": 1 << 20 } })
+    };
+    let events = [
+        event("query", "query", "", 0),
+        event("hint of a", "hint", "conv 3x3/1", 0),
+        event("a", "offline", "conv 3x3/1", 1_000),
+        event("a", "offline", "relu", 2_000),
+        event("a", "online", "relu", 3_000),
+    ];
+    let page = timeline::page(&json!({ "traceEvents": events }), "x").unwrap();
+    let table = page.split("<tbody>").nth(1).unwrap().split("</tbody>").next().unwrap();
+    let rows: Vec<&str> = table.split("<tr>").skip(1).collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    let told = |row: &str, what: &[&str]| what.iter().all(|cell| row.contains(&format!(">{cell}</td>")));
+    // Of both the client worked 3 ms: on the one offline alone, on the other online too.
+    assert!(rows.iter().any(|row| told(row, &["conv 3x3/1", "3.00", "2.00"])), "{table}");
+    assert!(rows.iter().any(|row| told(row, &["relu", "1.50", "2.00"])), "{table}");
+}
+
+/// Words have a contrast of 4.5 to what is behind them, marks one of 3 (WCAG 2.2, success criteria 1.4.3 and 1.4.11).
+#[test]
+fn colours_can_be_told_from_what_is_behind_them() {
+    let light = |hex: &str| {
+        let byte = |at: usize| match hex.len() {
+            4 => 17 * u8::from_str_radix(&hex[at..=at], 16).unwrap(),
+            _ => u8::from_str_radix(&hex[2 * at - 1..=2 * at], 16).unwrap(),
+        };
+        let linear = |at: usize| match f64::from(byte(at)) / 255.0 {
+            v if v <= 0.04045 => v / 12.92,
+            v => ((v + 0.055) / 1.055).powf(2.4),
+        };
+        0.2126 * linear(1) + 0.7152 * linear(2) + 0.0722 * linear(3)
+    };
+    let contrast = |a: &str, b: &str| {
+        let (a, b) = (light(a), light(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    };
+    assert!(
+        (contrast("#fff", "#000000") - 21.0).abs() < 1e-9
+            && (contrast("#777777", "#fff") - 4.48).abs() < 0.005
+    );
+    let style = include_str!("../templates/style.css");
+    let of = |set: &'static str| -> HashMap<&str, &str> {
+        let own = set.split('}').next().unwrap().split(';').filter_map(|line| line.trim().split_once(": "));
+        own.filter_map(|(name, value)| Some((name.strip_prefix("--")?, value))).collect()
+    };
+    // Light; dark; paper. What the others leave out is as in the first.
+    let sets: Vec<_> = style.split(":root {").skip(1).map(of).collect();
+    assert_eq!(sets.iter().map(HashMap::len).collect::<Vec<_>>(), [15, 15, 5]);
+    for (number, set) in sets.iter().enumerate() {
+        let mut colours = sets[0].clone();
+        colours.extend(set);
+        for (name, colour) in &colours {
+            let least = match *name {
+                // What is behind, and lines that only part rows.
+                "page" | "panel" | "line" => continue,
+                "ink" | "soft" | "link" | "good" | "bad" => 4.5,
+                _ => 3.0,
+            };
+            for behind in ["page", "panel"] {
+                let found = contrast(colour, colours[behind]);
+                assert!(found >= least, "set {number}: {name} on {behind}: {found:.2}");
+            }
+        }
+    }
 }
 
 /// The page as the browser has it after its scripts ran; `None` where there is no browser.
@@ -398,4 +506,26 @@ fn the_script_calculates_as_the_planner_does() {
         assert!(!page.contains(&format!("{marked}{seconds:.2}<")), "{key}");
     }
     assert!(shown.contains("1.00 MB/s") && shown.contains("50.0 ms"));
+}
+
+/// What a page says without its script, and on paper, is what the script says of the same link.
+#[test]
+fn a_page_without_its_script_has_the_figures_of_its_link() {
+    let (page, _) = cost_page();
+    let words = |page: &str, mark: &str| -> Vec<String> {
+        page.split(mark)
+            .skip(1)
+            .map(|s| s.split('>').nth(1).unwrap().split('<').next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(words(&page, "<strong data-link="), ["1.00 GB/s", "0.01 ms"]);
+    let layers = words(&page, "<td data-layer=");
+    assert!(
+        layers.iter().filter(|text| text.parse::<f64>().is_ok_and(|ms| ms > 0.0)).count() > 1,
+        "{layers:?}"
+    );
+    let Some(shown) = in_browser("static", &page, "") else { return };
+    for mark in ["<strong data-link=", "<td data-layer=", "<span data-seconds="] {
+        assert_eq!(words(&shown, mark), words(&page, mark), "{mark}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jaguar_cpu::Cpu;
@@ -168,11 +168,8 @@ impl Inner {
         let again = Arc::new(move || dial(&way, images, &own));
         let connected = match connected {
             Some(connected) => connected,
-            None => dial(&self.way, images, stop)?,
+            None => self.dial(images, stop)?,
         };
-        if connected.model() != self.about.model {
-            return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
-        }
         if row.is_some() {
             // Nobody asked for these: as many as there is memory for.
             let [each, _] = prepared_bytes(connected.network(), connected.plan());
@@ -196,6 +193,39 @@ impl Inner {
 }
 
 impl Inner {
+    /// Connects anew for queries of `images` images, to the model that was there before.
+    fn dial(&self, images: u32, stop: &Stop) -> Result<Connected, Failure> {
+        let connected = dial(&self.way, images, stop)?;
+        if connected.model() != self.about.model {
+            return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
+        }
+        Ok(connected)
+    }
+
+    /// Fetches what is missing of the hint for queries of `images` images; how many bytes that was.
+    fn fetch(&self, images: u32, task: &Task) -> Result<u64, Failure> {
+        let Some(folder) = &self.cache else {
+            return Err(Failure::option("cache: there is no folder in which a hint could be kept"));
+        };
+        let mut held = lock(&self.session);
+        if let Some(session) = held.take() {
+            // One session at a time writes a hint. (What that thread panicked with was reported.)
+            let _ = session.close().join();
+        }
+        let stop = Stop::default();
+        task.stops(&stop);
+        let mut heard = Heard { task, unwinds: false };
+        // To keep it is what this is for: a folder that fails is an error.
+        let place = Place::Folder(folder.clone());
+        let ready = self.dial(images, &stop)?.prepare_client_at(place, &mut heard)?;
+        let (there, all) = ready.hint();
+        ready.fetch_hint(&mut heard)?.leave()?;
+        if self.keep > 0 && !task.is_stopped() {
+            *held = Some(self.open(None, 1, &stop, task)?);
+        }
+        Ok(all - there)
+    }
+
     /// Ends the connections, if there are any.
     fn leave(&self) {
         let session = lock(&self.session).take();
@@ -211,17 +241,19 @@ impl Session {
         self.keeper.plan().images()
     }
 
-    /// Ends the connections: in order if that is quick.
-    fn close(self) {
+    /// Ends the connections: in order if that is quick. Returns the thread that lets go of the hint.
+    fn close(self) -> JoinHandle<()> {
         let Self { keeper, stop } = self;
-        let closing = thread::spawn(move || keeper.close());
+        // (Whether the farewell was heard makes no difference any more.)
+        let closing = thread::spawn(move || drop(keeper.close()));
         for _ in 0..FAREWELL.as_millis() / 10 {
             if closing.is_finished() {
-                return;
+                return closing;
             }
             thread::sleep(Duration::from_millis(10));
         }
         stop.now();
+        closing
     }
 }
 
@@ -410,6 +442,17 @@ impl Client {
         let network = &self.inner.about.network;
         let answers = predictions.iter().map(|prediction| Answer::new(py, network, prediction)).collect();
         Ok((answers, json, line, tables))
+    }
+
+    /// Fetches what is missing of the hint for queries of `images` images, into the cache folder. How many bytes that was.
+    #[pyo3(signature = (images, listener = None))]
+    fn fetch(&self, py: Python<'_>, images: i64, listener: Option<Py<PyAny>>) -> PyResult<u64> {
+        let images = size("batch", images)?;
+        let (inner, task) = (Arc::clone(&self.inner), Arc::<Task>::default());
+        *lock(&self.task) = Some(Arc::clone(&task));
+        let fetched = run(py, &task, listener.as_ref(), move |task| inner.fetch(images, task));
+        lock(&self.task).take_if(|current| Arc::ptr_eq(current, &task));
+        fetched
     }
 
     /// From here on `total` queries are asked in a row: the next is prepared while one is answered.

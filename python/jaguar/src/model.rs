@@ -151,6 +151,7 @@ impl Model {
                         id: &bundle.id().to_string(),
                         plan: &plan,
                         allowed,
+                        load,
                         site,
                         links: &links,
                         explanation: planned.explanation(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaguar
 import numpy as np
@@ -183,3 +185,84 @@ def test_what_a_batch_takes_is_told(model: jaguar.Model, caplog: pytest.LogCaptu
     with jaguar.Server({"a": model, "b": model}, max_batch=2, measure="off") as server:
         assert server.batches == {"a": 2, "b": 2}
     assert "b: up to 2 images a query" in "\n".join(record.getMessage() for record in caplog.records)
+
+
+def hint_of(found: jaguar.Prediction) -> int:
+    """The bytes of the hint that came with its query."""
+    return int(sum(row["hint_bytes_down"] for row in cost_of(found).rows()))
+
+
+def test_the_hint_can_come_before_the_first_query(model: jaguar.Model, server: jaguar.Server, tmp_path: Path) -> None:
+    x = images(4, seed=40)
+    exact = model.simulate(x)
+    told = []
+    with jaguar.Client(server.address, cache=tmp_path, progress=lambda *step: told.append(step)) as client:
+        assert client.fetch() == model.plan(measure="off").hint_bytes > 0
+        assert any("hint" in what for what, *_ in told)
+        assert client.fetch() == 0, "it is there"
+        # Each size has a hint of its own.
+        assert client.fetch(batch=4) == model.plan(batch=4, measure="off").hint_bytes > 0
+        found = [client.predict(x[0]), *client.predict_many(x, batch=4)]
+        assert [hint_of(one) for one in found] == [0] * 5
+        assert all(close(one, e) for one, e in zip(found, [exact[0], *exact], strict=True))
+    # Another client finds what this one has fetched, in the middle of its queries too.
+    with jaguar.Client(server.address, cache=tmp_path) as client:
+        assert hint_of(client.predict(x[0])) == 0
+        assert (client.fetch(), client.fetch(batch=4)) == (0, 0)
+        row = client.iterate(x)
+        assert close(next(row), exact[0])
+        assert client.fetch(batch=2) > 0
+        assert all(close(one, e) for one, e in zip(row, exact[1:], strict=True))
+
+
+def test_fetching_goes_on_where_a_query_began(server: jaguar.Server, tmp_path: Path) -> None:
+    """The hint's file belongs to one session at a time: the client's own gives it back."""
+    with jaguar.Client(server.address, cache=tmp_path) as client:
+        assert hint_of(client.predict(images(1)[0])) > 0
+        assert client.fetch() == 0
+
+
+def test_kept_queries_are_there_again_behind_a_fetch(model: jaguar.Model, server: jaguar.Server, tmp_path: Path) -> None:
+    x = images(1, seed=41)
+    with jaguar.Client(server.address, cache=tmp_path, keep=1) as client:
+        client.fetch(batch=2)
+        assert close(client.predict(x[0]), model.simulate(x)[0])
+
+
+def test_a_fetch_that_cannot_be(server: jaguar.Server, client: jaguar.Client, tmp_path: Path) -> None:
+    with pytest.raises(jaguar.OptionError, match="no folder"):
+        client.fetch()
+    with pytest.raises(jaguar.OptionError, match="batch=3: a power of two"):
+        client.fetch(batch=3)
+    (tmp_path / "file").write_text("in the way")
+    with jaguar.Client(server.address, cache=tmp_path / "here") as other:
+        with pytest.raises(jaguar.PeerAbortedError, match="a batch of 8 images: the server takes powers of two up to 4"):
+            other.fetch(batch=8)
+
+        def interrupt(*_: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            other.fetch(batch=4, progress=interrupt)
+        # What an interruption left is no obstacle, whether the hint was through by then or not.
+        other.fetch(batch=4)
+        assert other.fetch(batch=4) == 0
+        assert other.predict(images(1)[0]).label in range(4)
+    with pytest.raises(jaguar.JaguarError, match="closed"):
+        other.fetch()
+    with (
+        pytest.warns(jaguar.JaguarWarning),
+        jaguar.Client(server.address, cache=tmp_path / "file") as other,
+    ):
+        with pytest.raises(jaguar.JaguarError, match="file"):
+            other.fetch()
+        assert other.predict(images(1)[0]).label in range(4)
+
+
+def test_async_fetch(server: jaguar.Server, tmp_path: Path) -> None:
+    async def fetch() -> list[int]:
+        async with jaguar.Client(server.address, cache=tmp_path) as client:
+            return [await client.fetch_async(batch=2), await client.fetch_async(batch=2)]
+
+    first, second = asyncio.run(fetch())
+    assert first > 0 and second == 0

@@ -8,6 +8,7 @@ import jaguar
 import numpy as np
 import pytest
 from conftest import TINY, UNSUPPORTED, images
+from jaguar import _inputs
 
 
 def test_a_path_and_bytes_make_the_same_network(model: jaguar.Model) -> None:
@@ -49,6 +50,16 @@ def test_only_a_model_is_overwritten(model: jaguar.Model, tmp_path: Path) -> Non
     assert path.read_text() == "precious"
     with pytest.raises(jaguar.ModelError, match="not a compiled model"):
         jaguar.Model.load(path)
+
+
+def test_what_is_shown(model: jaguar.Model, tmp_path: Path) -> None:
+    """In a notebook, an object's name stands for it: short, and with what tells it from others."""
+    assert repr(model) == f"<jaguar.Model tiny ({model.id}): input 3 x 16 x 16, 4 outputs>"
+    [found] = model.simulate(images(1))
+    assert found.probabilities is not None
+    assert repr(found) == f"<jaguar.Prediction: {found.name!r}, label {found.label}, {100 * found.probabilities.max():.1f} %>"
+    # Arrays in it make no trouble: it is equal to itself, and may be in a set.
+    assert found != model.simulate(images(1))[0] and len({found, found}) == 1
 
 
 def test_probabilities_are_a_softmax(model: jaguar.Model) -> None:
@@ -103,6 +114,9 @@ def test_accuracy_of_arrays(model: jaguar.Model) -> None:
     labels = [p.label for p in model.simulate(x)]
     labels[0] = (labels[0] + 1) % 4
     found = model.evaluate(x, labels, private=2)
+    assert repr(found).startswith("<jaguar.Accuracy: float top-1 95.0 % of 20, integer top-1 95.0 % of 20, private top-1 ")
+    names = model.evaluate(x, [model.labels[label] for label in labels], top=2)
+    assert list(names.integer.top) == [2] and names.integer.top[2] >= 19 / 20
     assert found.integer.inputs == 20
     assert found.integer.top[1] == 19 / 20
     low, high = found.integer.interval[1]
@@ -165,10 +179,14 @@ def test_wrong_networks() -> None:
         jaguar.compile(b"no network", x)
     with pytest.raises(jaguar.InputError, match=r"a dict: a torch\.nn\.Module"):
         jaguar.compile({}, x)
+    with pytest.raises(jaguar.InputError, match=r"x\.jaguar: a compiled model; jaguar\.Model\.load"):
+        jaguar.compile("x.jaguar", x)
 
 
-def test_wrong_options(model: jaguar.Model) -> None:
+def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
     x = images(10)
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes("käse\n".encode("latin-1"))
     for options, part in [
         ({"labels": ["a", "b"]}, "2 label names for 4 classes"),
         ({"accuracy_bound": 0.0}, "more than 0"),
@@ -178,6 +196,17 @@ def test_wrong_options(model: jaguar.Model) -> None:
         ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
         ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
         ({"preprocessing": jaguar.Preprocessing(resize=0)}, "resize='0'"),
+        ({"weight_bits": "many"}, "weight_bits='many': 'str' object"),
+        ({"weight_bits": -1}, "weight_bits=-1: out of range"),
+        ({"labels": [1, 2, 3, 4]}, r"labels=\[1, 2, 3, 4\]: "),
+        ({"input_shape": (3, 16, 16)}, r"input_shape=\(3, 16, 16\): with the batch"),
+        ({"input_shape": "wide"}, "input_shape='wide'"),
+        ({"exporter": "none"}, '"auto", "legacy"'),
+        ({"preprocessing": "imagenet"}, "preprocessing='imagenet': a Preprocessing is needed"),
+        ({"preprocessing": jaguar.Preprocessing(mean="dark")}, "mean='dark': a number"),  # type: ignore[arg-type]
+        ({"constants": {"mask": "none"}}, "constants: mask='none': a number"),
+        ({"labels": "absent.txt"}, r"labels: .*absent\.txt"),
+        ({"labels": latin}, r"latin\.txt is no text in UTF-8"),
         ({"preprocessing": jaguar.Preprocessing(filter="cubic")}, "filter='cubic': there are nearest"),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
@@ -187,6 +216,9 @@ def test_wrong_options(model: jaguar.Model) -> None:
         ({"prefer": "nothing"}, '"query", "online"'),
         ({"measure": "never"}, '"auto"'),
         ({"backends": ["magic"]}, "backends="),
+        ({"backends": "magic"}, 'backends="magic"'),
+        ({"backends": 3}, "backends="),
+        ({"measure": 3}, "measure=3"),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
             model.plan(**{"measure": "off"} | planning)  # type: ignore[operator]
@@ -202,6 +234,29 @@ def test_wrong_images(model: jaguar.Model) -> None:
     ]:
         with pytest.raises(jaguar.InputError, match=part):
             model.simulate(bad)
+    for several in (["a.jpg", "b.jpg"], [images(1)[0], images(1)[0][:1]]):
+        with pytest.raises(jaguar.InputError, match=r"a list is no image: .* simulate and evaluate take several"):
+            _inputs.one(several)
+    with pytest.raises(jaguar.InputError, match=r"3 inputs in an array of shape \[3, 3, 16, 16\]; predict_many, "):
+        _inputs.one(images(3))
+    with pytest.raises(jaguar.InputError, match="a folder; predict_many, "):
+        _inputs.one(TINY.parent)
+    assert model.simulate([images(1)])[0].label == model.simulate(images(1))[0].label, "an input with its batch"
+    for strange, part in [
+        (None, "a NoneType is no image"),
+        ([images(1)[0], np.full((3, 16, 16), np.inf, np.float32)], "input 1: the tensor has a value inf"),
+        (np.stack([images(1)[0], np.full((3, 16, 16), np.nan, np.float32)]), "input 1: the tensor has a value NaN"),
+        ([images(1)[0], {"a": 1}], "input 1: a dict is no image"),
+    ]:
+        with pytest.raises(jaguar.InputError, match=part):
+            model.simulate(strange)
+    for labels, part in [
+        (["bird"], "'bird' is none of the model's 4 names"),
+        ([0.5], "the number of each"),
+        ([[None]], "the number of each"),
+    ]:
+        with pytest.raises(jaguar.InputError, match=part):
+            model.evaluate(images(1), labels)
     with pytest.raises(jaguar.InputError, match="3 inputs and 2 labels"):
         model.evaluate(images(3), [0, 1])
     with pytest.raises(jaguar.InputError, match="class 4 is none"):

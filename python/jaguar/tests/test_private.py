@@ -166,6 +166,20 @@ def test_who_is_not_there(model: jaguar.Model) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(jaguar.ConnectionFailedError, match=f"listening on {address}"):
             jaguar.Server(model, address, measure="off")
+    for wrong, part in [
+        (model, "server=<jaguar.Model tiny"),
+        (7447, "server=7447: an address is needed"),
+        ("here", "'here' is no address"),
+    ]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            jaguar.Client(wrong)  # type: ignore[arg-type]
+    with pytest.raises(jaguar.OptionError, match="keep=-1: 0 to "):
+        jaguar.Client(nobody, keep=-1)
+    for options, part in [({"max_clients": -1}, "max_clients=-1: out of range"), ({"listen": 7447}, "listen=7447: ")]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            jaguar.Server(model, measure="off", **options)  # type: ignore[arg-type]
+    with pytest.raises(jaguar.OptionError, match="model: a NoneType; a Model is needed"):
+        jaguar.Server(None)  # type: ignore[arg-type]
     with pytest.raises(jaguar.OptionError, match='"logits", "label"'):
         jaguar.Server(model, reveal="all", measure="off")
 

@@ -31,12 +31,17 @@ def _dynamo(torch: Any, module: Any, example: Any, file: io.BytesIO) -> None:
 _EXPORTERS = {"legacy": _legacy, "dynamo": _dynamo}
 
 
+def check(exporter: str) -> None:
+    """Raises an `OptionError` where there is no such exporter."""
+    if exporter not in ("auto", *_EXPORTERS):
+        raise OptionError(f'exporter={exporter!r}: "auto", "legacy" and "dynamo" are possible')
+
+
 def export(module: Any, input_shape: Sequence[int], exporter: str) -> bytes:
     """The module as it does inference, for an input of this shape (with the batch, which is 1)."""
     import torch
 
-    if exporter not in ("auto", *_EXPORTERS):
-        raise OptionError(f'exporter={exporter!r}: "auto", "legacy" and "dynamo" are possible')
+    check(exporter)
     example = torch.zeros(tuple(input_shape))
     parameter = next(module.parameters(), None)
     if parameter is not None:

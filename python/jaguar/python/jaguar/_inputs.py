@@ -22,6 +22,9 @@ Images = Any
 """Inputs: a list of them; an array of them (a dimension more in front); a folder of files."""
 
 
+_SEVERAL = "predict_many, iterate, simulate and evaluate take several"
+
+
 def _is_path(value: object) -> bool:
     return isinstance(value, (str, os.PathLike))
 
@@ -32,7 +35,17 @@ def _array(value: Any) -> NDArray[Any]:
         value = value.detach().cpu().numpy()
     elif hasattr(value, "convert") and hasattr(value, "getbands"):
         value = value.convert("RGB")
-    return np.asarray(value)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array
+    except ValueError:  # lists in a list that are not of one length
+        pass
+    several = f"; {_SEVERAL}" if isinstance(value, (list, tuple)) else ""
+    raise InputError(
+        f"a {type(value).__name__} is no image: a path, pixels (an array of uint8, or a picture of PIL), or a tensor (an array of floats) "
+        f"is needed{several}"
+    )
 
 
 def one(value: Image) -> _native.Input:
@@ -40,8 +53,14 @@ def one(value: Image) -> _native.Input:
     if isinstance(value, _native.Input):
         return value
     if _is_path(value):
+        if Path(value).is_dir():
+            raise InputError(f"{os.fspath(value)}: a folder; {_SEVERAL}")
         return _native.Input.file(Path(value))
     array = _array(value)
+    if array.ndim == 4 and array.shape[0] == 1:
+        array = array[0]
+    elif array.ndim == 4:
+        raise InputError(f"{array.shape[0]} inputs in an array of shape {list(array.shape)}; {_SEVERAL}")
     if array.dtype == np.uint8:
         if array.ndim == 2:
             array = np.repeat(array[:, :, None], 3, axis=2)
@@ -65,9 +84,13 @@ def many(values: Images) -> list[_native.Input]:
             warnings.warn(text, JaguarWarning, stacklevel=3)
         return [one(path) for path in files]
     if isinstance(values, Sequence) or (isinstance(values, Iterable) and not hasattr(values, "shape")):
-        return [found for value in values for found in (many(value) if _is_path(value) else [one(value)])]
+        found: list[_native.Input] = []
+        for value in values:
+            try:
+                found += many(value) if _is_path(value) else [one(value)]
+            except InputError as error:
+                raise error if _is_path(value) else InputError(f"input {len(found)}: {error}") from None
+        return found
     array = _array(values)
     # A batch has a dimension more than one input: [N, H, W, 3] of bytes, [N, C, H, W] of floats.
-    if array.ndim == 4:
-        return [one(each) for each in array]
-    return [one(array)]
+    return many(list(array)) if array.ndim == 4 else [one(array)]

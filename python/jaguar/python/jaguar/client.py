@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from jaguar import _inputs, _native
+from jaguar import _inputs, _native, _options
 from jaguar._inputs import Image, Images
 from jaguar._progress import Listener, Progress
-from jaguar.errors import JaguarError
+from jaguar.errors import JaguarError, OptionError
 from jaguar.model import PathLike
 from jaguar.results import Cost, Prediction, prediction
 
@@ -61,8 +61,11 @@ class Client:
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
-        with Listener(progress, "connect") as listener:
-            believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
+        if not isinstance(server, str):
+            raise OptionError(f"server={server!r}: an address is needed, such as 127.0.0.1:7447, or the `address` of a Server")
+        keep = _options.whole("keep", keep, 0, 2**32 - 1)
+        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
+        with Listener(progress, "connect") as listener, _options.checked(believed):
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep
         self.server = server
@@ -109,6 +112,15 @@ class Client:
         """How many prepared queries are there now."""
         return self._open().ready
 
+    def fetch(self, *, batch: int = 1, progress: Progress = None) -> int:
+        """Fetches now what is missing of the hint, into the cache folder, as `jaguar fetch` does. A first query would fetch it on its
+        way. Returns how many bytes came: 0 where all was there, or the protocol has no hint.
+
+        `batch`: for `predict_many(batch=...)`. Each size has a hint of its own. The server must allow it.
+        """
+        with Listener(self._progress if progress is None else progress, "fetch") as listener:
+            return self._open().fetch(batch, listener)
+
     def predict(self, image: Image, *, progress: Progress = None) -> Prediction:
         """Asks about one image. The server learns nothing of it, and the client nothing but the result."""
         [found] = self._predict([_inputs.one(image)], 0, 1, self._progress if progress is None else progress, "predict")
@@ -150,6 +162,10 @@ class Client:
         Predictions of one query share its `cost`. `Model.plan(batch=...)` tells where it pays.
         """
         return list(self.iterate(images, batch=batch, progress=progress))
+
+    async def fetch_async(self, *, batch: int = 1) -> int:
+        """As `fetch`."""
+        return await self._in_thread(functools.partial(self.fetch, batch=batch, progress=False))
 
     async def predict_async(self, image: Image) -> Prediction:
         """As `predict`. If the task is cancelled, the query ends, and the next one connects anew."""

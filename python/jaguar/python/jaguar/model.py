@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaguar import _export, _inputs, _native
+from jaguar import _export, _inputs, _native, _options
 from jaguar._inputs import Images
 from jaguar._progress import Listener, Progress
 from jaguar.errors import InputError, OptionError
@@ -42,10 +42,6 @@ class Preprocessing:
     def imagenet(cls, resize: str | int = 256) -> Preprocessing:
         """As most of torchvision's networks were trained."""
         return cls(resize, False, 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def _numbers(value: float | Sequence[float]) -> list[float]:
-    return [float(v) for v in np.atleast_1d(np.asarray(value, dtype=float))]
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ def _score(found: dict[str, Any] | None) -> Score | None:
     return Score(found["pictures"], top, interval, found["same_class_as_integer"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Accuracy:
     """Of the integer network, of the float network where it is known, and of private runs where they were asked for. `print` shows a
     table."""
@@ -106,6 +102,15 @@ class Accuracy:
     private: Score | None
     #: The integer network on the inputs that were run privately.
     integer_on_those: Score | None
+
+    def __repr__(self) -> str:
+        scores = [("float", self.float), ("integer", self.integer), ("private", self.private)]
+        told = []
+        for name, score in scores:
+            if score is not None:
+                k, part = next(iter(score.top.items()))
+                told.append(f"{name} top-{k} {100 * part:.1f} % of {score.inputs}")
+        return f"<jaguar.Accuracy: {', '.join(told)}>"
 
     def __str__(self) -> str:
         lines = [f"{self.classes} classes, labels by {self.labels_by}"]
@@ -188,13 +193,13 @@ def planning(link: PathLike | None, prefer: str, backends: Sequence[str] | None,
     return {
         "link": None if link is None else os.fspath(link),
         "prefer": prefer,
-        "backends": None if backends is None else list(backends),
+        "backends": None if backends is None else _options.names("backends", backends),
         "measure": measure,
         "cache": None if cache is None else Path(cache),
     }
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Model:
     """A compiled model: the quantised network, its weights, and the server's secret. It stays with the server."""
 
@@ -205,6 +210,10 @@ class Model:
     held_out: Agreement | None = None
     #: What may cost accuracy, as it was told when the model was compiled.
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = " x ".join(str(n) for n in self.input_shape)
+        return f"<jaguar.Model {self.name} ({self.id}): input {shape}, {self.outputs} outputs>"
 
     @staticmethod
     def load(path: PathLike) -> Model:
@@ -259,6 +268,7 @@ class Model:
     def with_guard_bits(self, bits: int) -> Model:
         """The same model with another number of guard bits: 0, or 2 to 12. Each bit more takes an attacker four times as many
         queries; 0 is faster, and lets a client that repeats its queries learn hidden values and weights."""
+        bits = _options.whole("bits", bits, 0, 12)
         return Model(self._native.guarded(bits), self.agreement, self.held_out, self.warnings)
 
     def plan(
@@ -283,7 +293,7 @@ class Model:
         few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
         """
         options = planning(link, prefer, backends, measure, cache)
-        with Listener(progress, "plan") as listener:
+        with Listener(progress, "plan") as listener, _options.checked(options):
             return Plan(*self._native.plan(options, batch, explain, report, listener))
 
     def report(self, path: PathLike, images: Images | None = None, *, progress: Progress = None) -> Path:
@@ -307,10 +317,10 @@ class Model:
     def evaluate(
         self,
         images: Images,
-        labels: Sequence[int] | Any | None = None,
+        labels: Sequence[int] | Sequence[str] | Any | None = None,
         *,
         private: int = 0,
-        top: Sequence[int] = (),
+        top: int | Sequence[int] = (),
         limit: int | None = None,
         float_model: bytes | PathLike | None = None,
         backends: Sequence[str] | None = None,
@@ -318,25 +328,25 @@ class Model:
     ) -> Accuracy:
         """How often the right class comes out, with confidence intervals.
 
-        `images`: with `labels`, any images and the number of each one's class. Without, a folder with one folder a class (named as
-        the model's labels, or by the class's number), or a list of files and classes (.csv: two columns). `private`: how many of them
-        are run privately too, both parties here. `limit`: take only so many, evenly spread. `float_model`: the ONNX network that a
+        `images`: with `labels`, any images and the number or the name of each one's class. Without, a folder with one folder a class
+        (named as the model's labels, or by the class's number), or a list of files and classes (.csv: two columns). `private`: how many
+        of them are run privately too, both parties here. `limit`: take only so many, evenly spread. `float_model`: the ONNX network that a
         loaded model was compiled from (a model that was compiled in this process knows it).
         """
         settings = {
             "private": private,
-            "top": list(top),
+            "top": [top] if isinstance(top, int) else list(top),
             "limit": limit,
             "float": float_model if float_model is None or isinstance(float_model, bytes) else Path(float_model),
-            "backends": None if backends is None else list(backends),
+            "backends": None if backends is None else _options.names("backends", backends),
         }
-        with Listener(progress, "evaluate") as listener:
+        with Listener(progress, "evaluate") as listener, _options.checked(settings):
             if labels is None:
                 if not isinstance(images, (str, os.PathLike)):
                     raise InputError("labels are missing: only a folder or a list of files tells them itself")
                 found = json.loads(self._native.evaluate_files(images, settings, listener))
             else:
-                numbers = [int(label) for label in np.asarray(labels).reshape(-1)]
+                numbers = _classes(labels, self.labels)
                 if any(number < 0 for number in numbers):
                     raise InputError(f"class {min(numbers)} is none of the model's: they are 0 to {self.outputs - 1}")
                 found = json.loads(self._native.evaluate(_inputs.many(images), numbers, settings, listener))
@@ -352,14 +362,29 @@ class Model:
         )
 
 
+def _classes(labels: Any, names: tuple[str, ...]) -> list[int]:
+    """Numbers of classes, as NumPy, torch or a list has them or their names."""
+    array = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+    if array.dtype.kind == "U":
+        unknown = sorted(set(array.reshape(-1).tolist()) - set(names))
+        if unknown:
+            raise InputError(f"labels: {unknown[0]!r} is none of the model's {len(names)} names; numbers of classes are possible too")
+        return [names.index(label) for label in array.reshape(-1).tolist()]
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise InputError(f"labels of {array.dtype}: the number of each image's class is needed (0 for the first one), or its name")
+    return [int(label) for label in array.reshape(-1)]
+
+
 def _labels(labels: Sequence[str] | PathLike | None) -> list[str]:
     if labels is None:
         return []
     if isinstance(labels, (str, os.PathLike)):
         try:
-            return [line.strip() for line in Path(labels).read_text().splitlines()]
+            return [line.strip() for line in Path(labels).read_text(encoding="utf-8").splitlines()]
         except OSError as error:
             raise OptionError(f"labels: {error}") from error
+        except UnicodeDecodeError:
+            raise OptionError(f"labels: {os.fspath(labels)} is no text in UTF-8: one name a line is needed") from None
     return list(labels)
 
 
@@ -397,7 +422,12 @@ def compile(
     """
     if signs not in ("exact", "reduced"):
         raise OptionError(f'signs={signs!r}: "exact", "reduced" are possible')
-    how = preprocessing or Preprocessing()
+    _export.check(exporter)
+    how = Preprocessing() if preprocessing is None else preprocessing
+    if not isinstance(how, Preprocessing):
+        raise OptionError(f"preprocessing={how!r}: a Preprocessing is needed, as jaguar.Preprocessing.imagenet()")
+    if input_shape is not None:
+        input_shape = _shape(input_shape)
     samples = _inputs.many(calibration)
     onnx: bytes | PathLike
     if _export.is_module(model):
@@ -407,6 +437,8 @@ def compile(
         onnx = bytes(model)
     elif isinstance(model, (str, os.PathLike)):
         onnx = Path(model)
+        if onnx.suffix == ".jaguar":
+            raise InputError(f"{onnx}: a compiled model; jaguar.Model.load reads it")
     else:
         raise InputError(f"a {type(model).__name__}: a torch.nn.Module, the path of an ONNX file, or its bytes are needed")
     settings = {
@@ -416,22 +448,33 @@ def compile(
         "filter": how.filter,
         "bgr": how.bgr,
         "pixel_scale": how.pixel_scale,
-        "mean": _numbers(how.mean),
-        "std": _numbers(how.std),
+        "mean": _options.numbers("mean", how.mean),
+        "std": _options.numbers("std", how.std),
         "activation_bits": str(activation_bits),
         "guard_bits": guard_bits,
         "weight_bits": weight_bits,
         "reduced_signs": signs == "reduced",
         "accuracy_bound": accuracy_bound,
         "headroom": headroom,
-        "input_shape": None if input_shape is None else [int(n) for n in input_shape],
-        "outputs": list(outputs),
-        "constants": [(name, np.asarray(value, dtype=np.float32).reshape(-1).tolist()) for name, value in (constants or {}).items()],
+        "input_shape": input_shape,
+        "outputs": _options.names("outputs", outputs),
+        "constants": [(name, _options.numbers(f"constants: {name}", value)) for name, value in (constants or {}).items()],
     }
-    with Listener(progress, "compile") as listener:
+    with Listener(progress, "compile") as listener, _options.checked(settings):
         native, about = _native.compile(onnx, samples, settings, listener)
     found = json.loads(about)
     return Model(native, Agreement(**found["agreement"]), Agreement(**found["held_out"]), tuple(found["warnings"]))
+
+
+def _shape(given: Sequence[int]) -> list[int]:
+    """An input shape with the batch."""
+    try:
+        shape = [int(n) for n in given]
+    except (TypeError, ValueError):
+        shape = []
+    if len(shape) in (2, 4) and all(n > 0 for n in shape):
+        return shape
+    raise OptionError(f"input_shape={given!r}: with the batch, as (1, 3, 224, 224)")
 
 
 def _shape_of(calibration: Images) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class Cost:
         return pandas.DataFrame(self.rows())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prediction:
     """What a network says of one input."""
 
@@ -98,20 +98,24 @@ class Prediction:
     #: Its name: "class N" in a model without labels.
     name: str
     #: The model's logits, `[classes]` of float64. None where the server reveals the label alone.
-    logits: NDArray[np.float64] | None = field(repr=False)
+    logits: NDArray[np.float64] | None
     #: What the model ends in (softmax, sigmoid) makes of them; a softmax over all where it ends in nothing.
-    probabilities: NDArray[np.float64] | None = field(repr=False)
+    probabilities: NDArray[np.float64] | None
     #: The integer logits, `[classes]` of int64: what the two parties computed.
-    integers: NDArray[np.int64] | None = field(repr=False)
+    integers: NDArray[np.int64] | None
     #: What the query cost: all images of a batch together. None where there was none (`Model.simulate`).
-    cost: Cost | None = field(default=None, repr=False)
-    _names: tuple[str, ...] = field(default=(), repr=False)
+    cost: Cost | None = None
+    _names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sure = "" if self.probabilities is None else f", {100 * self.probabilities[self.label]:.1f} %"
+        return f"<jaguar.Prediction: {self.name!r}, label {self.label}{sure}>"
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The names and probabilities of the classes that come first; nothing where only the label was revealed."""
         if self.integers is None or self.probabilities is None:
             return []
-        order = np.argsort(-self.integers, kind="stable")[:count]
+        order = np.argsort(-self.integers, kind="stable")[: max(count, 0)]
         names = self._names
         return [(names[i] if names else f"class {i}", float(self.probabilities[i])) for i in order]
 

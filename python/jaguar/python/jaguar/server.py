@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from jaguar import _native
+from jaguar import _native, _options
 from jaguar._progress import Listener, Progress
 from jaguar.errors import OptionError
 from jaguar.model import Model, PathLike, planning
@@ -75,7 +75,7 @@ class Server:
             "keep_idle": keep_idle,
         }
         options = planning(plan_for, prefer, backends, measure, cache)
-        with Listener(progress, "serve") as listener:
+        with Listener(progress, "serve") as listener, _options.checked(settings, options):
             models = [(name, each._native) for name, each in self.models.items()]
             native = _native.Server(models, settings, options, listener)
         self._native = native
@@ -137,6 +137,8 @@ def _named(models: Model | PathLike | Mapping[str, Model | PathLike] | Sequence[
         return {name: one}
     if isinstance(models, Mapping):
         given = list(models.items())
+    elif not isinstance(models, Sequence):
+        raise OptionError(f"model: a {type(models).__name__}; a Model is needed, the path of one, a list or a dictionary of them")
     else:
         given = [(each.name if isinstance(each, Model) else Path(each).stem, each) for each in models]
     found: dict[str, Model] = {}

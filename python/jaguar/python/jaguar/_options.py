@@ -1,0 +1,48 @@
+"""Options as Python has them, for the native part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from jaguar.errors import OptionError
+
+
+@contextmanager
+def checked(*given: Mapping[str, Any]) -> Iterator[None]:
+    """An option of a type that cannot be is an `OptionError` with its name. `given`: options by name."""
+    try:
+        yield
+    except TypeError as error:
+        field = re.fullmatch(r"failed to extract field \w+\.(\w+)", str(error))
+        where = next((options for options in given if field and field[1] in options), None)
+        if field is None or where is None:
+            raise
+        why = "out of range" if isinstance(error.__cause__, OverflowError) else str(error.__cause__)
+        raise OptionError(f"{field[1]}={where[field[1]]!r}: {why}") from None
+
+
+def whole(option: str, value: int, least: int, most: int) -> int:
+    """A number from `least` to `most`."""
+    if not least <= value <= most:
+        raise OptionError(f"{option}={value}: {least} to {most} are possible")
+    return value
+
+
+def names(option: str, given: str | Sequence[str]) -> list[str]:
+    """One name, or several."""
+    if not isinstance(given, Sequence):
+        raise OptionError(f"{option}={given!r}: a name, or a list of names, is needed")
+    return [given] if isinstance(given, str) else list(given)
+
+
+def numbers(option: str, value: Any) -> list[float]:
+    """One number, or an array of them."""
+    try:
+        return [float(v) for v in np.asarray(value, dtype=np.float64).reshape(-1)]
+    except (TypeError, ValueError):
+        raise OptionError(f"{option}={value!r}: a number, or an array of numbers, is needed") from None
