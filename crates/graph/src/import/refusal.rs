@@ -119,8 +119,7 @@ pub(super) fn instead(operator: &str) -> &'static str {
         "Sigmoid" => {
             "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)"
         }
-        "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus"
-        | "Softsign" => {
+        "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus" | "Softsign" => {
             "Replace the activation by Relu, LeakyRelu, PRelu, Clip or HardSwish, and retrain (as EfficientNet-Lite and \
              MobileNetV3 do)"
         }
