@@ -22,6 +22,11 @@ const INPUT: Shape = [4, 6, 6];
 
 /// A convolution, an activation, a max-pool, a convolution beside a sum, a fully connected layer.
 pub fn bundle(blocks: Option<Blocks>) -> Bundle {
+    network(blocks, false)
+}
+
+/// The first activation is a ReLU, or a HardSwish.
+fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
     let mut nodes: Vec<Node> = Vec::new();
     let mut weights = Vec::new();
     let mut state = 1u64;
@@ -64,7 +69,12 @@ pub fn bundle(blocks: Option<Blocks>) -> Bundle {
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     add(Op::Input, &[], INPUT, 0);
     let stem = add(conv(4, 3, 1, blocks), &[0], [4, 6, 6], 4);
-    let relu = add(Op::Relu { ignored: 0 }, &[stem], [4, 6, 6], 0);
+    let relu = if swish {
+        let six = add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[stem], [4, 6, 6], 0);
+        add(Op::Product { shift: 11, offsets: [-1024, 0] }, &[stem, six], [4, 6, 6], 0)
+    } else {
+        add(Op::Relu { ignored: 0 }, &[stem], [4, 6, 6], 0)
+    };
     let pool = add(Op::MaxPool { window, ignored: 0 }, &[relu], [4, 3, 3], 0);
     let branch = add(conv(4, 1, 0, blocks), &[pool], [4, 3, 3], 4);
     let sum = add(Op::Add, &[branch, pool], [4, 3, 3], 0);
@@ -101,11 +111,19 @@ pub struct Way {
 
 impl Way {
     fn new(name: &str, blocks: Option<Blocks>, make: impl Fn(Bundle) -> Service + 'static) -> Self {
+        Self::of(name, move || bundle(blocks), make)
+    }
+
+    fn of(
+        name: &str,
+        bundle: impl Fn() -> Bundle + 'static,
+        make: impl Fn(Bundle) -> Service + 'static,
+    ) -> Self {
         let limits = Limits { stalled: CLIENT_STALLED, accept_sign_leakage: true, ..Limits::default() };
-        let model = bundle(blocks).model;
+        let model = bundle().model;
         let plain = |query| reference::run(Cpu::detect(), &model, &input(query)).expect("it runs");
         let right = (0..2).map(|query| plain(query).output().to_vec()).collect();
-        Self { name: name.into(), make: Box::new(move || make(bundle(blocks))), limits, right }
+        Self { name: name.into(), make: Box::new(move || make(bundle())), limits, right }
     }
 
     /// Whether this is what the plaintext network says of the input of a query, but for how linear layers round.
@@ -131,8 +149,8 @@ fn service(bundle: Bundle, choices: Choices, reveal: Reveal) -> Service {
     Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed).expect("a sound plan")
 }
 
-/// Every secure backend of the registry, each alone; several in one network; blocks of weights; the label alone;
-/// comparisons that leak.
+/// Every secure backend of the registry, each alone; several in one network; blocks of weights; products of values; the label
+/// alone; comparisons that leak.
 pub fn ways() -> Vec<Way> {
     let standard = |bundle: Bundle, backend, reveal| {
         let choices = Choices::standard(&bundle.model.network, backend);
@@ -152,6 +170,8 @@ pub fn ways() -> Vec<Way> {
         let name = format!("{backend} in skew-circulant blocks");
         ways.push(Way::new(&name, Some(Blocks::skew(4)), move |b| standard(b, id, Reveal::Logits)));
     }
+    let swish = move |b| standard(b, BackendId::JAGUAR, Reveal::Logits);
+    ways.push(Way::of("products", || network(None, true), swish));
     ways.push(Way::new("label", None, move |b| standard(b, BackendId::JAGUAR, Reveal::Label)));
     ways.push(Way::new("pmax-leaky", None, |bundle| {
         let network = &bundle.model.network;
