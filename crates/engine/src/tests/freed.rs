@@ -16,6 +16,7 @@ use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_ring::sample::ternary;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::products::products;
 use super::*;
 
 /// What to look for: hashes of windows of 64-bit words.
@@ -208,13 +209,12 @@ fn of_share(share: &[u64]) -> impl Iterator<Item = [u64; 4]> {
 /// What a party draws from the operating system, up to so many bytes.
 const DRAWN: usize = 4096;
 
-/// What is looked for, given all shares and what passed.
-fn patterns(seen: &Seen, passed: &[Vec<u8>]) -> Patterns {
+/// What is looked for, given all shares, of so many nodes, and what passed.
+fn patterns(seen: &Seen, nodes: usize, passed: &[Vec<u8>]) -> Patterns {
     let (mut pairs, mut looked_for) = (Vec::new(), Vec::new());
-    let last = everything().model.network.nodes.len() - 1;
     for ((_, node), share) in seen.lock().unwrap().iter() {
         // (The last one is opened, and the client's input is the caller's.)
-        if *node != last && *node != 0 {
+        if *node != nodes - 1 && *node != 0 {
             looked_for.extend(of_share(share));
         }
     }
@@ -252,11 +252,11 @@ fn patterns(seen: &Seen, passed: &[Vec<u8>]) -> Patterns {
     Patterns::new(&pairs, &looked_for)
 }
 
-/// What a session of this backend leaves behind.
-fn left_behind(backend: BackendId, reveal: Reveal) -> usize {
+/// What a session of this network and backend leaves behind.
+fn left_behind(bundle: fn() -> Bundle, backend: BackendId, reveal: Reveal) -> usize {
     let service = || {
         with_insecure_fixed_randomness([200; 32], || {
-            let bundle = everything();
+            let bundle = bundle();
             let choices = Choices::standard(&bundle.model.network, backend);
             Service::new(bundle, choices, reveal).unwrap()
         })
@@ -264,7 +264,8 @@ fn left_behind(backend: BackendId, reveal: Reveal) -> usize {
     WIPING.store(true, Ordering::Relaxed);
     let seen = Seen::default();
     let passed = run(&service(), reveal, Some(&seen));
-    let patterns: &'static Patterns = Box::leak(Box::new(patterns(&seen, &passed)));
+    let patterns: &'static Patterns =
+        Box::leak(Box::new(patterns(&seen, bundle().model.network.nodes.len(), &passed)));
     drop(seen);
     WIPING.store(false, Ordering::Relaxed);
     let service = service();
@@ -281,9 +282,10 @@ fn freed_memory_holds_no_secret_and_no_share() {
     let _alone = alone();
     let mut all = Vec::new();
     for backend in BackendId::all().filter(|id| id.backend().is_secure()) {
-        all.push((backend.name(), left_behind(backend, Reveal::Logits)));
+        all.push((backend.name(), left_behind(everything, backend, Reveal::Logits)));
     }
-    all.push(("label", left_behind(BackendId::JAGUAR, Reveal::Label)));
+    all.push(("label", left_behind(everything, BackendId::JAGUAR, Reveal::Label)));
+    all.push(("products", left_behind(products, BackendId::JAGUAR, Reveal::Logits)));
     assert!(all.iter().all(|(_, found)| *found == 0), "blocks that were not wiped: {all:?}");
 }
 
