@@ -34,6 +34,7 @@ use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::base::Key;
+use crate::hash::combinations;
 use crate::{Block, OtError};
 
 /// Base OTs that are needed: one per column but column 0.
@@ -175,18 +176,26 @@ fn transcript_of(base: &[u8; 32]) -> blake3::Hasher {
     hasher
 }
 
-/// Every sum: of the rows that the challenge names, and of one of the last [`OPENED`] rows. The challenge is public; the rows are
-/// met with masks.
+/// Every sum: of the rows that the challenge names, and of one of the last [`OPENED`] rows. Of eight rows at a time, all sums of four
+/// are made, and taken where the challenge says, which is public (the method of the four Russians: Arlazarov, Dinic, Kronrod and
+/// Faradžev 1970).
 fn sums(rows: &[Block], mut challenge: Prg) -> Zeroizing<[Block; OPENED]> {
     let (rows, last) = rows.split_at(rows.len() - OPENED);
     let mut sums = Zeroizing::new([Block::ZERO; OPENED]);
     sums.copy_from_slice(last);
-    let mut named = [Block::ZERO; 128];
-    for rows in rows.chunks(named.len()) {
+    let mut named = [0u128; 128];
+    for rows in rows.chunks_exact(named.len()) {
         challenge.fill(bytemuck::cast_slice_mut(&mut named));
-        for (row, named) in rows.iter().zip(&named) {
-            for (b, sum) in sums.iter_mut().enumerate() {
-                *sum ^= row.masked(named.0 >> b & 1 == 1);
+        // Line b: which rows sum b is of.
+        transpose_square(&mut named);
+        for (eight, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
+            let [low, high] = [0, 4].map(|at| {
+                let four = Zeroizing::new(std::array::from_fn(|i| rows[at + i]));
+                Zeroizing::new(combinations(&four))
+            });
+            for (sum, named) in sums.iter_mut().zip(&named) {
+                let which = usize::from(named.to_le_bytes()[eight]);
+                *sum ^= low[which & 15] ^ high[which >> 4];
             }
         }
     }
@@ -310,6 +319,22 @@ mod tests {
                 Err(other) => panic!("another error: {other}"),
             }
         }
+    }
+
+    /// By their definition: one row after the other, one bit of the challenge after the other.
+    #[test]
+    fn sums_are_of_the_rows_that_the_challenge_names() {
+        let mut rows = vec![Block::ZERO; 4 * 128];
+        Prg::new([8; 32]).fill(bytemuck::cast_slice_mut(&mut rows));
+        let (summed, last) = rows.split_at(3 * 128);
+        let mut named = vec![Block::ZERO; summed.len()];
+        Prg::new([9; 32]).fill(bytemuck::cast_slice_mut(&mut named));
+        let sum = |b: usize| {
+            let of_named = summed.iter().zip(&named).filter(|(_, named)| named.0 >> b & 1 == 1);
+            of_named.fold(last[b], |sum, (row, _)| sum ^ *row)
+        };
+        let sums = sums(&rows, Prg::new([9; 32]));
+        assert!((0..OPENED).all(|b| sums[b] == sum(b)));
     }
 
     /// Sums that fit no column are found too.
