@@ -55,8 +55,14 @@ pub(crate) fn targets() -> Vec<Target> {
         target("bundle", bundle, bundle_seeds, Bound { fixed: 64 << 20, per_byte: 1 << 10 }, (4096, 1000)),
         target("hint", hint, hint_seeds, Bound { fixed: 16 << 20, per_byte: 1 << 12 }, (1024, 100)),
         target("onnx", onnx, onnx_seeds, Bound { fixed: 1 << 30, per_byte: 1 << 12 }, (16384, 1000)),
-        // A decoder may take 512 MiB, and the picture is turned and brought to eight bits a colour.
-        target("picture", picture, picture_seeds, Bound { fixed: 2 << 30, per_byte: 1 << 12 }, (8192, 1000)),
+        // 2^24 pixels, whatever the input: 128 MiB with four channels of 16 bits, and 48 MiB with three of 8.
+        target(
+            "picture",
+            picture,
+            picture_seeds,
+            Bound { fixed: 256 << 20, per_byte: 1 << 12 },
+            (8192, 1000),
+        ),
         target("npy", tensor, tensor_seeds, small, (4096, 1000)),
         target("labels", labels, label_seeds, small, (4096, 1000)),
         target("tokens", tokens, token_seeds, small, (4096, 1000)),
