@@ -56,7 +56,9 @@ class Soak:
         log = (folder / "server.log").open("w")
         self.server = subprocess.Popen(
             [options.jaguar, "serve", options.model, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--calibrate", "off",
-             "--max-clients", str(2 * options.clients + 8), "--log", "json"], stdout=log, stderr=subprocess.STDOUT)
+             "--max-clients", str(2 * options.clients + 8), "--log", "json",
+             # All of them come from one address.
+             "--max-sessions-per-address-and-hour", "1000000"], stdout=log, stderr=subprocess.STDOUT)
         self.address, self.metrics = self.addresses()
 
     def addresses(self) -> tuple[str, str]:

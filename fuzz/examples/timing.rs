@@ -37,6 +37,23 @@ fn place<T>(secrets: &[T]) -> Place {
     (secrets.as_ptr().cast(), size_of_val(secrets))
 }
 
+/// Which secrets: fixed ones or random ones. A mask, not a branch.
+#[derive(Clone, Copy)]
+struct Class(u64);
+
+impl Class {
+    const RANDOM: Self = Self(!0);
+
+    fn new(fixed: bool) -> Self {
+        Self(black_box(u64::from(fixed).wrapping_sub(1)))
+    }
+
+    /// One of two words.
+    fn of(self, fixed: u64, random: u64) -> u64 {
+        fixed ^ ((fixed ^ random) & black_box(self.0))
+    }
+}
+
 /// Something with secrets in it.
 trait Case {
     /// Its name.
@@ -47,14 +64,20 @@ trait Case {
         false
     }
 
-    /// Puts other secrets in place: the fixed ones, or random ones.
-    fn set(&mut self, fixed: bool, prg: &mut Prg);
+    /// Puts other secrets in place: the fixed ones, or random ones. By the same steps in the same memory: what is measured begins
+    /// with what they leave in caches and in the processor's predictions.
+    fn set(&mut self, class: Class, prg: &mut Prg);
 
-    /// The secrets, as they lie in memory. None where memory cannot be marked (they make a generator, say).
-    fn secrets(&mut self) -> Option<Place>;
+    /// The secrets, as they lie in memory.
+    fn secrets(&mut self) -> Place;
 
     /// What is measured.
     fn run(&mut self);
+
+    /// What is looked at while the secrets count as undefined: with what [`set`](Self::set) does with them, if it does something.
+    fn run_on_secrets(&mut self) {
+        self.run();
+    }
 }
 
 // ---- Kernels ----
@@ -73,15 +96,13 @@ impl Case for Noise {
         "noise of a polynomial"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         prg.fill(&mut self.0);
-        if fixed {
-            self.0 = [7; 32];
-        }
+        self.0.iter_mut().for_each(|byte| *byte = class.of(7, u64::from(*byte)) as u8);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.0))
+    fn secrets(&mut self) -> Place {
+        place(&self.0)
     }
 
     fn run(&mut self) {
@@ -89,8 +110,8 @@ impl Case for Noise {
     }
 }
 
-/// A ternary secret. Its bytes are refused from 243 on, whoever draws them, so memory cannot be marked. Time depends on how many are refused:
-/// both classes draw anew each time, and differ in nothing but the values that they wrote before.
+/// A ternary secret. Bytes from 243 on are refused, and time depends on how many those are, not on the others. So both classes
+/// draw anew each time, and differ in nothing but the values that they wrote before.
 struct Ternary([u8; 32], Vec<i8>);
 
 impl Case for Ternary {
@@ -98,13 +119,19 @@ impl Case for Ternary {
         "ternary secret"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
-        prg.fill(&mut self.0);
-        self.1.fill(if fixed { 0 } else { 1 });
+    fn set(&mut self, class: Class, prg: &mut Prg) {
+        // (Where too many bytes are refused at first, it draws again, and how many is what is told. Not here.)
+        while {
+            prg.fill(&mut self.0);
+            let mut first = [0; N.div_ceil(5) * 17 / 16 + 2];
+            Prg::new(self.0).fill(&mut first);
+            first.iter().filter(|&&byte| byte < 243).count() < N.div_ceil(5)
+        } {}
+        self.1.fill(class.of(0, 1) as i8);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        None
+    fn secrets(&mut self) -> Place {
+        place(&self.0)
     }
 
     fn run(&mut self) {
@@ -132,16 +159,13 @@ impl Case for Product {
         "ring product with a secret"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         ternary(kernel(), prg, &mut self.secret);
-        if fixed {
-            self.secret.fill(0);
-        }
+        self.secret.iter_mut().for_each(|value| *value = class.of(0, *value as u64) as i8);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        // Values are checked when a secret is prepared: that it is a small polynomial is public.
-        None
+    fn secrets(&mut self) -> Place {
+        place(&self.secret)
     }
 
     fn run(&mut self) {
@@ -154,13 +178,14 @@ impl Case for Product {
 struct Weights {
     planes: LimbPlanes,
     terms: Vec<Term>,
-    packed: [PackedWeights; 2],
-    fixed: bool,
+    weights: Vec<i16>,
+    packed: Option<PackedWeights>,
     out: Vec<u64>,
 }
 
 const OUTS: usize = 16;
 const LEN: usize = 256;
+const WEIGHT_BITS: u32 = 12;
 
 impl Weights {
     fn new() -> Self {
@@ -171,16 +196,14 @@ impl Weights {
                 (0..LEN as u64 + 8).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16).collect();
             planes.set_row(row, &words);
         }
-        let packed = |weight: &dyn Fn(usize) -> i16| {
-            PackedWeights::new(
-                OUTS,
-                terms.len(),
-                12,
-                &(0..OUTS * terms.len()).map(weight).collect::<Vec<_>>(),
-            )
-        };
-        let packed = [packed(&|i| (i * 7919 % 4001) as i16 / 2 - 1000), packed(&|_| 0)];
-        Self { planes, terms, packed, fixed: false, out: vec![0; OUTS * LEN] }
+        let weights = vec![0; OUTS * terms.len()];
+        Self { planes, terms, weights, packed: None, out: vec![0; OUTS * LEN] }
+    }
+
+    fn pack(&mut self) {
+        // (Where the former ones were.)
+        self.packed = None;
+        self.packed = Some(PackedWeights::new(OUTS, self.terms.len(), WEIGHT_BITS, &self.weights));
     }
 }
 
@@ -189,16 +212,35 @@ impl Case for Weights {
         "product with secret weights"
     }
 
-    fn set(&mut self, fixed: bool, _: &mut Prg) {
-        self.fixed = fixed;
+    fn set(&mut self, class: Class, prg: &mut Prg) {
+        let most = (1 << (WEIGHT_BITS - 1)) - 1;
+        for weight in &mut self.weights {
+            *weight = class.of(0, prg.next_u64() % (2 * most + 1)) as i16;
+            *weight -= class.of(0, most) as i16;
+        }
+        self.pack();
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        None
+    fn secrets(&mut self) -> Place {
+        place(&self.weights)
     }
 
     fn run(&mut self) {
-        spa_gemm(&self.planes, &self.terms, &self.packed[usize::from(self.fixed)], LEN, &mut self.out, LEN);
+        let packed = self.packed.as_ref().expect("they were set");
+        spa_gemm(&self.planes, &self.terms, packed, LEN, &mut self.out, LEN);
+    }
+
+    fn run_on_secrets(&mut self) {
+        self.pack();
+        self.run();
+    }
+}
+
+/// Zeros, or random blocks.
+fn draw(blocks: &mut [jaguar_ot::Block], class: Class, prg: &mut Prg) {
+    for block in blocks {
+        let [low, high] = [prg.next_u64(), prg.next_u64()].map(|word| u128::from(class.of(0, word)));
+        block.0 = high << 64 | low;
     }
 }
 
@@ -214,15 +256,12 @@ impl Case for Pads {
         "pads of oblivious transfers"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
-        for half in &mut self.halves {
-            let [low, high] = [prg.next_u64(), prg.next_u64()].map(u128::from);
-            half.0 = if fixed { 0 } else { high << 64 | low };
-        }
+    fn set(&mut self, class: Class, prg: &mut Prg) {
+        draw(&mut self.halves, class, prg);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.halves))
+    fn secrets(&mut self) -> Place {
+        place(&self.halves)
     }
 
     fn run(&mut self) {
@@ -238,15 +277,12 @@ impl Case for Sums {
         "sums of the deltas"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
-        for delta in &mut self.0 {
-            let [low, high] = [prg.next_u64(), prg.next_u64()].map(u128::from);
-            delta.0 = if fixed { 0 } else { high << 64 | low };
-        }
+    fn set(&mut self, class: Class, prg: &mut Prg) {
+        draw(&mut self.0, class, prg);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.0))
+    fn secrets(&mut self) -> Place {
+        place(&self.0)
     }
 
     fn run(&mut self) {
@@ -300,17 +336,15 @@ impl Case for Relu {
         }
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         prg.fill_words(&mut self.shares, 16);
-        if fixed {
-            self.shares.fill(0);
-        }
+        self.shares.iter_mut().for_each(|share| *share = class.of(0, *share));
         let mut channel = Replay::channel(self.heard.clone());
         self.prepared = Some((Self::prepare(self.role, &mut channel), channel));
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.shares))
+    fn secrets(&mut self) -> Place {
+        place(&self.shares)
     }
 
     fn run(&mut self) {
@@ -357,18 +391,16 @@ impl Case for Tokens {
         "token"
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         prg.fill(&mut self.token);
-        if fixed {
-            // Right but for its last bit: who compares from the beginning takes longest.
-            self.token.copy_from_slice(&self.known);
-            self.token[31] ^= 1;
+        // Right but for its last bit: who compares from the beginning takes longest.
+        for (i, (byte, &known)) in self.token.iter_mut().zip(&self.known).enumerate() {
+            *byte = class.of(u64::from(known ^ u8::from(i == 31)), u64::from(*byte)) as u8;
         }
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        // Whose it is, or nobody's, is the answer.
-        None
+    fn secrets(&mut self) -> Place {
+        place(&self.token)
     }
 
     fn run(&mut self) {
@@ -393,15 +425,15 @@ impl Case for EarlyExit {
         true
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         prg.fill(&mut self.given);
-        if fixed {
-            self.given.copy_from_slice(&self.known);
+        for (byte, &known) in self.given.iter_mut().zip(&self.known) {
+            *byte = class.of(u64::from(known), u64::from(*byte)) as u8;
         }
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.given))
+    fn secrets(&mut self) -> Place {
+        place(&self.given)
     }
 
     fn run(&mut self) {
@@ -424,16 +456,13 @@ impl Case for Lookup {
         true
     }
 
-    fn set(&mut self, fixed: bool, prg: &mut Prg) {
+    fn set(&mut self, class: Class, prg: &mut Prg) {
         let all = self.table.len() as u64;
-        self.places.iter_mut().for_each(|place| *place = (prg.next_u64() % all) as u32);
-        if fixed {
-            self.places.fill(0);
-        }
+        self.places.iter_mut().for_each(|place| *place = class.of(0, prg.next_u64() % all) as u32);
     }
 
-    fn secrets(&mut self) -> Option<Place> {
-        Some(place(&self.places))
+    fn secrets(&mut self) -> Place {
+        place(&self.places)
     }
 
     fn run(&mut self) {
@@ -494,7 +523,7 @@ fn sample(case: &mut dyn Case, samples: usize) -> Vec<(bool, f64)> {
     let mut found = Vec::with_capacity(samples);
     for i in 0..samples + warm {
         let fixed = order.next_u64() & 1 == 1;
-        case.set(fixed, &mut prg);
+        case.set(Class::new(fixed), &mut prg);
         let start = Instant::now();
         case.run();
         let time = start.elapsed().as_nanos() as f64;
@@ -558,16 +587,12 @@ fn mark(_: Place, _: bool) {}
 fn secrets(cases: &mut [Box<dyn Case>]) {
     let mut prg = Prg::new([3; 32]);
     for case in cases {
-        case.set(false, &mut prg);
-        match case.secrets() {
-            None => println!("{}: not looked at", case.name()),
-            Some(place) => {
-                println!("{}: {} secret bytes", case.name(), place.1);
-                mark(place, true);
-                case.run();
-                mark(place, false);
-            }
-        }
+        case.set(Class::RANDOM, &mut prg);
+        let place = case.secrets();
+        println!("{}: {} secret bytes", case.name(), place.1);
+        mark(place, true);
+        case.run_on_secrets();
+        mark(place, false);
     }
 }
 
