@@ -182,7 +182,8 @@ impl Connected {
     fn try_join(&mut self, ticket: &Ticket) -> Result<Stock, EngineError> {
         let plan = self.plan().digest();
         if (self.model(), plan) != (ticket.model, ticket.plan) {
-            return Err(EngineError::Input("the server has another model now, or another plan of it".into()));
+            let what = EngineError::Input("the server has another model now, or another plan of it".into());
+            return Err(EngineError::AtStep { step: self.channel().step(), source: Box::new(what) });
         }
         let channel = self.channel();
         handshake::choose_shares(channel)?;

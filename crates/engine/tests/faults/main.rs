@@ -255,6 +255,24 @@ fn every_fault_at_every_message_ends_in_order() {
     assert!(all > 0 && wrong.is_empty(), "{wrong:#?}");
 }
 
+/// One flipped bit in the name of the model, on the second connection: it cannot be joined, and the error says at which step.
+#[test]
+fn a_second_connection_with_another_model_says_where() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let way = ways().swap_remove(0);
+    let service = Arc::new(way.service());
+    let fault = Fault::Flip { byte: 5, bit: 1 };
+    let injection = Injection { link: 1, at: At { from: Side::Accepting, message: 1, fault } };
+    let outcome = run(&service, way.limits, Script::Kept, Some(injection), "another model");
+    assert!(wrong(&way, &outcome, fault).is_empty(), "{:?}", wrong(&way, &outcome, fault));
+    let error = outcome.client.expect_err("it is not joined");
+    assert!(matches!(error.root(), EngineError::Input(_)), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "the server has another model now, or another plan of it, found by this side (model: handshake)"
+    );
+}
+
 /// A clock that jumps, forwards and back, as a machine's wall clock may.
 struct Jumping(std::sync::atomic::AtomicU64);
 
