@@ -20,11 +20,30 @@ import check_layers
 import docs_site
 import operator_parts
 import python_reference
+import secrets_in_memory
 import walk_start
 import zoo
 
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+class SecretsInMemory(unittest.TestCase):
+    def test_a_report_is_of_the_innermost_line_of_this_project(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "some.rs"
+            source.write_text("fn f() {\n    if secret == 0 {}\n}\nlet other = 1;\n")
+            said = f"""==7== Conditional jump or move depends on uninitialised value(s)
+==7==    at 0x1B0154: all<i16, a::{{closure_env#0}}> (/rustc/0123/library/core/src/slice/iter/macros.rs:315)
+==7==    by 0x1B0154: a::f (in {source}:x) ({source}:2)
+==7==    by 0x231165: main ({source}:4)
+==7== 
+==7== Use of uninitialised value of size 8
+==7==    at 0x231165: main ({source}:4)
+==7== Conditional jump or move depends on uninitialised value(s)
+==7==    at 0x231165: ??? (in /bin/program)
+"""
+            self.assertEqual(secrets_in_memory.lines(said), ["if secret == 0 {}", "let other = 1;", "?"])
 
 
 class Zoo(unittest.TestCase):

@@ -499,6 +499,34 @@ fn endless_models_are_refused() {
     assert!(matches!(import(&chain(&[("Mul", &["half"])], 4)), Err(ImportError::Output(_))));
 }
 
+/// A few bytes that ask for many indices are refused before the indices are listed. (A fuzzer found one that took 2 GiB.)
+#[test]
+fn few_bytes_list_few_indices() {
+    let ints = |name: &str, values: &[i64]| TensorProto {
+        name: Some(name.into()),
+        dims: vec![values.len() as i64],
+        data_type: Some(7),
+        int64_data: values.into(),
+        ..Default::default()
+    };
+    let import = |grown: i64| {
+        let mut model = chain(&[("Reshape", &["parts"]), ("Resize", &["", "", "grown"])], 2);
+        let graph = model.graph.as_mut().expect("a graph");
+        let dim = |v| DimensionProto { dim_value: Some(v), ..Default::default() };
+        let value_type =
+            graph.input[0].r#type.as_mut().and_then(|t| t.tensor_type.as_mut()).expect("a tensor");
+        value_type.shape = Some(TensorShapeProto { dim: [1, 1 << 20, 4].map(dim).into() });
+        // One axis of the node in two parts, of which the inner one grows.
+        graph.initializer = vec![ints("parts", &[1, 1024, 1024, 4]), ints("grown", &[1, 1024, grown, 4])];
+        import_model(&model, "grown", &ImportOptions::default())
+    };
+    let last = import(2048).expect("imports").nodes.pop().expect("a node");
+    assert_eq!(last.shape.iter().product::<usize>(), 1024 * 2048 * 4);
+    for grown in [16_385, 65_535, 999_999] {
+        assert!(matches!(import(grown), Err(ImportError::TooLarge("indices"))), "{grown}");
+    }
+}
+
 #[test]
 fn a_file_cut_short_anywhere_is_an_error() {
     for name in ["view_chain_13", "channels_last_9"] {

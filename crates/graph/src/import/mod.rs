@@ -42,6 +42,8 @@ pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements that all computed constants may have together.
 const MAX_FOLDED: usize = 1 << 28;
+/// The most indices that all selections of a model may list: far more than any network has, of which few bytes can ask for more.
+const MAX_INDICES: usize = 1 << 24;
 /// The most elements of a computed constant that is larger than what it is computed from.
 const MAX_GROWN: usize = 1 << 22;
 
@@ -390,9 +392,17 @@ struct Builder {
     /// Elements that values and weights may still have, and that constants may.
     elements_left: usize,
     folded_left: usize,
+    /// Indices that selections may still list.
+    indices_left: usize,
 }
 
 impl Builder {
+    /// To be called before so many indices are listed.
+    fn list(&mut self, count: usize) -> Result<(), Reject> {
+        self.indices_left = self.indices_left.checked_sub(count).ok_or(Reject::TooLarge("indices"))?;
+        Ok(())
+    }
+
     /// Adds a node; its shape follows from its inputs (`declared` where the operation leaves it open).
     fn push(&mut self, name: &str, op: Op, inputs: Vec<NodeId>, declared: Shape) -> Result<NodeId, Reject> {
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
@@ -474,8 +484,12 @@ fn translate(
     let (input, shape, layout) = read_input(graph, &values, &used, options)?;
     let layout_dims = layout.iter().map(|&axis| shape[axis]).collect();
     let channels_last = layout == [1, 2, 0];
-    let mut builder =
-        Builder { nodes: Vec::new(), elements_left: MAX_TOTAL_ELEMENTS, folded_left: MAX_FOLDED };
+    let mut builder = Builder {
+        nodes: Vec::new(),
+        elements_left: MAX_TOTAL_ELEMENTS,
+        folded_left: MAX_FOLDED,
+        indices_left: MAX_INDICES,
+    };
     let node = builder
         .push(input, Op::Input, Vec::new(), shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;

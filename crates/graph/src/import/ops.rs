@@ -104,14 +104,18 @@ pub(super) fn materialise(
     let mut node = value.node;
     let reshape = || Op::Rearrange(Rearrange::Reshape);
     let own = builder.nodes[node].shape;
-    if let (false, Some(axes)) = (value.view.in_order(), value.view.by_axis_order(own)) {
-        node = builder.push(name, Op::Rearrange(selection(axes.map(picks), own)), vec![node], own)?;
-    } else if !value.view.in_order() {
-        for (grouped, perm) in value.view.moves() {
-            if grouped != builder.nodes[node].shape {
-                node = builder.push(name, reshape(), vec![node], grouped)?;
+    if !value.view.in_order() {
+        builder.list(own.iter().sum())?;
+        if let Some(axes) = value.view.by_axis_order(own) {
+            node = builder.push(name, Op::Rearrange(selection(axes.map(picks), own)), vec![node], own)?;
+        } else {
+            for (grouped, perm) in value.view.moves() {
+                if grouped != builder.nodes[node].shape {
+                    node = builder.push(name, reshape(), vec![node], grouped)?;
+                }
+                node =
+                    builder.push(name, Op::Rearrange(Rearrange::Transpose { perm }), vec![node], [0; 3])?;
             }
-            node = builder.push(name, Op::Rearrange(Rearrange::Transpose { perm }), vec![node], [0; 3])?;
         }
     }
     if builder.nodes[node].shape != shape {
@@ -175,11 +179,10 @@ fn select(
     if indices.iter().copied().eq(0..x.view.sizes()[dim]) {
         return Ok(x.clone());
     }
-    if indices.len() > crate::limits::MAX_ELEMENTS {
-        return Err(Reject::TooLarge("indices"));
-    }
+    let own = builder.nodes[x.node].shape;
+    builder.list(x.view.count_of_selected(own, dim, indices.len()).unwrap_or(indices.len()))?;
     let mut axes: [Vec<Option<usize>>; 3] = Default::default();
-    if let Some((axis, indices, view)) = x.view.selected(builder.nodes[x.node].shape, dim, indices) {
+    if let Some((axis, indices, view)) = x.view.selected(own, dim, indices) {
         axes[axis] = picks(indices);
         let node = select_axes(builder, &call.name, x.node, axes)?;
         return Ok(Activation::new(node, view));
@@ -971,9 +974,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         if pixels.is_empty() {
             return Err(Reject::invalid("has pads that leave nothing"));
         }
-        if pixels.len() > crate::limits::MAX_ELEMENTS {
-            return Err(Reject::TooLarge("values"));
-        }
+        builder.list(pixels.len())?;
         let place = |at: usize| at.is_multiple_of(stride[axis]).then_some(at / stride[axis]);
         axes[axis + 1] = pixels.map(place).collect();
     }
@@ -1365,6 +1366,7 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
             if mode == "reflect" && before[axis].max(after[axis]) >= size {
                 return Err(Reject::unsupported("reflects more than there is"));
             }
+            builder.list(before[axis] + size + after[axis])?;
             *picks = (0..before[axis] + size + after[axis])
                 .map(|at| match mode {
                     "edge" => Some(at.saturating_sub(before[axis]).min(size - 1)),

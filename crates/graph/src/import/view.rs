@@ -148,6 +148,25 @@ impl View {
         })
     }
 
+    /// The axis of the node that a dimension is a consecutive part of, and how many places there are outside and inside of it.
+    fn part_of_axis(&self, shape: Shape, dim: usize) -> Option<(usize, usize, usize)> {
+        let (&first, &last) = (self.dims[dim].first()?, self.dims[dim].last()?);
+        if !self.dims[dim].iter().copied().eq(first..last + 1) {
+            return None;
+        }
+        let axes = self.by_axis(shape);
+        let axis = axes.iter().position(|atoms| atoms.contains(&first) && atoms.contains(&last))?;
+        let outer = axes[axis].iter().filter(|&&a| a < first).map(|&a| self.atoms[a]).product();
+        let inner = axes[axis].iter().filter(|&&a| a > last).map(|&a| self.atoms[a]).product();
+        Some((axis, outer, inner))
+    }
+
+    /// How many indices [`selected`](Self::selected) lists when it picks so many.
+    pub(super) fn count_of_selected(&self, shape: Shape, dim: usize, count: usize) -> Option<usize> {
+        let (_, outer, inner) = self.part_of_axis(shape, dim)?;
+        Some(count.saturating_mul(outer).saturating_mul(inner))
+    }
+
     /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what
     /// is left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
     pub(super) fn selected(
@@ -158,14 +177,8 @@ impl View {
     ) -> Option<(usize, Vec<usize>, View)> {
         let (&first, &last) = (self.dims[dim].first()?, self.dims[dim].last()?);
         let own = first..last + 1;
-        if !self.dims[dim].iter().copied().eq(own.clone()) {
-            return None;
-        }
-        let axes = self.by_axis(shape);
-        let axis = axes.iter().position(|atoms| atoms.contains(&first) && atoms.contains(&last))?;
+        let (axis, outer, inner) = self.part_of_axis(shape, dim)?;
         let size = self.product(&self.dims[dim]);
-        let outer: usize = axes[axis].iter().filter(|&&a| a < first).map(|&a| self.atoms[a]).product();
-        let inner: usize = axes[axis].iter().filter(|&&a| a > last).map(|&a| self.atoms[a]).product();
         let picks = (0..outer).flat_map(|o| {
             indices.iter().flat_map(move |&i| (0..inner).map(move |k| (o * size + i) * inner + k))
         });
