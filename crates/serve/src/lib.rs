@@ -424,16 +424,16 @@ impl Connection {
             }
         });
         let Err(failed) = served else { return Ok(()) };
-        let why = session.refused().cloned().or_else(|| {
-            let told = failed.to_string();
-            match failed {
-                EngineError::HintsSpent { .. } => Some(Refusal::Hints { of_address: false, told }),
-                EngineError::AddressHintsSpent { .. } => Some(Refusal::Hints { of_address: true, told }),
-                EngineError::Idle { .. } => Some(Refusal::KeptIdle { told }),
-                EngineError::Refused(_) => Some(Refusal::NotDone { told }),
-                _ => None,
-            }
-        });
+        let told = failed.to_string();
+        let why = match (session.refused(), &failed) {
+            (Some(Refusal::Stalled { .. }), _) => Some(Refusal::Stalled { told }),
+            (Some(why), _) => Some(why.clone()),
+            (None, EngineError::HintsSpent { .. }) => Some(Refusal::Hints { of_address: false, told }),
+            (None, EngineError::AddressHintsSpent { .. }) => Some(Refusal::Hints { of_address: true, told }),
+            (None, EngineError::Idle { .. }) => Some(Refusal::KeptIdle { told }),
+            (None, EngineError::Refused(_)) => Some(Refusal::NotDone { told }),
+            (None, _) => None,
+        };
         Err(why.map_or_else(|| ServeError::Session(failed), ServeError::Refused))
     }
 

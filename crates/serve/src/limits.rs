@@ -191,10 +191,10 @@ pub enum Refusal {
         limit: Duration,
     },
     /// The client stopped in the middle.
-    #[error("no data came for {limit:?} in the middle of a request; connect again and ask anew")]
+    #[error("{told}")]
     Stalled {
-        /// The limit.
-        limit: Duration,
+        /// What it was told. How the session ended says at which step, too.
+        told: String,
     },
     /// The client keeps prepared queries here, and asked for nothing for too long.
     #[error("{told}")]

@@ -100,10 +100,7 @@ impl Watched {
     /// Waits for at most `time`, looking up from time to time. `between` says that nothing is under way.
     fn wait(&mut self, time: Duration, between: bool) -> Result<Option<Vec<u8>>, WireError> {
         let start = Instant::now();
-        let (limit, why) = match between {
-            true => (self.limits.idle, Refusal::Idle { limit: self.limits.idle }),
-            false => (self.limits.stalled, Refusal::Stalled { limit: self.limits.stalled }),
-        };
+        let limit = if between { self.limits.idle } else { self.limits.stalled };
         loop {
             if self.is_over() {
                 return Err(self.shutting_down());
@@ -126,7 +123,15 @@ impl Watched {
                 return Err(self.shutting_down());
             }
             if waited >= limit {
-                return Err(self.refuse(why));
+                let told = || {
+                    format!(
+                        "no data came for {limit:?} in the middle of a request; connect again and ask anew"
+                    )
+                };
+                return Err(self.refuse(match between {
+                    true => Refusal::Idle { limit },
+                    false => Refusal::Stalled { told: told() },
+                }));
             }
             if waited >= time {
                 return Ok(None);

@@ -417,6 +417,6 @@ fn a_handshake_that_stalls_is_no_idle_client() {
     let dialer = Dialer::new(address.parse().expect("an address"));
     let _silent = dialer.connect(Options::default()).expect("greeted");
     let why = told.recv_timeout(WATCHDOG).expect("it is given up");
-    assert!(why.contains("no data came for 300ms"), "{why}");
+    assert!(why.contains("no data came for 300ms") && names_side_and_step(&why), "{why}");
     control.drain(Duration::ZERO);
 }

@@ -219,7 +219,7 @@ fn limits_say_when_to_come_back() {
     assert_fails(asking(&it, &idle), &["1 clients from this address", "try again later, in 10 seconds"]);
     let error = jaguar_wire::Transport::recv(&mut quiet).expect_err("it asks for nothing").to_string();
     assert!(error.contains("no data came for 1s"), "{error}");
-    idle.process.line_with("turned away: no data came", WATCHDOG);
+    idle.process.line_with("turned away: this side ended the session: no data came", WATCHDOG);
     answers(asking(&it, &idle), 1);
 }
 
