@@ -315,8 +315,10 @@ fn pass(
 /// Whether a text says which side, and what was under way.
 fn names_side_and_step(text: &str) -> bool {
     let side = ["peer", "this side", "127.0.0.1", "TLS", "the server", "the client"];
+    // (What both sides can do is compared before any step; such an error names both.)
+    let first = ["protocol version", "the client can do"];
     let step = ["model: ", "client: ", "offline: ", "online: ", "layer '", "greeting", "TLS", "handshake"];
-    side.iter().any(|part| text.contains(part)) && step.iter().any(|part| text.contains(part))
+    side.iter().any(|part| text.contains(part)) && step.iter().chain(&first).any(|part| text.contains(part))
 }
 
 fn inject(with_tls: bool) {
