@@ -455,7 +455,7 @@ mod tests {
         let error = Source::picture(&[&deep[..], &[0; 200_000]].concat()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a picture of 16320 x 12240 pixels takes 1142 MiB when it is decoded, 1024 MiB at most"
+            "a picture of 16320 x 12240 pixels takes 1143 MiB when it is decoded, 1024 MiB at most"
         );
     }
 
