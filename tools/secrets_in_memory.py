@@ -29,6 +29,8 @@ CASES: dict[str, dict[str, str]] = {
     "sums": {},
     "ReLU online, client": {},
     "ReLU online, server": {},
+    "product of values online, client": {},
+    "product of values online, server": {},
     "token": {"bool::from(known.ct_eq(&hash))": "whose token it is: the answer"},
     "PLANTED comparison": {},
     "PLANTED table": {},

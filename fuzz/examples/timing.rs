@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use jaguar_cpu::Cpu;
 use jaguar_fuzz::doubles::{Recording, Replay};
-use jaguar_mpc::{Block, Elementwise, Nonlinear, Party, ReluParams, run_blocks};
+use jaguar_mpc::{Block, Elementwise, Nonlinear, Party, ProductParams, ReluParams, run_blocks};
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_ot::{CotSource, Hash, Role, Width, combinations};
@@ -292,9 +292,13 @@ impl Case for Sums {
     }
 }
 
-/// The online part of a ReLU, at one party: comparison, selection, masking.
-struct Relu {
+/// The online part of a nonlinear layer, at one party. Of a ReLU: comparison, selection, masking. Of a product: openings, and what
+/// follows from them.
+struct Online {
+    name: &'static str,
+    layer: Box<dyn Nonlinear>,
     role: Role,
+    bits: u32,
     heard: Vec<Vec<u8>>,
     shares: Vec<u64>,
     prepared: Option<(Vec<Block>, Channel)>,
@@ -302,45 +306,52 @@ struct Relu {
 
 const VALUES: usize = 512;
 
-impl Relu {
-    const LAYER: Elementwise<ReluParams> = Elementwise { count: VALUES, params: ReluParams::new(16) };
-
-    fn prepare(role: Role, channel: &mut Channel) -> Vec<Block> {
+impl Online {
+    fn prepare(layer: &dyn Nonlinear, role: Role, channel: &mut Channel) -> Vec<Block> {
         let mut party = Party::new(role, InsecureTestDealer::new(5, role));
         let party: &mut Party<dyn CotSource> = &mut party;
-        Self::LAYER.prepare(party, channel).expect("a dealer sends nothing")
+        layer.prepare(party, channel).expect("a sound preparation")
     }
 
-    fn new(role: Role) -> Self {
+    fn new(name: &'static str, layer: Box<dyn Nonlinear>, role: Role, bits: u32) -> Self {
         let (a, b) = memory_transports();
         let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
         let run = |role, mut channel: Channel| {
-            let blocks = Self::prepare(role, &mut channel);
-            run_blocks(blocks, &mut channel, &[1; VALUES]).expect("a sound run");
+            let blocks = Self::prepare(&*layer, role, &mut channel);
+            let inputs = blocks.last().expect("it is not empty").inputs().end;
+            run_blocks(blocks, &mut channel, &vec![1; inputs]).expect("a sound run");
             channel.flush().expect("a sound run");
+            inputs
         };
-        std::thread::scope(|scope| {
-            scope.spawn(|| run(Role::Client, Channel::new(a)));
+        let inputs = std::thread::scope(|scope| {
+            let client = scope.spawn(|| run(Role::Client, Channel::new(a)));
             scope.spawn(|| run(Role::Server, Channel::new(b)));
+            client.join().expect("a sound run")
         });
         let heard = if role == Role::Client { client } else { server };
-        Self { role, heard: heard.chunks(), shares: vec![0; VALUES], prepared: None }
+        Self { name, layer, role, bits, heard: heard.chunks(), shares: vec![0; inputs], prepared: None }
+    }
+
+    fn relu(name: &'static str, role: Role) -> Self {
+        Self::new(name, Box::new(Elementwise { count: VALUES, params: ReluParams::new(16) }), role, 16)
+    }
+
+    fn product(name: &'static str, role: Role) -> Self {
+        let params = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] };
+        Self::new(name, Box::new(Elementwise { count: VALUES, params }), role, params.ring_bits())
     }
 }
 
-impl Case for Relu {
+impl Case for Online {
     fn name(&self) -> &'static str {
-        match self.role {
-            Role::Client => "ReLU online, client",
-            Role::Server => "ReLU online, server",
-        }
+        self.name
     }
 
     fn set(&mut self, class: Class, prg: &mut Prg) {
-        prg.fill_words(&mut self.shares, 16);
+        prg.fill_words(&mut self.shares, self.bits);
         self.shares.iter_mut().for_each(|share| *share = class.of(0, *share));
         let mut channel = Replay::channel(self.heard.clone());
-        self.prepared = Some((Self::prepare(self.role, &mut channel), channel));
+        self.prepared = Some((Self::prepare(&*self.layer, self.role, &mut channel), channel));
     }
 
     fn secrets(&mut self) -> Place {
@@ -606,8 +617,10 @@ fn cases() -> Vec<Box<dyn Case>> {
         Box::new(Weights::new()),
         Box::new(Pads { hash, halves: blocks(), out: blocks() }),
         Box::new(Sums([jaguar_ot::Block::ZERO; 4])),
-        Box::new(Relu::new(Role::Client)),
-        Box::new(Relu::new(Role::Server)),
+        Box::new(Online::relu("ReLU online, client", Role::Client)),
+        Box::new(Online::relu("ReLU online, server", Role::Server)),
+        Box::new(Online::product("product of values online, client", Role::Client)),
+        Box::new(Online::product("product of values online, server", Role::Server)),
         Box::new(Tokens::new()),
         Box::new(EarlyExit { known: (0..4096).map(|i| i as u8).collect(), given: vec![0; 4096] }),
         Box::new(Lookup { table: (0..1 << 20).collect(), places: vec![0; 2048] }),

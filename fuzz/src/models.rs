@@ -53,7 +53,7 @@ impl Builder {
         let mut scales: Vec<f64> = Vec::new();
         for node in &self.network.nodes {
             scales.push(match &node.op {
-                Op::Input | Op::Linear(_) => 1.0,
+                Op::Input | Op::Linear(_) | Op::Product { .. } => 1.0,
                 op => scales[node.inputs[0]] * op.scale_gain() as f64,
             });
         }
@@ -70,7 +70,8 @@ pub fn everything() -> Model {
     let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [4, 3, 3]);
     let depth = b.conv(relu, 4, 3, 4);
     let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [4, 3, 3]);
-    let sum = b.add(Op::Add, &[six, relu], [4, 3, 3]);
+    let product = b.add(Op::Product { shift: 11, offsets: [-1024, 0] }, &[depth, six], [4, 3, 3]);
+    let sum = b.add(Op::Add, &[product, relu], [4, 3, 3]);
     let twice = b.conv(sum, 4, 1, 1); // linear after linear: an extension
     let window = Window { kernel: [2; 2], stride: [1; 2], pads: [0; 4] };
     let mean = b.add(Op::SumPool { window, count_real_places: None }, &[twice], [4, 2, 2]);

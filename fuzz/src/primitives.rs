@@ -4,8 +4,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use jaguar_mpc::{
     ArgmaxParams, Elementwise, ExtendParams, Modulus, MpcError, Nonlinear, Party, PmaxLeakyParams,
-    PmaxLeakyPooling, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams, TruncateParams,
-    run_blocks,
+    PmaxLeakyPooling, PoolParams, PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams,
+    TruncateParams, run_blocks,
 };
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_ot::{Bin, Block, CotSource, Cots, Instances, OtError, Role, Width};
@@ -118,6 +118,10 @@ fn layers() -> Vec<Box<dyn Nonlinear>> {
         Box::new(Elementwise {
             count,
             params: TruncateParams { range: Range::Full { digit: 4 }, ..truncate },
+        }),
+        Box::new(Elementwise {
+            count,
+            params: ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] },
         }),
         Box::new(Elementwise { count, params: leaking }),
         Box::new(Elementwise { count, params: PmaxLeakyParams { log2_six: Some(10), ..leaking } }),

@@ -107,6 +107,7 @@ fn every_option_on_the_pages_that_teach_is_one() {
     let options = options();
     // Of cargo, of Debian's and of the project's own programs.
     let others = [
+        "--queries",
         "--path",
         "--locked",
         "--release",

@@ -168,7 +168,7 @@ fn batches_are_kept() {
         assert_eq!(ready.server_keeps().bytes, 2 * each);
         let (ticket, ready) = ready.ticket().unwrap();
         let refused = dial(2).join(&ticket).err().expect("another plan");
-        assert!(matches!(refused, EngineError::Input(_)), "{refused}");
+        assert!(matches!(refused.root(), EngineError::Input(_)), "{refused}");
         let runner = dial(4).join(&ticket).unwrap();
         let (on_runner, _, runner) = runner.run_batch(second.unwrap(), &x, &mut NoProgress).unwrap();
         let (on_first, _, ready) = ready.run_kept_batch(first.unwrap(), &x, &mut NoProgress).unwrap();
