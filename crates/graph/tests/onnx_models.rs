@@ -112,6 +112,27 @@ fn quantised_models_compute_nearly_the_same() {
     }
 }
 
+/// Offsets of products are public. They are what a HardSwish takes, half of a power of two, and never a number of the model's:
+/// `(y - 0.25)²` in `products_13` keeps its quarter in a layer.
+#[test]
+fn offsets_of_products_tell_nothing() {
+    let (mut none, mut half) = (0, 0);
+    for name in ["mobilenet_v3_14", "products_13"] {
+        let Fixture { graph, input, .. } = load(name);
+        let (model, _) =
+            calibrate(Cpu::detect(), &graph, &[input], &Options::default()).expect("it is quantised");
+        for node in &model.network.nodes {
+            let network::Op::Product { offsets, .. } = node.op else { continue };
+            for offset in offsets {
+                none += usize::from(offset == 0);
+                half += usize::from(offset != 0);
+                assert!(offset == 0 || (-offset as u64).is_power_of_two(), "{name}, {}: {offset}", node.name);
+            }
+        }
+    }
+    assert!(none > 8 && half > 4, "{none} and {half}");
+}
+
 /// The operations that are left, in order.
 fn operations(name: &str) -> Vec<&'static str> {
     let graph = load(name).graph;

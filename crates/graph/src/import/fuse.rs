@@ -5,7 +5,7 @@
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
 //!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
-//! - a factor and an offset that are the same for a whole value go into the product that takes or makes it;
+//! - a factor that is the same for a whole value goes into the product that takes or makes it;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
 //! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
 //! - zero padding goes into the window that follows;
@@ -386,9 +386,9 @@ impl Fusion {
         (mul > 0.0 && add.is_finite() && (add / mul).is_finite()).then_some((mul, add))
     }
 
-    /// `(x·m + c + o)·b` is `m·(x + (c + o)/m)·b`.
+    /// `(x·m + o)·b` is `m·(x + o/m)·b`. Of maps that add something the product's offsets would tell: these stay layers.
     fn scaling_into_product_after(&mut self, node: NodeId) -> bool {
-        let Some((mul, add)) = self.scaling(node) else { return false };
+        let Some((mul, 0.0)) = self.scaling(node) else { return false };
         let Some(&[next]) = self.consumers(node).as_deref() else { return false };
         let before = self.nodes[node].inputs[0];
         let Node { op: Op::Product { gain, offsets }, inputs, .. } = &mut self.nodes[next] else {
@@ -403,7 +403,7 @@ impl Fusion {
         *gain = more;
         for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == node) {
             *input = before;
-            *offset = (*offset + add) / mul;
+            *offset /= mul;
         }
         true
     }
@@ -425,14 +425,17 @@ impl Fusion {
         true
     }
 
-    /// x that is taken by a map `x·m + c` and by products otherwise: let these take the map's value. Then the map goes
-    /// into the layer that makes x. (So does HardSwish's, x·clip(x + 3, 0, 6).)
+    /// x that is taken by a map `x·m + c` and by products otherwise, where the map goes into a clip at 2c alone, as
+    /// HardSwish's does, x·clip(x + 3, 0, 6): let the products take the map's value. Then the map goes into the layer that makes
+    /// x. The products' offsets are public. They are half of the clip's bound then, whose place is public too, and tell nothing.
     fn product_behind_affine(&mut self, node: NodeId) -> bool {
         let Some((mul, add)) = self.scaling(node) else { return false };
         let before = self.nodes[node].inputs[0];
         let Some(consumers) = self.consumers(before) else { return false };
         let others: Vec<NodeId> = consumers.into_iter().filter(|&c| c != node).collect();
-        let useful = matches!(self.nodes[before].op, Op::Linear(_)) && self.uses[node].count > 0;
+        let takes_half = |&c: &NodeId| matches!(self.nodes[c].op, Op::Clip { ceiling } if (2.0 * add / ceiling - 1.0).abs() < 1e-6);
+        let clipped = self.consumers(node).is_some_and(|c| c.iter().all(takes_half));
+        let useful = clipped && matches!(self.nodes[before].op, Op::Linear(_)) && self.uses[node].count > 0;
         let divisible = |&c: &NodeId| matches!(self.nodes[c].op, Op::Product { gain, .. } if (gain / mul / mul).is_normal());
         if !useful || others.is_empty() || !others.iter().all(divisible) {
             return false;
