@@ -337,8 +337,9 @@ impl Online {
     }
 
     fn product(name: &'static str, role: Role) -> Self {
+        // (Each takes as much as ten others to prepare.)
         let params = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] };
-        Self::new(name, Box::new(Elementwise { count: VALUES, params }), role, params.ring_bits())
+        Self::new(name, Box::new(Elementwise { count: VALUES / 8, params }), role, params.ring_bits())
     }
 }
 
