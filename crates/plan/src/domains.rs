@@ -130,9 +130,17 @@ impl<'a> Values<'a> {
         if self.computed_excess[id] > 0 { self.product_bits } else { self.base }
     }
 
-    /// In how many bits a product is made: what its value takes. Its factors take so many more as it is shifted by.
+    /// In how many bits a product of two values is made: what its value takes.
     fn multiplied_bits(&self) -> u32 {
         self.network.activation_bits + self.headroom
+    }
+
+    /// In how many bits a nonlinear layer takes its operands: a product in so many more as it is shifted by.
+    fn taken_bits(&self, id: NodeId) -> u32 {
+        match self.network.nodes[id].op {
+            Op::Product { shift, .. } => self.multiplied_bits() + shift,
+            _ => self.compared_bits(id),
+        }
     }
 
     /// In which range node `id`'s values lie.
@@ -185,11 +193,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             let activation_bits = network.activation_bits;
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
         }
-        let taken = match &node.op {
-            Op::Product { shift, .. } => values.multiplied_bits() + shift,
-            _ => compared,
-        };
-        let widths = (taken, computed.modulus, computed_excess);
+        let widths = (values.taken_bits(id), computed.modulus, computed_excess);
         let digit = u32::from(choices.digits[id]);
         let nonlinear =
             nonlinear(network, node, widths, digit, (choices.comparison, choices.images as usize));
@@ -371,8 +375,9 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
                     // What is converted must have its values all told apart.
                     layer.input().modulus.log2().unwrap_or(values.bits[input])
                 }),
-                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } => compared,
-                Op::Product { shift, .. } => values.multiplied_bits() + shift,
+                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } | Op::Product { .. } => {
+                    values.taken_bits(id)
+                }
                 _ if odd[id].is_some() => continue,
                 Op::SumPool { .. } => needed[id].max(values.bits[id]),
                 Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],

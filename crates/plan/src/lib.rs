@@ -99,7 +99,7 @@ pub enum PlanError {
     },
 }
 
-/// Shares have at most this many bits: what the factors of a product may take ([`jaguar_mpc::ProductParams`]).
+/// Shares have at most this many bits. The widest are those of a product's factors ([`jaguar_mpc::ProductParams`]).
 pub const MAX_SHARE_BITS: u32 = 61;
 
 /// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
@@ -252,13 +252,12 @@ impl Step {
     /// The noise of a linear layer counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
         let product = self.nonlinear.as_ref().is_some_and(|layer| layer.kind() == Kind::Product);
-        let truncated = if self.truncation.is_some() || product { 1.0 } else { 0.0 };
+        let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
         // The largest noise in the guard bits is two units less.
         let guard = if self.guard_bits > 0 { f64::from(1 << self.guard_bits) } else { 0.0 };
-        let noisy = if product { guard } else { 0.0 };
-        truncated
-            + noisy
-            + self.layer.as_ref().map_or(0.0, |l| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps())
+        let multiplied = if product { 1.0 + guard } else { 0.0 };
+        let layer = |l: &Planned| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps();
+        truncated + multiplied + self.layer.as_ref().map_or(0.0, layer)
     }
 }
 

@@ -123,14 +123,12 @@ impl Watched {
                 return Err(self.shutting_down());
             }
             if waited >= limit {
-                let told = || {
-                    format!(
-                        "no data came for {limit:?} in the middle of a request; connect again and ask anew"
-                    )
-                };
                 return Err(self.refuse(match between {
                     true => Refusal::Idle { limit },
-                    false => Refusal::Stalled { told: told() },
+                    false => {
+                        let what = "in the middle of a request; connect again and ask anew";
+                        Refusal::Stalled { told: format!("no data came for {limit:?} {what}") }
+                    }
                 }));
             }
             if waited >= time {

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::clock::{Account, NodeTimes};
 use super::prepare::{PreparedOp, PreparedStep};
-use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, reduce};
+use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, pairs, reduce};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -136,7 +136,7 @@ impl Walk<'_> {
     fn pairs(&mut self, id: NodeId) -> Result<Value, EngineError> {
         let inputs = &self.planned.network.nodes[id].inputs;
         inputs.iter().try_for_each(|&i| self.values.complete(&mut self.account, i))?;
-        let pairs = self.planned.pairs(|i| self.values.input(id, i));
+        let pairs = pairs(self.values.input(id, 0), self.values.input(id, 1));
         self.values.release_inputs(id);
         Ok(Value::Complete(pairs))
     }

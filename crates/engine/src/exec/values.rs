@@ -72,18 +72,17 @@ impl PlannedNetwork<'_> {
         }
         value
     }
+}
 
-    /// The values of a node's two inputs as pairs, element by element: what a product takes. Of one number a channel, each
-    /// serves for all places of its channel.
-    pub fn pairs<'v>(&self, input: impl Fn(usize) -> &'v [u64]) -> Share {
-        let (first, second) = (input(0), input(1));
-        let each = first.len() / second.len();
-        let mut pairs = Zeroizing::new(Vec::with_capacity(2 * first.len()));
-        for (values, &factor) in first.chunks(each).zip(second) {
-            values.iter().for_each(|&value| pairs.extend([value, factor]));
-        }
-        pairs
+/// Two values as pairs, element by element: what a product takes. Of one number a channel, each serves for all places of its
+/// channel.
+pub(super) fn pairs(first: &[u64], second: &[u64]) -> Share {
+    let each = first.len() / second.len();
+    let mut pairs = Zeroizing::new(Vec::with_capacity(2 * first.len()));
+    for (values, &factor) in first.chunks(each).zip(second) {
+        values.iter().for_each(|&value| pairs.extend([value, factor]));
     }
+    pairs
 }
 
 fn elements(shape: Shape) -> usize {

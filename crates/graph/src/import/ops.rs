@@ -747,6 +747,7 @@ fn product(
     let (whole, part) = ([c, h, w], [small[1], small[2], small[3]]);
     let x = materialise(builder, &call.name, a, whole)?;
     let y = materialise(builder, &call.name, b, part)?;
+    builder.list(whole.iter().sum())?;
     let axes = [0, 1, 2].map(|axis| match part[axis] == whole[axis] {
         true => Vec::new(),
         false => vec![Some(0); whole[axis]],
