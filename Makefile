@@ -222,12 +222,15 @@ FUZZ_ARGS ?=
 fuzz: toolchain
 	$(PYTHON) tools/fuzz.py --seconds $(SECONDS) $(addprefix --target ,$(TARGETS)) $(FUZZ_ARGS)
 
-# Times, then (with valgrind) branches and addresses that depend on secrets. Memcheck's findings in the two planted cases are meant.
+# Times, then (with valgrind) branches and addresses that depend on secrets: of single steps, and of whole sessions by the program that
+# ships. Memcheck's findings in the two planted cases are meant.
 test-timing: toolchain
 	$(CARGO) build --release --locked --package jaguar-fuzz --example timing
+	$(CARGO) build --release --locked --package jaguar-cli
 	"$${CARGO_TARGET_DIR:-target}/release/examples/timing"
 	@if command -v valgrind >/dev/null; then \
-	  $(PYTHON) tools/secrets_in_memory.py "$${CARGO_TARGET_DIR:-target}/release/examples/timing"; \
+	  $(PYTHON) tools/secrets_in_memory.py cases "$${CARGO_TARGET_DIR:-target}/release/examples/timing"; \
+	  $(PYTHON) tools/secrets_in_memory.py sessions "$${CARGO_TARGET_DIR:-target}/release/jaguar"; \
 	else \
 	  echo 'skip: valgrind is not installed: branches and addresses unchecked'; \
 	fi

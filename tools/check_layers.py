@@ -20,7 +20,7 @@ PREFIX = "jaguar-"
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
     "cpu": set(),
-    "share": set(),
+    "share": {"cpu"},
     "semantics": set(),
     "ring": {"cpu"},
     "gpu": set(),

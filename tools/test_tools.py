@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import io
 import json
 import pickle
@@ -43,7 +44,22 @@ class SecretsInMemory(unittest.TestCase):
 ==7== Conditional jump or move depends on uninitialised value(s)
 ==7==    at 0x231165: ??? (in /bin/program)
 """
-            self.assertEqual(secrets_in_memory.lines(said), ["if secret == 0 {}", "let other = 1;", "?"])
+            found = ["some.rs:2: if secret == 0 {}", "some.rs:4: let other = 1;", "?"]
+            self.assertEqual(secrets_in_memory.lines(said), found)
+            self.assertEqual(secrets_in_memory.lines(said, Path(folder)), found)
+            self.assertEqual(secrets_in_memory.lines(said, Path(folder) / "elsewhere"), ["?", "?", "?"])
+
+    def test_what_is_not_meant_and_what_is_missing_are_wrong(self):
+        meant = {"if refused": "public"}
+        judge = functools.partial(secrets_in_memory.judge, "a case")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertTrue(judge(["a.rs:1: if refused {"], meant))
+            self.assertFalse(judge(["a.rs:1: if refused {", "a.rs:2: if delta {"], meant))
+            self.assertFalse(judge(["a.rs:1: if refused {", "?"], meant))
+            self.assertFalse(judge([], meant), "nothing was marked")
+            self.assertTrue(judge([], {}))
+            self.assertTrue(judge(["a.rs:2: if delta {"], {}, planted=True))
+            self.assertFalse(judge([], {}, planted=True))
 
 
 class Zoo(unittest.TestCase):

@@ -20,21 +20,36 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use jaguar_cpu::Cpu;
+use jaguar_cpu::secret::{classify, declassify};
 use jaguar_fuzz::doubles::{Recording, Replay};
-use jaguar_mpc::{Block, Elementwise, Nonlinear, Party, ProductParams, ReluParams, run_blocks};
+use jaguar_mpc::{
+    ArgmaxParams, Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams,
+    PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
+};
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
-use jaguar_ot::{CotSource, Hash, Role, Width, combinations};
+use jaguar_ot::{CotSource, Hash, Role, Width, combinations, steps};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::{noise, ternary};
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Term, spa_gemm};
 use jaguar_wire::{Channel, memory_transports};
 
-/// Where secrets lie in memory, and how many bytes.
-type Place = (*const u8, usize);
+/// What memcheck is told of memory.
+#[derive(Clone, Copy)]
+enum Mark {
+    Secret,
+    Public,
+}
 
-fn place<T>(secrets: &[T]) -> Place {
-    (secrets.as_ptr().cast(), size_of_val(secrets))
+impl Mark {
+    /// Tells it of these values, and gives back how many bytes they have.
+    fn on<T: Copy>(self, values: &mut [T]) -> usize {
+        match self {
+            Self::Secret => classify(values),
+            Self::Public => declassify(values),
+        }
+        size_of_val(values)
+    }
 }
 
 /// Which secrets: fixed ones or random ones. A mask, not a branch.
@@ -57,7 +72,7 @@ impl Class {
 /// Something with secrets in it.
 trait Case {
     /// Its name.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Whether it leaks on purpose.
     fn is_planted(&self) -> bool {
@@ -68,11 +83,16 @@ trait Case {
     /// with what they leave in caches and in the processor's predictions.
     fn set(&mut self, class: Class, prg: &mut Prg);
 
-    /// The secrets, as they lie in memory.
-    fn secrets(&mut self) -> Place;
+    /// Marks the secrets, as they lie in memory, and gives back how many bytes that are.
+    fn mark(&mut self, mark: Mark) -> usize;
 
     /// What is measured.
     fn run(&mut self);
+
+    /// Of how many samples one is taken: where each takes long.
+    fn share(&self) -> usize {
+        1
+    }
 
     /// What is looked at while the secrets count as undefined: with what [`set`](Self::set) does with them, if it does something.
     fn run_on_secrets(&mut self) {
@@ -92,7 +112,7 @@ fn kernel() -> Kernel {
 struct Noise([u8; 32], Vec<i8>);
 
 impl Case for Noise {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "noise of a polynomial"
     }
 
@@ -101,8 +121,8 @@ impl Case for Noise {
         self.0.iter_mut().for_each(|byte| *byte = class.of(7, u64::from(*byte)) as u8);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.0)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.0)
     }
 
     fn run(&mut self) {
@@ -115,7 +135,7 @@ impl Case for Noise {
 struct Ternary([u8; 32], Vec<i8>);
 
 impl Case for Ternary {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "ternary secret"
     }
 
@@ -130,8 +150,8 @@ impl Case for Ternary {
         self.1.fill(class.of(0, 1) as i8);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.0)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.0)
     }
 
     fn run(&mut self) {
@@ -155,7 +175,7 @@ impl Product {
 }
 
 impl Case for Product {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "ring product with a secret"
     }
 
@@ -164,8 +184,8 @@ impl Case for Product {
         self.secret.iter_mut().for_each(|value| *value = class.of(0, *value as u64) as i8);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.secret)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.secret)
     }
 
     fn run(&mut self) {
@@ -208,7 +228,7 @@ impl Weights {
 }
 
 impl Case for Weights {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "product with secret weights"
     }
 
@@ -221,8 +241,8 @@ impl Case for Weights {
         self.pack();
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.weights)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.weights)
     }
 
     fn run(&mut self) {
@@ -252,7 +272,7 @@ struct Pads {
 }
 
 impl Case for Pads {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "pads of oblivious transfers"
     }
 
@@ -260,8 +280,8 @@ impl Case for Pads {
         draw(&mut self.halves, class, prg);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.halves)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.halves)
     }
 
     fn run(&mut self) {
@@ -273,7 +293,7 @@ impl Case for Pads {
 struct Sums([jaguar_ot::Block; 4]);
 
 impl Case for Sums {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "sums of the deltas"
     }
 
@@ -281,8 +301,8 @@ impl Case for Sums {
         draw(&mut self.0, class, prg);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.0)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.0)
     }
 
     fn run(&mut self) {
@@ -292,10 +312,168 @@ impl Case for Sums {
     }
 }
 
+/// A step of oblivious transfer, with a peer that was recorded, or says what it likes.
+struct Transfer {
+    name: &'static str,
+    /// What the step takes its secrets from: all bytes.
+    secrets: Vec<u8>,
+    /// Which bits of a byte are drawn.
+    drawn: u8,
+    heard: Vec<Vec<u8>>,
+    step: fn(&[u8], Channel),
+    /// A step takes milliseconds: this part of the samples will do.
+    share: usize,
+}
+
+/// Base OTs, and correlations of an extension, in a step that is measured.
+const BASE_OTS: usize = 4;
+const EXTENDED: usize = 128;
+/// Levels of a tree.
+const LEVELS: usize = 8;
+
+/// What the peer says in a step: its secrets are of no matter.
+fn heard(step: impl FnOnce(&mut Channel) + Send, other: impl FnOnce(&mut Channel) + Send) -> Vec<Vec<u8>> {
+    let (a, b) = memory_transports();
+    let (a, heard) = Recording::new(a);
+    std::thread::scope(|scope| {
+        scope.spawn(|| other(&mut Channel::new(b)));
+        step(&mut Channel::new(a));
+    });
+    heard.chunks()
+}
+
+/// The blocks that these bytes are.
+fn blocks(bytes: &[u8]) -> Vec<jaguar_ot::Block> {
+    let (whole, _) = bytes.as_chunks();
+    whole.iter().map(|bytes| jaguar_ot::Block::from_bytes(*bytes)).collect()
+}
+
+fn choose(choices: &[u8], mut channel: Channel) {
+    let choices: Vec<bool> = choices.iter().map(|choice| choice & 1 == 1).collect();
+    steps::choose(&mut channel, &mut Prg::new([2; 32]), &choices).expect("a sound point");
+    channel.flush().expect("nobody is there to be gone");
+}
+
+fn offer(seed: &[u8], mut channel: Channel) {
+    let seed = seed.try_into().expect("32 bytes");
+    steps::offer(&mut channel, &mut Prg::new(seed), BASE_OTS).expect("sound points");
+}
+
+/// (The check at the end finds that what was recorded belongs to another Δ: that is public.)
+fn extension_sender(delta: &[u8], mut channel: Channel) {
+    let delta = blocks(delta)[0].with_lsb(true);
+    drop(black_box(steps::extension_sender(&mut channel, delta, EXTENDED)));
+}
+
+fn extension_receiver(seed: &[u8], mut channel: Channel) {
+    let seed = seed.try_into().expect("32 bytes");
+    let rows = steps::extension_receiver(&mut channel, &mut Prg::new(seed), EXTENDED);
+    black_box(rows.expect("it only sends"));
+}
+
+fn tree_sender<const VECTOR: bool>(secrets: &[u8], _: Channel) {
+    let secrets = blocks(secrets);
+    let (leaves, message) =
+        (&mut [jaguar_ot::Block::ZERO; 1 << LEVELS], &mut [jaguar_ot::Block::ZERO; LEVELS + 1]);
+    let halves = LEVELS + usize::from(VECTOR);
+    steps::tree_sender(
+        secrets[0],
+        secrets[1],
+        &secrets[2..][..halves],
+        VECTOR,
+        leaves,
+        &mut message[..halves],
+    );
+    black_box((leaves, message));
+}
+
+fn tree_receiver<const VECTOR: bool>(secrets: &[u8], _: Channel) {
+    let halves = LEVELS + usize::from(VECTOR);
+    let message = [jaguar_ot::Block(12345); LEVELS + 1];
+    let leaves = &mut [jaguar_ot::Block::ZERO; 1 << LEVELS];
+    steps::tree_receiver(&blocks(secrets)[..halves], VECTOR, &message[..halves], leaves);
+    black_box(leaves);
+}
+
+impl Transfer {
+    /// All of them.
+    fn all() -> impl Iterator<Item = Self> {
+        let prg = || Prg::new([9; 32]);
+        let point = heard(
+            |channel| steps::choose(channel, &mut prg(), &[]).expect("a sound point"),
+            |channel| {
+                steps::offer(channel, &mut prg(), 0)
+                    .and_then(|()| Ok(channel.flush()?))
+                    .expect("a sound step")
+            },
+        );
+        let points = heard(
+            |channel| steps::offer(channel, &mut prg(), BASE_OTS).expect("sound points"),
+            |channel| {
+                steps::choose(channel, &mut prg(), &[false; BASE_OTS]).expect("a sound point");
+                channel.flush().expect("the sender listens");
+            },
+        );
+        let columns = heard(
+            |channel| drop(steps::extension_sender(channel, jaguar_ot::Block(1), EXTENDED)),
+            |channel| {
+                let rows = steps::extension_receiver(channel, &mut prg(), EXTENDED);
+                rows.map(drop).and_then(|()| Ok(channel.flush()?)).expect("a sound step");
+            },
+        );
+        let trees = 16 * (2 + LEVELS + 1);
+        let transfer = |name, bytes, heard, step, share| Self {
+            name,
+            secrets: vec![0; bytes],
+            drawn: 0xff,
+            heard,
+            step,
+            share,
+        };
+        [
+            Self {
+                drawn: 1,
+                ..transfer("base OTs, receiver", BASE_OTS, point, choose as fn(&[u8], Channel), 10)
+            },
+            transfer("base OTs, sender", 32, points, offer, 10),
+            transfer("OT extension, sender", 16, columns, extension_sender, 10),
+            transfer("OT extension, receiver", 32, vec![], extension_receiver, 10),
+            transfer("tree of bits, sender", trees, vec![], tree_sender::<false>, 1),
+            transfer("tree of bits, receiver", trees, vec![], tree_receiver::<false>, 1),
+            transfer("tree of vectors, sender", trees, vec![], tree_sender::<true>, 1),
+            transfer("tree of vectors, receiver", trees, vec![], tree_receiver::<true>, 1),
+        ]
+        .into_iter()
+    }
+}
+
+impl Case for Transfer {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn set(&mut self, class: Class, prg: &mut Prg) {
+        prg.fill(&mut self.secrets);
+        self.secrets.iter_mut().for_each(|byte| *byte = class.of(0, u64::from(*byte & self.drawn)) as u8);
+    }
+
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.secrets)
+    }
+
+    fn run(&mut self) {
+        (self.step)(&self.secrets, Replay::channel(self.heard.clone()));
+    }
+
+    fn share(&self) -> usize {
+        self.share
+    }
+}
+
 /// The online part of a nonlinear layer, at one party. Of a ReLU: comparison, selection, masking. Of a product: openings, and what
 /// follows from them.
 struct Online {
-    name: &'static str,
+    name: String,
     layer: Box<dyn Nonlinear>,
     role: Role,
     bits: u32,
@@ -313,7 +491,7 @@ impl Online {
         layer.prepare(party, channel).expect("a sound preparation")
     }
 
-    fn new(name: &'static str, layer: Box<dyn Nonlinear>, role: Role, bits: u32) -> Self {
+    fn new(name: &str, layer: Box<dyn Nonlinear>, role: Role, bits: u32) -> Self {
         let (a, b) = memory_transports();
         let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
         let run = |role, mut channel: Channel| {
@@ -328,24 +506,56 @@ impl Online {
             scope.spawn(|| run(Role::Server, Channel::new(b)));
             client.join().expect("a sound run")
         });
-        let heard = if role == Role::Client { client } else { server };
+        let (heard, party) = if role == Role::Client { (client, "client") } else { (server, "server") };
+        let name = format!("{name} online, {party}");
         Self { name, layer, role, bits, heard: heard.chunks(), shares: vec![0; inputs], prepared: None }
     }
 
-    fn relu(name: &'static str, role: Role) -> Self {
-        Self::new(name, Box::new(Elementwise { count: VALUES, params: ReluParams::new(16) }), role, 16)
-    }
-
-    fn product(name: &'static str, role: Role) -> Self {
+    /// Every kind of layer, at this party.
+    fn all(role: Role) -> impl Iterator<Item = Self> {
+        fn each<P>(count: usize, params: P) -> Box<Elementwise<P>> {
+            Box::new(Elementwise { count, params })
+        }
+        let shape = PoolShape { channels: 2, size: [16; 2], kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
         // (Each takes as much as ten others to prepare.)
-        let params = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] };
-        Self::new(name, Box::new(Elementwise { count: VALUES / 8, params }), role, params.ring_bits())
+        let product = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] };
+        let (odd, wide) = (Modulus::odd(65537).expect("odd"), Modulus::power_of_two(28));
+        let full = Range::Full { digit: 4 };
+        let signed = Range::Signed;
+        let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: signed };
+        let layers: [(&str, Box<dyn Nonlinear>, u32); 12] = [
+            ("ReLU", each(VALUES, ReluParams::new(16)), 16),
+            ("ReLU to an odd modulus", each(VALUES, ReluParams { output: odd, ..ReluParams::new(16) }), 16),
+            ("clip", each(VALUES, Relu6Params::new(16, 11)), 16),
+            ("max-pool", Box::new(Pooling { shape, params: PoolParams::new(16) }), 16),
+            ("argmax", Box::new(ArgmaxParams { count: 10, bits: 16, digit: 4 }), 16),
+            ("product of values", each(VALUES / 8, product), product.ring_bits()),
+            ("truncation", each(VALUES, cut), 16),
+            ("extension", each(VALUES, ExtendParams { bits: 16, output: wide, range: signed }), 16),
+            (
+                "extension of any value",
+                each(VALUES, ExtendParams { bits: 16, output: wide, range: full }),
+                16,
+            ),
+            (
+                "extension to an odd modulus",
+                each(VALUES, ExtendParams { bits: 16, output: odd, range: signed }),
+                16,
+            ),
+            ("PMax", each(VALUES, PmaxLeakyParams::new(23, 5)), 23),
+            (
+                "clip by PMax",
+                each(VALUES, PmaxLeakyParams { log2_six: Some(11), ..PmaxLeakyParams::new(23, 5) }),
+                23,
+            ),
+        ];
+        layers.into_iter().map(move |(name, layer, bits)| Self::new(name, layer, role, bits))
     }
 }
 
 impl Case for Online {
-    fn name(&self) -> &'static str {
-        self.name
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn set(&mut self, class: Class, prg: &mut Prg) {
@@ -355,8 +565,8 @@ impl Case for Online {
         self.prepared = Some((Self::prepare(&*self.layer, self.role, &mut channel), channel));
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.shares)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.shares)
     }
 
     fn run(&mut self) {
@@ -399,7 +609,7 @@ impl Drop for Tokens {
 }
 
 impl Case for Tokens {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "token"
     }
 
@@ -411,8 +621,8 @@ impl Case for Tokens {
         }
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.token)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.token)
     }
 
     fn run(&mut self) {
@@ -429,7 +639,7 @@ struct EarlyExit {
 }
 
 impl Case for EarlyExit {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "PLANTED comparison that ends early"
     }
 
@@ -444,8 +654,8 @@ impl Case for EarlyExit {
         }
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.given)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.given)
     }
 
     fn run(&mut self) {
@@ -460,7 +670,7 @@ struct Lookup {
 }
 
 impl Case for Lookup {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "PLANTED table lookup"
     }
 
@@ -473,8 +683,8 @@ impl Case for Lookup {
         self.places.iter_mut().for_each(|place| *place = class.of(0, prg.next_u64() % all) as u32);
     }
 
-    fn secrets(&mut self) -> Place {
-        place(&self.places)
+    fn mark(&mut self, mark: Mark) -> usize {
+        mark.on(&mut self.places)
     }
 
     fn run(&mut self) {
@@ -558,6 +768,7 @@ fn time(cases: &mut [Box<dyn Case>], samples: usize) -> bool {
     for case in cases {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {
+            let samples = samples / case.share();
             let found = sample(&mut **case, samples);
             let mut times: Vec<f64> = found.iter().map(|s| s.1).collect();
             times.sort_by(f64::total_cmp);
@@ -577,66 +788,56 @@ fn time(cases: &mut [Box<dyn Case>], samples: usize) -> bool {
 
 // ---- Secrets as undefined memory ----
 
-/// Tells memcheck that these bytes are undefined, or defined. Without valgrind it does nothing.
-#[cfg(target_arch = "x86_64")]
-fn mark((block, len): Place, undefined: bool) {
-    // From memcheck.h: `MC` in the two highest bytes, and 1 or 2.
-    let request: [usize; 6] = [0x4d43_0000 + if undefined { 1 } else { 2 }, block as usize, len, 0, 0, 0];
-    // SAFETY: valgrind's request sequence. The rotations add up to 128 bits, so rdi is as before; rbx is exchanged with itself. What
-    // memory holds is not changed.
-    unsafe {
-        std::arch::asm!(
-            "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
-            in("rax") request.as_ptr(), inout("rdx") 0usize => _,
-        );
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn mark(_: Place, _: bool) {}
-
 /// Runs each case once on undefined secrets. Memcheck says what it found.
 fn secrets(cases: &mut [Box<dyn Case>]) {
     let mut prg = Prg::new([3; 32]);
     for case in cases {
         case.set(Class::RANDOM, &mut prg);
-        let place = case.secrets();
-        println!("{}: {} secret bytes", case.name(), place.1);
-        mark(place, true);
+        let bytes = case.mark(Mark::Secret);
+        println!("{}: {bytes} secret bytes", case.name());
         case.run_on_secrets();
-        mark(place, false);
+        case.mark(Mark::Public);
     }
 }
 
 fn cases() -> Vec<Box<dyn Case>> {
     let blocks = || vec![jaguar_ot::Block::ZERO; 256];
+    let boxed = |case: Online| Box::new(case) as Box<dyn Case>;
     let hash = Hash::new(jaguar_ot::Block(77), Role::Client, Width::Bit);
-    vec![
+    let kernels: Vec<Box<dyn Case>> = vec![
         Box::new(Noise([0; 32], vec![0; N])),
         Box::new(Ternary([0; 32], vec![0; N])),
         Box::new(Product::new()),
         Box::new(Weights::new()),
         Box::new(Pads { hash, halves: blocks(), out: blocks() }),
         Box::new(Sums([jaguar_ot::Block::ZERO; 4])),
-        Box::new(Online::relu("ReLU online, client", Role::Client)),
-        Box::new(Online::relu("ReLU online, server", Role::Server)),
-        Box::new(Online::product("product of values online, client", Role::Client)),
-        Box::new(Online::product("product of values online, server", Role::Server)),
+    ];
+    let transfers = Transfer::all().map(|case| Box::new(case) as Box<dyn Case>);
+    let others: Vec<Box<dyn Case>> = vec![
         Box::new(Tokens::new()),
         Box::new(EarlyExit { known: (0..4096).map(|i| i as u8).collect(), given: vec![0; 4096] }),
         Box::new(Lookup { table: (0..1 << 20).collect(), places: vec![0; 2048] }),
-    ]
+    ];
+    let online = [Role::Client, Role::Server].into_iter().flat_map(Online::all).map(boxed);
+    kernels.into_iter().chain(transfers).chain(online).chain(others).collect()
 }
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let by_memory = arguments.iter().position(|a| a == "--secrets").map(|at| arguments.remove(at)).is_some();
+    let mut flag =
+        |name: &str| arguments.iter().position(|a| a == name).map(|at| arguments.remove(at)).is_some();
+    let (by_memory, list, exactly) = (flag("--secrets"), flag("--list"), flag("--exactly"));
     let samples = arguments.iter().position(|a| a == "--samples").map(|at| {
         arguments.remove(at);
         arguments.remove(at).parse().expect("a number of samples")
     });
     let mut cases = cases();
-    cases.retain(|case| arguments.is_empty() || arguments.iter().any(|a| case.name().contains(a.as_str())));
+    if list {
+        cases.iter().for_each(|case| println!("{}", case.name()));
+        return ExitCode::SUCCESS;
+    }
+    let named = |name: &str, a: &String| if exactly { name == a } else { name.contains(a.as_str()) };
+    cases.retain(|case| arguments.is_empty() || arguments.iter().any(|a| named(case.name(), a)));
     if by_memory {
         secrets(&mut cases);
         return ExitCode::SUCCESS;

@@ -1,4 +1,5 @@
-//! What the processor can do. This crate is the only one that asks it; all others get the answer as a value.
+//! What the processor can do, and what it must not see. This crate is the only one that asks it; all others get the answer as a
+//! value. What it must not see are secrets in branches and addresses: [`secret`].
 //!
 //! A program makes one [`Cpu`], usually by [`Cpu::detect`], and hands it down: to the engine, which hands it to the
 //! linear backends, and so on. A crate with kernels has a type of its own for them, chosen from a [`Cpu`]
@@ -11,6 +12,8 @@
 //! layer (masked words times the server's weights) may also run on a GPU: `jaguar_linear::product::Hardware` has a
 //! device for that beside the [`Cpu`], and is handed down along the same path, from the engine's options to the
 //! server's side of linear layers.
+
+pub mod secret;
 
 /// A set of instructions that a kernel may need. All of them are of x86-64; other processors have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

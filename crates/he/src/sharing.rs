@@ -19,6 +19,8 @@
 //! scale**. A layer that wants m/2^f chooses p as close as it can to 2^(n+f), or puts p/2^(n+f) into its weights: what remains of
 //! that factor costs |m/2^f|·|2^(n+f)/p − 1| ([`Rounding::scale`]).
 
+use jaguar_cpu::secret;
+
 /// From shares modulo q to shares modulo 2^n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounding {
@@ -56,7 +58,7 @@ impl Rounding {
         let left = (x << self.bits).wrapping_sub(low.wrapping_mul(self.q));
         let (rest, below) = left.overflowing_sub(self.q);
         let carry = u64::from(!below);
-        let rest = rest.wrapping_add(self.q & carry.wrapping_sub(1));
+        let rest = rest.wrapping_add(self.q & secret::mask(below));
         // The top bit of a number or its negative is set unless it is zero. (And rest < q ≤ 2^63.)
         (low + carry, (rest | rest.wrapping_neg()) >> 63)
     }

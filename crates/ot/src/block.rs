@@ -1,8 +1,9 @@
 //! 128-bit strings: keys, seeds, pads, and the halves of correlated OTs.
 
-use std::ops::{BitXor, BitXorAssign};
+use std::ops::{BitAnd, BitXor, BitXorAssign};
 
 use bytemuck::{Pod, Zeroable};
+use jaguar_cpu::secret;
 use zeroize::DefaultIsZeroes;
 
 /// A 128-bit string. It often holds a secret, hence no `Debug`; `==` is for tests and public values only
@@ -38,16 +39,34 @@ impl Block {
         Self(self.0 & !1 | bit as u128)
     }
 
+    /// All ones where `bit` is set, zero elsewhere, without a branch ([`secret::mask`]). In a loop with one bit, made before it.
+    #[must_use]
+    #[inline(always)]
+    pub fn mask(bit: bool) -> Self {
+        let half = u128::from(secret::mask(bit));
+        Self(half << 64 | half)
+    }
+
     /// This block where `bit` is set, zero elsewhere, without a branch.
     #[must_use]
-    pub const fn masked(self, bit: bool) -> Self {
-        Self(self.0 & (bit as u128).wrapping_neg())
+    #[inline(always)]
+    pub fn masked(self, bit: bool) -> Self {
+        self & Self::mask(bit)
     }
 }
 
 impl From<u128> for Block {
     fn from(value: u128) -> Self {
         Self(value)
+    }
+}
+
+impl BitAnd for Block {
+    type Output = Self;
+
+    #[inline(always)]
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 }
 
@@ -79,6 +98,7 @@ mod tests {
             prop_assert_eq!(block.to_bytes()[0] & 1 == 1, block.lsb());
             prop_assert_eq!(block.with_lsb(bit).0, if bit { a | 1 } else { a & !1 });
             prop_assert_eq!(block.masked(bit).0, if bit { a } else { 0 });
+            prop_assert_eq!(Block::mask(bit).0, if bit { u128::MAX } else { 0 });
             prop_assert_eq!((block ^ Block(a)).0, 0);
         }
     }

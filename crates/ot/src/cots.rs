@@ -1,5 +1,6 @@
 //! Both directions of correlated OT between the two parties, ready for use.
 
+use jaguar_cpu::secret::declassify;
 use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
@@ -224,7 +225,9 @@ impl CotSource for Cots {
 /// A public key of a direction: a hash of its base OTs' messages, which neither party chooses alone. (Who sends last could
 /// try many hashes; a semi-honest party does not.)
 fn public_key(transcript: &[u8; 32], label: &str, indices: &[u64]) -> Block {
-    let seed = derive_seed(transcript, label, indices);
+    let mut seed = derive_seed(transcript, label, indices);
+    // A hash of what was sent.
+    declassify(&mut seed);
     Block::from_bytes(seed[..16].try_into().expect("16 of 32 bytes"))
 }
 

@@ -29,6 +29,7 @@
 //!
 //! Bytes: 127/8 a COT from receiver to sender, and 4,080 for the check. Rounds: 1.
 
+use jaguar_cpu::secret::declassify;
 use jaguar_ring::Prg;
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
@@ -91,7 +92,10 @@ pub(crate) fn send(
     let mut theirs = [Block::ZERO; OPENED];
     chan.recv_into(bytemuck::cast_slice_mut(&mut theirs))?;
     let own = sums(&q, challenge);
-    let differing = own.iter().zip(&theirs).fold(0, |all, (q, t)| all | (*q ^ *t ^ delta.masked(t.lsb())).0);
+    let mut differing =
+        own.iter().zip(&theirs).fold(0, |all, (q, t)| all | (*q ^ *t ^ delta.masked(t.lsb())).0);
+    // The peer learns whether its sums were right.
+    declassify(std::slice::from_mut(&mut differing));
     if differing != 0 {
         return Err(OtError::PeerMisbehaved {
             protocol: "OT extension",
@@ -136,7 +140,7 @@ fn receive_columns(
     }
     // 3. Columns to rows.
     transpose(&columns, &mut t);
-    Ok((t, Prg::new(sent.finalize().into())))
+    Ok((t, challenge(&sent)))
 }
 
 /// Steps 1 to 3 of the sender.
@@ -160,13 +164,21 @@ fn send_columns(
         Prg::new(**key).fill(bytemuck::cast_slice_mut(column));
         chan.recv_into(bytemuck::cast_slice_mut(&mut u))?;
         received.update(bytemuck::cast_slice(&u));
+        let bit = Block::mask(delta.0 >> (j + 1) & 1 == 1);
         for (q, u) in column.iter_mut().zip(&u) {
-            *q ^= u.masked(delta.0 >> (j + 1) & 1 == 1);
+            *q ^= *u & bit;
         }
     }
     // 3. Columns to rows.
     transpose(&columns, &mut q);
-    Ok((q, Prg::new(received.finalize().into())))
+    Ok((q, challenge(&received)))
+}
+
+/// The challenge: public, a hash of what was sent.
+fn challenge(sent: &blake3::Hasher) -> Prg {
+    let mut seed: [u8; 32] = sent.finalize().into();
+    declassify(&mut seed);
+    Prg::new(seed)
 }
 
 /// What the challenge is a hash of begins with the base OTs.

@@ -50,6 +50,8 @@ mod iknp;
 pub mod insecure_test_dealer;
 mod instance;
 mod lpn;
+#[cfg(feature = "steps")]
+pub mod steps;
 pub mod threads;
 
 use jaguar_wire::{Channel, WireError};

@@ -16,6 +16,7 @@
 use aes::Aes256;
 use aes::Block;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use jaguar_cpu::secret::classify;
 use zeroize::Zeroize;
 
 /// Blocks that a short read prepares at once; more than any AES pipeline holds.
@@ -169,22 +170,29 @@ pub fn derive_seed(key: &[u8; 32], label: &str, indices: &[u64]) -> [u8; 32] {
     seed
 }
 
-/// Fresh random bytes from the operating system. (A secret is drawn where it stays, by [`os_fill`].)
+/// Fresh random bytes from the operating system, for what is public or ends in a file. (A secret is drawn where it stays, by
+/// [`os_fill`].)
 ///
 /// # Panics
 /// As [`os_fill`].
 pub fn os_random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    os_fill(&mut bytes);
+    fill_from_os(&mut bytes);
     bytes
 }
 
-/// Fills `out` with fresh random bytes from the operating system. No copy of them is left behind.
+/// Fills `out` with fresh random bytes from the operating system, and marks them as secret ([`jaguar_cpu::secret`]). No copy of them
+/// is left behind.
 ///
 /// # Panics
 /// If the operating system has no randomness to give: nothing secret can be done without it, and no caller could
 /// do better than stop.
 pub fn os_fill(out: &mut [u8]) {
+    fill_from_os(out);
+    classify(out);
+}
+
+fn fill_from_os(out: &mut [u8]) {
     #[cfg(feature = "fixed-randomness")]
     if fixed::fill(out) {
         return;

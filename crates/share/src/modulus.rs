@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use jaguar_cpu::secret;
+
 /// Modulo what shares add up: 2^bits for `bits` of 1 to 63, or an odd p with 3 ≤ p < 2^62.
 ///
 /// Residues are words from 0 to the modulus less one. Where a function takes *any* word, it says so. No function divides,
@@ -36,6 +38,12 @@ struct Odd {
     product: u64,
 }
 
+/// All ones where `word`, read as signed, is negative.
+#[inline]
+fn if_negative(word: u64) -> u64 {
+    secret::mask(word >> 63 == 1)
+}
+
 impl Odd {
     const fn new(p: u64) -> Self {
         let length = 64 - p.leading_zeros();
@@ -44,23 +52,23 @@ impl Odd {
 
     /// x less p, if it is not below p; for x < 2^63 + p.
     #[inline]
-    const fn below(self, x: u64) -> u64 {
+    fn below(self, x: u64) -> u64 {
         let less = x.wrapping_sub(self.p);
-        less.wrapping_add(self.p & ((less as i64) >> 63) as u64)
+        less.wrapping_add(self.p & if_negative(less))
     }
 
     #[inline]
-    const fn reduce(self, x: u64) -> u64 {
+    fn reduce(self, x: u64) -> u64 {
         // Too small by two at most, so less than 3p < 2^64 is left.
         let quotient = ((x as u128 * self.word as u128) >> 64) as u64;
         let left = x - quotient * self.p;
         // 3p may reach beyond 2^63: the first time by an unsigned comparison.
         let (less, borrow) = left.overflowing_sub(self.p);
-        self.below(less.wrapping_add(self.p & (borrow as u64).wrapping_neg()))
+        self.below(less.wrapping_add(self.p & secret::mask(borrow)))
     }
 
     #[inline]
-    const fn mul(self, x: u64, y: u64) -> u64 {
+    fn mul(self, x: u64, y: u64) -> u64 {
         let length = 64 - self.p.leading_zeros();
         let product = x as u128 * y as u128;
         let high = (product >> (length - 1)) as u64;
@@ -68,7 +76,7 @@ impl Odd {
         let quotient = ((high as u128 * self.product as u128) >> (length + 1)) as u64;
         let left = (product as u64).wrapping_sub(quotient.wrapping_mul(self.p));
         let (less, borrow) = left.overflowing_sub(self.p);
-        self.below(less.wrapping_add(self.p & (borrow as u64).wrapping_neg()))
+        self.below(less.wrapping_add(self.p & secret::mask(borrow)))
     }
 }
 
@@ -125,7 +133,7 @@ impl Modulus {
 
     /// The residue of any word, read as unsigned.
     #[inline]
-    pub const fn reduce(self, x: u64) -> u64 {
+    pub fn reduce(self, x: u64) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(bits) => x & (u64::MAX >> (64 - bits)),
             Kind::Odd(odd) => odd.reduce(x),
@@ -135,7 +143,7 @@ impl Modulus {
     /// The residue of 128 bits. If they are uniform, the residue is within p/2^128 < 2^−66 of uniform (statistical distance, p
     /// odd; none for powers of two).
     #[inline]
-    pub const fn reduce_wide(self, x: u128) -> u64 {
+    pub fn reduce_wide(self, x: u128) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(_) => self.reduce(x as u64),
             Kind::Odd(odd) => {
@@ -147,7 +155,7 @@ impl Modulus {
 
     /// The sum of two residues.
     #[inline]
-    pub const fn add(self, x: u64, y: u64) -> u64 {
+    pub fn add(self, x: u64, y: u64) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(_) => self.reduce(x.wrapping_add(y)),
             Kind::Odd(odd) => odd.below(x + y),
@@ -156,25 +164,25 @@ impl Modulus {
 
     /// The difference of two residues.
     #[inline]
-    pub const fn sub(self, x: u64, y: u64) -> u64 {
+    pub fn sub(self, x: u64, y: u64) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(_) => self.reduce(x.wrapping_sub(y)),
             Kind::Odd(odd) => {
                 let difference = x.wrapping_sub(y);
-                difference.wrapping_add(odd.p & ((difference as i64) >> 63) as u64)
+                difference.wrapping_add(odd.p & if_negative(difference))
             }
         }
     }
 
     /// The negative of a residue.
     #[inline]
-    pub const fn neg(self, x: u64) -> u64 {
+    pub fn neg(self, x: u64) -> u64 {
         self.sub(0, x)
     }
 
     /// The product of two residues.
     #[inline]
-    pub const fn mul(self, x: u64, y: u64) -> u64 {
+    pub fn mul(self, x: u64, y: u64) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(_) => self.reduce(x.wrapping_mul(y)),
             Kind::Odd(odd) => odd.mul(x, y),
@@ -182,36 +190,36 @@ impl Modulus {
     }
 
     /// The residue of 2^`exponent`, for `exponent` of at most 63.
-    pub const fn power(self, exponent: u32) -> u64 {
+    pub fn power(self, exponent: u32) -> u64 {
         self.reduce(1 << exponent)
     }
 
     /// The residue of any signed number.
     #[inline]
-    pub const fn from_signed(self, x: i64) -> u64 {
+    pub fn from_signed(self, x: i64) -> u64 {
         match self.0 {
             Kind::PowerOfTwo(_) => self.reduce(x as u64),
             Kind::Odd(odd) => {
                 let size = odd.reduce(x.unsigned_abs());
-                size ^ ((size ^ self.neg(size)) & (x >> 63) as u64)
+                size ^ ((size ^ self.neg(size)) & if_negative(x as u64))
             }
         }
     }
 
     /// The value of a residue that is nearest to zero: −2^(bits−1) to 2^(bits−1) − 1, or −(p−1)/2 to (p−1)/2.
     #[inline]
-    pub const fn centred(self, x: u64) -> i64 {
+    pub fn centred(self, x: u64) -> i64 {
         match self.0 {
             Kind::PowerOfTwo(bits) => (x << (64 - bits)) as i64 >> (64 - bits),
             Kind::Odd(odd) => {
-                let above = ((odd.p / 2).wrapping_sub(x) as i64) >> 63;
-                x as i64 - (odd.p as i64 & above)
+                let above = if_negative((odd.p / 2).wrapping_sub(x));
+                x as i64 - (odd.p & above) as i64
             }
         }
     }
 
     /// The signed value of two shares, residues both.
-    pub const fn open(self, client: u64, server: u64) -> i64 {
+    pub fn open(self, client: u64, server: u64) -> i64 {
         self.centred(self.add(client, server))
     }
 }

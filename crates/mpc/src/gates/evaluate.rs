@@ -21,6 +21,7 @@
 
 use std::borrow::Cow;
 
+use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::Channel;
@@ -133,13 +134,14 @@ impl Drawn {
                 }
             }
         }
+        let masks = BitMasks::new();
         for (a, and) in ands.iter().enumerate() {
             let n = and.b.len();
             let own = &mut triples[a * len..][..len];
             for triple in own.iter_mut() {
                 // The own product α·β completes γ.
                 let (alpha, beta) = (*triple & 1, *triple >> 1 & ((1 << n) - 1));
-                *triple ^= (alpha.wrapping_neg() & beta) << (1 + n);
+                *triple ^= (masks.of(alpha) & beta) << (1 + n);
             }
             sink.push(own, and.triple() as u32);
         }

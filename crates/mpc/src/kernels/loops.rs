@@ -4,11 +4,10 @@
 //! AVX2 and for AVX-512; the compiler does the vectorising. A [`Level`] can only be had by asking the CPU, so
 //! holding one proves that its instructions exist. This is the only module of the crate with `unsafe`.
 
-use std::hint::black_box;
-
 use jaguar_cpu::Cpu;
 #[cfg(target_arch = "x86_64")]
 use jaguar_cpu::Feature;
+use jaguar_cpu::secret::BitMasks;
 
 use crate::kernels::circuit::{And, CHOICES, Digit, Table};
 use crate::kernels::lanes::{Lanes, Planes};
@@ -315,11 +314,11 @@ kernel! {
 
 #[inline(always)]
 fn correct_body<W: Copy + Into<u64>>(masked: &mut [u64], x: &[u64], delta: &[W], beta: &Lanes, bits: u32) {
-    let mask = u64::MAX >> (64 - bits);
+    let (mask, masks) = (u64::MAX >> (64 - bits), BitMasks::new());
     let rows = masked.chunks_mut(8).zip(x.chunks(8)).zip(delta.chunks(8));
     for (i, ((masked, x), delta)) in rows.enumerate() {
         for (k, ((masked, &x), &delta)) in masked.iter_mut().zip(x).zip(delta).enumerate() {
-            let minus = (beta.0[k] >> i & 1).wrapping_neg();
+            let minus = masks.of(beta.0[k] >> i);
             *masked = (x ^ minus).wrapping_sub(minus).wrapping_sub(delta.into()) & mask;
         }
     }
@@ -338,11 +337,11 @@ kernel! {
 
 #[inline(always)]
 fn product_body<W: Copy + Into<u64>>(w: &mut [u64], x: &[u64], pad: &[W], beta: &Lanes, bits: u32) {
-    let mask = u64::MAX >> (64 - bits);
+    let (mask, masks) = (u64::MAX >> (64 - bits), BitMasks::new());
     let rows = w.chunks_mut(8).zip(x.chunks(8)).zip(pad.chunks(8));
     for (i, ((w, x), pad)) in rows.enumerate() {
         for (k, ((w, &x), &pad)) in w.iter_mut().zip(x).zip(pad).enumerate() {
-            let select = (beta.0[k] >> i & 1).wrapping_neg();
+            let select = masks.of(beta.0[k] >> i);
             *w = pad.into().wrapping_add(x.wrapping_add(*w) & select) & mask;
         }
     }
@@ -355,12 +354,10 @@ kernel! {
 
 #[inline(always)]
 fn choose_body(zero: &mut [u64], one: &[u64], bit: &Lanes) {
+    let masks = BitMasks::new();
     for (i, (zero, one)) in zero.chunks_mut(8).zip(one.chunks(8)).enumerate() {
-        // The compiler must not know that a mask is all ones or none: it would read one of the two words, at an address that the
-        // secret bit selects.
-        let masks = black_box(bit.0.map(|lane| (lane >> i & 1).wrapping_neg()));
-        for ((zero, &one), mask) in zero.iter_mut().zip(one).zip(masks) {
-            *zero ^= (*zero ^ one) & mask;
+        for ((zero, &one), lane) in zero.iter_mut().zip(one).zip(bit.0) {
+            *zero ^= (*zero ^ one) & masks.of(lane >> i);
         }
     }
 }

@@ -10,6 +10,7 @@
 //! is masked by a pad or by a half of β that its receiver does not know. (Modulo an odd M < 2^62 a pad of 127 bits is within
 //! 2^−65 of uniform.)
 
+use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
@@ -60,7 +61,7 @@ impl BitMaterial {
         count: usize,
         modulus: Modulus,
     ) -> Result<Self, MpcError> {
-        let bits = product_bits(modulus);
+        let (bits, masks) = (product_bits(modulus), BitMasks::new());
         // Without the bit that makes β_s.
         let reduced = |pad: &jaguar_ot::Block| modulus.reduce_wide(pad.0 & (u128::MAX >> 1));
         let drawn = party.draw(chan, Role::Server, Width::Bit, count)?;
@@ -95,7 +96,7 @@ impl BitMaterial {
                     for (((share, &d), pad), &choice) in share.iter_mut().zip(&*d).zip(pads).zip(choices) {
                         let own = u64::from(choice);
                         // (What a peer sends may be no residue.)
-                        let d = modulus.reduce(d) & own.wrapping_neg();
+                        let d = modulus.reduce(d) & masks.of(own);
                         let product = modulus.add(reduced(pad), d);
                         *share = modulus.sub(own, modulus.add(product, product));
                     }
@@ -120,14 +121,14 @@ impl BitMaterial {
 
     /// This party's shares of b, once c is known.
     pub(crate) fn finish(mut self, c: &[Lanes]) -> Vec<u64> {
-        let one = u64::from(self.role == Role::Server);
+        let (one, masks) = (u64::from(self.role == Role::Server), BitMasks::new());
         if let Some(bits) = self.modulus.log2() {
             let mask = u64::MAX >> (64 - bits);
             for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
                 for (e, share) in share.iter_mut().enumerate() {
                     let c = c.bit(e);
                     // ±β + c, where one party only adds c.
-                    *share = (*share ^ c.wrapping_neg()).wrapping_add(c).wrapping_add(c & one) & mask;
+                    *share = (*share ^ masks.of(c)).wrapping_add(c).wrapping_add(c & one) & mask;
                 }
             }
             return std::mem::take(&mut self.share);
@@ -136,7 +137,7 @@ impl BitMaterial {
         for (share, c) in self.share.chunks_mut(GROUP).zip(c) {
             for (e, share) in share.iter_mut().enumerate() {
                 let c = c.bit(e);
-                let negated = *share ^ ((*share ^ modulus.neg(*share)) & c.wrapping_neg());
+                let negated = *share ^ ((*share ^ modulus.neg(*share)) & masks.of(c));
                 *share = modulus.add(negated, c & one);
             }
         }

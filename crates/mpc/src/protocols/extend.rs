@@ -23,6 +23,7 @@
 
 use std::iter;
 
+use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
@@ -60,14 +61,16 @@ pub(crate) struct Rings {
     wrap: Modulus,
     /// The residue in it of 2^n, or of one if the lowest bits are left out.
     weight: u64,
+    masks: BitMasks,
 }
 
 impl Rings {
     /// From shares mod 2^`bits` to `output`, which is odd or a larger power of two.
     pub(crate) fn new(bits: u32, output: Modulus) -> Self {
+        let masks = BitMasks::new();
         match output.log2() {
-            Some(out) => Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1 },
-            None => Self { bits, output, wrap: output, weight: output.power(bits) },
+            Some(out) => Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1, masks },
+            None => Self { bits, output, wrap: output, weight: output.power(bits), masks },
         }
     }
 
@@ -78,7 +81,7 @@ impl Rings {
 
     /// What the wrap would take away if this bit decided it.
     pub(crate) fn weighed(&self, bit: u64) -> u64 {
-        self.weight & bit.wrapping_neg()
+        self.weight & self.masks.of(bit)
     }
 
     /// Bytes of a pad in memory.
@@ -177,7 +180,7 @@ impl Last for Odd {
     }
 
     fn weighed(self, bit: u64) -> u64 {
-        self.0.weight & bit.wrapping_neg()
+        self.0.weighed(bit)
     }
 
     fn add(self, x: u64, y: u64) -> u64 {
@@ -248,9 +251,10 @@ enum Side {
 
 /// Of every element the first or, where `c` is set, the second.
 fn pick_words(c: &[Lanes], first: &mut [u32], second: &[u32]) {
+    let masks = BitMasks::new();
     for (g, (first, second)) in first.chunks_mut(GROUP).zip(second.chunks(GROUP)).enumerate() {
         for (i, (first, second)) in first.iter_mut().zip(second).enumerate() {
-            *first ^= (*first ^ second) & (c[g].bit(i) as u32).wrapping_neg();
+            *first ^= (*first ^ second) & masks.of(c[g].bit(i)) as u32;
         }
     }
 }
@@ -396,7 +400,7 @@ impl ExtendMaterial {
         for (e, &x) in x.iter().enumerate() {
             let (zero, one) = (last.pad(zero, e), last.pad(one, e));
             // The server's choice was corrected by this bit, so the pads change places by it.
-            let swap = (zero ^ one) & swaps[e / GROUP].bit(e % GROUP).wrapping_neg();
+            let swap = (zero ^ one) & rings.masks.of(swaps[e / GROUP].bit(e % GROUP));
             let (zero, one) = (zero ^ swap, one ^ swap);
             // This party's share of what the wrap takes away: its top bit, less −zero of the product.
             let wrap = last.add(last.weighed(rings.top(x)), zero);
@@ -438,7 +442,7 @@ impl ExtendMaterial {
             for (i, (&x, d)) in x.iter().zip(d).enumerate() {
                 let top = rings.top(x);
                 let product =
-                    last.add(last.pad(pads, b * PACKED_AT_ONCE + i), last.received(d) & top.wrapping_neg());
+                    last.add(last.pad(pads, b * PACKED_AT_ONCE + i), last.received(d) & rings.masks.of(top));
                 out.push(last.without(x, last.sub(last.weighed(top), product)));
             }
         }

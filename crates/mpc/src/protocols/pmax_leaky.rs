@@ -40,6 +40,7 @@
 
 use std::ops::Range;
 
+use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
@@ -457,9 +458,9 @@ impl Client {
     fn finish(&mut self, chan: &mut Channel, count: usize, params: &PmaxLeakyParams) -> Result<(), MpcError> {
         let signs: Vec<u64> = self.products(chan, params)?.iter().map(|&p| u64::from(p > 0)).collect();
         if let [zero, one] = &mut self.extended[..] {
-            let delta = chan.recv_packed(count, 1)?;
+            let (delta, masks) = (chan.recv_packed(count, 1)?, BitMasks::new());
             for ((zero, one), delta) in zero.iter_mut().zip(one.iter()).zip(delta) {
-                *zero ^= (*zero ^ one) & delta.wrapping_neg();
+                *zero ^= (*zero ^ one) & masks.of(delta);
             }
         }
         chan.send_packed(&signs, 1)?;
@@ -472,7 +473,7 @@ impl Client {
 impl Server {
     /// 1. T from its choices, and its share of T·M from its pads; 2. and from the client's corrections.
     fn prepare(cots: &mut Cots<'_>, chan: &mut Channel, params: &PmaxLeakyParams) -> Result<Self, MpcError> {
-        let (count, ring) = (cots.count, mask(params.bits));
+        let (count, ring, masks) = (cots.count, mask(params.bits), BitMasks::new());
         let mut factors = Zeroizing::new(vec![1u32; params.comparisons() * count]);
         let mut shares = zeros(params.comparisons() * count);
         let mut row = 0;
@@ -487,7 +488,7 @@ impl Server {
                 cots.received(row, |e, choice, pad| {
                     // 1.
                     factors[e] += u32::from(choice) << i;
-                    let term = (pad as u64).wrapping_add(corrections[e] & u64::from(choice).wrapping_neg());
+                    let term = (pad as u64).wrapping_add(corrections[e] & masks.of(u64::from(choice)));
                     shares[e] = shares[e].wrapping_add(term << i) & ring;
                 });
                 row += 1;
@@ -517,10 +518,10 @@ impl Server {
             *share = share.wrapping_add(u64::from(factor).wrapping_mul(v));
         }
         if let (Some(rings), Some((choices, pads))) = (params.rings(), &mut self.pads) {
-            let wrap = rings.wrap();
+            let (wrap, masks) = (rings.wrap(), BitMasks::new());
             let corrections = chan.recv_packed(count, wrap.bits())?;
             for ((pad, &choice), e) in pads.iter_mut().zip(choices.iter()).zip(corrections) {
-                *pad = wrap.add(*pad, wrap.reduce(e) & u64::from(choice).wrapping_neg());
+                *pad = wrap.add(*pad, wrap.reduce(e) & masks.of(u64::from(choice)));
             }
         }
         self.received = true;
@@ -542,14 +543,14 @@ impl Server {
         chan.send_packed(&answers, params.bits)?;
         self.extended = match (params.rings(), self.pads.take()) {
             (Some(rings), Some((choices, pads))) => {
-                let wrap = rings.wrap();
+                let (wrap, masks) = (rings.wrap(), BitMasks::new());
                 let (mut delta, mut extended) = (zeros(x.len()), zeros(x.len()));
                 for (e, &x) in x.iter().enumerate() {
                     let top = rings.top(x);
                     delta[e] = top ^ u64::from(choices[e]);
                     // Its share of m_c·m_s: that of r·m_c for δ = 0, and the negative of it for δ = 1.
                     let (pad, other) = (pads[e], wrap.neg(pads[e]));
-                    let product = pad ^ ((pad ^ other) & delta[e].wrapping_neg());
+                    let product = pad ^ ((pad ^ other) & masks.of(delta[e]));
                     extended[e] = rings.without(x, wrap.sub(rings.weighed(top), product));
                 }
                 chan.send_packed(&delta, 1)?;
@@ -571,11 +572,11 @@ impl Server {
 
 /// Zero where the first sign is not set, `six` where the second one is, too; by masks.
 fn select(mut values: Words, signs: &[u64], six: u64) -> Words {
-    let (positive, above) = signs.split_at(values.len());
+    let (masks, (positive, above)) = (BitMasks::new(), signs.split_at(values.len()));
     for (value, above) in values.iter_mut().zip(above) {
-        *value ^= (*value ^ six) & above.wrapping_neg();
+        *value ^= (*value ^ six) & masks.of(*above);
     }
-    values.iter_mut().zip(positive).for_each(|(value, positive)| *value &= positive.wrapping_neg());
+    values.iter_mut().zip(positive).for_each(|(value, positive)| *value &= masks.of(*positive));
     values
 }
 

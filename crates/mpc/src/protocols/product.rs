@@ -32,6 +32,7 @@
 
 use std::ops::Range;
 
+use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_semantics::guard_noise;
@@ -277,7 +278,7 @@ impl Group<'_> {
     /// Takes in the pads of the OTs for one bit, of weight 2^`bit`: makes the corrections, or takes them.
     fn absorb(self, pads: &Pads, bit: u32, (width, mask): (u32, u64), guard_bits: u32, first: bool) {
         let Self { chosen, other, gamma, noise, corrections } = self;
-        let narrow = u64::MAX >> (64 - width);
+        let (narrow, masks) = (u64::MAX >> (64 - width), BitMasks::new());
         match *pads {
             Pads::Sender(zero, one) => {
                 let upper = |e: usize| ((zero[e].0 ^ one[e].0) >> DRAWN) as u64;
@@ -303,7 +304,7 @@ impl Group<'_> {
                 for ((chosen, gamma), (&d, (pad, &choice))) in chosen.iter_mut().zip(gamma).zip(received) {
                     let choice = u64::from(choice);
                     *chosen |= choice << bit;
-                    let product = (pad.0 as u64).wrapping_add(d & choice.wrapping_neg());
+                    let product = (pad.0 as u64).wrapping_add(d & masks.of(choice));
                     *gamma = gamma.wrapping_add(product << bit);
                 }
             }
