@@ -528,7 +528,8 @@ impl Online {
             ("ReLU to an odd modulus", each(VALUES, ReluParams { output: odd, ..ReluParams::new(16) }), 16),
             ("clip", each(VALUES, Relu6Params::new(16, 11)), 16),
             ("max-pool", Box::new(Pooling { shape, params: PoolParams::new(16) }), 16),
-            ("argmax", Box::new(ArgmaxParams { count: 10, bits: 16, digit: 4 }), 16),
+            // (Of 16 places: with other shares than the recorded ones, any place may come out.)
+            ("argmax", Box::new(ArgmaxParams { count: 16, bits: 16, digit: 4 }), 16),
             ("product of values", each(VALUES / 8, product), product.ring_bits()),
             ("truncation", each(VALUES, cut), 16),
             ("extension", each(VALUES, ExtendParams { bits: 16, output: wide, range: signed }), 16),
