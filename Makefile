@@ -163,6 +163,7 @@ rustdoc: toolchain
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/check_names.py
 	$(PYTHON) tools/unused_dependencies.py
 	$(PYTHON) tools/unsafe_list.py --check
 	$(PYTHON) tools/sbom.py --check

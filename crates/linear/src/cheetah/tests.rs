@@ -203,7 +203,7 @@ fn real_parameters() {
 }
 
 /// Ciphertexts and responses where one output takes one response: what OpenCheetah was seen to send, at 62.4
-/// kB a ciphertext (`peers.md` of this project's notes: 56x56, 64 to 256 channels: 3.81 MiB up and so on).
+/// kB a ciphertext (56x56, 64 to 256 channels: 3.81 MiB up and so on).
 #[test]
 fn counts_are_those_of_the_published_code() {
     for (spec, shape, ciphertexts, responses) in [
