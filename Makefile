@@ -167,6 +167,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) tools/unused_dependencies.py
 	$(PYTHON) tools/unsafe_list.py --check
 	$(PYTHON) tools/sbom.py --check
+	$(PYTHON) tools/fuzz.py --check
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
