@@ -42,6 +42,7 @@ mod client;
 mod encoding;
 mod layer;
 mod layout;
+mod probe;
 mod server;
 
 use jaguar_cpu::Cpu;
@@ -60,6 +61,7 @@ pub use layer::Cheetah;
 pub(crate) use layer::{RnsLayers, allowed_noise};
 pub use layout::{Layout, Windows};
 pub(crate) use layout::{Sizes, parts};
+pub(crate) use probe::Probe;
 pub use server::{ServerLayer, ServerPrepared};
 
 /// N.
