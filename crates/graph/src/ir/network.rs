@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced, block_size, possible_sizes};
-pub use crate::ir::convolution::{Bias, Linear, Weights};
+pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
+pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::DEFAULT_GUARD_BITS;
 pub use crate::ir::limits::{
