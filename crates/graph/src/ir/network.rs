@@ -16,9 +16,9 @@ pub use crate::ir::limits::{
 pub use crate::ir::ops::rearrange::Rearrange;
 pub use crate::ir::ops::window::Window;
 pub use crate::ir::ops::{Op, output_shape};
+pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax};
-pub use crate::seen::Seen;
 pub use jaguar_semantics::argmax;
 
 /// The public description of a quantised network.
