@@ -239,7 +239,7 @@ impl<E: Encoding> Layer<E> {
             let ulp = modulus as f64 / 2f64.powi(share_bits as i32);
             let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
             let weights =
-                2f64.powi(weight_bits as i32 - 1) * ((outs * layout::terms(spec, in_shape)) as f64).sqrt();
+                2f64.powi(weight_bits as i32 - 1) * ((outs * encoding::terms(spec, in_shape)) as f64).sqrt();
             let secret = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
             let rounded = |guard: u32| 2f64.powi(-(guard as i32)) / 12f64.sqrt();
             [
@@ -274,7 +274,7 @@ impl<E: Encoding> Layer<E> {
                 max_outs,
             };
             let layout = encode(ring_dim, sizes)?;
-            let noise_ulps = ulps(&params, layout.terms_per_response() / layout::terms(spec, in_shape));
+            let noise_ulps = ulps(&params, layout.terms_per_response() / encoding::terms(spec, in_shape));
             return Ok(Self { params, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
         Err(LayerError::Noise { ulps: least, most })

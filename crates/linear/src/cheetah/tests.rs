@@ -41,7 +41,7 @@ impl Case {
         };
         let layout = &layer.layout;
         let spec = layout.spec();
-        let count = spec.out_channels * layout::terms(spec, layout.in_shape());
+        let count = spec.out_channels * encoding::terms(spec, layout.in_shape());
         let weights = (0..count).map(|_| signed(weight_bits) as i16).collect();
         let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..spec.out_channels).map(|_| signed(30)).collect())
