@@ -32,6 +32,8 @@ mod budget;
 pub mod client;
 mod error;
 mod exec;
+#[cfg(feature = "client")]
+mod family;
 #[cfg(feature = "server")]
 mod guest;
 mod handshake;
