@@ -1,5 +1,5 @@
-"""Checks that the crates depend on each other only downwards, along the arrows of the crate map, and that nothing outside a linear
-backend's folder and the registry names a backend.
+"""Checks that the crates depend on each other only downwards, along the arrows of the crate map, that nothing outside a linear
+backend's folder and the registry names a backend, and that no files of a crate need each other in a circle (import_circles.py).
 
     python3 tools/check_layers.py
 
@@ -14,6 +14,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import import_circles
 from import_circles import PATH, USE, leaves, without_tests
 from unsafe_list import blank
 
@@ -243,7 +244,9 @@ def asked_processors(tree: Path) -> list[str]:
 
 def problems(tree: Path) -> list[str]:
     """Everything that the tree has and must not have."""
-    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + asked_processors(tree)
+    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + asked_processors(tree) + import_circles.problems(
+        tree
+    )
 
 
 def main() -> int:
@@ -251,7 +254,7 @@ def main() -> int:
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT))} backends, named nowhere else")
+        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT))} backends, named nowhere else; no circles")
     return 1 if found else 0
 
 

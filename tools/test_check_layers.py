@@ -11,6 +11,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import check_layers
+import import_circles
 
 # A crate of backends as small as can be: two of them, one with a second name.
 BACKENDS = {
@@ -175,6 +176,91 @@ class AskedProcessors(unittest.TestCase):
     def test_the_crate_that_may_and_comments_pass(self):
         self.assertEqual(self.found("crates/cpu/src/lib.rs", 'is_x86_feature_detected!("avx2")'), [])
         self.assertEqual(self.found("crates/ring/src/lib.rs", "// is_x86_feature_detected! is asked elsewhere\n/* __cpuid */"), [])
+
+
+class Circles(unittest.TestCase):
+    def circles(self, files: dict[str, str]) -> list[list[str]]:
+        """The circles of a crate, families among them, by the names of its files."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = tree(folder, files)
+            groups = import_circles.circles(import_circles.Crate(root / "lib.rs").ties())
+            return [[path.relative_to(root).as_posix() for path in group] for group in groups]
+
+    def test_every_kind_of_tie_is_found(self):
+        mods = "mod a;\nmod b;\n"
+        for one, other in (
+            ("use crate::b::B;\npub struct A;", "use crate::a::A;\npub struct B;"),
+            ("use super::b;\npub fn f() { b::g() }", "use super::a;\npub fn g() { a::f() }"),
+            ("pub fn f() { crate::b::g() }", "pub fn g() { super::a::f() }"),
+            ("use super::{b::{self, B}};\npub struct A;", "use crate::{a::A as Other};\npub struct B;"),
+            ("use crate::b::*;\npub struct A;", "use crate::a::*;\npub struct B;"),
+            ("pub use crate::b::B;\npub struct A { b: B }", "use crate::a::A;\npub struct B;"),
+            ("pub mod inner { pub fn f() { super::super::b::g() } }", "pub fn g() { crate::a::inner::f() }"),
+            ("use crate::b::B;\npub struct A;", "#[cfg(test)]\nmod tests {}\nuse crate::a::A;\npub struct B;"),
+        ):
+            self.assertEqual(self.circles({"lib.rs": mods, "a.rs": one, "b.rs": other}), [["a.rs", "b.rs"]], (one, other))
+
+    def test_three_files_and_folders(self):
+        files = {"lib.rs": "mod a;\nmod b;\nmod c;\n", "a/mod.rs": "use crate::b::B;\npub struct A;", "b.rs": "use crate::c::C;\npub struct B;",
+                 "c.rs": "use crate::a::A;\npub struct C;"}
+        self.assertEqual(self.circles(files), [["a/mod.rs", "b.rs", "c.rs"]])
+
+    def test_names_are_followed_through_what_hands_them_on(self):
+        # The root hands `A` and `B` on; to take them there is to take them from where they are.
+        files = {"lib.rs": "mod a;\nmod b;\npub use a::A;\npub use b::B;\n", "a.rs": "use crate::B;\npub struct A;",
+                 "b.rs": "use super::A;\npub struct B;"}
+        self.assertEqual(self.circles(files), [["a.rs", "b.rs"]])
+
+    def test_what_is_no_circle_passes(self):
+        for files in (
+            # One way.
+            {"lib.rs": "mod a;\nmod b;\n", "a.rs": "use crate::b::B;", "b.rs": "pub struct B;"},
+            # Only tests look back.
+            {"lib.rs": "mod a;\nmod b;\n", "a.rs": "use crate::b::B;\npub struct A;",
+             "b.rs": "pub struct B;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}"},
+            {"lib.rs": "mod a;\n#[cfg(test)]\nmod tests;\n", "a.rs": "pub struct A;\n#[cfg(test)]\nuse crate::tests::help;",
+             "tests.rs": "use crate::a::A;\npub fn help() {}"},
+            # A name that is only handed on.
+            {"lib.rs": "mod a;\nmod b;\n", "a.rs": "pub use crate::b::B;\npub struct A;", "b.rs": "use crate::a::A;\npub struct B;"},
+            # Comments and strings.
+            {"lib.rs": "mod a;\nmod b;\n", "a.rs": "use crate::b::B;\npub struct A;", "b.rs": '/// Of crate::a::A.\npub struct B;\nconst S: &str = "crate::a::A";'},
+            # A parent that hands on what its child makes, which takes a name from another child.
+            {"lib.rs": "mod a;\npub use a::A;\nmod b;\npub use b::B;\n", "a.rs": "use super::B;\npub struct A;", "b.rs": "pub struct B;"},
+        ):
+            self.assertEqual(self.circles(files), [], files)
+
+    def test_a_circle_in_a_tree_is_told_with_what_ties_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = tree(folder, {"crates/x/src/lib.rs": "mod a;\nmod b;\n", "crates/x/src/a.rs": "use crate::b::B;\npub struct A;",
+                                 "crates/x/src/b.rs": "use crate::a::A;\npub struct B;"})
+            found = import_circles.problems(root, set())
+            self.assertEqual(len(found), 1)
+            self.assertIn("2 files need each other", found[0])
+            self.assertIn("crates/x/src/a.rs -> crates/x/src/b.rs: b::B", found[0])
+
+    # A parent that calls its child, which takes what the parent defines.
+    FAMILY = {"crates/x/src/lib.rs": "mod a;\npub struct Shared;\npub fn f() { a::g() }", "crates/x/src/a.rs": "use crate::Shared;\npub fn g() {}"}
+
+    def family(self, listed: set[str], **more: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            root = tree(folder, self.FAMILY | {f"crates/x/src/{name}.rs": text for name, text in more.items()})
+            return import_circles.problems(root, listed)
+
+    def test_a_parent_and_its_children_are_a_circle_unless_listed(self):
+        found = self.family(set())
+        self.assertEqual(len(found), 1)
+        self.assertIn("crates/x/src/lib.rs: a parent and its children need each other", found[0])
+        self.assertIn("crates/x/src/a.rs -> crates/x/src/lib.rs: Shared", found[0])
+        self.assertEqual(self.family({"crates/x/src/lib.rs"}), [])
+
+    def test_a_list_excuses_no_circle_between_children_and_nothing_that_is_gone(self):
+        children = {"lib": "mod a;\nmod b;\npub struct Shared;\npub fn f() { a::g() }", "a": "use crate::Shared;\npub fn g() { crate::b::h() }",
+                    "b": "pub fn h() { crate::a::g() }"}
+        found = self.family({"crates/x/src/lib.rs"}, **children)
+        self.assertEqual(len(found), 1)
+        self.assertIn("2 files need each other", found[0])
+        found = self.family({"crates/x/src/lib.rs"}, a="pub fn g() {}")
+        self.assertEqual(found, ["tools/import_circles.py: crates/x/src/lib.rs is no family any more"])
 
 
 if __name__ == "__main__":
