@@ -8,7 +8,7 @@ use jaguar_linear::probe::{RnsProbe, RnsProbeSpec, RnsSeconds};
 use jaguar_linear::registry::rns_probe;
 use jaguar_plan::machine::RnsCosts;
 
-use super::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve};
+use super::timing::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve};
 use crate::ProfileError;
 
 /// The least of each of the steps' times.

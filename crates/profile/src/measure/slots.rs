@@ -11,7 +11,7 @@ use jaguar_ring::modular::primes;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
-use super::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
+use super::timing::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
 use crate::ProfileError;
 
 /// Bits of the probes' primes at most: so that as many as in sessions have an estimate.
@@ -45,8 +45,9 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCost
     let limb_bits = most.min(LIMB_BITS);
     // As many primes as have an estimate of 128 bits.
     let mut sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
-    let params =
-        sets.next_back().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
+    let params = sets
+        .next_back()
+        .ok_or_else(|| super::timing::refused(format!("no ring of N = {ring_dim} is on record")))?;
     let plain = primes(PLAIN_BITS, 2 * ring_dim as u64).next().expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
     let modulus = PlainModulus::new(&ring, plain).map_err(PlanError::from)?;
