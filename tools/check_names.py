@@ -142,8 +142,11 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True, check=True)
-        self.files = sorted({name for name in listed.stdout.splitlines() if (root / name).is_file()})
+        # (In a copy without its history, everything but what is built and fetched.)
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
+        names = listed.stdout.splitlines() or [path.relative_to(root).as_posix() for path in root.rglob("*")]
+        left_out = ("target/", "models/", ".venv/", ".git/")
+        self.files = sorted({name for name in names if (root / name).is_file() and not name.startswith(left_out)})
 
     @cached_property
     def pages(self) -> list[str]:
