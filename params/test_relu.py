@@ -21,7 +21,11 @@ PUBLISHED = [[1.5, -0.5]]
 class Claims(unittest.TestCase):
     def told(self, *entries: str) -> tuple[int, str]:
         """What the check gives for a Go file with these entries, and what it says."""
-        with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()) as said, redirect_stdout(io.StringIO()):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redirect_stderr(io.StringIO()) as said,
+            redirect_stdout(io.StringIO()),
+        ):
             source = Path(folder, "options.go")
             source.write_text("var options = []Option{\n" + "".join(f"\t{entry},\n" for entry in entries) + "}\n")
             with mock.patch.object(relu, "best", lambda degrees: BEST):

@@ -1,18 +1,21 @@
-"""Checks that what pages name in backticks exists: names of code, files, commands, options, figures; and that links lead somewhere.
+"""Checks that what pages name in backticks exists: names of code, files, commands, options, figures; and that links
+lead somewhere.
 
     python3 tools/check_names.py    # what `make lint` runs
 
 For each piece of a line's code in a page:
 
-- a path with an ending, or with a slash, is a file or folder of the repository, or the end of one (`linear/src/backend.rs`);
-- `jaguar COMMAND --option` is a command with that option, by the definitions that clap has; a bare `--option` is one of some command or
-  of a tool here; `make TARGET` and `python3 FILE --option` likewise, and so are the commands in blocks of shell code;
+- a path with an ending, or with a slash, is a file or folder of the repository, or the end of one
+  (`linear/src/backend.rs`);
+- `jaguar COMMAND --option` is a command with that option, by the definitions that clap has; a bare `--option` is one
+  of some command or of a tool here; `make TARGET` and `python3 FILE --option` likewise, and so are the commands in
+  blocks of shell code;
 - `name()` is a function or a macro that code defines; `A::b` is a `b` in a file that defines `A`;
 - a name that stands beside a path (`name` in `path`, or the other way round) occurs in that file;
 - every other word occurs in code: comments do not count, nor do other pages.
 
-What is of other projects is in `FOREIGN`, what only a run makes in `MADE`, each with its reason; one that no page needs any more is told.
-CHANGELOG.md is left out: it tells of what went. Needs Python 3.11 and nothing else.
+What is of other projects is in `FOREIGN`, what only a run makes in `MADE`, each with its reason; one that no page
+needs any more is told. CHANGELOG.md is left out: it tells of what went. Needs Python 3.11 and nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from unsafe_list import blank
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,14 +35,19 @@ ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = {"CHANGELOG.md": "tells of what went"}
 
 # Marks of a page between which names come from another project's lists.
-REGIONS = {("<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"): "names of networks, which torchvision and timm gave"}
+REGIONS = {
+    (
+        "<!-- zoo: begin (tools/zoo.py --table) -->",
+        "<!-- zoo: end -->",
+    ): "names of networks, which torchvision and timm gave"
+}
 
 # Whose words are in no code here: words, paths and options.
 FOREIGN_BY = {
-    "networks, weights and preprocessing of torchvision and timm": "resnet10t CenterCrop IMAGENET1K_FEATURES IMAGENET1K_V1 IMAGENET1K_V2 tf_ inception "
-    "resolve_data_config models/_meta.py",
-    "preprocessing of Keras and TensorFlow": "load_img image_dataset_from_directory Resizing tf caffe target_size preprocess_input preprocessing.py "
-    "keras/src/applications imagenet_utils.py utils/image_utils.py",
+    "networks, weights and preprocessing of torchvision and timm": "resnet10t CenterCrop IMAGENET1K_FEATURES "
+    "IMAGENET1K_V1 IMAGENET1K_V2 tf_ inception resolve_data_config models/_meta.py",
+    "preprocessing of Keras and TensorFlow": "load_img image_dataset_from_directory Resizing tf caffe target_size "
+    "preprocess_input preprocessing.py keras/src/applications imagenet_utils.py utils/image_utils.py",
     "options of compilers, of cargo, of Go and of the shell, beside the command that takes them": "-march -fuzztime -d",
     "a crate of others, and messages of the system and of Go": "zune exceeded information",
     "a directive of nginx": "proxy_http_version",
@@ -71,7 +78,26 @@ OWN = {"tools/check_names.py", "tools/test_check_names.py"}
 # Programs of others, whose words and options are not looked up.
 PROGRAMS = {"go", "openssl", "systemctl", "systemd-analyze", "ulimit", "perf"}
 
-SOURCES = {".rs", ".go", ".py", ".pyi", ".toml", ".sh", ".yml", ".yaml", ".cu", ".ptx", ".cpp", ".ipynb", ".html", ".js", ".css", ".service", ".txt", ".mod"}
+SOURCES = {
+    ".rs",
+    ".go",
+    ".py",
+    ".pyi",
+    ".toml",
+    ".sh",
+    ".yml",
+    ".yaml",
+    ".cu",
+    ".ptx",
+    ".cpp",
+    ".ipynb",
+    ".html",
+    ".js",
+    ".css",
+    ".service",
+    ".txt",
+    ".mod",
+}
 
 INLINE = re.compile(r"(?<![`\\])(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 FENCE = re.compile(r"^( *)(```+|~~~+) *(\w*)[^\n]*\n(.*?)^ *\2 *$", re.M | re.S)
@@ -143,7 +169,9 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
         # (In a copy without its history, everything but what is built and fetched.)
-        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True
+        )
         names = listed.stdout.splitlines() or [path.relative_to(root).as_posix() for path in root.rglob("*")]
         left_out = ("target/", "models/", ".venv/", ".git/")
         self.files = sorted({name for name in names if (root / name).is_file() and not name.startswith(left_out)})
@@ -154,13 +182,18 @@ class Tree:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Files of code, without what is said to people in them. Tables of names from elsewhere are none, nor is this check."""
+        """Files of code, without what is said to people in them. Tables of names from elsewhere are none, nor is
+        this check."""
         found = {}
         for name in self.files:
             path = self.root / name
             if name.startswith(("fuzz/corpus/", "docs/")) or name in OWN:
                 continue
-            if path.suffix in SOURCES or path.name in ("Makefile", "Dockerfile", "Containerfile", ".gitignore") or name.startswith("demo/"):
+            if (
+                path.suffix in SOURCES
+                or path.name in ("Makefile", "Dockerfile", "Containerfile", ".gitignore")
+                or name.startswith("demo/")
+            ):
                 try:
                     found[name] = without_words_for_people(path, path.read_text())
                 except UnicodeDecodeError:
@@ -187,7 +220,8 @@ class Tree:
     def defined(self) -> dict[str, set[str]]:
         """name -> the files that define it."""
         found: dict[str, set[str]] = {}
-        kinds = r"\b(?:fn|struct|enum|union|trait|type|const|static|mod|macro_rules!|def|class|func|var)\s+(?:\([^)]*\)\s*)?(?:mut\s+)?(\w+)"
+        keywords = "fn|struct|enum|union|trait|type|const|static|mod|macro_rules!|def|class|func|var"
+        kinds = rf"\b(?:{keywords})\s+(?:\([^)]*\)\s*)?(?:mut\s+)?(\w+)"
         for name, text in self.code.items():
             for word in re.findall(kinds, text):
                 found.setdefault(word, set()).add(name)
@@ -206,8 +240,17 @@ class Tree:
         for name in self.files:
             if not name.endswith(".rs") or "/tests/" in name:
                 continue
-            text = re.sub(r"(?m)//.*$", "", (self.root / name).read_text()) if "clap" in (self.root / name).read_text() else ""
-            for match in re.finditer(r"#\[derive\([^]]*\b(?:Args|Parser|Subcommand)\b[^]]*\)\](?P<attributes>(?:\s*#\[[^]]*\])*)\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum) (?P<name>\w+)[^{;]*\{(?P<body>.*?)\n\}", text, re.S):
+            text = (
+                re.sub(r"(?m)//.*$", "", (self.root / name).read_text())
+                if "clap" in (self.root / name).read_text()
+                else ""
+            )
+            for match in re.finditer(
+                r"#\[derive\([^]]*\b(?:Args|Parser|Subcommand)\b[^]]*\)\](?P<attributes>(?:\s*#\[[^]]*\])*)\s*"
+                r"(?:pub(?:\([^)]*\))? )?(?:struct|enum) (?P<name>\w+)[^{;]*\{(?P<body>.*?)\n\}",
+                text,
+                re.S,
+            ):
                 found[name, match["name"]] = self.item(Path(name), match["body"])
         return found
 
@@ -217,7 +260,11 @@ class Tree:
         for attributes, line in members(body):
             field_name = re.match(r"(?:pub(?:\([^)]*\))? )?(\w+)\s*:\s*([^,]+)", line)
             variant = re.match(r"([A-Z]\w*)(?:\((.*)\))?", line)
-            kind = re.sub(r"\b(?:Box|Option)<([^<>]*)>", r"\1", (field_name[2] if field_name else variant[2] if variant and variant[2] else "")).strip()
+            kind = re.sub(
+                r"\b(?:Box|Option)<([^<>]*)>",
+                r"\1",
+                (field_name[2] if field_name else variant[2] if variant and variant[2] else ""),
+            ).strip()
             if re.search(r"\bflatten\b|\bsubcommand\b", attributes):
                 item.flattened.append(kind)
             elif re.search(r"\blong\b", attributes) and field_name:
@@ -249,9 +296,9 @@ class Tree:
             exact = [item for item in named if item.file.stem == module or item.file.stem == "mod"]
             if modules[-1].startswith("jaguar_"):
                 exact = [item for item in own if item.file.name == "lib.rs"]
-            return (exact or named or own or [None])[0]
+            return next(iter(exact or named or own), None)
         own = [item for item in here if item.file.parts[:2] == near_crate]
-        return next((item for item in own if item.file == near), (own or here or [None])[0])
+        return next((item for item in own if item.file == near), next(iter(own or here), None))
 
     def options_of(self, item: Item) -> tuple[set[str], dict[str, tuple[str, Path]]]:
         """The options of a command, and its own commands."""
@@ -297,7 +344,12 @@ class Tree:
     @cached_property
     def options(self) -> set[str]:
         """Every option that some program here has."""
-        found = {option for item in self.items.values() for option in item.options} | {"--help", "--version", "-h", "-V"}
+        found = {option for item in self.items.values() for option in item.options} | {
+            "--help",
+            "--version",
+            "-h",
+            "-V",
+        }
         for name, text in self.code.items():
             if name.endswith(".py"):
                 found |= set(re.findall(r"""["'](--?[a-z][\w-]*)["']""", text))
@@ -305,7 +357,11 @@ class Tree:
                 found |= set(re.findall(r'"(--[a-z][\w-]*)"', text))
             if name.endswith(".go"):
                 found |= {"--" + flag for flag in re.findall(r'"([a-z][\w-]*)":\s*&', text)}
-                found |= {dash + flag for flag in re.findall(r'\b(?:flags?|\w*[sS]et)\.\w+\((?:&\w[\w.]*, )?"([a-z][\w-]*)"', text) for dash in ("-", "--")}
+                found |= {
+                    dash + flag
+                    for flag in re.findall(r'\b(?:flags?|\w*[sS]et)\.\w+\((?:&\w[\w.]*, )?"([a-z][\w-]*)"', text)
+                    for dash in ("-", "--")
+                }
         return found
 
 
@@ -341,7 +397,11 @@ class Page:
         self.neighbours(spans)
         for link in LINK.finditer(self.prose):
             path = link[1].partition("#")[0]
-            if path and not re.match(r"[a-z]+:", link[1]) and not (self.tree.root / self.name).parent.joinpath(path).exists():
+            if (
+                path
+                and not re.match(r"[a-z]+:", link[1])
+                and not (self.tree.root / self.name).parent.joinpath(path).exists()
+            ):
                 self.tell(link.start(), f"a link to {link[1]}, which is not there")
         return [f"{self.name}:{line}: {what}" for line, what in sorted(set(self.bad))]
 
@@ -383,19 +443,24 @@ class Page:
         return []
 
     def cargo(self, words: list[str]) -> list[str]:
-        """What is wrong with a command of cargo: the package, the example or the test that it names, and what follows `--`."""
+        """What is wrong with a command of cargo: the package, the example or the test that it names, and what
+        follows `--`."""
         bad, package = [], ""
         before, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
         if not words or words[0] not in ("run", "test", "build", "bench", "doc", "check"):
             return []
         for option, value in zip(before, before[1:], strict=False):
             if option in ("-p", "--package"):
-                package = {"jaguar-fuzz": "fuzz", "jaguar-python": "python/jaguar"}.get(value, f"crates/{value.removeprefix('jaguar-')}")
+                package = {"jaguar-fuzz": "fuzz", "jaguar-python": "python/jaguar"}.get(
+                    value, f"crates/{value.removeprefix('jaguar-')}"
+                )
                 if f"{package}/Cargo.toml" not in self.tree.files:
                     bad.append(f"there is no package {value}")
             elif option in ("--example", "--test", "--bench"):
                 kind = {"--example": "examples", "--test": "tests", "--bench": "benches"}[option]
-                if not any(re.fullmatch(rf"{package or '.*'}/{kind}/{value}(?:/main)?\.rs", name) for name in self.tree.files):
+                if not any(
+                    re.fullmatch(rf"{package or '.*'}/{kind}/{value}(?:/main)?\.rs", name) for name in self.tree.files
+                ):
                     bad.append(f"there is no {option[2:]} {value}")
         theirs = {"--ignored", "--nocapture", "--exact", "--test-threads"} if words[0] == "test" else set()
         for word in after:
@@ -406,7 +471,11 @@ class Page:
             takes = {"-p", "--package", "--test", "--features", "--test-threads", "--profile"}
             values = {value for option, value in zip(words, words[1:], strict=False) if option in takes}
             for word in [*before[1:], *after]:
-                if re.fullmatch(r"[a-z]\w*(?:::\w+)*", word) and word not in values and not any(word.split("::")[-1] in known for known in self.tree.defined):
+                if (
+                    re.fullmatch(r"[a-z]\w*(?:::\w+)*", word)
+                    and word not in values
+                    and not any(word.split("::")[-1] in known for known in self.tree.defined)
+                ):
                     bad.append(f"no test is called {word}")
         return bad
 
@@ -414,13 +483,19 @@ class Page:
         """Options of a program in Python."""
         text = "".join((self.tree.root / name).read_text() for name in files)
         options = [re.split(r"[=/]", word)[0].rstrip("]),.;") for word in rest if word.startswith("--")]
-        return [f"{files[0]} has no option {option}" for option in options if f'"{option}"' not in text and option != "--help"]
+        return [
+            f"{files[0]} has no option {option}"
+            for option in options
+            if f'"{option}"' not in text and option != "--help"
+        ]
 
     def path(self, text: str) -> bool | None:
         """Whether a path exists; None if it is none."""
         if not re.fullmatch(r"[\w.*{},/@-]+", text) or text.startswith(("--", "/")) or text.endswith("."):
             return None
-        if "/" not in text and not re.search(r"\.(?:rs|go|py|pyi|md|toml|json|yml|yaml|svg|sh|css|lock|ptx|cu|onnx|html|txt)$", text):
+        if "/" not in text and not re.search(
+            r"\.(?:rs|go|py|pyi|md|toml|json|yml|yaml|svg|sh|css|lock|ptx|cu|onnx|html|txt)$", text
+        ):
             return None
         if "/" in text and not re.search(r"[a-z_]{2,}", text):
             return None
@@ -435,7 +510,9 @@ class Page:
             return True
         # What a run leaves behind is a name in code.
         last = re.sub(r"^.*/", "", plain)
-        if re.fullmatch(r"[\w.-]+\.\w+", last) and any(f'"{last}"' in code or f"/{last}" in code for code in self.tree.code.values()):
+        if re.fullmatch(r"[\w.-]+\.\w+", last) and any(
+            f'"{last}"' in code or f"/{last}" in code for code in self.tree.code.values()
+        ):
             return True
         pattern = re.escape(plain).replace(r"\*", "[^/]*").replace(r"\{", "(?:").replace(r"\}", ")").replace(",", "|")
         # NAME and the like stand for any.
@@ -455,7 +532,12 @@ class Page:
             return []
         if program == "cargo":
             return self.cargo(words[1:])
-        if program in ("jaguar", "make") or program.endswith(".py") or re.fullmatch(r"(?:python3?|\S*/python3?)", program) and len(words) > 1:
+        if (
+            program in ("jaguar", "make")
+            or program.endswith(".py")
+            or re.fullmatch(r"(?:python3?|\S*/python3?)", program)
+            and len(words) > 1
+        ):
             return self.run(words)
         found = self.path(span)
         if found is not None:
@@ -465,8 +547,16 @@ class Page:
         if span.startswith("-") or " --" in span:
             names = [re.split(r"[=/]", word)[0].rstrip(".,;:)]") for word in words if re.match(r"--?[a-z]", word)]
             # `--keep-...` is all that begin so.
-            known = self.tree.options | {name for name in names if name.endswith("-") and any(option.startswith(name) for option in self.tree.options)}
-            return [f"no program here has an option {name}" for name in names if name not in known and not self.foreign(name)]
+            known = self.tree.options | {
+                name
+                for name in names
+                if name.endswith("-") and any(option.startswith(name) for option in self.tree.options)
+            }
+            return [
+                f"no program here has an option {name}"
+                for name in names
+                if name not in known and not self.foreign(name)
+            ]
         return self.names(span)
 
     def foreign(self, word: str) -> bool:
@@ -485,9 +575,13 @@ class Page:
         elif re.fullmatch(r"\w+(?:::\w+)+", span):
             *_, one, two = span.split("::")
             folder = one.removeprefix("jaguar_")
-            inside = tree.defined.get(one, set()) | {name for name in tree.code if folder in Path(name).with_suffix("").parts}
+            inside = tree.defined.get(one, set()) | {
+                name for name in tree.code if folder in Path(name).with_suffix("").parts
+            }
             # (A module's name is a folder or a file too.)
-            inside |= {name for name in tree.code if two in Path(name).with_suffix("").parts and folder in Path(name).parts}
+            inside |= {
+                name for name in tree.code if two in Path(name).with_suffix("").parts and folder in Path(name).parts
+            }
             if not self.foreign(one) and not any(re.search(rf"\b{two}\b", tree.code[name] + name) for name in inside):
                 return [f"`{one}` has no `{two}`"]
         for word in WORD.findall(span):
@@ -504,7 +598,8 @@ class Page:
         return bad
 
     def figure(self, word: str) -> bool:
-        """Whether a metric is registered by the server: with what all of them begin with, and with a unit or `_total` behind it."""
+        """Whether a metric is registered by the server: with what all of them begin with, and with a unit or
+        `_total` behind it."""
         text = self.tree.code.get("crates/serve/src/metrics.rs", "")
         bare = re.sub(r"_(?:total|bucket)$", "", word.removeprefix("jaguar_"))
         return any(f'"{name}"' in text for name in {bare, re.sub(r"_(?:seconds|bytes)$", "", bare)})
@@ -514,7 +609,9 @@ class Page:
         for (_, end, one), (start, _, other) in zip(spans, spans[1:], strict=False):
             between = self.prose[end:start]
             for name, path, pattern in ((one, other, r"\s+in\s+|,?\s+\("), (other, one, r":\s+|'s\s+")):
-                if not re.fullmatch(pattern, between) or not re.fullmatch(r"(?:\w+::)*[a-z_]\w*(?:\(\))?|[A-Z]\w+", name):
+                if not re.fullmatch(pattern, between) or not re.fullmatch(
+                    r"(?:\w+::)*[a-z_]\w*(?:\(\))?|[A-Z]\w+", name
+                ):
                     continue
                 files = [file for file in self.tree.code if file == path or file.endswith("/" + path)]
                 if not re.search(r"\.(?:rs|go|py|toml|sh)$", path) or not files:
@@ -525,8 +622,8 @@ class Page:
 
 
 def in_comments(tree: Tree, used: set[str]) -> list[str]:
-    """What comments of code name in backticks: files by their ending, and names of more than one word. (rustdoc looks links up, and formulas
-    are no names.)"""
+    """What comments of code name in backticks: files by their ending, and names of more than one word. (rustdoc looks
+    links up, and formulas are no names.)"""
     found = []
     for name in tree.files:
         mark = {".rs": r"//[/!]?", ".go": "//", ".cu": "//", ".py": "#"}.get(Path(name).suffix)

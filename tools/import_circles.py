@@ -4,10 +4,10 @@
 
 A file needs another if its code names, by `use` or by a path, something that the other defines. What is looked up:
 
-- Names are followed through re-exports to the file that defines them. So who only hands a name on, by `pub use`, needs nothing, and a
-  child that takes `super::Thing`, which its parent has from a third file, needs that third file.
-- A parent that calls what its children define, while they take what it defines, is a circle too, between a module and its own parts.
-  `FAMILIES` lists those that there are; each is one thing in several files, and none may be added.
+- Names are followed through re-exports to the file that defines them. So who only hands a name on, by `pub use`,
+  needs nothing, and a child that takes `super::Thing`, which its parent has from a third file, needs that third file.
+- A parent that calls what its children define, while they take what it defines, is a circle too, between a module and
+  its own parts. `FAMILIES` lists those that there are; each is one thing in several files, and none may be added.
 - Code behind `#[cfg(test)]`, files of tests, comments and strings need nothing.
 
 It reads words, not types: a method that is called on a value ties no files. Needs Python 3.11 and nothing else.
@@ -24,7 +24,8 @@ from unsafe_list import blank
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Parents that need their children and are needed by them. To take one off: put what the children share into a file of its own.
+# Parents that need their children and are needed by them. To take one off: put what the children share into a file of
+# its own.
 FAMILIES = {
     "crates/bench/src/circulant/mod.rs",
     "crates/bench/src/cirencode/mod.rs",
@@ -97,15 +98,15 @@ def leaves(tree: str) -> list[tuple[Name, str]]:
         if parts and parts[-1] == "self":
             parts = parts[:-1]
         return [(parts, alias.strip() or parts[-1])] if parts else []
-    inner, depth, part, parts = rest.rstrip()[:-1], 0, "", []
-    for letter in inner + ",":
+    depth, piece, pieces = 0, "", list[str]()
+    for letter in rest.rstrip()[:-1] + ",":
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if letter == "," and depth == 0:
-            parts.append(part)
-            part = ""
+            pieces.append(piece)
+            piece = ""
         else:
-            part += letter
-    return [leaf for each in parts if each.strip() for leaf in leaves(head + each.strip())]
+            piece += letter
+    return [leaf for each in pieces if each.strip() for leaf in leaves(head + each.strip())]
 
 
 @dataclass
@@ -305,7 +306,9 @@ def problems(tree: Path, families: set[str] | None = None) -> list[str]:
             )
 
         apart = {
-            one: {other: taken for other, taken in taken_from.items() if not above(one, other) and not above(other, one)}
+            one: {
+                other: taken for other, taken in taken_from.items() if not above(one, other) and not above(other, one)
+            }
             for one, taken_from in needs.items()
         }
         found += [f"{len(group)} files need each other:{told(group, apart)}" for group in circles(apart)]
@@ -313,7 +316,9 @@ def problems(tree: Path, families: set[str] | None = None) -> list[str]:
             parents = {one.relative_to(tree).as_posix() for one in group if any(above(one, other) for other in group)}
             there |= parents
             if parents - listed:
-                found.append(f"{', '.join(sorted(parents - listed))}: a parent and its children need each other:{told(group, needs)}")
+                found.append(
+                    f"{', '.join(sorted(parents - listed))}: a parent and its children need each other:{told(group, needs)}"
+                )
     return found + [f"tools/import_circles.py: {name} is no family any more" for name in sorted(listed - there)]
 
 

@@ -73,7 +73,11 @@ class Names(unittest.TestCase):
         """What is said of a page, in a repository that has it."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            files = TREE | {"docs/page.md": page} | {name.replace("__", "/").replace("_rs", ".rs"): text for name, text in more.items()}
+            files = (
+                TREE
+                | {"docs/page.md": page}
+                | {name.replace("__", "/").replace("_rs", ".rs"): text for name, text in more.items()}
+            )
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
@@ -165,15 +169,24 @@ class Names(unittest.TestCase):
 
     def test_options_are_those_of_the_program(self):
         tree = check_names.Tree(check_names.ROOT)
-        for words in ("plan --backends x --report y", "serve --max-clients 3 --key-dir x", "bench conv --kernel scalar", "config show", "inspect x"):
+        for words in (
+            "plan --backends x --report y",
+            "serve --max-clients 3 --key-dir x",
+            "bench conv --kernel scalar",
+            "config show",
+            "inspect x",
+        ):
             self.assertEqual(tree.command(words.split()), [], words)
         for words in ("plan --max-clients 3", "serve --report x", "bench conv --max-clients", "gone", "config gone"):
             self.assertEqual(len(tree.command(words.split())), 1, words)
 
     def test_the_program_fails_on_what_it_finds(self):
         for planted in ([], ["something"]):
-            with mock.patch.object(check_names, "problems", return_value=planted), contextlib.redirect_stderr(io.StringIO()) as told, \
-                    contextlib.redirect_stdout(io.StringIO()):
+            with (
+                mock.patch.object(check_names, "problems", return_value=planted),
+                contextlib.redirect_stderr(io.StringIO()) as told,
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
                 self.assertEqual(check_names.main(), len(planted))
             self.assertEqual(told.getvalue(), "".join(f"{line}\n" for line in planted))
 

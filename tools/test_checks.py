@@ -31,8 +31,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(main: Callable[[], int], *arguments: str) -> tuple[int, str]:
     """A program's exit status, and what it said to standard error."""
-    with mock.patch.object(sys, "argv", ["program", *arguments]), contextlib.redirect_stderr(io.StringIO()) as said, \
-            contextlib.redirect_stdout(io.StringIO()):
+    with (
+        mock.patch.object(sys, "argv", ["program", *arguments]),
+        contextlib.redirect_stderr(io.StringIO()) as said,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         return main(), said.getvalue()
 
 
@@ -82,9 +85,14 @@ class Unsafe(unittest.TestCase):
         for code, page, tests, said in (
             (self.CODE, "an old page", None, "is not what the code gives"),
             (self.CODE.replace("// SAFETY: one.", "// One."), None, None, "without a SAFETY comment"),
-            ("// SAFETY: far away.\n\n" + self.CODE.replace("// SAFETY: one.", ""), None, None, "without a SAFETY comment"),
+            (
+                "// SAFETY: far away.\n\n" + self.CODE.replace("// SAFETY: one.", ""),
+                None,
+                None,
+                "without a SAFETY comment",
+            ),
             (self.CODE + "unsafe impl Send for A {}\n", None, None, "unsafe implementation without a SAFETY comment"),
-            (self.CODE + '#[unsafe(no_mangle)]\nfn h() {}\n', None, None, "unsafe attribute without a SAFETY comment"),
+            (self.CODE + "#[unsafe(no_mangle)]\nfn h() {}\n", None, None, "unsafe attribute without a SAFETY comment"),
             (self.CODE, None, {}, "no test is named"),
             (self.CODE, None, {self.FILE: [f"{self.FILE}::gone"]}, "there is no test"),
             ("fn safe() {}\n#[test]\nfn compares() {}\n", None, None, "has no `unsafe`"),
@@ -96,7 +104,10 @@ class Unsafe(unittest.TestCase):
 
 class Licences(unittest.TestCase):
     def check(self, *parts: dict) -> tuple[int, str]:
-        with mock.patch.object(sbom, "cargo_metadata", return_value={}), mock.patch.object(sbom, "bill", return_value={"components": list(parts)}):
+        with (
+            mock.patch.object(sbom, "cargo_metadata", return_value={}),
+            mock.patch.object(sbom, "bill", return_value={"components": list(parts)}),
+        ):
             return run(sbom.main, "--check")
 
     def test_it_fails_on_what_it_must_find(self):
@@ -105,7 +116,15 @@ class Licences(unittest.TestCase):
         for wrong, said in (
             (part | {"licenses": [{"expression": "GPL-3.0-only"}]}, "is not allowed by deny.toml"),
             (part | {"licenses": []}, "no licence"),
-            ({"purl": "pkg:golang/example.org/new@v1", "name": "example.org/new", "version": "v1", "scope": "required"}, "no licence"),
+            (
+                {
+                    "purl": "pkg:golang/example.org/new@v1",
+                    "name": "example.org/new",
+                    "version": "v1",
+                    "scope": "required",
+                },
+                "no licence",
+            ),
         ):
             failed, told = self.check(part, wrong)
             self.assertEqual(failed, 1, told)
@@ -128,8 +147,17 @@ class Licences(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     REPORT = {
-        "setting": {"command": "jaguar bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar", "threads": "one thread",
-                    "link": "none", "repeats": 3, "load_before": 1.0, "load_after": 1.0},
+        "setting": {
+            "command": "jaguar bench x",
+            "machine": "a machine",
+            "hardware_threads": 2,
+            "kernel": "scalar",
+            "threads": "one thread",
+            "link": "none",
+            "repeats": 3,
+            "load_before": 1.0,
+            "load_after": 1.0,
+        },
         "tables": [{"name": "all", "header": ["name", "ms"], "numbers_from": 1, "notes": "", "rows": [["a", "1.0"]]}],
     }
 
@@ -164,7 +192,14 @@ class Tables(unittest.TestCase):
 
 class FuzzingRecord(unittest.TestCase):
     RECORD = {
-        "one": {"executions": 1000, "edges": 20, "inputs": 3, "peak_bytes": 2**20, "peak_input": 7, "slowest_seconds": 0},
+        "one": {
+            "executions": 1000,
+            "edges": 20,
+            "inputs": 3,
+            "peak_bytes": 2**20,
+            "peak_input": 7,
+            "slowest_seconds": 0,
+        },
         "two": {"executions": 5, "edges": 2, "inputs": 1, "peak_bytes": 2**21, "peak_input": 1, "slowest_seconds": 1},
     }
 
@@ -202,7 +237,14 @@ worst: 5000 bytes for 12 bytes of input
 stat::number_of_executed_units: 12345
 stat::slowest_unit_time_sec: 2
 """
-        wanted = {"executions": 12345, "edges": 31, "inputs": 6, "peak_bytes": 5000, "peak_input": 12, "slowest_seconds": 2}
+        wanted = {
+            "executions": 12345,
+            "edges": 31,
+            "inputs": 6,
+            "peak_bytes": 5000,
+            "peak_input": 12,
+            "slowest_seconds": 2,
+        }
         self.assertEqual(fuzz.figures(log), wanted)
 
 
@@ -211,16 +253,25 @@ class SecretsInMemory(unittest.TestCase):
 
     LINES = ["fn f() {", "    if secret == 0 {}", "    meant[secret] = 1;", "}"]
 
-    def run_with(self, reports: dict[str, list[int]], cases: dict[str, dict[str, str]], secrets: int = 1) -> tuple[int, str]:
+    def run_with(
+        self, reports: dict[str, list[int]], cases: dict[str, dict[str, str]], secrets: int = 1
+    ) -> tuple[int, str]:
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "source.rs"
             source.write_text("\n".join(self.LINES) + "\n")
-            said = {case: "".join(f"==1== Conditional jump or move depends on uninitialised value(s)\n==1==    at 0x1: f ({source}:{line})\n" for line in lines)
-                    for case, lines in reports.items()}
+            said = {
+                case: "".join(
+                    f"==1== Conditional jump or move depends on uninitialised value(s)\n==1==    at 0x1: f ({source}:{line})\n"
+                    for line in lines
+                )
+                for case, lines in reports.items()
+            }
             (Path(folder) / "said.json").write_text(json.dumps(said))
             fake = Path(folder) / "valgrind"
-            fake.write_text(f"#!{sys.executable}\nimport json, sys\nprint('secret bytes: 3\\n' * {secrets}, end='')\n"
-                            f"sys.stderr.write(json.load(open({str(Path(folder) / 'said.json')!r}))[sys.argv[-1]])\n")
+            fake.write_text(
+                f"#!{sys.executable}\nimport json, sys\nprint('secret bytes: 3\\n' * {secrets}, end='')\n"
+                f"sys.stderr.write(json.load(open({str(Path(folder) / 'said.json')!r}))[sys.argv[-1]])\n"
+            )
             fake.chmod(0o755)
             path = f"{folder}{os.pathsep}{os.environ['PATH']}"
             with mock.patch.dict(os.environ, PATH=path), mock.patch.object(secrets_in_memory, "CASES", cases):
@@ -258,7 +309,12 @@ class Site(unittest.TestCase):
         """mkdocs runs with `--strict`: a warning is an error."""
         page = mock.Mock()
         page.file.src_uri = "start.md"
-        for text, count in (("[a](models.md)", 0), ("[a](gone.md)", 1), ("[a](../crates/gone.rs) and [b](gone.md#part)", 2), ("`[a](b)` [c](../Makefile)", 0)):
+        for text, count in (
+            ("[a](models.md)", 0),
+            ("[a](gone.md)", 1),
+            ("[a](../crates/gone.rs) and [b](gone.md#part)", 2),
+            ("`[a](b)` [c](../Makefile)", 0),
+        ):
             with mock.patch.object(docs_site.LOG, "warning") as warned:
                 docs_site.on_page_markdown(text.replace("`[a](b)` ", ""), page, None, None)
             self.assertEqual(warned.call_count, count, text)
@@ -266,7 +322,10 @@ class Site(unittest.TestCase):
 
     def test_a_public_name_without_its_line_in_the_reference_is_seen(self):
         names = python_reference.exported()
-        with mock.patch.object(python_reference, "exported", return_value=[*names, "NewThing"]), self.assertRaises(KeyError):
+        with (
+            mock.patch.object(python_reference, "exported", return_value=[*names, "NewThing"]),
+            self.assertRaises(KeyError),
+        ):
             python_reference.page()
 
 
