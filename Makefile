@@ -163,8 +163,11 @@ rustdoc: toolchain
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/check_names.py
+	$(PYTHON) tools/unused_dependencies.py
 	$(PYTHON) tools/unsafe_list.py --check
 	$(PYTHON) tools/sbom.py --check
+	$(PYTHON) tools/fuzz.py --check
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go

@@ -490,10 +490,22 @@ def compare() -> int:
 WIDTHS = {"bits": 1, "vectors": 4, "Width::Bit": 1, "Width::Vector": 4}
 
 
+def without_tests(source: str) -> str:
+    """Rust without what stands behind `#[cfg(test)]`: an item that a semicolon ends, or its braces."""
+    while (at := source.find("#[cfg(test)]")) >= 0:
+        depth, end = 0, at
+        for end in range(at + len("#[cfg(test)]"), len(source)):
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            if depth == 0 and source[end] in ";}":
+                break
+        source = source[:at] + source[end + 1 :]
+    return source
+
+
 def instances_in(source: str) -> list[Lpn]:
     """The instances written out in Rust, outside tests: `Lpn::bits(k, t, log_bin)`, `Lpn::vectors(..)` for m = 4, and
     `Lpn { secret: k, bins: t, log_bin: h }` (also `Self`), with `width: m` or `width: Width::Vector` for vectors."""
-    source = re.sub(r"//[^\n]*", "", source.split("#[cfg(test)]")[0])
+    source = without_tests(re.sub(r"//[^\n]*", "", source))
     found = []
     call = r"(?:Self|Lpn)::(bits|vectors)\(\s*(\w+),\s*(\w+),\s*(\w+),?\s*\)"
     for kind, *numbers in re.findall(call, source):

@@ -12,10 +12,12 @@ import unittest
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 import lpn
 import lpn_demo
+import lpn_tables
 from lpn import Lpn, Part
 
 
@@ -97,7 +99,42 @@ class Series(unittest.TestCase):
         self.assertLess(lpn.algebra(part), 2.8 * lpn.log2_binomial(part.unknowns, 2) + 1)
 
 
+class Tables(unittest.TestCase):
+    BEGIN, END = "<!-- params/lpn.py: begin -->\n", "<!-- params/lpn.py: end -->"
+
+    def checked(self, tables: str, write: bool = False) -> tuple[int, str]:
+        """What the check gives for a page with these tables, and the page afterwards."""
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
+            page = Path(folder, "page.md")
+            page.write_text(f"before\n{self.BEGIN}{tables}{self.END}\nafter\n")
+            return lpn_tables.check_tables(page, write), page.read_text()
+
+    def test_a_table_that_is_not_the_record_s_is_told(self):
+        right = lpn_tables.tables()
+        self.assertEqual(self.checked(right)[0], 0)
+        digit = next(i for i, letter in enumerate(right) if letter in "123456789")
+        for wrong in (right[:digit] + "0" + right[digit + 1 :], right.replace("|", "| |", 1), right[:-1], ""):
+            self.assertEqual(self.checked(wrong)[0], 1)
+            self.assertIn(f"{self.BEGIN}{right}{self.END}", self.checked(wrong, write=True)[1])
+
+    def test_a_page_without_the_marks_is_no_page(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaises(ValueError):
+            page = Path(folder, "page.md")
+            page.write_text("no marks")
+            lpn_tables.check_tables(page, False)
+
+
 class Record(unittest.TestCase):
+    def test_a_figure_that_does_not_come_out_is_told(self):
+        record = json.loads(lpn.RECORD.read_text())
+        entry = min(record["sets"], key=lambda e: e["k"])
+        for sets, wrong in (([entry], 0), ([entry | {"safe": not entry["safe"]}], 1), ([entry | {"bits": entry["bits"] | {"gauss": [1.0] * 4}}], 1)):
+            with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
+                path = Path(folder, "lpn.json")
+                path.write_text(json.dumps(record | {"sets": sets}))
+                with mock.patch.object(lpn, "RECORD", path):
+                    self.assertEqual(lpn.compare() > 0, bool(wrong))
+
     def claims(self, source: str) -> int:
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
             path = Path(folder, "ferret.rs")
@@ -126,6 +163,10 @@ class Record(unittest.TestCase):
         self.assertEqual(self.claims(vector.replace(", width: 4", "")), 1)
         self.assertEqual(self.claims("no instance"), 1)
         self.assertEqual(self.claims(safe + "#[cfg(test)]" + weak), 0)
+        self.assertEqual(self.claims(safe + "#[cfg(test)]\nmod tests {\n    fn f() { g(); }\n" + weak + "}"), 0)
+        # What follows the tests is no test.
+        self.assertEqual(self.claims(safe + "#[cfg(test)]\nmod tests;\n" + weak), 1)
+        self.assertEqual(self.claims(safe + "#[cfg(test)]\nmod tests {\n    fn f() { g(); }\n}\n" + weak), 1)
 
 
 if __name__ == "__main__":

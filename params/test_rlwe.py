@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import tempfile
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -30,13 +31,18 @@ class Formula(unittest.TestCase):
             self.assertEqual(rlwe.by_formula([entry | {"bits": entry["bits"] | {"matzov": 140.0}}]), 1)
 
     def test_the_code_may_claim_only_what_the_estimator_gave(self):
-        source = Path(__file__).parent / "rlwe.claims.test"
-        try:
-            source.write_text("const ESTIMATES: &[(usize, u32, u32)] = &[\n    (16384, 430, 1282),\n];")
-            with redirect_stderr(io.StringIO()):
+        entry = next(e for e in self.record["sets"] if e["secret"] == "ternary" and "matzov" in e["bits"])
+        right = f"({entry['n']}, {entry['log2_q']}, {round(10 * entry['bits']['matzov'])})"
+        more = f"({entry['n']}, {entry['log2_q']}, {round(10 * entry['bits']['matzov']) + 1})"
+        # The last one is a figure by formula only.
+        for rows, wrong in (([right], 0), ([more], 1), ([right, more], 1), ([], 1), (["(16384, 430, 1282)"], 1), (["(2048, 47, 1400)"], 1)):
+            table = "const ESTIMATES: &[(usize, u32, u32)] = &[\n" + "".join(f"    {row},\n" for row in rows) + "];"
+            with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                source = Path(folder, "mod.rs")
+                source.write_text(table)
+                self.assertEqual(rlwe.check_claims(self.record, source), wrong, rows)
+                source.write_text("no table")
                 self.assertEqual(rlwe.check_claims(self.record, source), 1)
-        finally:
-            source.unlink()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Checks that the crates depend on each other only downwards, along the arrows of the crate map, and that nothing outside a linear
-backend's folder and the registry names a backend.
+"""Checks that the crates depend on each other only downwards, along the arrows of the crate map, that nothing outside a linear
+backend's folder and the registry names a backend, and that no files of a crate need each other in a circle (import_circles.py).
 
     python3 tools/check_layers.py
 
@@ -13,6 +13,12 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+
+import import_circles
+from import_circles import PATH, USE, leaves, without_tests
+from unsafe_list import blank
+
+ROOT = Path(__file__).resolve().parent.parent
 
 PREFIX = "jaguar-"
 
@@ -35,16 +41,16 @@ ARROWS: dict[str, set[str]] = {
     "plan": {"share", "graph", "linear", "mpc", "he"},
     "bundle": {"graph", "ring"},
     "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
-    "compile": {"cpu", "graph", "mpc", "plan", "bundle"},
-    "engine": {"cpu", "share", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
+    "compile": {"cpu", "graph", "plan", "bundle"},
+    "engine": {"cpu", "ring", "wire", "graph", "ot", "mpc", "linear", "plan", "bundle"},
     "convfhe": {"graph", "ring", "wire", "bundle", "engine"},
     "terminal": set(),
     "serve": {"wire", "net", "engine"},
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "report": {"terminal", "graph", "plan", "compile"},
-    "bench": {"terminal", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
-    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "ot", "mpc", "linear", "plan", "bundle", "profile", "engine"},
+    "bench": {"terminal", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
+    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "mpc", "linear", "plan", "profile", "engine"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {"accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan", "ring", "samples", "serve", "wire"},
     # The native part of the Python package, in `python/jaguar`.
@@ -55,17 +61,25 @@ ARROWS: dict[str, set[str]] = {
 ELSEWHERE = {"fuzz": "fuzz", "python": "python/jaguar"}
 
 
+def without_comments(text: str) -> str:
+    """`text` with its comments blanked, strings kept."""
+    pattern = re.compile(r"//[^\n]*|/\*.*?\*/|r(#*)\".*?\"\\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\\n])'", re.DOTALL)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m[0].startswith("/") else m[0], text)
+
+
 def tables(manifest: dict, kind: str) -> list[dict]:
     """The dependency tables of one kind, those for single platforms included."""
     platforms = manifest.get("target", {}).values()
     return [manifest.get(kind, {}), *(platform.get(kind, {}) for platform in platforms)]
 
 
-def dependencies(manifest: dict, kind: str) -> set[str]:
-    """The project's own crates among the dependencies of one kind, without the prefix."""
+def dependencies(manifest: dict, kind: str, shared: dict) -> set[str]:
+    """The project's own crates among the dependencies of one kind, without the prefix. `shared` is what the workspace says of some."""
     names = set()
     for table in tables(manifest, kind):
         for name, value in table.items():
+            if isinstance(value, dict) and value.get("workspace"):
+                value = shared.get(name, {})
             package = value.get("package", name) if isinstance(value, dict) else name
             if package.startswith(PREFIX):
                 names.add(package.removeprefix(PREFIX))
@@ -75,6 +89,12 @@ def dependencies(manifest: dict, kind: str) -> set[str]:
 def violations(crates: Path) -> list[str]:
     found = []
     order = list(ARROWS)
+    root = crates.parent / "Cargo.toml"
+    workspace = tomllib.loads(root.read_text()).get("workspace", {}) if root.exists() else {}
+    shared = workspace.get("dependencies", {})
+    for member in sorted(set(workspace.get("members", [])) - {"crates/*", *ELSEWHERE.values()}):
+        if not member.startswith("crates/"):
+            found.append(f"{root}: nothing looks at the member {member}; give it a place in tools/check_layers.py")
     elsewhere = [crates.parent / folder / "Cargo.toml" for folder in ELSEWHERE.values()]
     for path in [*sorted(crates.glob("*/Cargo.toml")), *(path for path in elsewhere if path.exists())]:
         manifest = tomllib.loads(path.read_text())
@@ -85,81 +105,156 @@ def violations(crates: Path) -> list[str]:
             found.append(f"{path}: {name} is not in the crate map; give it a place in tools/check_layers.py")
             continue
         for kind in ("dependencies", "build-dependencies"):
-            for other in sorted(dependencies(manifest, kind) - ARROWS[name]):
+            for other in sorted(dependencies(manifest, kind, shared) - ARROWS[name]):
                 allowed = ", ".join(sorted(ARROWS[name])) or "no other crate"
                 found.append(f"{path}: {name} must not depend on {other} (it may use {allowed})")
         below = set(order[: order.index(name)])
-        for other in sorted(dependencies(manifest, "dev-dependencies") - below - {name}):
+        for other in sorted(dependencies(manifest, "dev-dependencies", shared) - below - {name}):
             found.append(f"{path}: the tests of {name} must not use {other}, which is not below it")
     return found
 
 
-# Where backends may be named besides their folders, the registry, tests and documentation, and why.
-MAY_NAME_BACKENDS = {
-    "bench": "compares the backends by name, piece by piece",
-    "profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
-    "linear/src/lib.rs": "lists its modules",
-    "linear/src/registry.rs": "is the registry",
-    "linear/src/published_insecure.rs": "is a backend's attack, for reproduction: neither planned nor registered",
-}
-
-
-def backend_names(crates: Path) -> list[str]:
-    """Folders that hold a linear backend."""
-    return sorted(path.parent.name for path in (crates / "linear" / "src").glob("*/layer.rs"))
-
-
-def named_backends(crates: Path) -> list[str]:
-    """Lines outside a backend's folder that name it: by its module, its constant or its name in options.
-
-    A backend called as the project is found by the first two only.
-    """
+def unused_arrows(tree: Path) -> list[str]:
+    """What the map allows and no manifest asks for: such an arrow could come back unseen."""
+    shared = tomllib.loads((tree / "Cargo.toml").read_text())["workspace"].get("dependencies", {})
     found = []
-    folders = backend_names(crates)
-    words = "|".join(folders)
-    in_options = "|".join(re.escape(folder.split("_")[0]) for folder in folders if folder != PREFIX.rstrip("-"))
-    patterns = [
-        re.compile(rf"\blinear::({words})\b"),
-        re.compile(rf"\blinear::\{{[^;]*\b({words})\b"),
-        re.compile(rf"\b(crate|super)::({words})\b"),
-        re.compile(r"\bBackendId::[A-Z][A-Z_]+\b"),
-        re.compile(rf'"({in_options})(-[a-z-]+)?"'),
-    ]
-    for path in sorted(crates.glob("*/src/**/*.rs")):
-        inside = path.relative_to(crates)
-        parts = inside.parts
-        exempt = any(inside.as_posix() == place or parts[0] == place for place in MAY_NAME_BACKENDS)
-        own_folder = parts[:2] == ("linear", "src") and parts[2] in folders
-        if exempt or own_folder or "tests" in parts or path.name == "tests.rs":
+    for name, allowed in ARROWS.items():
+        path = tree / ELSEWHERE.get(name, f"crates/{name}") / "Cargo.toml"
+        if not path.exists():
+            found.append(f"tools/check_layers.py: there is no crate {name}")
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if line.startswith("#[cfg(test)]"):
-                break
-            code = line.split("//")[0]
-            if any(pattern.search(code) for pattern in patterns):
-                found.append(f"{path}:{number}: names a backend: {line.strip()}")
+        manifest = tomllib.loads(path.read_text())
+        used = dependencies(manifest, "dependencies", shared) | dependencies(manifest, "build-dependencies", shared)
+        found += [f"tools/check_layers.py: {name} may depend on {other}, and does not" for other in sorted(allowed - used)]
     return found
 
 
-def asked_processors(crates: Path) -> list[str]:
+def pages_map(tree: Path) -> list[str]:
+    """Rows of the crate map in docs/architecture.md that are not those of `ARROWS`, where they list crates by name."""
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]*) \|$", (tree / "docs/architecture.md").read_text(), re.M)
+    told = {name: set() if others == "–" else set(others.split(", ")) for name, others in rows if re.fullmatch(r"–|\w+(, \w+)*", others)}
+    missing = [f"docs/architecture.md: the crate map has no {name}" for name in ARROWS if name not in dict(rows)]
+    return missing + [
+        f"docs/architecture.md: {name} may depend on {', '.join(sorted(told[name])) or 'none'}; tools/check_layers.py says "
+        f"{', '.join(sorted(ARROWS[name])) or 'none'}"
+        for name in ARROWS
+        if name in told and told[name] != ARROWS[name] and told[name] <= ARROWS.keys()
+    ]
+
+
+# Where backends may be named besides their folders, the registry, tests and documentation, and why.
+MAY_NAME_BACKENDS = {
+    "crates/bench/": "compares the backends by name, piece by piece",
+    "crates/profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
+    "crates/linear/src/registry.rs": "is the registry",
+    "crates/linear/src/published_insecure.rs": "is a backend's attack, for reproduction: neither planned nor registered",
+    "fuzz/src/": "has a target for the sessions of each backend",
+}
+
+# The crate of the backends, as code of other crates calls it.
+LINEAR = "jaguar_linear"
+
+
+def sources(tree: Path) -> list[Path]:
+    """The Rust files of all crates that are neither tests nor examples."""
+    folders = [*sorted((tree / "crates").glob("*/src")), *(tree / folder / "src" for folder in ELSEWHERE.values())]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.rs"))]
+    return [path for path in files if "tests" not in path.relative_to(tree).parts and path.name != "tests.rs"]
+
+
+def backend_folders(tree: Path) -> list[str]:
+    """Folders that hold a linear backend."""
+    return sorted(path.parent.name for path in (tree / "crates/linear/src").glob("*/layer.rs"))
+
+
+def option_names(tree: Path, folders: list[str]) -> set[str]:
+    """What backends are called in options: their folders' names, and what they say in `name`. One that is called as the project is not
+    looked for, since its name stands everywhere."""
+    names = {folder.split("_")[0] for folder in folders}
+    for folder in folders:
+        for path in (tree / "crates/linear/src" / folder).rglob("*.rs"):
+            for body in re.findall(r"\bfn name\((?:&?self)\) -> &'static str \{(.*?)\n    \}", path.read_text(), re.S):
+                names.update(re.findall(r'"([a-z][a-z0-9-]*)"', body))
+    return names - {PREFIX.rstrip("-")}
+
+
+def backend_at(path: tuple[str, ...], folders: set[str], in_linear: bool, at_root: bool) -> bool:
+    """Whether a path in code leads into a backend's folder, or to all that the crate of the backends has. (`at_root`: in the root file of
+    that crate, where a folder is called without more.)"""
+    if LINEAR in path:
+        rest = path[path.index(LINEAR) + 1 :]
+        return not rest or rest[0] in folders or rest[0] == "*"
+    ways = len(path) - len(path[next((at for at, part in enumerate(path) if part not in ("crate", "self", "super")), len(path)) :])
+    return in_linear and (ways > 0 or at_root) and ways < len(path) and path[ways] in folders
+
+
+def named_backends(tree: Path) -> list[str]:
+    """Lines outside a backend's folder that name it: by its module, its constant or its name in options."""
+    found = []
+    folders = set(backend_folders(tree))
+    options = "|".join(sorted(map(re.escape, option_names(tree, sorted(folders))))) or "(?!)"
+    words = [re.compile(r"\bBackendId::[A-Z][A-Z_]+\b"), re.compile(rf'"({options})(-[a-z-]+)?"')]
+    exempt_and_used: set[str] = set()
+    for path in sources(tree):
+        inside = path.relative_to(tree).as_posix()
+        parts = Path(inside).parts
+        in_linear = parts[:2] == ("crates", "linear")
+        at_root = inside == "crates/linear/src/lib.rs"
+        if in_linear and parts[3] in folders:
+            continue
+        text = without_comments(path.read_text())
+        code = without_tests(blank(text))
+        places = []
+        for use in USE.finditer(code):
+            if any(backend_at(leaf, folders, in_linear, at_root) for leaf, _ in leaves(use["tree"])):
+                places.append(use.start("tree"))
+        places += [way.start() for way in PATH.finditer(USE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), code))
+                   if backend_at(tuple(re.split(r"\s*::\s*", way[0])), folders, in_linear, at_root)]
+        # Names in options are strings, which `code` has no longer; what tests say is not looked at.
+        lines = code.splitlines()
+        for word in words:
+            for match in word.finditer(text):
+                number = text.count("\n", 0, match.start())
+                if number < len(lines) and lines[number].strip():
+                    places.append(match.start())
+        excuse = next((place for place in MAY_NAME_BACKENDS if inside == place or place.endswith("/") and inside.startswith(place)), None)
+        if places and excuse:
+            exempt_and_used.add(excuse)
+            continue
+        for number in sorted({text.count("\n", 0, place) for place in places}):
+            found.append(f"{path}:{number + 1}: names a backend: {text.splitlines()[number].strip()}")
+    for place in sorted(MAY_NAME_BACKENDS.keys() - exempt_and_used):
+        if (tree / place).exists():
+            found.append(f"tools/check_layers.py: {place} names no backend and needs no exception")
+    return found
+
+
+def asked_processors(tree: Path) -> list[str]:
     """Lines outside the crate `cpu` that ask the processor what it has."""
     found = []
-    for path in sorted(crates.glob("*/**/*.rs")):
-        if path.relative_to(crates).parts[0] == "cpu":
+    folders = [tree / "crates", *(tree / folder for folder in ELSEWHERE.values())]
+    for path in sorted(path for folder in folders for path in folder.rglob("*.rs")):
+        if path.relative_to(tree).parts[:2] == ("crates", "cpu"):
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if "is_x86_feature_detected" in line.split("//")[0]:
+        for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
+            if re.search(r"\bis_\w+_feature_detected\b|\b__cpuid|\bcfg!\(target_feature\b", line):
                 found.append(f"{path}:{number}: asks the processor; take a `Cpu` instead: {line.strip()}")
     return found
 
 
+def problems(tree: Path) -> list[str]:
+    """Everything that the tree has and must not have."""
+    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + asked_processors(tree) + import_circles.problems(
+        tree
+    )
+
+
 def main() -> int:
-    crates = Path(__file__).resolve().parent.parent / "crates"
-    found = violations(crates) + named_backends(crates) + asked_processors(crates)
+    found = problems(ROOT)
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_names(crates))} backends, named nowhere else")
+        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT))} backends, named nowhere else; no circles")
     return 1 if found else 0
 
 

@@ -1,6 +1,7 @@
 """Builds the fuzzer with coverage, and runs it on every target for a while. `make fuzz` calls this.
 
     python3 tools/fuzz.py [--seconds 60] [--target NAME]... [--record FILE] [--keep] [--program FILE] [--page docs/fuzzing.md]
+    python3 tools/fuzz.py --check    # what `make lint` runs: whether docs/fuzzing.md shows fuzz/record.json
 
 It needs a C++ compiler and the stable toolchain: coverage comes from LLVM's own instrumentation, by flags that are stable, and
 from libFuzzer's source, which the crate libfuzzer-sys brings. (cargo-fuzz passes the same flags; what it adds is AddressSanitizer, which
@@ -136,11 +137,24 @@ def page(record: dict[str, dict], order: list[str]) -> str:
     return "\n".join([*lines, f"| all | {sum(r['executions'] for r in record.values()):,} | | | | |"])
 
 
+BEGIN, END = "<!-- fuzzing:begin -->\n", "\n<!-- fuzzing:end -->"
+
+
 def put(file: Path, text: str) -> None:
     """Puts a text between the marks of a page."""
-    begin, end = "<!-- fuzzing:begin -->\n", "\n<!-- fuzzing:end -->"
-    before, rest = file.read_text().split(begin)
-    file.write_text(before + begin + text + end + rest.split(end)[1])
+    before, rest = file.read_text().split(BEGIN)
+    file.write_text(before + BEGIN + text + END + rest.split(END)[1])
+
+
+def problems(file: Path, record: dict[str, dict]) -> list[str]:
+    """Where a page does not show the record: each target once, with what is recorded of it."""
+    shown = file.read_text().split(BEGIN)[1].split(END)[0]
+    order = re.findall(r"^\| `([^`]+)` \|", shown, re.M)
+    found = [f"{name} is recorded and not shown" for name in record if name not in order]
+    found += [f"{name} is shown and not recorded" for name in order if name not in record]
+    if not found and shown != page(record, order):
+        found.append("its table is not that of the record: tools/fuzz.py --record fuzz/record.json --page docs/fuzzing.md puts it there")
+    return [f"{file}: {line}" for line in found]
 
 
 def main() -> int:
@@ -151,7 +165,13 @@ def main() -> int:
     parser.add_argument("--program", type=Path, help="the fuzzer, where it is built already")
     parser.add_argument("--page", type=Path, help="puts the table of --record there, between its two marks")
     parser.add_argument("--keep", action="store_true", help="renews fuzz/corpus from what was found")
+    parser.add_argument("--check", action="store_true", help="compares docs/fuzzing.md with fuzz/record.json, and runs nothing")
     options = parser.parse_args()
+    if options.check:
+        found = problems(ROOT / "docs/fuzzing.md", json.loads((ROOT / "fuzz/record.json").read_text()))
+        for line in found:
+            print(line, file=sys.stderr)
+        return 1 if found else 0
     program = options.program.resolve() if options.program else build()
     known = names(program)
     wanted = options.target or list(known)

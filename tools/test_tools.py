@@ -17,7 +17,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import benchmark_tables
-import check_layers
 import docs_site
 import operator_parts
 import python_reference
@@ -163,37 +162,6 @@ class Packaging(unittest.TestCase):
         for name, texts in operator_parts.REPLACED.items():
             text = (ROOT / "packaging" / name).read_text()
             self.assertEqual([old for old in texts if old not in text], [], name)
-
-
-class Layers(unittest.TestCase):
-    def violations(self, **manifests: str) -> list[str]:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in manifests.items():
-                path = Path(folder) / name / "Cargo.toml"
-                path.parent.mkdir()
-                path.write_text(f'[package]\nname = "jaguar-{name}"\n{text}')
-            return check_layers.violations(Path(folder))
-
-    def test_downward_arrows_pass(self):
-        self.assertEqual(self.violations(
-            ring="", mpc="[dependencies]\njaguar-ot.workspace = true\n[dev-dependencies]\njaguar-ring.workspace = true\n",
-            cli="[dependencies]\njaguar-engine.workspace = true\nserde = '1'\n"), [])
-
-    def test_upward_arrows_are_found(self):
-        for text in ("[dependencies]\njaguar-mpc.workspace = true\n",
-                     "[build-dependencies]\njaguar-mpc = { path = '../mpc' }\n",
-                     "[dev-dependencies]\njaguar-mpc.workspace = true\n",
-                     "[dependencies]\nshares = { package = 'jaguar-mpc', path = '../mpc' }\n",
-                     "[target.'cfg(unix)'.dependencies]\njaguar-mpc.workspace = true\n"):
-            found = self.violations(ot=text)
-            self.assertEqual(len(found), 1, text)
-            self.assertIn("mpc", found[0])
-
-    def test_a_sideways_arrow_is_found(self):
-        self.assertEqual(len(self.violations(graph="[dependencies]\njaguar-ring.workspace = true\n")), 1)
-
-    def test_an_unknown_crate_is_found(self):
-        self.assertEqual(len(self.violations(utils="")), 1)
 
 
 class BenchmarkTables(unittest.TestCase):

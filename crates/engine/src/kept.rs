@@ -9,14 +9,13 @@
 //! wait for one that is being prepared. Each query has a number, both parties count, and each takes a query away before
 //! it sends anything of it. What is kept is in memory only, and gone when the session that prepared it ends.
 
-use std::sync::Arc;
-
 use jaguar_bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_wire::{Channel, Stage};
 
 use crate::client::{Connected, Prediction, Query, Ready, give_up, only, run_query};
 use crate::error::EngineError;
+use crate::family::Family;
 use crate::handshake::client as handshake;
 use crate::message::{self, Accept, MAX_MESSAGE, Purpose, Request, Secret};
 use crate::progress::Progress;
@@ -29,20 +28,6 @@ pub struct Kept {
     query: Query,
     id: u64,
     family: Family,
-}
-
-/// Tells the sessions of one [`Ticket`] from others.
-#[derive(Clone)]
-pub(crate) struct Family(Arc<()>);
-
-impl Family {
-    pub fn new() -> Self {
-        Self(Arc::new(()))
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// Lets another connection of this client run what a session has prepared.

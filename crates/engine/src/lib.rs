@@ -21,7 +21,7 @@
 //! memory).
 //!
 //! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could
-//! hold a query's secret: [`jaguar_he::power_of_two::QuerySecret`] is made in `client` only, and nothing of it but RLWE samples is
+//! hold a query's secret: a `QuerySecret` (crate `he`) is made in `client` only, and nothing of it but RLWE samples is
 //! ever sent.
 
 #[cfg(feature = "client")]
@@ -32,6 +32,8 @@ mod budget;
 pub mod client;
 mod error;
 mod exec;
+#[cfg(feature = "client")]
+mod family;
 #[cfg(feature = "server")]
 mod guest;
 mod handshake;

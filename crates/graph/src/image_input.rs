@@ -6,11 +6,10 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+pub use crate::ir::limits::MAX_SIDE;
 use crate::network::{Filter, ImageSpec, Resize, Shape};
 use crate::resample::{interpolated, pillow};
 
-/// The largest width or height of an image, before and after resizing.
-pub const MAX_SIDE: usize = 1 << 15;
 /// The most pixels of an image, before and after resizing.
 pub const MAX_PIXELS: usize = 1 << 28;
 

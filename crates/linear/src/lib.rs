@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`backend`] | what a backend is: the traits that plans and sessions know |
 //! | [`registry`] | which backends there are |
+//! | [`probe`] | single layers whose steps are timed |
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
@@ -23,6 +24,7 @@ pub mod jaguar;
 mod known_coins;
 pub mod layout;
 pub mod plaintext_insecure;
+pub mod probe;
 pub mod product;
 pub mod published_insecure;
 pub mod registry;

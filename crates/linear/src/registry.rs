@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::backend::Backend;
-use crate::cheetah::Cheetah;
+use crate::backend::{Backend, LayerError};
+use crate::cheetah::{self, Cheetah};
 use crate::fregata::Fregata;
 use crate::hyena::Hyena;
 use crate::jaguar::Jaguar;
 use crate::plaintext_insecure::Plaintext;
+use crate::probe::{RnsProbe, RnsProbeSpec};
 
 /// All of them.
 static BACKENDS: &[&dyn Backend] = &[
@@ -27,6 +28,14 @@ static BACKENDS: &[&dyn Backend] = &[
 /// All backends, the default one first.
 pub fn all() -> &'static [&'static dyn Backend] {
     BACKENDS
+}
+
+/// A layer in an RNS ring, to time: of the backend whose steps stand for those of all that use such rings.
+///
+/// # Errors
+/// If no such layer has a ring of so many primes.
+pub fn rns_probe(spec: RnsProbeSpec) -> Result<Box<dyn RnsProbe>, LayerError> {
+    Ok(Box::new(cheetah::Probe::new(spec)?))
 }
 
 /// A backend's name, known to exist.

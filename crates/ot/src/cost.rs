@@ -1,34 +1,8 @@
 //! What making correlations sends, by their number.
 
-use std::ops::Add;
-
 use crate::cots::AHEAD;
 use crate::instance::{Instances, Lpn};
-use crate::{Block, Width, base, iknp};
-
-/// How many correlations of each width.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Drawn {
-    /// Of one bit.
-    pub bits: u64,
-    /// Vectors.
-    pub vectors: u64,
-}
-
-impl Drawn {
-    /// Of both widths together.
-    pub const fn total(self) -> u64 {
-        self.bits + self.vectors
-    }
-}
-
-impl Add for Drawn {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { bits: self.bits + other.bits, vectors: self.vectors + other.vectors }
-    }
-}
+use crate::{Block, Drawn, Width, base, iknp};
 
 const BLOCK: u64 = size_of::<Block>() as u64;
 

@@ -42,6 +42,7 @@ mod base;
 pub mod block;
 mod cost;
 mod cots;
+mod drawn;
 mod ferret;
 mod gather;
 mod ggm;
@@ -57,8 +58,9 @@ pub mod threads;
 use jaguar_wire::{Channel, WireError};
 
 pub use block::Block;
-pub use cost::{Drawn, extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
+pub use cost::{extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
 pub use cots::Cots;
+pub use drawn::Drawn;
 pub use hash::{Hash, combinations};
 pub use instance::{Bin, Instances, LpnSize};
 

@@ -150,7 +150,7 @@ impl Choices {
     pub fn leaking_signs(self, network: &Network) -> Result<Self, PlanError> {
         let mine = (self.ring_dim, self.modulus_bits);
         let mut error = None;
-        for (ring_dim, modulus_bits) in std::iter::once(mine).chain(crate::planner::RINGS) {
+        for (ring_dim, modulus_bits) in std::iter::once(mine).chain(crate::machine::RINGS) {
             for factor_bits in (1..=FACTOR_BITS).rev() {
                 let comparison = Comparison::PmaxLeaky { factor_bits };
                 let choices = Self { ring_dim, modulus_bits, comparison, ..self.clone() };

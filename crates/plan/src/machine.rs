@@ -9,6 +9,16 @@ pub use jaguar_mpc::Kind;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
 
+/// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
+/// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
+pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 48)];
+
+/// (N, primes of 30 bits): the RNS rings that backends use.
+pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
+
+/// (N, bits of primes): the rings of SIMD slots that backends use. Vector kernels know two widths of primes.
+pub const SLOT_RINGS: [(usize, u32); 4] = [(4096, 50), (4096, 60), (8192, 50), (8192, 60)];
+
 /// A connection between the two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
@@ -215,9 +225,9 @@ pub(crate) mod tests {
             kernel: "none".into(),
             threads: 2,
             speedup: 2.0,
-            rings: crate::planner::RINGS.map(ring).to_vec(),
-            rns: crate::planner::RNS_RINGS.map(rns).to_vec(),
-            slots: crate::planner::SLOT_RINGS.map(slots).to_vec(),
+            rings: RINGS.map(ring).to_vec(),
+            rns: RNS_RINGS.map(rns).to_vec(),
+            slots: SLOT_RINGS.map(slots).to_vec(),
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
             cots: [PerCot { sent: 2e-8, received: 1e-8 }; Kind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; Kind::ALL.len()],

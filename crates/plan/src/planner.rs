@@ -37,6 +37,7 @@ use jaguar_mpc::cost::{self, Drawn, Instances};
 use serde::Serialize;
 
 use crate::machine::{DIGITS, Machine};
+pub use crate::machine::{RINGS, RNS_RINGS, SLOT_RINGS};
 use crate::predict::{self, Session, Site, step_seconds};
 use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step, WEIGHT_MEMORY};
 
@@ -52,16 +53,6 @@ pub const MARGIN: f64 = 0.05;
 /// Seconds that a byte which makes correlations counts for besides its time on the link, as on a line of 160 Mbit/s: a byte costs
 /// more than time, and who plans for loopback only tries out what is to run over a network.
 pub const SECONDS_PER_BYTE: f64 = 5e-8;
-
-/// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
-/// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
-pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 48)];
-
-/// (N, primes of 30 bits): the RNS rings that backends use.
-pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
-
-/// (N, bits of primes): the rings of SIMD slots that backends use. Vector kernels know two widths of primes.
-pub const SLOT_RINGS: [(usize, u32); 4] = [(4096, 50), (4096, 60), (8192, 50), (8192, 60)];
 
 /// One choice and its predicted figures, all else being as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]

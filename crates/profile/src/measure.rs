@@ -7,12 +7,11 @@
 
 use std::slice::{from_mut, from_ref};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
-use jaguar_linear::backend::LayerError as BackendLayerError;
 use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::{
@@ -33,16 +32,9 @@ use crate::ProfileError;
 
 mod rns;
 mod slots;
+mod timing;
 
-/// How often every probe of a linear layer runs. Each takes a millisecond or less, so that most runs are over before
-/// anything else wants the core.
-const REPEATS: usize = 12;
-
-/// A slow or busy machine is content with fewer runs, once a probe has taken this long.
-const PATIENCE: Duration = Duration::from_millis(40);
-
-/// But not with fewer than these.
-const LEAST_REPEATS: usize = 3;
+use timing::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve, timed};
 
 /// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
@@ -50,9 +42,6 @@ const ROUNDS: usize = 3;
 /// Values of a nonlinear probe. COTs are made half a million at a time, and what is prepared of a real layer leaves the
 /// caches: a probe is large enough for both to count as they do there.
 const VALUES: usize = 1 << 18;
-
-/// Bits of the probes' weights: what `compile` makes.
-const WEIGHT_BITS: u32 = 14;
 
 /// Measures this machine, linear layers being computed with the instructions that `cpu` has, and with as many threads as the current pool has. Takes a few seconds.
 ///
@@ -100,11 +89,6 @@ pub fn processor() -> String {
 
 // ---- Linear layers ----
 
-/// A probe that no ring of the planner can run.
-fn refused(why: String) -> ProfileError {
-    PlanError::Layer { node: 0, name: "probe".into(), source: BackendLayerError::Refused(why) }.into()
-}
-
 /// One layer of no importance, and what runs it.
 struct Probe {
     cpu: Cpu,
@@ -145,12 +129,6 @@ impl Times {
             server_run: self.server_run.min(other.server_run),
         }
     }
-}
-
-fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
-    let start = Instant::now();
-    let value = f();
-    (start.elapsed().as_secs_f64(), value)
 }
 
 impl Probe {
@@ -247,11 +225,6 @@ impl Probe {
 /// Maps of so many values are exported, to see what a response takes: up to the largest that fit N = 2048.
 const EXPORTS: [usize; 6] = [1, 4, 7, 14, 28, 45];
 
-/// A time that a difference of two measurements left: not less than nothing.
-fn positive(seconds: f64) -> f64 {
-    seconds.max(1e-13)
-}
-
 fn ring_costs(cpu: Cpu, params: Parameters) -> Result<RingCosts, ProfileError> {
     let new = |shape, out, kernel, groups| Probe::new(cpu, params, shape, out, kernel, groups);
     // Many ciphertexts and few responses, few ciphertexts and many responses.
@@ -320,16 +293,6 @@ fn ring_costs(cpu: Cpu, params: Parameters) -> Result<RingCosts, ProfileError> {
         online,
         a_half,
     })
-}
-
-/// x and y with a·x + b·y = c for both (a, b, c); not less than nothing.
-fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
-    let determinant = a * e - b * d;
-    if determinant == 0.0 {
-        // Nothing tells the two apart: they count alike.
-        return [positive((c + f) / (a + b + d + e)); 2];
-    }
-    [positive((c * e - b * f) / determinant), positive((a * f - c * d) / determinant)]
 }
 
 /// How much faster a layer's preparation is with all threads than with one.

@@ -3,7 +3,7 @@
 use jaguar_plan::Plan;
 use jaguar_plan::batch::{self, Cost};
 
-use crate::cost::Subject;
+use crate::subject::Subject;
 use crate::{ReportError, mib, thousands};
 
 pub(crate) struct Batch {

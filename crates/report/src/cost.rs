@@ -4,39 +4,17 @@
 //! and of transfer as the root of the sum of squares, and the round trips on top. What the plan chose stays as it is.
 
 use askama::Template;
-use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::memory::{Load, Memory, PartyMemory, memory};
-use jaguar_plan::planner::Explanation;
 use jaguar_plan::predict::{NodeCost, Prediction, Session, Site, Total, predict};
-use jaguar_plan::{Allowed, BackendId, Choices, Plan};
+use jaguar_plan::{BackendId, Choices, Plan};
 use jaguar_terminal::table::count;
 use serde::Serialize;
 
 use crate::alternatives::Alternatives;
 use crate::batch::Batch;
+pub use crate::subject::Subject;
 use crate::{Frame, Kind, ReportError, mib, render, thousands};
-
-/// What a page is about.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The network ...
-    pub network: &'a Network,
-    /// ... its public name, ...
-    pub id: &'a str,
-    /// ... and its plan.
-    pub plan: &'a Plan,
-    /// Which weaknesses the plan may have.
-    pub allowed: Allowed,
-    /// Where it is to run; without, there are no seconds.
-    pub site: Option<&'a Site<'a>>,
-    /// What both parties are to do at the same time, for their memory.
-    pub load: Load,
-    /// Links besides that of the site, by name.
-    pub links: &'a [(&'a str, Link)],
-    /// What else the plan could have been, if that was looked at.
-    pub explanation: Option<&'a Explanation>,
-}
 
 #[derive(Template)]
 #[template(path = "cost.html")]

@@ -15,6 +15,7 @@ mod batch;
 pub mod compiled;
 pub mod cost;
 mod draw;
+mod subject;
 pub mod timeline;
 
 use askama::Template;

@@ -1,13 +1,10 @@
 //! From an ONNX network and samples to a compiled model.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jaguar_compile::{Event, Options, Preprocessing, Warning, Widths, compile};
 use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::Agreement;
-use jaguar_graph::float::Graph;
-use jaguar_graph::import::{self, import_bytes, import_file};
 use jaguar_graph::signs::Stage;
 use jaguar_report::compiled::Found;
 use jaguar_samples::Axes;
@@ -17,6 +14,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::input::{Given, Input, given};
 use crate::model::Model;
+use crate::origin::{Onnx, Origin};
 use crate::task::{Task, run};
 
 /// How to compile: a dictionary's items.
@@ -44,46 +42,6 @@ pub struct Settings {
     outputs: Vec<String>,
     /// Inputs that are always the same: names, and numbers in C order.
     constants: Vec<(String, Vec<f32>)>,
-}
-
-/// What a model was compiled from, and what that told: for reports, and to compare with.
-pub struct Origin {
-    /// The float network.
-    pub graph: Graph,
-    /// The calibration inputs.
-    pub given: Vec<Given>,
-    /// What compiling told.
-    pub found: Found,
-}
-
-/// Where an ONNX network is.
-#[derive(FromPyObject)]
-pub enum Onnx {
-    /// In memory.
-    #[pyo3(transparent)]
-    Bytes(Vec<u8>),
-    /// In a file.
-    #[pyo3(transparent)]
-    File(PathBuf),
-}
-
-impl Onnx {
-    /// The float network.
-    ///
-    /// # Errors
-    /// When it cannot be read, or holds what cannot be run privately.
-    pub fn import(
-        &self,
-        input_shape: Option<Vec<usize>>,
-        outputs: Vec<String>,
-        constants: Vec<(String, Vec<f32>)>,
-    ) -> Result<Graph, Failure> {
-        let options = import::Options { input_shape, outputs, constants, cpu: Cpu::detect() };
-        match self {
-            Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
-            Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),
-        }
-    }
 }
 
 /// Compiles the network in `onnx` by what it does on `samples`. Returns the model, and as JSON how it agrees with the float network.

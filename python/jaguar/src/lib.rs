@@ -7,6 +7,7 @@ mod compile;
 mod failure;
 mod input;
 mod model;
+mod origin;
 mod server;
 mod task;
 

@@ -25,9 +25,9 @@ use serde_json::json;
 use crate::answer::Answer;
 use crate::choice::{Planning, backends};
 use crate::client::size;
-use crate::compile::{Onnx, Origin};
 use crate::failure::Failure;
 use crate::input::{Given, Input, given};
+use crate::origin::{Onnx, Origin};
 use crate::task::{Heard, Task, run};
 
 /// A compiled model, with its weights: it stays with the server.

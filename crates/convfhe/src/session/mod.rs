@@ -29,6 +29,7 @@
 
 pub mod client;
 mod desk;
+mod limits;
 mod message;
 mod records;
 pub mod server;
@@ -44,7 +45,8 @@ use jaguar_graph::import::{ImportError, Options, import_bytes};
 use jaguar_graph::network::{ImageSpec, OutputPart, Shape};
 use serde::{Deserialize, Serialize};
 
-pub use desk::{DeskLimits, Evaluation, Evaluator, Failure, Stopper};
+pub use desk::{Evaluation, Evaluator, Failure, Stopper};
+pub use limits::DeskLimits;
 pub use store::{KeyStore, StoreError};
 
 /// The protocol's name in the handshake.

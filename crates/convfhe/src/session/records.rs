@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use jaguar_bundle::{FileError, ModelId, files};
 use serde::{Deserialize, Serialize};
 
-use super::desk::DeskLimits;
+use super::limits::DeskLimits;
 use super::store::{hex, private_folder, unhex};
 use super::{Owner, Ticket};
 

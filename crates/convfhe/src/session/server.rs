@@ -9,7 +9,8 @@ use jaguar_engine::one_round::{self, Notice};
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 
-use super::desk::{Desk, DeskLimits, Evaluation, Seen};
+use super::desk::{Desk, Evaluation, Seen};
+use super::limits::DeskLimits;
 use super::message::{CHUNK, From, Have, MAX_MESSAGE, Reply, Request};
 use super::store::{InUse, KeyStore, StoreError};
 use super::{NAME, Owner, Share, Terms, Ticket, VERSION};

@@ -1,7 +1,7 @@
 //! Arithmetic on constants that exporters leave in a file: comparisons and choices (paddings that depend on sizes),
 //! reductions and norms of weights (weight standardisation).
 
-use super::constant::{Tensor, broadcast, broadcast_positions, wrap};
+use super::tensor::{Tensor, broadcast, broadcast_positions, wrap};
 use super::{Call, Reject, finite};
 use crate::onnx::Values;
 

@@ -14,6 +14,7 @@ mod first;
 mod fuse;
 mod ops;
 mod refusal;
+mod tensor;
 mod view;
 
 pub(crate) use fuse::real_places_multiple;

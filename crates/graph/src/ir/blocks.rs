@@ -6,9 +6,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ir::convolution::Linear;
-use crate::ir::shape::Shape;
-
 /// Block sizes that a layer may have, 1 (dense) not counted.
 pub const BLOCK_SIZES: [usize; 4] = [2, 4, 8, 16];
 
@@ -71,14 +68,6 @@ impl Blocks {
     /// Skew blocks of `size`.
     pub fn skew(size: usize) -> Self {
         Self { size, kind: BlockKind::Skew }
-    }
-
-    /// Whether a layer of this shape can have such blocks.
-    pub fn fit(&self, spec: &Linear, in_channels: usize) -> bool {
-        BLOCK_SIZES.contains(&self.size)
-            && spec.groups == 1
-            && in_channels.is_multiple_of(self.size)
-            && spec.out_channels.is_multiple_of(self.size)
     }
 
     /// Which entry of a block's first column entry (i, j) repeats, and whether with a minus sign.
@@ -146,17 +135,6 @@ impl Blocks {
         }
         Ok(())
     }
-}
-
-/// The block size of `spec`; 1 for a dense layer.
-pub fn block_size(spec: &Linear) -> usize {
-    spec.blocks.map_or(1, |blocks| blocks.size)
-}
-
-/// The block sizes that a layer over `[C, H, W]` can have, 1 first.
-pub fn possible_sizes(spec: &Linear, in_shape: Shape) -> impl Iterator<Item = usize> {
-    let fits = move |size: &usize| Blocks::skew(*size).fit(spec, in_shape[0]);
-    std::iter::once(1).chain(BLOCK_SIZES.into_iter().filter(fits))
 }
 
 #[cfg(test)]

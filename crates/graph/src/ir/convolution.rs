@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ir::blocks::Blocks;
+use crate::ir::blocks::{BLOCK_SIZES, Blocks};
 use crate::ir::shape::{Shape, places};
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
@@ -111,4 +111,25 @@ impl Linear {
     pub fn is_depthwise(&self, in_channels: usize) -> bool {
         self.groups == in_channels && in_channels > 1
     }
+}
+
+impl Blocks {
+    /// Whether a layer of this shape can have such blocks.
+    pub fn fit(&self, spec: &Linear, in_channels: usize) -> bool {
+        BLOCK_SIZES.contains(&self.size)
+            && spec.groups == 1
+            && in_channels.is_multiple_of(self.size)
+            && spec.out_channels.is_multiple_of(self.size)
+    }
+}
+
+/// The block size of `spec`; 1 for a dense layer.
+pub fn block_size(spec: &Linear) -> usize {
+    spec.blocks.map_or(1, |blocks| blocks.size)
+}
+
+/// The block sizes that a layer over `[C, H, W]` can have, 1 first.
+pub fn possible_sizes(spec: &Linear, in_shape: Shape) -> impl Iterator<Item = usize> {
+    let fits = move |size: &usize| Blocks::skew(*size).fit(spec, in_shape[0]);
+    std::iter::once(1).chain(BLOCK_SIZES.into_iter().filter(fits))
 }

@@ -9,6 +9,8 @@ pub const MAX_NODES: usize = 4096;
 pub const MAX_ELEMENTS: usize = 1 << 26;
 /// The most values that all nodes together may have: bounds what a whole run allocates.
 pub const MAX_TOTAL_ELEMENTS: usize = 1 << 28;
+/// The largest width or height of an image, before and after resizing.
+pub const MAX_SIDE: usize = 1 << 15;
 /// The largest kernel, stride, dilation or pad.
 pub const MAX_EXTENT: usize = 1 << 12;
 /// The most weights a linear layer may have.

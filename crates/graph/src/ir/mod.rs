@@ -8,6 +8,7 @@
 //! | `kernel.rs` | convolution in plaintext, for the reference and the float interpreter |
 //! | `draws.rs` | the chance of a private run, imitated |
 //! | `ops/` | one file an operator: shape rule, range of values, limits, plaintext reference, name |
+//! | `seen.rs` | the range of values that calibration saw |
 //! | `specs.rs` | what the client does with an image and with the output |
 //! | [`network`] | the network and the model, and all of the above under one public name |
 //! | `guard.rs` | the same model with guard bits |
@@ -24,6 +25,7 @@ pub(crate) mod kernel;
 pub(crate) mod limits;
 pub mod network;
 pub(crate) mod ops;
+pub(crate) mod seen;
 pub(crate) mod shape;
 mod specs;
 pub(crate) mod validate;

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced, block_size, possible_sizes};
-pub use crate::ir::convolution::{Bias, Linear, Weights};
+pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
+pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::DEFAULT_GUARD_BITS;
 pub use crate::ir::limits::{
@@ -16,9 +16,9 @@ pub use crate::ir::limits::{
 pub use crate::ir::ops::rearrange::Rearrange;
 pub use crate::ir::ops::window::Window;
 pub use crate::ir::ops::{Op, output_shape};
+pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax};
-pub use crate::seen::Seen;
 pub use jaguar_semantics::argmax;
 
 /// The public description of a quantised network.

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::image_input::MAX_SIDE;
-use crate::seen::Seen;
+use crate::ir::limits::MAX_SIDE;
+use crate::ir::seen::Seen;
 
 /// What the client does with an image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@
 
 mod equalise;
 pub mod layers;
+mod ranges;
 mod samples;
 mod width;
 
@@ -22,6 +23,7 @@ use std::fmt;
 use jaguar_cpu::Cpu;
 use thiserror::Error;
 
+pub use ranges::ChannelRanges;
 pub use samples::Oddity;
 pub use width::{Chosen, Samples, Trial, narrowest};
 
@@ -287,9 +289,6 @@ pub fn calibrate(
     let ranges = measure(cpu, graph, images)?;
     quantise(graph, &ranges, options)
 }
-
-/// By node and channel, the largest absolute value.
-pub type ChannelRanges = Vec<Vec<f64>>;
 
 /// The largest absolute values over all images.
 ///

@@ -1,10 +1,8 @@
 //! Ciphertexts.
 
-use jaguar_ring::modular::slices::Sources;
 use jaguar_ring::prg::Prg;
 
-use super::keys::decompose;
-use super::{Coefficients, GaloisKey, Poly, Representation, Ring, SwitchingKey, Values};
+use super::{Coefficients, Poly, Representation, Ring, Values};
 
 /// A ciphertext (a, b) with the phase `b + a·s`.
 pub struct Ciphertext<R: Representation> {
@@ -92,18 +90,6 @@ impl Ciphertext<Values> {
     pub fn into_coefficients(self, ring: &Ring) -> Ciphertext<Coefficients> {
         Ciphertext { a: ring.to_coefficients(self.a), b: ring.to_coefficients(self.b) }
     }
-
-    /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
-    pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let a = ring.to_coefficients(self.a.duplicate());
-        key.switch(ring, &a, &self.b, &Sources::identity(ring.n()))
-    }
-
-    /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
-    pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
-        let a = ring.to_coefficients(self.a.duplicate());
-        key.key.switch(ring, &a, &self.b, key.automorphism.sources())
-    }
 }
 
 impl Ciphertext<Coefficients> {
@@ -118,33 +104,5 @@ impl Ciphertext<Coefficients> {
     /// Also if there is only one prime.
     pub fn drop_prime(&self, ring: &Ring) -> Self {
         Self { a: ring.drop_prime(&self.a), b: ring.drop_prime(&self.b) }
-    }
-}
-
-/// A ciphertext whose a half is in digits already: automorphisms move the digits, so that all rotations of one ciphertext
-/// share the decomposition and its transforms (Halevi and Shoup, CRYPTO 2018, section 5).
-pub struct Hoisted {
-    digit_bits: u32,
-    digits: Vec<Poly<Values>>,
-    b: Poly<Values>,
-}
-
-impl Hoisted {
-    /// For keys with digits of `digit_bits` bits.
-    ///
-    /// # Panics
-    /// If `digit_bits` is not in `2..=60`.
-    pub fn new(ring: &Ring, ciphertext: &Ciphertext<Values>, digit_bits: u32) -> Self {
-        let a = ring.to_coefficients(ciphertext.a.duplicate());
-        Self { digit_bits, digits: decompose(ring, &a, digit_bits), b: ciphertext.b.duplicate() }
-    }
-
-    /// The automorphism that `key` is for.
-    ///
-    /// # Panics
-    /// If the key has digits of another size.
-    pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Ciphertext<Values> {
-        assert_eq!(self.digit_bits, key.switching_key().digit_bits(), "a key with digits of another size");
-        key.key.apply(ring, &self.digits, &self.b, key.automorphism.sources())
     }
 }

@@ -39,13 +39,15 @@ mod lazy;
 mod noise;
 mod plain;
 mod ring;
+mod switching;
 
 pub use batch::{Batch, rotation, row_swap};
-pub use ciphertext::{Ciphertext, Hoisted, SeededCiphertext};
+pub use ciphertext::{Ciphertext, SeededCiphertext};
 pub use keys::{GaloisKey, PublicKey, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;
 pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};
+pub use switching::Hoisted;
 
 #[cfg(test)]
 mod exact_tests;

@@ -9,8 +9,6 @@ use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
 
-use super::layout;
-
 /// A layout of one linear layer in a ring of dimension N.
 pub trait Encoding: Clone + Debug + Send + Sync {
     /// N.
@@ -96,6 +94,11 @@ pub trait Encoding: Clone + Debug + Send + Sync {
 
     /// Terms that a single output adds up.
     fn terms(&self) -> usize {
-        layout::terms(self.spec(), self.in_shape())
+        terms(self.spec(), self.in_shape())
     }
+}
+
+/// Terms that a single output adds up.
+pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
+    in_shape[0] / spec.groups * spec.kernel[0] * spec.kernel[1]
 }

@@ -25,6 +25,7 @@ use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape, Weights};
 
+use super::encoding::terms;
 use super::{Encoding, LayerError, MAX_WINDOWS};
 use crate::layout::Tile;
 
@@ -297,11 +298,6 @@ impl Encoding for Layout {
     fn column_stride(&self) -> usize {
         self.stride[1]
     }
-}
-
-/// Terms that a single output adds up.
-pub(super) fn terms(spec: &Linear, in_shape: Shape) -> usize {
-    in_shape[0] / spec.groups * spec.kernel[0] * spec.kernel[1]
 }
 
 /// The sizes of the largest part when `size` is cut into 1, 2, ... parts, each size once, descending.

@@ -40,8 +40,10 @@
 
 mod client;
 mod encoding;
+mod error;
 mod layer;
 mod layout;
+mod probe;
 mod server;
 
 use jaguar_cpu::Cpu;
@@ -56,10 +58,13 @@ use crate::backend::Rlwe;
 
 pub use client::{ClientPrepared, Secret};
 pub use encoding::Encoding;
+pub use error::LayerError;
+pub(crate) use error::MAX_WINDOWS;
 pub use layer::Cheetah;
 pub(crate) use layer::{RnsLayers, allowed_noise};
 pub use layout::{Layout, Windows};
 pub(crate) use layout::{Sizes, parts};
+pub(crate) use probe::Probe;
 pub use server::{ServerLayer, ServerPrepared};
 
 /// N.
@@ -85,48 +90,6 @@ const B_GUARD: u32 = 5;
 
 /// Share widths that the guards and the ring's switching leave room for.
 const SHARE_BITS: std::ops::RangeInclusive<u32> = 8..=48;
-
-/// Windows of one layer, and of all layers of a plan: each takes its own ciphertexts, of 30 KiB and more. (The largest
-/// convolution of common networks has tens.)
-pub(crate) const MAX_WINDOWS: usize = 1 << 18;
-
-/// Why a layer cannot run in this backend.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LayerError {
-    /// The kernel of one output does not fit.
-    #[error("a single output of this layer needs more than {ring_dim} coefficients")]
-    KernelTooLarge {
-        /// N.
-        ring_dim: usize,
-    },
-    /// Too many pieces.
-    #[error("this layer falls into {windows} windows; at most {MAX_WINDOWS} are taken")]
-    Windows {
-        /// How many.
-        windows: usize,
-    },
-    /// Not a share width of this backend.
-    #[error("shares of {share_bits} bits; this backend takes 8 to 48")]
-    ShareBits {
-        /// l.
-        share_bits: u32,
-    },
-    /// The noise would be felt.
-    #[error(
-        "the noise of this layer would have a standard deviation of {ulps:.2} ulp even with three primes; \
-         at most {most:.2} is allowed"
-    )]
-    Noise {
-        /// In units of the last place.
-        ulps: f64,
-        /// What was allowed.
-        most: f64,
-    },
-    /// The ring has no record of its security.
-    #[error(transparent)]
-    Parameters(#[from] ParameterError),
-}
 
 /// What both parties know of one linear layer.
 #[derive(Clone)]
@@ -237,7 +200,7 @@ impl<E: Encoding> Layer<E> {
             let ulp = modulus as f64 / 2f64.powi(share_bits as i32);
             let sigma = (10.5f64 + 2.0 / 12.0).sqrt(); // Fresh noise, and both shares rounded to Z_q.
             let weights =
-                2f64.powi(weight_bits as i32 - 1) * ((outs * layout::terms(spec, in_shape)) as f64).sqrt();
+                2f64.powi(weight_bits as i32 - 1) * ((outs * encoding::terms(spec, in_shape)) as f64).sqrt();
             let secret = (2.0 / 3.0 * params.ring_dim() as f64).sqrt();
             let rounded = |guard: u32| 2f64.powi(-(guard as i32)) / 12f64.sqrt();
             [
@@ -272,7 +235,7 @@ impl<E: Encoding> Layer<E> {
                 max_outs,
             };
             let layout = encode(ring_dim, sizes)?;
-            let noise_ulps = ulps(&params, layout.terms_per_response() / layout::terms(spec, in_shape));
+            let noise_ulps = ulps(&params, layout.terms_per_response() / encoding::terms(spec, in_shape));
             return Ok(Self { params, estimate, layout, share_bits, noise_ulps, weights_kept: true });
         }
         Err(LayerError::Noise { ulps: least, most })

@@ -41,7 +41,7 @@ impl Case {
         };
         let layout = &layer.layout;
         let spec = layout.spec();
-        let count = spec.out_channels * layout::terms(spec, layout.in_shape());
+        let count = spec.out_channels * encoding::terms(spec, layout.in_shape());
         let weights = (0..count).map(|_| signed(weight_bits) as i16).collect();
         let bias = if seed.is_multiple_of(2) {
             Bias::PerChannel((0..spec.out_channels).map(|_| signed(30)).collect())
@@ -203,7 +203,7 @@ fn real_parameters() {
 }
 
 /// Ciphertexts and responses where one output takes one response: what OpenCheetah was seen to send, at 62.4
-/// kB a ciphertext (`peers.md` of this project's notes: 56x56, 64 to 256 channels: 3.81 MiB up and so on).
+/// kB a ciphertext (56x56, 64 to 256 channels: 3.81 MiB up and so on).
 #[test]
 fn counts_are_those_of_the_published_code() {
     for (spec, shape, ciphertexts, responses) in [

@@ -39,6 +39,7 @@
 //! **Bytes and rounds.** Online ⌈l·(values that an output reads)/8⌉ up, nothing down, no round of its own. Offline
 //! what the engine passes: for all layers one after the other, without waiting for the answers between them.
 
+mod backend;
 mod client;
 mod engine;
 mod layer;
@@ -49,6 +50,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+pub use backend::Fregata;
 pub use engine::Hme;
-pub use layer::Fregata;
 pub use mask::Mask;

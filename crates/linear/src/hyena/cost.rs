@@ -4,19 +4,8 @@
 use super::Form;
 use super::blocks::GroupWork;
 use super::places::Places;
-use super::search::Fitted;
+use super::search::{Fitted, Sizes};
 use crate::backend::{SlotCosts, SlotWork as Units, Work};
-
-/// A ring's figures that decide how much there is to do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    /// Primes.
-    pub limbs: f64,
-    /// Primes of a response.
-    pub kept: f64,
-    /// Digits of a polynomial, of all primes.
-    pub digits: f64,
-}
 
 impl Sizes {
     /// N words, all primes: encoded, and made a polynomial that ciphertexts are multiplied by.

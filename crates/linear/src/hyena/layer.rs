@@ -1,99 +1,14 @@
-//! The backend as values: planning, and the model at the server.
+//! What both parties know of the layers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Linear, Weights};
+use jaguar_graph::network::Linear;
 use jaguar_he::rns::Ring;
-use jaguar_ring::prg::Prg;
 
-use super::client::Client;
-use super::search::{self, Chosen, Found, Wanted, Weighed};
-use super::server::{Fixed, Server, ServerLayer};
+use super::search::{Chosen, Found, Wanted, Weighed};
 use super::{AHEAD, Encoding, Form, Layer};
-use crate::backend::{
-    self, Backend, Constants, Domain, Geometry, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe,
-    Traffic, Work,
-};
-use crate::product::Hardware;
-
-/// Hyena, in one of its forms.
-pub struct Hyena {
-    form: Form,
-    about: &'static str,
-}
-
-impl Hyena {
-    /// Numbers as weights, one output channel a ciphertext.
-    pub const PADDED: Self = Self {
-        form: Form::Padded,
-        about: "SIMD slots, weights as numbers, one output channel a ciphertext: no model to store, many responses",
-    };
-    /// Numbers as weights and packed outputs, by Walsh-Hadamard.
-    pub const PACKED: Self = Self {
-        form: Form::Hyena,
-        about: "SIMD slots, weights as numbers by Walsh-Hadamard, outputs packed: no model to store",
-    };
-    /// The paper's baseline.
-    pub const CONVENTIONAL: Self = Self {
-        form: Form::Conventional,
-        about: "the baseline of Hyena: SIMD slots, weights as plaintexts, outputs packed",
-    };
-    /// PrivCirNet's.
-    pub const BLOCKS: Self = Self {
-        form: Form::Blocks,
-        about: "CirEncode: circulant blocks transformed in SIMD slots, baby and giant steps across them",
-    };
-
-    /// Plans layers of all three forms.
-    ///
-    /// # Panics
-    /// When a layer is one of another family's backend.
-    pub(super) fn layers(requests: &[Request<'_>]) -> Result<HyenaLayers, (usize, LayerError)> {
-        let wanted: Vec<Wanted<'_>> = requests
-            .iter()
-            .map(|r| Wanted {
-                form: Form::of(r.backend).expect("a backend of this family"),
-                spec: r.spec,
-                in_shape: r.in_shape,
-                activation_bits: r.activation_bits,
-                weight_bits: r.weight_bits,
-                weight_memory: r.weight_memory,
-            })
-            .collect();
-        let refused = |(i, why)| (i, LayerError::Refused(why));
-        let found = search::search(&wanted).map_err(refused)?;
-        let nodes: Vec<usize> = requests.iter().map(|r| r.node).collect();
-        HyenaLayers::new(&nodes, &wanted, found).map_err(refused)
-    }
-}
-
-impl Backend for Hyena {
-    fn name(&self) -> &'static str {
-        self.form.name()
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn family(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn keeps_products(&self) -> bool {
-        false
-    }
-
-    fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
-        Ok(Arc::new(Self::layers(requests)?))
-    }
-}
-
-/// The three backends' family.
-const FAMILY: &str = Form::Hyena.name();
+use crate::backend::{self, Constants, Domain, Geometry, Traffic, Work};
 
 /// Public: the layers by node.
 #[derive(Debug)]
@@ -101,9 +16,9 @@ pub(super) struct HyenaLayers {
     pub(super) ring: Chosen,
     /// The automorphisms that any layer takes, ascending.
     pub(super) elements: Vec<usize>,
-    by_node: Vec<Option<Layer>>,
+    pub(super) by_node: Vec<Option<Layer>>,
     /// What the search weighed, the best first.
-    weighed: Vec<Weighed>,
+    pub(super) weighed: Vec<Weighed>,
 }
 
 impl HyenaLayers {
@@ -151,7 +66,7 @@ impl HyenaLayers {
     }
 
     /// How many layers have which form, where they differ.
-    fn forms(&self) -> String {
+    pub(super) fn forms(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for layer in self.by_node.iter().flatten() {
             *counts.entry(layer.form().name()).or_default() += 1;
@@ -166,99 +81,6 @@ impl HyenaLayers {
     /// The ring, its tables computed.
     pub(super) fn ring(&self, cpu: Cpu) -> Ring {
         Ring::new(cpu, self.ring.params.clone())
-    }
-
-    pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
-        let ring = self.ring(cpu);
-        let mut fixed: HashMap<Encoding, Arc<Fixed>> = HashMap::new();
-        let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
-            let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
-            let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));
-            Some(Arc::new(ServerLayer::new(&ring, layer, Arc::clone(fixed), weights)))
-        });
-        let servers = servers.collect();
-        HyenaModel { layers: self, ring, servers }
-    }
-}
-
-impl Layers for HyenaLayers {
-    fn backend(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn backend_of(&self, node: usize) -> &'static str {
-        self.by_node.get(node).and_then(Option::as_ref).map_or(FAMILY, |layer| layer.form().name())
-    }
-
-    fn layer(&self, node: usize) -> Option<&(dyn backend::Layer + 'static)> {
-        self.by_node.get(node)?.as_ref().map(|layer| layer as &(dyn backend::Layer + 'static))
-    }
-
-    fn describe(&self) -> String {
-        let (kept, keys) = (self.ring.kept, self.elements.len());
-        let digits = self.ring.digit_bits;
-        let channels = self.by_node.iter().flatten().map(|layer| layer.packing().channels());
-        let (least, most) = channels.fold((usize::MAX, 0), |(least, most), c| (least.min(c), most.max(c)));
-        let ring = search::describe(&self.ring);
-        format!(
-            "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
-            self.forms()
-        )
-    }
-
-    fn rlwe(&self) -> Vec<Rlwe> {
-        let params = &self.ring.params;
-        let (ring_dim, modulus_bits) = (params.ring_dim(), params.modulus_bits());
-        vec![Rlwe { ring_dim, modulus_bits, estimate: params.estimate() }]
-    }
-
-    fn parameters(&self, name: &dyn Fn(usize) -> String) -> String {
-        let mut lines = vec![self.describe(), String::new(), search::WEIGHED_HEAD.into()];
-        lines.extend(self.weighed.iter().map(search::weighed_line));
-        lines.extend([String::new(), search::FITTED_HEAD.into()]);
-        let layers =
-            self.by_node.iter().enumerate().filter_map(|(node, layer)| Some((node, layer.as_ref()?)));
-        lines.extend(layers.map(|(node, layer)| layer.fitted.line(&layer.ring, &name(node))));
-        let (numbers, polys) = self.model_bytes();
-        let made: u64 =
-            self.by_node.iter().flatten().filter(|layer| !layer.held).map(Layer::plaintext_bytes).sum();
-        let mega = |bytes: usize| bytes as f64 / 1e6;
-        let made = match made {
-            0 => String::new(),
-            made => format!(", {:.3} MB of these in every query", mega(made as usize)),
-        };
-        lines.extend([
-            String::new(),
-            format!(
-                "model: {:.3} MB of weights as numbers, {:.3} MB of polynomials{made}",
-                mega(numbers),
-                mega(polys)
-            ),
-        ]);
-        lines.join("\n")
-    }
-
-    fn client_keys(&self) -> KeyBytes {
-        let keys = self.elements.len();
-        let whole = self.ring.words_bytes(self.ring.params.primes().len());
-        // Both halves, and of each automorphism the places that it moves.
-        let moved = self.ring.params.ring_dim() * size_of::<u32>();
-        let kept = 2 * whole + keys as u64 * (2 * self.ring.digits() as u64 * whole + moved as u64);
-        KeyBytes { sent: self.ring.key_bytes(keys), kept }
-    }
-
-    fn model(
-        self: Arc<Self>,
-        &Hardware { cpu, .. }: &Hardware,
-        _: [u8; 32],
-        weights: &[Option<Weights>],
-        _: u32,
-    ) -> Arc<dyn Model> {
-        Arc::new(self.with_weights(cpu, weights))
-    }
-
-    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
-        Box::new(Client::new(self, cpu, Prg::from_os()))
     }
 }
 
@@ -327,32 +149,5 @@ impl backend::Layer for Layer {
         let rest = [u64::from(self.activation_bits), u64::from(self.weight_bits)];
         let primes = ring.params.primes().iter().copied();
         own.into_iter().chain(rest).chain(primes).chain(self.packing().figures()).collect()
-    }
-}
-
-/// The server's layers, once per model.
-pub(super) struct HyenaModel {
-    pub(super) layers: Arc<HyenaLayers>,
-    pub(super) ring: Ring,
-    /// By node.
-    servers: Vec<Option<Arc<ServerLayer>>>,
-}
-
-impl HyenaModel {
-    pub(super) fn server(&self, node: usize) -> Arc<ServerLayer> {
-        Arc::clone(self.servers.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
-    }
-}
-
-impl Model for HyenaModel {
-    /// Done when the weights were taken.
-    fn prepare(&self, _: usize) {}
-
-    fn hint(&self, _: usize, _: Range<usize>, _: &[u8; 32]) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
-        Box::new(Server::new(self, Prg::from_os()))
     }
 }

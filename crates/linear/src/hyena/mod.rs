@@ -55,6 +55,7 @@
 //! The rings' arithmetic is in words of 64 bits, on vector kernels ([`jaguar_ring::modular::slices`]). They are fastest for
 //! primes of up to 50 bits ([`jaguar_ring::modular::NARROW_BITS`]).
 
+mod backend;
 mod blocks;
 mod client;
 mod cost;
@@ -77,8 +78,8 @@ use jaguar_ring::modular::Factor;
 use jaguar_share::Modulus;
 use zeroize::Zeroizing;
 
+pub use backend::Hyena;
 pub use blocks::{BlockPacking, Counts, Parts};
-pub use layer::Hyena;
 pub use packing::{Outputs, Packing};
 pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};

@@ -15,7 +15,6 @@ use jaguar_ring::modular::NARROW_BITS;
 
 use super::Form;
 use super::blocks::BlockPacking;
-use super::cost::Sizes;
 use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
@@ -122,6 +121,17 @@ pub struct Chosen {
     pub kept: usize,
     /// Bits of a digit of keys.
     pub digit_bits: u32,
+}
+
+/// A ring's figures that decide how much there is to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Primes.
+    pub limbs: f64,
+    /// Primes of a response.
+    pub kept: f64,
+    /// Digits of a polynomial, of all primes.
+    pub digits: f64,
 }
 
 /// What was weighed, the best of each N and number of primes.

@@ -1,7 +1,9 @@
 //! The server's half: it holds the weights, and never a secret of the client.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_he::rns::{
     Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, SwitchingKey,
@@ -13,8 +15,8 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::client::{TOGETHER, checked, encode, seeds};
-use super::layer::HyenaModel;
-use super::{Form, Layer, Places, Tools, response_ring};
+use super::layer::HyenaLayers;
+use super::{Encoding, Form, Layer, Places, Tools, response_ring};
 use crate::backend::{BackendError, ClientKeys, Online, Output, Party};
 
 /// One layer with its weights.
@@ -388,6 +390,35 @@ impl Keys {
     pub(super) fn of(&self, element: usize) -> &GaloisKey {
         let at = self.rotations.binary_search_by_key(&element, GaloisKey::element);
         &self.rotations[at.expect("the plan lists every automorphism")]
+    }
+}
+
+/// The server's layers, once per model.
+pub(super) struct HyenaModel {
+    pub(super) layers: Arc<HyenaLayers>,
+    pub(super) ring: Ring,
+    /// By node.
+    servers: Vec<Option<Arc<ServerLayer>>>,
+}
+
+impl HyenaModel {
+    pub(super) fn server(&self, node: usize) -> Arc<ServerLayer> {
+        Arc::clone(self.servers.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
+    }
+}
+
+impl HyenaLayers {
+    /// These layers with their weights, for sessions.
+    pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
+        let ring = self.ring(cpu);
+        let mut fixed: HashMap<Encoding, Arc<Fixed>> = HashMap::new();
+        let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
+            let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
+            let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));
+            Some(Arc::new(ServerLayer::new(&ring, layer, Arc::clone(fixed), weights)))
+        });
+        let servers = servers.collect();
+        HyenaModel { layers: self, ring, servers }
     }
 }
 

@@ -5,13 +5,13 @@ use std::hint::black_box;
 use jaguar_cpu::Cpu;
 use jaguar_he::params::RnsParameters;
 use jaguar_he::rns::{Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, rotation};
-use jaguar_linear::hyena::PlainPrime;
 use jaguar_plan::PlanError;
 use jaguar_plan::machine::{SlotCosts, SlotWork};
+use jaguar_ring::modular::primes;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
-use super::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
+use super::timing::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
 use crate::ProfileError;
 
 /// Bits of the probes' primes at most: so that as many as in sessions have an estimate.
@@ -21,8 +21,8 @@ const LIMB_BITS: u32 = 53;
 const TERMS: usize = 4;
 const ROWS: usize = 2;
 
-/// Bits of products, and of weights.
-const PRODUCT_BITS: u32 = 38;
+/// Bits of the plaintext modulus, with room for products of 38 bits, and of weights.
+const PLAIN_BITS: u32 = 41;
 const NUMBER_BITS: u32 = 16;
 
 /// The least time of several runs.
@@ -45,12 +45,13 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCost
     let limb_bits = most.min(LIMB_BITS);
     // As many primes as have an estimate of 128 bits.
     let mut sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
-    let params =
-        sets.next_back().ok_or_else(|| super::refused(format!("no ring of N = {ring_dim} is on record")))?;
-    let plain = PlainPrime::new(ring_dim, PRODUCT_BITS).expect("there is a prime of so many bits");
+    let params = sets
+        .next_back()
+        .ok_or_else(|| super::timing::refused(format!("no ring of N = {ring_dim} is on record")))?;
+    let plain = primes(PLAIN_BITS, 2 * ring_dim as u64).next().expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
-    let modulus = PlainModulus::new(&ring, plain.p).map_err(PlanError::from)?;
-    let batch = Batch::new(ring_dim, plain.p).map_err(PlanError::from)?;
+    let modulus = PlainModulus::new(&ring, plain).map_err(PlanError::from)?;
+    let batch = Batch::new(ring_dim, plain).map_err(PlanError::from)?;
     let prg = &mut Prg::new([1; 32]);
     let limbs = ring.limbs() as f64;
 

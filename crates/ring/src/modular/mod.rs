@@ -18,6 +18,7 @@
 //! Time and memory access depend on n and p only; the functions of this page's `impl` that are meant for tables and for
 //! public numbers say so.
 
+mod butterflies;
 mod field;
 mod ntt;
 mod primes;

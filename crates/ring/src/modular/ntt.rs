@@ -1,7 +1,8 @@
 //! The transform of one length modulo one prime.
 
+use super::butterflies::Roots;
 use super::vector;
-use super::{Factor, Modulus, reduce_once};
+use super::{Factor, Modulus};
 use crate::kernel::Kernel;
 use std::ops::RangeInclusive;
 
@@ -22,19 +23,6 @@ pub struct Ntt {
     backward: Roots,
     /// 1/n.
     scale: Factor,
-}
-
-/// [`Factor`]s, the values apart from the quotients.
-#[derive(Clone, Debug)]
-pub(super) struct Roots {
-    pub(super) values: Vec<u64>,
-    pub(super) quotients: Vec<u64>,
-}
-
-impl Roots {
-    fn of(&self, i: usize) -> Factor {
-        Factor { value: self.values[i], quotient: self.quotients[i] }
-    }
 }
 
 impl Ntt {
@@ -120,46 +108,6 @@ impl Ntt {
         assert_eq!(data.len(), self.len(), "values of a polynomial");
         vector::backward(self.kernel, &self.modulus, &self.backward, self.scale, data);
     }
-}
-
-/// [`Ntt::forward`], butterfly by butterfly.
-pub(super) fn forward(m: &Modulus, roots: &Roots, data: &mut [u64]) {
-    let (p, p2) = (m.value, 2 * m.value);
-    let (mut half, mut blocks) = (data.len() / 2, 1);
-    while half >= 1 {
-        for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
-            let root = roots.of(blocks + i);
-            let (left, right) = block.split_at_mut(half);
-            for (x, y) in left.iter_mut().zip(right) {
-                // Below 4p throughout.
-                let (a, b) = (reduce_once(*x, p2), m.mul_factor_lazy(*y, root));
-                (*x, *y) = (a + b, a + p2 - b);
-            }
-        }
-        blocks *= 2;
-        half /= 2;
-    }
-    data.iter_mut().for_each(|x| *x = reduce_once(reduce_once(*x, p2), p));
-}
-
-/// [`Ntt::backward`], butterfly by butterfly.
-pub(super) fn backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
-    let p2 = 2 * m.value;
-    let (mut half, mut blocks) = (1, data.len() / 2);
-    while blocks >= 1 {
-        for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
-            let root = roots.of(blocks + i);
-            let (left, right) = block.split_at_mut(half);
-            for (x, y) in left.iter_mut().zip(right) {
-                // Below 2p throughout.
-                let (a, b) = (*x, *y);
-                (*x, *y) = (reduce_once(a + b, p2), m.mul_factor_lazy(a + p2 - b, root));
-            }
-        }
-        blocks /= 2;
-        half *= 2;
-    }
-    data.iter_mut().for_each(|x| *x = m.mul_factor(*x, scale));
 }
 
 /// The reversal of the `log2 n` bits of i.

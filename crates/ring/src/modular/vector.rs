@@ -3,8 +3,8 @@
 // Other processors run the scalar twins only.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
+use super::butterflies::{self, Roots};
 use super::field::{Constants, Factors, Field};
-use super::ntt::{self, Roots};
 use super::{Factor, Modulus, NARROW_BITS};
 use crate::kernel::Kernel;
 use crate::simd::multiversion_wide;
@@ -231,11 +231,11 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
 
 multiversion_wide!(
     fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
-    scalar ntt::forward
+    scalar butterflies::forward
 );
 multiversion_wide!(
     fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
-    scalar ntt::backward
+    scalar butterflies::backward
 );
 
 /// [`Ntt::forward`](super::Ntt::forward).

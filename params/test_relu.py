@@ -1,0 +1,68 @@
+"""Tests of the claims about ReLU's polynomials: `python3 -m unittest discover params`."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parent))
+import relu
+
+# One polynomial, which is quick to compute, and one as a paper might print it: x^3 less than x.
+BEST = relu.best((3,))
+PUBLISHED = [[1.5, -0.5]]
+
+
+class Claims(unittest.TestCase):
+    def told(self, *entries: str) -> tuple[int, str]:
+        """What the check gives for a Go file with these entries, and what it says."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redirect_stderr(io.StringIO()) as said,
+            redirect_stdout(io.StringIO()),
+        ):
+            source = Path(folder, "options.go")
+            source.write_text("var options = []Option{\n" + "".join(f"\t{entry},\n" for entry in entries) + "}\n")
+            with mock.patch.object(relu, "best", lambda degrees: BEST):
+                return relu.check_claims(source), said.getvalue()
+
+    def minimax(self, scale: float = 1.0, error: float = 1.0) -> str:
+        row = ", ".join(repr(c * scale) for c in BEST[0][0])
+        return f'minimax("3", {error * relu.measured(BEST[0]):.9g}, [][]float64{{\n\t\t{{{row}}},\n\t}})'
+
+    def published(self, error: float = 1.0) -> str:
+        row = ", ".join(map(repr, PUBLISHED[0]))
+        return f'{{"3", [][]float64{{\n\t\t{{{row}}},\n\t}}, {error * relu.measured(PUBLISHED):.9g}}}'
+
+    def test_what_is_computed_passes(self):
+        self.assertEqual(self.told(self.minimax()), (0, ""))
+        self.assertEqual(self.told(self.published(), self.minimax()), (0, ""))
+
+    def test_a_wrong_error_and_wrong_coefficients_are_told(self):
+        for entries in (
+            [self.minimax(error=0.9)],
+            [self.minimax(error=1.01)],
+            [self.minimax(scale=1.05)],
+            [self.minimax().replace("\n\t\t{", "\n\t\t{0.1, ")],
+            [self.published(error=0.9), self.minimax()],
+            [self.published(error=1.01), self.minimax()],
+        ):
+            wrong, said = self.told(*entries)
+            self.assertEqual(wrong, 1, entries)
+            self.assertIn("claims", said)
+
+    def test_a_file_without_a_composition_and_one_that_claims_nothing_are_told(self):
+        self.assertEqual(self.told()[0], 1)
+        self.assertEqual(self.told(self.published())[0], 1)
+        # (Without an error.)
+        silent = self.published().rsplit(",", 1)[0] + "}"
+        self.assertEqual(self.told(self.minimax(), silent)[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

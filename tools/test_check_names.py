@@ -1,0 +1,195 @@
+"""Tests of the check of names in pages, by what it must find: `python3 -m unittest discover tools`."""
+
+import contextlib
+import io
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import check_names
+
+# A repository as small as can be: two commands, of which one has commands below and one takes options from elsewhere.
+TREE = {
+    "Makefile": "help:\n\ttrue\nlint: help\n\ttrue\n",
+    "crates/cli/src/main.rs": """use clap::{Parser, Subcommand};
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Says --nothing.
+    #[command(visible_alias = "inspect")]
+    Plan(plan::Args),
+    Serve(Box<serve::Args>),
+    Bench(jaguar_bench::Args),
+}
+""",
+    "crates/cli/src/plan.rs": """#[derive(clap::Args)]
+pub struct Args {
+    /// A thing that once was called old_thing.
+    #[arg(long, value_name = "FILE")]
+    block_sizes: Option<PathBuf>,
+    #[arg(short, long = "out")]
+    output: PathBuf,
+    #[command(flatten)]
+    reach: crate::reach::Reach,
+}
+""",
+    "crates/cli/src/reach.rs": '#[derive(clap::Args)]\npub struct Reach {\n    #[arg(\n        long,\n        default_value = "x"\n    )]\n    server: String,\n}\n',
+    "crates/cli/src/serve.rs": "#[derive(clap::Args)]\npub struct Args {\n    #[arg(long)]\n    listen: String,\n}\n",
+    "crates/bench/src/lib.rs": """#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Relu(relu::Args),
+}
+""",
+    "crates/bench/src/relu.rs": "#[derive(clap::Args)]\npub struct Args {\n    #[arg(long)]\n    kernel: String,\n}\n",
+    "crates/serve/src/metrics.rs": 'fn register() { registry.register("queries", "Queries", a); registry.register_with_unit("kept", "", Unit::Bytes, b); }\n',
+    "crates/plan/Cargo.toml": "[package]\nname = 'jaguar-plan'\n",
+    "crates/plan/src/lib.rs": "/// Not a gone_function.\npub struct Step { pub early: bool }\nimpl Step { fn finish(self) {} }\nfn nonlinear() {}\n",
+    "crates/plan/src/domains.rs": "fn may_keep_excess() {}\n#[test]\nfn rings_are_told() {}\n",
+    "crates/plan/examples/small.rs": "fn main() {}\n",
+    "tools/some.py": "import argparse\nparser.add_argument('--check')\nparser.add_argument(\"--write\")\n",
+    "docs/there.md": "text",
+}
+
+
+class Names(unittest.TestCase):
+    def found(self, page: str, **more: str) -> list[str]:
+        """What is said of a page, in a repository that has it."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            files = (
+                TREE
+                | {"docs/page.md": page}
+                | {name.replace("__", "/").replace("_rs", ".rs"): text for name, text in more.items()}
+            )
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+            return check_names.problems(root)
+
+    def test_what_is_there_passes(self):
+        for text in (
+            "`crates/plan/src/lib.rs`, `plan/src/lib.rs`, `lib.rs`, `crates/plan/`, `crates/*/src`, `src/domains.rs`",
+            "`Step`, `Step::finish`, `plan::nonlinear()`, `nonlinear()`, `early`",
+            "`jaguar plan --block-sizes x.json --server a -o b`, `jaguar inspect --out f`, `jaguar serve --listen`, `jaguar --version`",
+            "`jaguar bench relu --kernel scalar`, `--kernel`, `make lint`, `python3 tools/some.py --write`",
+            "`jaguar_queries_total`, `jaguar_kept_bytes{early}`",
+            "`may_keep_excess` in `domains.rs`, `Step` (`crates/plan/src/lib.rs`), [there](there.md#part), [x](https://x.example/none.md)",
+            "`cargo run -p jaguar-plan --example small`, `cargo test -p jaguar-plan -- --ignored rings_are_told`",
+            "```sh\njaguar plan \\\n  --block-sizes x   # --nothing\nmake lint && python3 tools/some.py --write\nothers --nothing\n```",
+            "```text\njaguar plan --nothing `gone_function`\n```",
+            "`x_i = Σ w_k·y`, `2^f`, `[C, H, W]`, `jaguar plan MODEL`",
+            "plain gone_function, not code",
+        ):
+            self.assertEqual(self.found(text), [], text)
+
+    def test_what_is_not_there_is_found(self):
+        for text, said in (
+            ("`gone_function`", "no code has the name `gone_function`"),
+            ("`old_thing`", "no code has the name `old_thing`"),
+            ("`gone()`", "no code defines `gone()`"),
+            ("`early()`", "no code defines `early()`"),
+            ("`Step::gone`", "`Step` has no `gone`"),
+            ("`Step::may_keep_excess`", "`Step` has no `may_keep_excess`"),
+            ("`crates/plan/src/gone.rs`", "there is no path `crates/plan/src/gone.rs`"),
+            ("`gone.rs`", "there is no path `gone.rs`"),
+            ("`crates/gone/`", "there is no path `crates/gone/`"),
+            ("`jaguar gone`", "`jaguar` has no command gone"),
+            ("`jaguar plan --gone`", "`jaguar plan` has no option --gone"),
+            ("`jaguar plan --listen`", "`jaguar plan` has no option --listen"),
+            ("`jaguar plan MODEL --nothing=3`", "`jaguar plan` has no option --nothing"),
+            ("`jaguar bench gone`", "`jaguar bench` has no command gone"),
+            ("`jaguar bench relu --listen`", "`jaguar bench relu` has no option --listen"),
+            ("`--gone`", "no program here has an option --gone"),
+            ("`--kernel-gone X`", "no program here has an option --kernel-gone"),
+            ("`make gone`", "there is no `make gone`"),
+            ("`python3 tools/gone.py`", "there is no file tools/gone.py"),
+            ("`tools/some.py --gone`", "tools/some.py has no option --gone"),
+            ("`jaguar_gone_total`", "no code has the name `jaguar_gone_total`"),
+            ("`nonlinear` in `crates/plan/src/domains.rs`", "`crates/plan/src/domains.rs` has no `nonlinear`"),
+            ("`domains.rs`: `nonlinear`", "`domains.rs` has no `nonlinear`"),
+            ("`Step` (`domains.rs`)", "`domains.rs` has no `Step`"),
+            ("[x](gone.md)", "a link to gone.md, which is not there"),
+            ("`cargo run -p jaguar-gone`", "there is no package jaguar-gone"),
+            ("`cargo run -p jaguar-plan --example gone`", "there is no example gone"),
+            ("`cargo test -p jaguar-plan gone_test`", "no test is called gone_test"),
+            ("```sh\ntrue\njaguar plan \\\n  --gone\n```", "`jaguar plan` has no option --gone"),
+            ("```sh\nmake lint && make gone\n```", "there is no `make gone`"),
+            ("```sh\nX=1 jaguar gone\n```", "`jaguar` has no command gone"),
+            ("a line\n\nand `early\ngone_function` lines", "no code has the name `gone_function`"),
+        ):
+            found = self.found(text)
+            self.assertEqual(len(found), 1, (text, found))
+            self.assertIn(said, found[0])
+            self.assertTrue(found[0].startswith("docs/page.md:"), found)
+
+    def test_the_line_is_told(self):
+        self.assertTrue(self.found("one\n\n`gone_function`")[0].startswith("docs/page.md:3: "))
+        self.assertTrue(self.found("one\n\n```sh\ntrue\nmake gone\n```")[0].startswith("docs/page.md:5: "))
+
+    def test_comments_of_code_name_nothing_that_went(self):
+        for text, count in (
+            ("// See `gone_function`.", 1),
+            ("//! As `docs/gone.md` says.", 1),
+            ("/// `may_keep_excess` and `docs/there.md`, `x_j`, `a + gone_b`.", 0),
+            ('const S: &str = "`gone_text`";', 0),
+        ):
+            self.assertEqual(len(self.found("", crates__plan__src__other_rs=text)), count, text)
+
+    def test_what_a_history_names_may_be_gone(self):
+        with mock.patch.object(check_names, "LEFT_OUT", {"docs/page.md": "history"}):
+            self.assertEqual(self.found("`gone_function`"), [])
+
+    def test_an_exception_holds_and_one_too_many_is_told(self):
+        with mock.patch.object(check_names, "FOREIGN", {"gone_function": "theirs"}):
+            self.assertEqual(self.found("`gone_function`"), [])
+        with mock.patch.object(check_names, "FOREIGN", check_names.FOREIGN | {"never_named": "theirs"}):
+            found = check_names.problems(check_names.ROOT)
+        self.assertEqual(found, ["tools/check_names.py: no page needs the exception 'never_named'"])
+
+    def test_the_pages_as_they_are_name_nothing_that_went(self):
+        self.assertEqual(check_names.problems(check_names.ROOT), [])
+
+    def test_options_are_those_of_the_program(self):
+        tree = check_names.Tree(check_names.ROOT)
+        for words in (
+            "plan --backends x --report y",
+            "serve --max-clients 3 --key-dir x",
+            "bench conv --kernel scalar",
+            "config show",
+            "inspect x",
+        ):
+            self.assertEqual(tree.command(words.split()), [], words)
+        for words in ("plan --max-clients 3", "serve --report x", "bench conv --max-clients", "gone", "config gone"):
+            self.assertEqual(len(tree.command(words.split())), 1, words)
+
+    def test_the_program_fails_on_what_it_finds(self):
+        for planted in ([], ["something"]):
+            with (
+                mock.patch.object(check_names, "problems", return_value=planted),
+                contextlib.redirect_stderr(io.StringIO()) as told,
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
+                self.assertEqual(check_names.main(), len(planted))
+            self.assertEqual(told.getvalue(), "".join(f"{line}\n" for line in planted))
+
+
+if __name__ == "__main__":
+    unittest.main()
