@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Puts the tables of recorded benchmarks into a page.
+"""Puts the tables of recorded benchmarks into pages.
 
-    tools/benchmark_tables.py [--check] [--figures FOLDER] [PAGE]
+    tools/benchmark_tables.py [--check] [--figures FOLDER] [PAGE ...]
 
-A page asks for a table of FOLDER/conv.json, which `jaguar bench conv --json` wrote, by a comment, optionally for some of its columns
+Pages are, if none is named, README.md and all in docs. A page asks for a table of FOLDER/conv.json, which `jaguar bench conv --json` wrote, by a comment, optionally for some of its columns
 and for the rows that contain a text, or do not:
 
     <!-- figures: conv groups -->
@@ -13,9 +13,9 @@ and for the rows that contain a text, or do not:
 
 The last one shows conv.svg, if it is there.
 
-What stands between it and the comment `<!-- end of figures -->` is replaced: by the command with its conditions, and the table as it was
-recorded. So page and figures cannot differ; `--check` says whether they do, and changes nothing. Where FOLDER has no such file, the page
-keeps what it has, and a line says so.
+What stands between it and the comment `<!-- end of figures -->` is replaced: by the commit, the command with its conditions, and the
+table as it was recorded. So page and figures cannot differ; `--check` says whether they do, and changes nothing. Where FOLDER has no such
+file, the page keeps what it has, and a line says so. A record that does not say of which commit it is, is refused.
 """
 
 import argparse
@@ -34,6 +34,9 @@ REGION = re.compile(
 )
 
 
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+
 class Missing(Exception):
     """What a page asks for is not recorded."""
 
@@ -42,8 +45,16 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def commit(setting: dict) -> str:
+    """Of which commit a record is: without one nobody knows of what it tells."""
+    found = setting.get("commit")
+    if not isinstance(found, str) or COMMIT.fullmatch(found) is None:
+        raise Missing(f"the record of `{setting['command']}` is of commit {found!r}: build from a clean commit, and record it again")
+    return found[:7]
+
+
 def caption(setting: dict) -> str:
-    """The command and its conditions, as `jaguar bench` prints them."""
+    """The commit, the command and its conditions, as `jaguar bench` prints them."""
     load = [f"{setting[key]:.1f}" if setting[key] is not None else "?" for key in ("load_before", "load_after")]
     parts = [
         f"`{setting['command']}`",
@@ -51,9 +62,10 @@ def caption(setting: dict) -> str:
         setting["threads"],
         setting["link"],
         f"{setting.get('statistic', 'medians')} of {setting['repeats']}",
-        f"load {load[0]} to {load[1]}",
     ]
-    return "; ".join(parts) + "."
+    if load != ["?", "?"]:
+        parts.append(f"load {load[0]} to {load[1]}")
+    return f"Commit {commit(setting)}: " + "; ".join(parts) + "."
 
 
 def markdown(report: dict, name: str, columns: str | None, rows: str | None) -> str:
@@ -122,27 +134,37 @@ def unread(page: str, figures: Path) -> list[str]:
     return found
 
 
+def pages() -> list[Path]:
+    """README.md and the pages in docs that ask for figures."""
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in every if "<!-- figures: " in page.read_text(encoding="utf-8")]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("page", nargs="?", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("page", nargs="*", type=Path)
     parser.add_argument("--figures", type=Path, default=ROOT / "docs/figures")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    page = args.page.read_text(encoding="utf-8")
-    try:
-        filled = fill(page, args.figures, args.page.parent)
-    except Missing as error:
-        print(f"{args.page}: {error}", file=sys.stderr)
-        return 1
-    if args.check:
+    status = 0
+    for path in args.page or pages():
+        page = path.read_text(encoding="utf-8")
+        try:
+            filled = fill(page, args.figures, path.parent)
+        except Missing as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            status = 1
+            continue
+        if not args.check:
+            path.write_text(filled, encoding="utf-8")
+            continue
         found = unread(page, args.figures)
         if filled != page:
             found.append(f"it does not show what {args.figures} holds: run tools/benchmark_tables.py")
         for line in found:
-            print(f"{args.page}: {line}", file=sys.stderr)
-        return int(bool(found))
-    args.page.write_text(filled, encoding="utf-8")
-    return 0
+            print(f"{path}: {line}", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

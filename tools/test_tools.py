@@ -166,22 +166,23 @@ class Packaging(unittest.TestCase):
 
 class BenchmarkTables(unittest.TestCase):
     REPORT = {
-        "setting": {"command": "jaguar bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar",
+        "setting": {"commit": "0123abc", "command": "jaguar bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar",
                     "threads": "one thread", "link": "none", "repeats": 3, "load_before": 1.25, "load_after": None},
         "tables": [{"name": "both", "header": ["name", "kind", "seconds"], "numbers_from": 2, "notes": "A note.",
                     "rows": [["a|b", "dense", "1.0"], ["c", "split", "2.0"]]}],
     }
 
-    def fill(self, request: str, body: str = "stale\n") -> str:
+    def fill(self, request: str, body: str = "stale\n", **setting: str | None) -> str:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "x.json").write_text(json.dumps(self.REPORT))
+            report = self.REPORT | {"setting": self.REPORT["setting"] | setting}
+            (Path(folder) / "x.json").write_text(json.dumps(report))
             (Path(folder) / "x.svg").write_text("<svg><title>A &lt; B</title></svg>")
             page = f"before\n<!-- figures: {request} -->\n{body}<!-- end of figures -->\nafter\n"
             return benchmark_tables.fill(page, Path(folder), Path(folder).parent)
 
     def test_a_table_replaces_what_was_there_and_again_is_the_same(self):
         page = self.fill("x both")
-        self.assertTrue(page.startswith("before\n<!-- figures: x both -->\n\n`jaguar bench x`; a machine, 2 hardware threads, scalar;"))
+        self.assertTrue(page.startswith("before\n<!-- figures: x both -->\n\nCommit 0123abc: `jaguar bench x`; a machine, 2 hardware"))
         self.assertIn("load 1.2 to ?.\n\n| name | kind | seconds |\n|---|---|---:|\n| a\\|b | dense | 1.0 |\n| c | split | 2.0 |\n\nA note.\n", page)
         self.assertTrue(page.endswith("<!-- end of figures -->\nafter\n"))
         self.assertNotIn("stale", page)
@@ -205,6 +206,30 @@ class BenchmarkTables(unittest.TestCase):
         with contextlib.redirect_stderr(said):
             self.assertIn("stale\n", self.fill("y both"))
         self.assertIn("y.json is not recorded", said.getvalue())
+
+    def test_a_record_of_no_commit_is_refused(self):
+        for commit in (None, "", "unknown", "0123abc, changed"):
+            with self.assertRaises(benchmark_tables.Missing) as caught:
+                self.fill("x both", commit=commit)
+            self.assertIn(f"{commit!r}: build from a clean commit", str(caught.exception))
+        self.assertIn("Commit 0123456: ", self.fill("x both", commit="0123456789abcdef"))
+
+    def test_every_record_says_of_which_commit_it_is(self):
+        for record in sorted((ROOT / "docs/figures").glob("*.json")):
+            self.assertRegex(benchmark_tables.commit(json.loads(record.read_text())["setting"]), r"^[0-9a-f]{7}$", record.name)
+
+    def test_ratios_of_programs_follow_from_their_queries(self):
+        figures = json.loads((ROOT / "docs/figures/opencheetah.json").read_text())["figures"]
+        of = {(run["network"], run["program"]): run for run in figures["runs"]}
+        compared = [ratio for ratio in figures["ratios"] if ratio["program"] == "OpenCheetah"]
+        self.assertEqual([ratio["network"] for ratio in compared], ["SqueezeNet 1.1", "ResNet-50"])
+        for ratio in compared:
+            theirs, ours = of[ratio["network"], "OpenCheetah"], of[ratio["network"], "ours"]
+            self.assertAlmostEqual(theirs["mib"] / ours["mib"], ratio["bytes"], delta=0.05)
+            self.assertAlmostEqual(theirs["rounds"] / ours["rounds"], ratio["rounds"], delta=0.05)
+            least, most = ratio["cpu"]
+            found = theirs["cpu_s"] / ours["cpu_s"]
+            self.assertTrue(0.99 * least <= found <= 1.01 * most, found)
 
     def test_what_is_not_there_is_named(self):
         for request, named in (("x other", "other"), ("x both [speed]", "speed"), ("x both (none)", "none")):

@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use jaguar_terminal::say;
 
+use super::setting;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Compiled models, for whole networks; without any, those benchmarks are left out.
@@ -41,6 +43,7 @@ const BENCHMARKS: [(&str, &[&str]); 11] = [
 ];
 
 pub fn run(args: &Args) -> Result<()> {
+    setting::recordable()?;
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let program = std::env::current_exe()?;
     let wanted = |name: &str| args.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()));

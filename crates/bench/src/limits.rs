@@ -30,6 +30,7 @@ use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, CotSource, Cots, Drawn, Hash, Instances, Role, Width};
 use jaguar_profile::Imitated;
+use jaguar_profile::busy::alone;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
 use jaguar_wire::{Channel, memory_pair};
@@ -62,26 +63,28 @@ const WEIGHT_BITS: u32 = 14;
 const REPEATS: usize = 5;
 
 impl Peaks {
-    /// Measures linear layers on the kernel for `cpu`, and the rest, for about two seconds: what takes long by the time that the thread had a core, the rest by the best of several
-    /// runs, so that other load spoils it less.
+    /// Measures linear layers on the kernel for `cpu`, and the rest, for about two seconds, all of it on one thread:
+    /// what takes long by the time that it had a core, the rest by the best of several runs, so that other load spoils
+    /// it less.
     ///
     /// # Errors
     /// When COTs cannot be made.
     pub fn measure(cpu: Cpu) -> Result<Self> {
         let kernel = Kernel::of(cpu);
-        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
         let [cot_sent_seconds, cot_received_seconds] = cots()?;
-        let [client_response_seconds, server_response_seconds] = one.install(|| responses(kernel));
-        Ok(one.install(|| Self {
-            multiply_adds_per_second: multiply_adds(kernel),
-            ring_product_seconds: ring_product(kernel),
-            client_response_seconds,
-            server_response_seconds,
-            cot_sent_seconds,
-            cot_received_seconds,
-            hash_seconds: hash(),
-            bytes_read_per_second: reading(),
-        }))
+        Ok(alone(|| {
+            let [client_response_seconds, server_response_seconds] = responses(kernel);
+            Self {
+                multiply_adds_per_second: multiply_adds(kernel),
+                ring_product_seconds: ring_product(kernel),
+                client_response_seconds,
+                server_response_seconds,
+                cot_sent_seconds,
+                cot_received_seconds,
+                hash_seconds: hash(),
+                bytes_read_per_second: reading(),
+            }
+        })?)
     }
 
     /// One line for people.
@@ -254,13 +257,13 @@ fn reading() -> f64 {
     (words.len() * size_of::<u64>()) as f64 / seconds
 }
 
-/// Seconds a COT, sent and received: each role on a thread of its own.
+/// Seconds a COT, sent and received: each role on a thread of its own, bins included.
 fn cots() -> Result<[f64; 2]> {
     let (a, b) = memory_pair();
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| one_role(b, Role::Server));
-        let client = one_role(a, Role::Client)?;
-        let server = server.join().map_err(|_| anyhow!("making COTs panicked"))??;
+        let server = scope.spawn(|| alone(|| one_role(b, Role::Server)));
+        let client = alone(|| one_role(a, Role::Client))??;
+        let server = server.join().map_err(|_| anyhow!("making COTs panicked"))???;
         Ok([client, server])
     })
 }

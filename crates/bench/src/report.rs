@@ -145,8 +145,18 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// Whether there are goals, and all are met.
+    pub fn met(goals: &[Goal]) -> bool {
+        !goals.is_empty() && goals.iter().all(Goal::is_met)
+    }
+
+    /// Whether there are goals, and all are missed.
+    pub fn missed(goals: &[Goal]) -> bool {
+        !goals.is_empty() && goals.iter().all(|goal| !goal.is_met())
+    }
 
     #[test]
     fn goals_are_met_from_their_side_and_distances_are_above_one() {

@@ -8,9 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use jaguar_profile::Imitated;
 
+/// Of which commit this program is, as `build.rs` found it.
+const COMMIT: &str = env!("JAGUAR_COMMIT");
+
+/// Whether a record of this program can say of which commit it is.
+///
+/// # Errors
+/// When it cannot: why, and what to do.
+pub fn recordable() -> Result<()> {
+    of_a_commit(COMMIT)
+}
+
+fn of_a_commit(commit: &str) -> Result<()> {
+    let whole = commit.len() >= 7 && commit.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    ensure!(
+        whole,
+        "records say of which commit they are, and this program's is '{commit}': commit what changed, and \
+         build it again in its git repository"
+    );
+    Ok(())
+}
+
 /// The conditions of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setting {
+    /// Of which commit the program is, as git shortens it; `unknown`, or with the word `changed`, where there is none
+    /// that has all of it.
+    pub commit: String,
     /// The command, as it was given.
     pub command: String,
     pub machine: String,
@@ -34,6 +58,7 @@ impl Setting {
     /// Asks the machine; to be called before measuring with the instructions of `cpu`.
     pub fn new(cpu: Cpu, threads: String, link: String, repeats: u32) -> Self {
         Self {
+            commit: COMMIT.into(),
             command: command(),
             machine: jaguar_profile::measure::processor(),
             hardware_threads: hardware_threads(),
@@ -61,7 +86,8 @@ impl Setting {
     pub fn line(&self) -> String {
         let load = |load: Option<f64>| load.map_or("?".into(), |load| format!("{load:.1}"));
         format!(
-            "{}, {} hardware threads, {}; {}; {}; {} of {}; load {} to {}",
+            "commit {}; {}, {} hardware threads, {}; {}; {}; {} of {}; load {} to {}",
+            self.commit,
             self.machine,
             self.hardware_threads,
             self.kernel,
@@ -141,6 +167,20 @@ impl Instructions {
                 ensure!(Kernel::of(cpu) != Kernel::SCALAR, "this processor has no AVX2");
                 Ok(cpu)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_commit_has_is_not_recorded() {
+        assert!(of_a_commit("816950f").is_ok());
+        for none in ["unknown", "816950f, changed", ""] {
+            let why = of_a_commit(none).unwrap_err().to_string();
+            assert!(why.contains(&format!("'{none}'")) && why.contains("commit what changed"), "{why}");
         }
     }
 }

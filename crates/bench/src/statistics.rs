@@ -1,8 +1,9 @@
 //! Times, and what is made of many of them.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use jaguar_profile::busy;
 use serde::Serialize;
 
 /// The middle value, or the mean of the two in the middle.
@@ -18,11 +19,17 @@ pub fn medians<T, const N: usize>(runs: &[T], figures: [fn(&T) -> f64; N]) -> [f
     figures.map(|figure| median(runs.iter().map(figure)))
 }
 
-/// What `f` gives, and the milliseconds that it took.
+/// What `f` gives, and the milliseconds that it took, from beginning to end.
 pub fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let value = black_box(f());
     (value, start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The same, but the milliseconds on cores, of all threads that do it: other load hardly counts.
+pub fn timed_busy<T>(f: impl FnOnce() -> T) -> (T, f64) {
+    let (span, value) = busy::timed(|| black_box(f()));
+    (value, span.busy.as_secs_f64() * 1e3)
 }
 
 /// The least seconds of a call of `f`, over `repeats` batches of `batch` calls, after one call to warm up.
@@ -36,19 +43,12 @@ pub fn least_seconds(repeats: usize, batch: usize, mut f: impl FnMut()) -> f64 {
     batches.fold(f64::INFINITY, f64::min)
 }
 
-/// The mean seconds on a core of a call of `f` on this thread, after one call to warm up; where the system does not tell them,
-/// the least elapsed ones. The calls together should take a tenth of a second or more.
+/// The mean seconds on cores of a call of `f`, of all threads that do its work ([`jaguar_profile::busy`]), after one
+/// call to warm up.
 pub fn busy_seconds(repeats: usize, mut f: impl FnMut()) -> f64 {
     f();
-    let (mut busy, mut least) = (0.0, f64::INFINITY);
-    for _ in 0..repeats {
-        let start = Start::now();
-        f();
-        let span = start.span();
-        busy += span.busy.as_secs_f64();
-        least = least.min(span.elapsed.as_secs_f64());
-    }
-    if busy > 0.0 { busy / repeats as f64 } else { least }
+    let (span, ()) = busy::timed(|| (0..repeats).for_each(|_| f()));
+    span.busy.as_secs_f64() / repeats as f64
 }
 
 /// A geometric mean with its range.
@@ -86,37 +86,6 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// How long something took.
-#[derive(Clone, Copy)]
-pub struct Span {
-    pub elapsed: Duration,
-    /// Of it, the time that this thread had a core. Zero where the system does not tell.
-    pub busy: Duration,
-}
-
-/// The beginning of a [`Span`].
-pub struct Start {
-    at: Instant,
-    busy: Duration,
-}
-
-impl Start {
-    pub fn now() -> Self {
-        Self { at: Instant::now(), busy: on_a_core() }
-    }
-
-    pub fn span(&self) -> Span {
-        Span { elapsed: self.at.elapsed(), busy: on_a_core().saturating_sub(self.busy) }
-    }
-}
-
-/// How long this thread has had a core since it began, to within some milliseconds.
-fn on_a_core() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split(' ').next().and_then(|field| field.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +94,19 @@ mod tests {
     fn medians_of_odd_and_even() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+    }
+
+    /// What a pool does while the caller waits is the caller's work.
+    #[test]
+    fn work_on_a_pool_counts() {
+        const WORK: std::time::Duration = std::time::Duration::from_millis(30);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let work = || {
+            let start = busy::Start::now();
+            while start.span().busy < WORK {}
+        };
+        let told = busy_seconds(2, || pool.install(work));
+        assert!(told >= WORK.as_secs_f64(), "{told}");
     }
 
     #[test]

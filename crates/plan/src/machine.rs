@@ -72,6 +72,51 @@ pub struct PerCot {
     pub received: f64,
 }
 
+/// Fewer seconds than any processor takes for a correlation: its row of LPN reads a secret at ten random places.
+pub const LEAST_COT: f64 = 5e-10;
+
+/// A sender hashes 16 times for a vector where its receiver hashes once; all else is alike. So neither side takes more
+/// than so many times what the other one takes.
+pub const MOST_APART: f64 = 16.0;
+
+/// Fewer seconds than any processor takes for anything: a hundredth of a cycle. A fit that finds less has subtracted
+/// one disturbed measurement from another.
+pub const LEAST_TIME: f64 = 1e-12;
+
+/// A figure that no machine can have.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{figure}: {found}, where {expected}")]
+pub struct Impossible {
+    /// Which one.
+    pub figure: String,
+    /// What was found.
+    pub found: String,
+    /// What any machine has.
+    pub expected: String,
+}
+
+impl PerCot {
+    /// What no machine takes for the COTs of `what`.
+    fn impossible(self, what: &str) -> Option<Impossible> {
+        let ns = |seconds: f64| format!("{:.1} ns", seconds * 1e9);
+        let found = |figure: &str, found, expected| {
+            Some(Impossible { figure: format!("{figure} of {what}"), found, expected })
+        };
+        for (figure, seconds) in [("a COT sent", self.sent), ("a COT received", self.received)] {
+            if !(seconds.is_finite() && seconds >= LEAST_COT) {
+                return found(figure, ns(seconds), format!("no processor takes less than {}", ns(LEAST_COT)));
+            }
+        }
+        (self.sent > MOST_APART * self.received || self.received > MOST_APART * self.sent).then(|| {
+            Impossible {
+                figure: format!("a COT sent and received of {what}"),
+                found: format!("{} and {}", ns(self.sent), ns(self.received)),
+                expected: format!("one takes at most {MOST_APART} times the other"),
+            }
+        })
+    }
+}
+
 /// One machine's constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -136,8 +181,69 @@ impl Machine {
         drawn.bits as f64 * each(Width::Bit) + drawn.vectors as f64 * each(Width::Vector)
     }
 
-    /// Whether every figure is one that can be calculated with.
+    /// The first figure that no machine can have: one that cannot be calculated with, or a time of a correlation that
+    /// other work on the machine spoilt. `None` of a machine that can be.
+    pub fn impossible(&self) -> Option<Impossible> {
+        let cots = Kind::ALL.into_iter().zip(self.cots);
+        let of_kind = |(kind, cot): (Kind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
+        let unsound = || Impossible {
+            figure: "a time".into(),
+            found: "not finite, below zero or missing".into(),
+            expected: "every machine has one".into(),
+        };
+        let fitted = self.fitted().into_iter().find(|(_, seconds)| *seconds < LEAST_TIME);
+        let no_time = |(figure, seconds): (String, f64)| Impossible {
+            figure,
+            found: format!("{:.4} ns", seconds * 1e9),
+            expected: format!("no processor takes less than {:.3} ns", LEAST_TIME * 1e9),
+        };
+        let cot = cots.into_iter().find_map(of_kind);
+        cot.or_else(|| (!self.is_finite()).then(unsound)).or_else(|| fitted.map(no_time))
+    }
+
+    /// Times that are differences of measurements, by name.
+    fn fitted(&self) -> Vec<(String, f64)> {
+        let mut all = Vec::new();
+        for r in &self.rings {
+            let mut of = |what: &str, seconds: f64| {
+                all.push((
+                    format!("{what} in the ring of N = {}, k = {}", r.ring_dim, r.modulus_bits),
+                    seconds,
+                ));
+            };
+            of("a ciphertext", r.ciphertext);
+            of("a word at the server", r.server_word);
+            of("an output at the server", r.server_output);
+            r.client_response.iter().for_each(|(_, seconds)| of("a response at the client", *seconds));
+        }
+        for r in &self.rns {
+            let mut of = |what: &str, seconds: f64| {
+                all.push((
+                    format!("{what} in the ring of N = {} and {} primes", r.ring_dim, r.limbs),
+                    seconds,
+                ));
+            };
+            of("an input", r.input);
+            of("a response", r.response);
+        }
+        for r in &self.slots {
+            let mut of = |what: &str, seconds: f64| {
+                all.push((format!("{what} in slots of N = {}, {} bits", r.ring_dim, r.limb_bits), seconds));
+            };
+            of("a transform", r.each.transform);
+            of("a product with a number", r.each.scalar);
+            of("a sum", r.each.sum);
+        }
+        all
+    }
+
+    /// Whether every figure is one that a machine can have.
     pub fn is_sound(&self) -> bool {
+        self.impossible().is_none()
+    }
+
+    /// Whether every figure is one that can be calculated with.
+    fn is_finite(&self) -> bool {
         let time = |t: f64| t.is_finite() && t >= 0.0;
         let product = |p: &PerProduct| [p.wide, p.narrow, p.grouped].into_iter().all(time);
         let lines = |l: &[(usize, f64)]| {
@@ -165,7 +271,6 @@ impl Machine {
             && self.rns.iter().all(rns)
             && self.slots.iter().flat_map(|slots| slots.each.all()).all(time)
             && self.making.iter().flatten().all(|&t| time(t))
-            && self.cots.iter().all(|c| time(c.sent) && time(c.received))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
     }
@@ -279,5 +384,41 @@ pub(crate) mod tests {
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
         assert!(unsound(&|m| m.making[1][3] = f64::NAN));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));
+    }
+
+    /// What a fit may find when other work has the cores is refused, by name.
+    #[test]
+    fn cots_that_no_machine_makes_are_named() {
+        let with = |sent: f64, received: f64| {
+            let mut machine = round_figures();
+            machine.cots[Kind::Relu as usize] = PerCot { sent, received };
+            assert_eq!(machine.is_sound(), machine.impossible().is_none());
+            machine.impossible().map(|why| why.to_string())
+        };
+        assert_eq!(with(20e-9, 10e-9), None);
+        assert_eq!(with(150e-9, 10e-9), None);
+        let why = with(83e-9, 1e-13).unwrap();
+        assert_eq!(why, "a COT received of relu: 0.0 ns, where no processor takes less than 0.5 ns");
+        assert!(with(-1e-9, 1e-8).unwrap().starts_with("a COT sent of relu: -1.0 ns"));
+        assert!(with(f64::NAN, 1e-8).is_some() && with(1e-8, f64::INFINITY).is_some());
+        let why = with(83e-9, 5e-9).unwrap();
+        assert!(why.contains("83.0 ns and 5.0 ns") && why.contains("at most 16 times"), "{why}");
+        assert!(with(5e-9, 83e-9).is_some());
+    }
+
+    /// So are other fits of which nothing was left.
+    #[test]
+    fn times_that_no_machine_has_are_named() {
+        let with = |change: &dyn Fn(&mut Machine)| {
+            let mut machine = round_figures();
+            change(&mut machine);
+            machine.impossible().unwrap().to_string()
+        };
+        let nothing = 1e-13;
+        let why = with(&|m| m.rings[0].server_word = nothing);
+        assert!(why.starts_with("a word at the server in the ring of N = 1024, k = 24: 0.0001 ns"), "{why}");
+        assert!(with(&|m| m.rings[1].client_response[1].1 = nothing).starts_with("a response at the client"));
+        assert!(with(&|m| m.rns[0].input = nothing).starts_with("an input in the ring"));
+        assert!(with(&|m| m.slots[0].each.scalar = 0.0).starts_with("a product with a number in slots"));
     }
 }

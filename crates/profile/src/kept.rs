@@ -99,7 +99,10 @@ fn kept_machine(cpu: Cpu, path: &Path) -> Result<Option<Machine>, Unusable> {
     if machine.threads != rayon::current_num_threads() {
         return Err(Unusable::Threads(machine.threads));
     }
-    if !machine.is_sound() || !planner::covers(&machine) {
+    if let Some(why) = machine.impossible() {
+        return Err(why.into());
+    }
+    if !planner::covers(&machine) {
         return Err(Unusable::Unsound);
     }
     Ok(Some(machine))
@@ -107,10 +110,11 @@ fn kept_machine(cpu: Cpu, path: &Path) -> Result<Option<Machine>, Unusable> {
 
 /// This machine's constants, linear layers being computed with the instructions that `cpu` has, and with as many threads as
 /// the current pool has; measured now if `when` says so, which takes
-/// seconds. `None` if it says never. What was measured is kept in the folder `cache`, if there is one and it takes it.
+/// seconds. `None` if it says never, or if other work spoilt what was measured and `when` does not ask for it. What was
+/// measured is kept in the folder `cache`, if there is one and it takes it.
 ///
 /// # Errors
-/// When the machine cannot be measured: no sockets, no threads.
+/// When the machine cannot be measured: no sockets, no threads; asked for, when other work has its cores.
 pub fn machine(
     cpu: Cpu,
     when: When,
@@ -128,7 +132,10 @@ pub fn machine(
         (When::Anew, _) | (When::Auto, None) => {}
     }
     tell(Note::Measuring);
-    let machine = measure::measure(cpu)?;
+    let machine = match usable(when, measure::measure(cpu), tell)? {
+        Some(machine) => machine,
+        None => return Ok(None),
+    };
     if let Some(path) = path {
         // A folder that cannot be written to is no reason not to serve.
         if let Err(e) = Kept::new(machine.clone()).write(&path) {
@@ -136,6 +143,22 @@ pub fn machine(
         }
     }
     Ok(Some(machine))
+}
+
+/// What was measured, if it is of use. What a busy machine spoilt is an error only for whoever asked for it: others go
+/// on without.
+fn usable(
+    when: When,
+    measured: Result<Machine, ProfileError>,
+    tell: &mut dyn FnMut(Note),
+) -> Result<Option<Machine>, ProfileError> {
+    match (when, measured) {
+        (When::Auto | When::Off, Err(e @ ProfileError::Disturbed(..))) => {
+            tell(Note::Refused(e));
+            Ok(None)
+        }
+        (_, measured) => measured.map(Some),
+    }
 }
 
 /// What was measured before with these instructions, without measuring.
@@ -274,12 +297,14 @@ mod tests {
             ring_dim,
             limbs,
             product: 1e-6,
+            input: 1e-6,
+            response: 1e-6,
             ..RnsCosts::default()
         });
         let slots = planner::SLOT_RINGS.iter().map(|&(ring_dim, limb_bits)| SlotCosts {
             ring_dim,
             limb_bits,
-            each: SlotWork { transform: 1e-4, ..SlotWork::default() },
+            each: SlotWork { transform: 1e-4, scalar: 1e-6, sum: 1e-6, ..SlotWork::default() },
         });
         Machine {
             cpu: measure::processor(),
@@ -344,6 +369,9 @@ mod tests {
             refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 6], ..good.clone() })
                 .contains("damaged")
         );
+        // As a busy machine once left them.
+        let why = refused(Machine { cots: [PerCot { sent: 83e-9, received: 1e-13 }; 6], ..good.clone() });
+        assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");
         let mut few = good.clone();
         few.rings.truncate(1);
         assert!(refused(few).contains("damaged"));
@@ -361,6 +389,22 @@ mod tests {
         old["content"] = "of another shape".into();
         std::fs::write(&path, old.to_string()).unwrap();
         assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("another version"));
+    }
+
+    /// A fit that cannot be is an error for `jaguar calibrate`; a server starts without it.
+    #[test]
+    fn a_disturbed_measurement_is_refused_and_said() {
+        let mut machine = some_machine();
+        machine.cots[0] = PerCot { sent: 83e-9, received: 1e-13 };
+        let disturbed = || Err(ProfileError::Disturbed(machine.impossible().unwrap(), 3));
+        let why = usable(When::Anew, disturbed(), &mut silent).unwrap_err().to_string();
+        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar calibrate"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let mut told = Vec::new();
+        let found = usable(When::Auto, disturbed(), &mut |note| told.push(note.to_string())).unwrap();
+        assert!(found.is_none() && told.len() == 1 && told[0].contains("as by default"), "{told:?}");
+        assert_eq!(usable(When::Auto, Ok(some_machine()), &mut silent).unwrap(), Some(some_machine()));
     }
 
     /// What a model's hints are bound to outlasts a start of the server under the other protocol.

@@ -3,12 +3,14 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`measure`] | runs probes with the code that sessions run, and makes a `plan::machine::Machine` of their times |
+//! | [`busy`] | how long a piece of work had a core, all threads that do it counted |
 //! | [`kept`] | files in the cache folder: the machine's constants, links to servers, what a server chose for a model |
 //! | [`memory`] | what this machine has left |
 //! | [`link`] | the links that can be planned for and imitated |
 //!
 //! Nothing here prints. What a person may like to know is told to the caller as a [`Note`].
 
+pub mod busy;
 pub mod kept;
 pub mod link;
 pub mod measure;
@@ -20,6 +22,7 @@ use jaguar_bundle::FileError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
+use jaguar_plan::machine::Impossible;
 use jaguar_wire::WireError;
 
 pub use kept::When;
@@ -47,6 +50,12 @@ pub enum ProfileError {
     /// The disk.
     #[error(transparent)]
     File(#[from] FileError),
+    /// What was measured fits no machine, however often it was tried.
+    #[error(
+        "what was measured cannot be: {0}. Other work disturbed it, {1} times. Measure again when the machine is \
+         quiet (jaguar calibrate)"
+    )]
+    Disturbed(Impossible, usize),
     /// Figures that no file can hold.
     #[error("what is to be kept: {0}")]
     Format(#[from] serde_json::Error),
@@ -62,9 +71,12 @@ pub enum Unusable {
     /// It is no file of this kind, or was cut off.
     #[error("damaged ({0})")]
     Damaged(#[from] serde_json::Error),
-    /// Its figures are not finite or below zero, or some are missing.
-    #[error("damaged (figures that cannot be)")]
+    /// Some of its figures are missing.
+    #[error("damaged (figures are missing)")]
     Unsound,
+    /// It has a figure that no machine has.
+    #[error("damaged or measured while other work had the cores ({0})")]
+    Impossible(#[from] Impossible),
     /// Another release or protocol version made it.
     #[error("made by another version")]
     Version,
@@ -87,6 +99,8 @@ pub enum Note {
     Measuring,
     /// The file at this path is of no use; the machine is measured anew.
     MeasuringAnew(PathBuf, Unusable),
+    /// What was measured cannot be: it is not used, nor kept.
+    Refused(ProfileError),
     /// What was measured could not be kept, and will be measured again.
     MachineNotKept(ProfileError),
     /// The file at this path is of no use; the server chooses anew.
@@ -100,6 +114,9 @@ impl std::fmt::Display for Note {
         match self {
             Self::Measuring => f.write_str("measuring this machine, once, for a few seconds"),
             Self::MeasuringAnew(path, why) => write!(f, "{}: {why}; measuring anew", path.display()),
+            Self::Refused(e) => {
+                write!(f, "{e}. Until then everything is done as by default, without a prediction")
+            }
             Self::MachineNotKept(e) => write!(f, "what was measured could not be kept: {e}"),
             Self::ChoosingAnew(path, why) => write!(f, "{}: {why}; choosing anew", path.display()),
             Self::ChoicesNotKept(e) => write!(

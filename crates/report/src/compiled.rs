@@ -19,6 +19,10 @@ const FAR: f64 = 8.0;
 /// Errors below this part are drawn at the chart's foot.
 const LEAST: f64 = 1e-6;
 
+/// Where charts begin, of 1000: left of it stand the axis' words, up to eight letters ("0.0843 %"), this far from it.
+const LEFT: u32 = 100;
+const GAP: u32 = 10;
+
 /// What `compile` told, beside the model.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -303,7 +307,8 @@ fn chart(of: &Subject<'_>) -> Chart {
     let high = errors.iter().copied().filter(|e| e.is_finite()).fold(LEAST * 10.0, f64::max).log10().ceil();
     let low = errors.iter().copied().fold(1.0, f64::min).log10().floor();
     let y = |log: f64| 240.0 - 220.0 * (log.clamp(low, high) - low) / (high - low).max(1.0);
-    let x = |i: usize| 70.0 + 915.0 * (i as f64 + 0.5) / errors.len() as f64;
+    let left = f64::from(LEFT);
+    let x = |i: usize| left + (985.0 - left) * (i as f64 + 0.5) / errors.len() as f64;
     let mut line = String::new();
     let mut dots = Vec::new();
     for (i, ((node, layer), &error)) in of.model.network.nodes.iter().zip(of.layers).zip(&errors).enumerate()
@@ -326,12 +331,13 @@ fn bars(of: &Subject<'_>) -> Bars {
     let bound = of.found.bound;
     let drawn = bound <= FAR * largest;
     let top = 1.1 * if drawn || largest <= 0.0 { largest.max(bound) } else { largest };
-    let step = 930.0 / order.len().max(1) as f64;
+    let left = f64::from(LEFT);
+    let step = (1000.0 - left) / order.len().max(1) as f64;
     let bar = |(at, &i): (usize, &usize)| {
         let image = &of.images[i];
         let other = argmax(&image.float) != argmax(&image.integer);
         Dot {
-            x: format!("{:.1}", 70.0 + step * at as f64),
+            x: format!("{:.1}", left + step * at as f64),
             y: format!("{:.1}", (130.0 * image.error / top).max(0.5)),
             kind: if other { Kind::Activation } else { Kind::Linear },
             title: format!(

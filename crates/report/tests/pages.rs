@@ -73,6 +73,23 @@ fn compiled_page() -> String {
     .unwrap()
 }
 
+/// Words that end where a chart begins have room for themselves: letters are up to 8.5 wide at the charts' 13 pixels.
+#[test]
+fn words_of_an_axis_are_not_cut_off() {
+    let page = compiled_page();
+    let ends: Vec<&str> =
+        page.split("<text x=\"").skip(1).filter(|text| text.contains("text-anchor=\"end\"")).collect();
+    assert!(ends.len() > 3);
+    for text in ends {
+        let (x, rest) = text.split_once('"').unwrap();
+        let words = rest.split_once('>').unwrap().1.split_once("</text>").unwrap().0;
+        // No axis has longer words than these.
+        let letters = words.chars().count().max("0.0843 %".len());
+        assert!(8.5 * letters as f64 <= x.parse::<f64>().unwrap(), "{words} before {x}");
+        assert!(letters == "0.0843 %".len(), "{words}");
+    }
+}
+
 /// How many kinds of nonlinear steps there are.
 const KINDS: usize = 6;
 

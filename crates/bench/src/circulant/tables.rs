@@ -213,3 +213,51 @@ pub fn dots<'a>(title: &str, axis: &str, ratios: impl Iterator<Item = (&'a str, 
     let series = vec!["b = 2", "b = 4", "b = 8", "b = 16"];
     Dots { title: title.into(), axis: axis.into(), series, rows }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conv::shapes::Conv;
+    use crate::conv::ways::Ours;
+    use crate::report::tests::{met, missed};
+
+    #[test]
+    fn a_worse_measurement_misses_the_goals() {
+        // A fully connected layer, dense and with blocks of 8.
+        let conv = Conv::new(1, 512, 1000, 1, 1);
+        let row = |b: usize, ms: f64| Row {
+            name: conv.name(),
+            conv,
+            b,
+            effective: b,
+            tiles: 1,
+            ciphertexts: 1,
+            responses: 1000 / b,
+            secrets: 1,
+            hint_bytes: 1,
+            upload_bytes: 1,
+            ms: Ours { online_server: ms, ..Ours::default() },
+            predicted_ms: None,
+        };
+        let whole = |network, hint_bytes| Whole {
+            network,
+            b: 8,
+            blocked: [1, 1],
+            responses: 1,
+            ciphertexts: 1,
+            secrets: 1,
+            hint_bytes,
+            upload_bytes: 1,
+            query_ms: 1.0,
+            predicted_ms: None,
+            online_ms: 1.0,
+            a_half_ms: 1.0,
+        };
+        for (ms, hint, reached) in [(1.0, 1 << 20, true), (9.0, 1 << 30, false)] {
+            let rows = vec![row(1, 10.0), row(8, ms)];
+            let networks = vec![whole("ResNet-50", hint), whole("ResNet-18", hint)];
+            let goals = goals(&Figures { rows, networks });
+            assert_eq!((goals.len(), met(&goals), missed(&goals)), (3, reached, !reached));
+        }
+    }
+}

@@ -33,7 +33,7 @@ use crate::conv::ways::Data;
 use crate::limits::Peaks;
 use crate::report::Report;
 use crate::setting::Setting;
-use crate::statistics::{median, timed};
+use crate::statistics::{median, timed_busy};
 
 /// n and weights' bits, as in `bench conv`.
 const ACTIVATION_BITS: u32 = 16;
@@ -161,7 +161,7 @@ impl Ready {
         let layers = backend.plan(&[request]).map_err(|(_, why)| why)?;
         let weights = [Some(data.weights.clone())];
         let (model, model_ms) =
-            timed(|| Arc::clone(&layers).model(&cpu.into(), [0; 32], &weights, WEIGHT_BITS));
+            timed_busy(|| Arc::clone(&layers).model(&cpu.into(), [0; 32], &weights, WEIGHT_BITS));
         let modulus = layers.layer(NODE).context("its layer")?.input().modulus;
         let mut prg = Prg::from_os();
         let client: Vec<u64> = data.x.iter().map(|_| modulus.reduce(prg.next_u64())).collect();
@@ -190,10 +190,11 @@ impl Ready {
     /// computes at a time.
     fn run(&mut self) -> Result<([f64; 2], [Vec<u64>; 2])> {
         let Self { client: (client, up), server: (server, down), shares: [x_client, x_server], .. } = self;
-        let (prepared, offline) =
-            timed(|| -> Result<_> { Ok((client.prepare(NODE, &[], up)?, server.prepare(NODE, &[], down)?)) });
+        let (prepared, offline) = timed_busy(|| -> Result<_> {
+            Ok((client.prepare(NODE, &[], up)?, server.prepare(NODE, &[], down)?))
+        });
         let (mut ours, mut theirs) = prepared?;
-        let (outputs, online) = timed(|| -> Result<_> {
+        let (outputs, online) = timed_busy(|| -> Result<_> {
             ours.feed_all(up, x_client)?;
             up.flush()?;
             theirs.feed_all(down, x_server)?;

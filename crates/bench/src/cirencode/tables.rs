@@ -8,9 +8,28 @@ use crate::plot::Dots;
 use crate::report::{Goal, Table, Target};
 use crate::statistics::significant;
 
-/// How many times faster PrivCirNet's networks are than Bolt's at equal accuracy, block sizes chosen by layer (its abstract and
-/// section 4.3): network, ratio.
-const PUBLISHED: [(&str, f64); 3] = [("ResNet-18", 5.0), ("MobileNetV2", 1.7), ("ViT", 1.3)];
+/// A network of PrivCirNet's paper.
+struct Published {
+    network: &'static str,
+    /// How many times faster than Bolt's at equal accuracy, block sizes chosen by layer (its abstract and section 4.3).
+    faster: f64,
+    /// Points of accuracy that the same network loses here with blocks of [`SIZE`] throughout, beside the dense network
+    /// that was tuned as long: "uniform 8" of `python/circulant/results`.
+    lost: f64,
+}
+
+const PUBLISHED: [Published; 3] = [
+    Published { network: "ResNet-18", faster: 5.0, lost: 0.717 },
+    Published { network: "MobileNetV2", faster: 1.7, lost: 1.197 },
+    Published { network: "ViT", faster: 1.3, lost: 7.64 },
+];
+
+/// The block size that the paper counts and measures with ("b8", its Tables 4 and 5), and that networks were trained
+/// with here.
+const SIZE: usize = 8;
+
+/// Accuracies count as equal up to so many points, as where block sizes are searched.
+const EQUAL: f64 = 0.5;
 
 /// How many times faster than the dense layer of the same shape, with the input.
 fn faster(rows: &[Row], row: &Row) -> f64 {
@@ -42,7 +61,7 @@ fn layers(rows: &[Row]) -> Table {
     };
     Table {
         name: "layers",
-        title: "CirEncode, single layers by block size b (1: dense): milliseconds, both parties".into(),
+        title: "CirEncode, single layers by block size b (1: dense): milliseconds on cores, both parties".into(),
         header: vec![
             "shape",
             "b",
@@ -104,25 +123,30 @@ fn networks(networks: &[Whole]) -> Table {
         numbers_from: 1,
         rows: networks.iter().map(row).collect(),
         notes: "PrivCirNet's paper: 5.0 (ResNet-18), 1.7 (MobileNetV2) and 1.3 (ViT) times faster than Bolt at equal accuracy, sizes \
-                chosen by layer."
+                chosen by layer. Times are those on cores. Accuracy is another matter: see the goals."
             .into(),
     }
 }
 
-/// The paper's ratios, with the smallest uniform block size that reaches them; the largest, where none does.
+/// The paper's ratios at the paper's block size, and the accuracy that was measured there. A ratio is the paper's only
+/// if both goals of a network are met.
 fn goals(networks: &[Whole]) -> Vec<Goal> {
-    let goal = |&(name, published): &(&str, f64)| {
-        let times = |whole: &Whole| dense(networks, whole).online_ms / whole.online_ms;
-        let sizes = || networks.iter().filter(|whole| whole.network == name && whole.b > 1);
-        let whole = sizes().find(|whole| times(whole) >= published).or_else(|| sizes().next_back())?;
-        Some(Goal {
-            what: format!("{name} with blocks of {}: times faster than dense", whole.b),
-            target: Target::AtLeast(published),
-            figure: times(whole),
+    let goal = |published: &Published| {
+        let Published { network, faster, lost } = *published;
+        let whole = networks.iter().find(|whole| whole.network == network && whole.b == SIZE)?;
+        let ratio = dense(networks, whole).online_ms / whole.online_ms;
+        let goal = |what: &str, target, figure| Goal {
+            what: format!("{network}, blocks of {SIZE}: {what}"),
+            target,
+            figure,
             limit: None,
-        })
+        };
+        Some([
+            goal("times faster than dense", Target::AtLeast(faster), ratio),
+            goal("points of accuracy lost", Target::AtMost(EQUAL), lost),
+        ])
     };
-    PUBLISHED.iter().filter_map(goal).collect()
+    PUBLISHED.iter().filter_map(goal).flatten().collect()
 }
 
 pub fn plot(figures: &Figures) -> Dots {
@@ -132,4 +156,50 @@ pub fn plot(figures: &Figures) -> Dots {
         "times faster than the dense layer with baby and giant steps, online, both parties",
         rows.iter().map(|row| (row.name.as_str(), row.b, faster(rows, row))),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{met, missed};
+
+    fn whole(network: &'static str, b: usize, online_ms: f64) -> Whole {
+        let counts = (1, 1, 1, 1);
+        let (products, rotations, ciphertexts, weight_bytes) = counts;
+        Whole { network, b, blocked: [1, 1], products, rotations, ciphertexts, weight_bytes, online_ms }
+    }
+
+    /// A ratio is taken where the paper has it, whatever other block sizes reach.
+    #[test]
+    fn a_worse_measurement_misses_the_goals() {
+        for Published { network, faster, .. } in PUBLISHED {
+            let of = |at_size: f64| {
+                // Blocks of 2 and 16 are as fast as one could wish.
+                [(1, 100.0), (2, 1.0), (SIZE, 100.0 / at_size), (16, 0.1)]
+                    .map(|(b, ms)| whole(network, b, ms))
+            };
+            assert!(met(&goals(&of(1.01 * faster))[..1]), "{network}");
+            assert!(missed(&goals(&of(0.99 * faster))[..1]), "{network}");
+        }
+    }
+
+    /// What networks lose is what was recorded when they were trained.
+    #[test]
+    fn accuracies_are_those_on_record() {
+        let recorded = [
+            include_str!("../../../../python/circulant/results/resnet18.json"),
+            include_str!("../../../../python/circulant/results/mobilenetv2.json"),
+            include_str!("../../../../python/circulant/results/vit.json"),
+        ];
+        for (published, text) in PUBLISHED.iter().zip(recorded) {
+            let results: serde_json::Value = serde_json::from_str(text).unwrap();
+            let summary = results["summary"].as_array().unwrap();
+            let row = summary.iter().find(|row| row["name"] == format!("uniform {SIZE}").as_str()).unwrap();
+            let lost = row["loss_mean"].as_f64().unwrap();
+            assert!((lost - published.lost).abs() < 6e-4, "{}: {lost}", published.network);
+            // So the goal of equal accuracy is missed by what was measured.
+            let networks = [whole(published.network, 1, 2.0), whole(published.network, SIZE, 1.0)];
+            assert!(missed(&goals(&networks)[1..]));
+        }
+    }
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
+use jaguar_graph::network::Shape;
 use jaguar_plan::BackendId;
 use jaguar_profile::{Imitated, Note, When, kept};
 use jaguar_ring::Kernel;
@@ -81,6 +82,8 @@ impl FromStr for Protocols {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Run {
     pub network: String,
+    /// `[C, H, W]`.
+    pub input: Shape,
     pub protocol: String,
     /// The instruction set of all but AES.
     pub kernel: String,

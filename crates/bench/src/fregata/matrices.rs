@@ -9,7 +9,7 @@ use jaguar_linear::fregata::matrix::{self, Tilings};
 use jaguar_ring::prg::Prg;
 use serde::Serialize;
 
-use crate::statistics::{Start, median};
+use crate::statistics::{median, timed_busy};
 
 const SHARE_BITS: u32 = 37;
 const WEIGHT_BITS: u32 = 12;
@@ -43,7 +43,7 @@ impl<E: Encoding> Case for Both<E> {
     fn run(&mut self) -> f64 {
         let layer = self.server.layer();
         let x = vec![12345; layer.layout().inputs()];
-        let mut all = || {
+        let all = || {
             for _ in 0..self.times {
                 let upload = self.secret.prepare(layer).encrypt(layer, &x);
                 let prepared = self.server.prepare(&mut Prg::from_os());
@@ -51,11 +51,7 @@ impl<E: Encoding> Case for Both<E> {
                 self.secret.decrypt(layer, &response);
             }
         };
-        let start = Start::now();
-        all();
-        let span = start.span();
-        // What this thread computed for, where the system tells.
-        1e3 * if span.busy.is_zero() { span.elapsed } else { span.busy }.as_secs_f64()
+        timed_busy(all).1
     }
 
     fn counts(&self) -> [usize; 5] {

@@ -365,3 +365,28 @@ pub fn plot(runs: &[Measured]) -> Dots {
         rows,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{met, missed};
+
+    #[test]
+    fn a_worse_measurement_misses_the_goals() {
+        for (ms, reached) in [(1.0, true), (26.0, false)] {
+            let row = |by| matrices::Row {
+                product: matrices::PRODUCTS[0],
+                by,
+                up: 1,
+                products: 1,
+                down: 1,
+                bytes_up: 1,
+                bytes_down: 1,
+                ms: if by == COLUMN_BY_COLUMN { 100.0 } else { ms },
+            };
+            let rows = [COLUMN_BY_COLUMN, PAPER_TILING, CHEAPEST_TILING].map(row);
+            let goals = goals(&rows, &[]);
+            assert_eq!((goals.len(), met(&goals), missed(&goals)), (2, reached, !reached));
+        }
+    }
+}

@@ -151,6 +151,11 @@ impl Stored {
     pub fn model(&self) -> usize {
         self.numbers + self.polynomials
     }
+
+    /// The same if a number took so many bytes.
+    pub fn model_with(&self, number_bytes: usize) -> usize {
+        self.numbers / size_of::<i16>() * number_bytes + self.polynomials
+    }
 }
 
 /// A layer of Table 2, in every form.

@@ -175,7 +175,6 @@ pub fn run(args: &Args) -> Result<()> {
     let peaks = Peaks::measure(cpu)?;
     let sampling =
         Sampling { inputs: args.inputs as usize, groups: args.groups as usize, repeats: args.repeats };
-    // Times are those of the thread that computes, so all of it is on one.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     let session = |bundle: &(dyn Fn() -> Result<Bundle> + Sync),
                    name: &str,
@@ -259,6 +258,7 @@ mod tests {
     use super::layers::{Ablation, ablation, storage};
     use super::*;
     use crate::limits::tests::PEAKS;
+    use crate::report::tests::{met, missed};
 
     const SAMPLING: Sampling = Sampling { inputs: 1, groups: 2, repeats: 1 };
 
@@ -288,7 +288,7 @@ mod tests {
         };
         let runs = session.measure(&PEAKS, 1).unwrap().into_iter();
         let runs: Vec<Measured> = runs.map(|run| Measured { name: run.network.clone(), run }).collect();
-        let figures = Figures {
+        let mut figures = Figures {
             operations: operations(cpu, 1).unwrap(),
             ablation: Set::ALL.map(|set| ablation(cpu, set, &SMALL, SAMPLING).unwrap()).to_vec(),
             memory: Set::ALL.map(|set| storage(set, &SMALL).unwrap()).to_vec(),
@@ -319,6 +319,40 @@ mod tests {
         assert!(goals.iter().any(|row| row[0].starts_with("VGG-16: linear layers")));
         tables::plot(&figures).svg().unwrap();
         serde_json::to_string(&figures).unwrap();
+        for reached in [true, false] {
+            planted(&mut figures, reached);
+            let goals = tables::goals(&figures);
+            assert_eq!((goals.len(), met(&goals), missed(&goals)), (8, reached, !reached));
+        }
+    }
+
+    /// Figures as good as one could wish, or as bad.
+    fn planted(figures: &mut Figures, good: bool) {
+        let [much, little] = if good { [1e9, 1e-9] } else { [1e-9, 1e9] };
+        for one in &mut figures.ablation {
+            one.name = layers::name(&paper::MEMORY[0]);
+            for variant in &mut one.variants {
+                variant.seconds.sums = if variant.label == "a" { much } else { little };
+            }
+        }
+        for one in &mut figures.memory {
+            one.name = layers::name(&paper::MEMORY[0]);
+            for (form, stored) in one.forms.iter_mut().enumerate() {
+                stored.numbers = 2;
+                stored.polynomials = if (form == 0) == good { 0 } else { 1 << 50 };
+            }
+        }
+        for one in &mut figures.layers {
+            one.name = paper::LAYERS[0].name();
+        }
+        for one in figures.layers.iter_mut().chain(&mut figures.networks) {
+            let conventional = one.run.protocol == "hyena-conventional";
+            one.run.online.seconds = if conventional { much } else { little };
+            one.run.online.bytes_up = if good { 0 } else { 1 << 50 };
+        }
+        for layer in figures.linears.iter_mut().flat_map(|network| &mut network.layers) {
+            layer.forms.iter_mut().for_each(|form| form.seconds.sums = little);
+        }
     }
 
     /// Bytes of one table and of the other are those of the same plan.

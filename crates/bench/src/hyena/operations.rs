@@ -1,12 +1,12 @@
 //! Times of the operations of one ring: Table 1 of Hyena's paper, and more.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use jaguar_he::params::ParameterError;
 use jaguar_he::rns::{
     Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
 };
+use jaguar_profile::busy::timed;
 use jaguar_ring::prg::Prg;
 use serde::Serialize;
 
@@ -19,6 +19,11 @@ const SUMS: usize = 8;
 
 /// Bits of the numbers that ciphertexts are multiplied by, sign aside.
 const NUMBER_BITS: u32 = 12;
+
+/// How often an operation runs in a row, as in `tools/beside_seal/operations.cpp`, and how many of it a run has.
+const SHORT: [usize; 2] = [16, 1];
+const LONG: [usize; 2] = [4, 1];
+const ONCE: [usize; 2] = [1, 1];
 
 /// One operation's time.
 #[derive(Clone, Debug, Serialize)]
@@ -34,11 +39,11 @@ pub struct Operation {
 struct Rounds(Vec<(&'static str, Vec<f64>)>);
 
 impl Rounds {
-    /// Times `run`, which does `name` so many times, and what becomes of its result.
-    fn time<T>(&mut self, name: &'static str, times: usize, run: impl FnOnce() -> T) {
-        let start = Instant::now();
-        drop(black_box(run()));
-        let seconds = start.elapsed().as_secs_f64() / times as f64;
+    /// Times `calls` calls in a row of `run`, which does `name` so many times, and what becomes of its results. In a
+    /// row, so that what it reads is in the caches, as in the programs that it is compared with.
+    fn time<T>(&mut self, name: &'static str, [calls, each]: [usize; 2], mut run: impl FnMut() -> T) {
+        let (span, ()) = timed(|| (0..calls).for_each(|_| drop(black_box(run()))));
+        let seconds = span.busy.as_secs_f64() / (calls * each) as f64;
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rounds)) => rounds.push(seconds),
             None => self.0.push((name, vec![seconds])),
@@ -52,8 +57,8 @@ impl Rounds {
 }
 
 /// Times of the operations in `ring` for plaintexts modulo `t`, a prime that is 1 modulo 2N, with keys of `digit_bits` bits a
-/// digit: medians of `repeats` rounds (at least one), in each of which every operation runs once. On this thread, with the
-/// kernel that the ring was made for.
+/// digit: medians of `repeats` rounds (at least one), in each of which every operation runs some times in a row
+/// ([`SHORT`], [`LONG`]). On this thread, by the time that it had a core, with the kernel that the ring was made for.
 ///
 /// Secrets, messages and numbers are drawn anew. The noise of what is computed does not matter here: any ring will do.
 ///
@@ -92,27 +97,30 @@ pub fn operations(
 
     let mut rounds = Rounds::default();
     for _ in 0..repeats.max(1) {
-        rounds.time("inverse transform of a polynomial", 1, || {
-            turned = poly.take().map(|poly| ring.to_coefficients(poly));
+        for _ in 0..SHORT[0] {
+            rounds.time("inverse transform of a polynomial", ONCE, || {
+                turned = poly.take().map(|poly| ring.to_coefficients(poly));
+            });
+            rounds.time("transform of a polynomial", ONCE, || {
+                poly = turned.take().map(|poly| ring.to_values(poly));
+            });
+        }
+        rounds.time("encode", SHORT, || plain.scale(ring, &batch.encode(&slots)));
+        rounds.time("encrypt under the secret", LONG, || secret.encrypt(ring, &scaled, prg));
+        rounds.time("encrypt under the public key", LONG, || public.encrypt(ring, &scaled, prg));
+        rounds.time("decrypt and decode", LONG, || batch.decode(&secret.decrypt(ring, &plain, x)));
+        rounds.time("add", SHORT, || sum.add_assign(ring, x));
+        rounds.time("scalar product, reduced", SHORT, || sum.multiply_scalar(ring, numbers[0][0]));
+        rounds.time("scalar product, lazy", [1, TERMS * SUMS], || {
+            ring.weighted_sums(&refs, &numbers, NUMBER_BITS)
         });
-        rounds.time("transform of a polynomial", 1, || {
-            poly = turned.take().map(|poly| ring.to_values(poly));
-        });
-        rounds.time("encode", 1, || plain.scale(ring, &batch.encode(&slots)));
-        rounds.time("encrypt under the secret", 1, || secret.encrypt(ring, &scaled, prg));
-        rounds.time("encrypt under the public key", 1, || public.encrypt(ring, &scaled, prg));
-        rounds.time("decrypt and decode", 1, || batch.decode(&secret.decrypt(ring, &plain, x)));
-        rounds.time("add", 1, || sum.add_assign(ring, x));
-        rounds.time("scalar product, reduced", 1, || sum.multiply_scalar(ring, numbers[0][0]));
-        rounds
-            .time("scalar product, lazy", TERMS * SUMS, || ring.weighted_sums(&refs, &numbers, NUMBER_BITS));
-        rounds.time("plaintext product", 1, || sum.multiply_assign(ring, &w));
-        rounds.time("plaintext product, added", 1, || sum.multiply_add(ring, x, &w));
-        rounds.time("rotation", 1, || x.apply(ring, &key));
-        rounds.time("rotation, hoisted: what all share", 1, || Hoisted::new(ring, x, digit_bits));
-        rounds.time("rotation, hoisted: each", 1, || hoisted.apply(ring, &key));
+        rounds.time("plaintext product", SHORT, || sum.multiply_assign(ring, &w));
+        rounds.time("plaintext product, added", SHORT, || sum.multiply_add(ring, x, &w));
+        rounds.time("rotation", LONG, || x.apply(ring, &key));
+        rounds.time("rotation, hoisted: what all share", LONG, || Hoisted::new(ring, x, digit_bits));
+        rounds.time("rotation, hoisted: each", LONG, || hoisted.apply(ring, &key));
         if ring.limbs() > 1 {
-            rounds.time("modulus switch", 1, || in_coefficients.drop_prime(ring));
+            rounds.time("modulus switch", LONG, || in_coefficients.drop_prime(ring));
         }
     }
     Ok(rounds.medians())

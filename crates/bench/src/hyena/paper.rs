@@ -39,6 +39,9 @@ impl Memory {
     }
 }
 
+/// Bytes of a number in the paper's models: Table 2 follows from it.
+pub const NUMBER_BYTES: usize = 8;
+
 /// Table 2.
 pub const MEMORY: [Memory; 11] = [
     memory([32, 64, 128], [1.5, 1153.0, 2.0], [2.5, 0.56, 1.0]),
@@ -155,8 +158,7 @@ mod tests {
             assert_eq!(row.conventional[2], 2.0 * row.proposed[2]);
             let ratio = row.conventional[1] / row.proposed[1] / row.printed();
             assert!((0.99..1.35).contains(&ratio), "{} {}: {ratio}", row.size, row.inputs);
-            // A number of 8 bytes for each weight.
-            let mib = (row.inputs * row.outputs * 9 * 8) as f64 / 1_048_576.0;
+            let mib = (row.inputs * row.outputs * 9 * NUMBER_BYTES) as f64 / 1_048_576.0;
             assert!((row.proposed[1] - mib).abs() < 0.01, "{mib}");
         }
         // 1.30 to 2.55 times less seconds.

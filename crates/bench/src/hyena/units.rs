@@ -6,9 +6,10 @@ use anyhow::{Result, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_linear::hyena::steps::{Bench, Counts, Planned, Rotated};
+use jaguar_profile::busy::Start;
 use serde::Serialize;
 
-use crate::statistics::{Start, medians};
+use crate::statistics::medians;
 
 /// Which of the paper's means are in use.
 #[derive(Clone, Copy)]
@@ -92,7 +93,7 @@ pub struct Case {
     runs: Vec<Units>,
 }
 
-/// A step is run until it took this long: what the system tells of a thread's time is some milliseconds off.
+/// A step is run until it took this long.
 const LEAST: Duration = Duration::from_millis(40);
 
 /// Seconds on a core of one call, and what it gave last.
@@ -102,8 +103,7 @@ fn timed<T>(mut f: impl FnMut() -> T) -> (T, f64) {
     loop {
         let value = f();
         calls += 1;
-        let span = start.span();
-        let spent = if span.busy.is_zero() { span.elapsed } else { span.busy };
+        let spent = start.span().busy;
         if spent >= LEAST {
             return (value, spent.as_secs_f64() / f64::from(calls));
         }

@@ -137,6 +137,8 @@ fn pool(bits: u32, elements: usize) -> (usize, Step) {
 pub const SESSION_RELU: &str = "ReLU 16 > 30, digits of 4, lowest bit ignored, exact";
 /// The same without the extension.
 pub const PLAIN_RELU: &str = "ReLU 16 > 16, digits of 4, lowest bit ignored, exact";
+/// OpenCheetah's exact ReLU of its fewest bits.
+pub const PEER_RELU: &str = "ReLU 20 > 20, exact";
 pub const SESSION_RELU6: &str = "ReLU6 16 > 30, lowest bit ignored, exact";
 
 /// Single operations.
@@ -165,7 +167,7 @@ pub fn operations(n: usize) -> Vec<Case> {
             _ => case,
         });
     }
-    all.push(Case::new("ReLU 20 > 20, exact", n, &[relu(20, 20, 4, 0)]).beside(paper::RELU_20));
+    all.push(Case::new(PEER_RELU, n, &[relu(20, 20, 4, 0)]).beside(paper::RELU_20));
     all.push(
         Case::new("ReLU 20 > 20, low 12 ignored", n, &[relu(20, 20, 4, 12)]).beside(paper::RELU_20_LOW_12),
     );

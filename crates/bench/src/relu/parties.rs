@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_mpc::{Party, PmaxLeakyPooling, Range, TruncateParams, reference, run_blocks};
 use jaguar_ot::{Cots, Instances, Role};
+use jaguar_profile::busy::{Span, Start, alone};
 use jaguar_profile::{Imitated, link};
 use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
 
 use super::cases::{Case, Step};
-use crate::statistics::{Span, Start};
 
 /// What one party measured in one repeat.
 #[derive(Clone, Copy)]
@@ -212,11 +212,13 @@ pub fn measure(shape: Option<Imitated>, cases: &[Case], repeats: usize) -> Resul
     let [a, b] = [a, b].map(|end| link::channel(end, shape));
     let [at_client, at_server] = Meeting::pair();
     let (client, server) = std::thread::scope(|scope| {
-        // Each party owns its ends, so that its failure closes them and the other ends, too.
-        let server = scope.spawn(move || party(Role::Server, b, at_server, cases, repeats));
-        let client = party(Role::Client, a, at_client, cases, repeats);
+        // Each party owns its ends, so that its failure closes them and the other ends, too. And each has one thread,
+        // bins of its COTs included.
+        let server = scope.spawn(move || alone(move || party(Role::Server, b, at_server, cases, repeats)));
+        let client = alone(move || party(Role::Client, a, at_client, cases, repeats));
         (client, server.join().expect("a party does not panic"))
     });
+    let (client, server) = (client?, server?);
     match (client, server) {
         (Ok(client), Ok(server)) => Ok([client, server]),
         (Err(client), Err(server)) => Err(anyhow!("client: {client:#}; server: {server:#}")),

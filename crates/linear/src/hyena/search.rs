@@ -282,9 +282,18 @@ impl Fitted {
                 };
                 channels * channels * self.reads() * self.taps() * weight * patterns
             }
-            // (Of a vector that is the same on both rows only the constant coefficient is not zero: the sum of
-            // squares is less.)
-            Form::Conventional | Form::Blocks => self.pairs() * self.taps() * dense * DENSE_MARGIN,
+            Form::Conventional => {
+                let plaintext = match self.packing.channels() {
+                    // The same number in all slots is a constant.
+                    1 => weight,
+                    // The same on each row: (f_0 + f_1)/2, and (f_0 - f_1)/2 times two coefficients h
+                    // ([`row_pattern`]). Halves are modulo p, so each of the three may have p/2.
+                    2 => 3.0 * (self.plain.p as f64 / 2.0).powi(2),
+                    _ => dense * DENSE_MARGIN,
+                };
+                self.pairs() * self.taps() * plaintext
+            }
+            Form::Blocks => self.pairs() * self.taps() * dense * DENSE_MARGIN,
         }
     }
 

@@ -107,7 +107,8 @@ impl Planned {
 
     /// **Insecure**: one layer in the paper's own parameters. N is `n`; q is a prime of 60 bits; p = 307201 for N = 2048,
     /// another prime of 19 bits elsewhere. Channels are as many as fit, digits as large as the noise admits. The
-    /// conventional form cuts plaintexts into two parts and takes a ciphertext for each (the paper's section 4).
+    /// conventional form cuts plaintexts into two parts and takes a ciphertext for each (the paper's section 4); where
+    /// a ciphertext has one channel, they are constants, and stay whole (as in the last rows of its Table 2).
     ///
     /// It is for the steps alone, and [`Bench::respond`] is not one of them: with such parameters a share of a result is
     /// often wrong.
@@ -128,7 +129,10 @@ impl Planned {
         fitted.plain = PlainPrime { p, multiple: 1 };
         let rows = wanted.form == Form::Hyena && fitted.packing.channels() == 2;
         fitted.scaling = if rows { Scaling::quietest(h, p) } else { Scaling { k: 1, product: h } };
-        let pieces = if wanted.form == Form::Conventional { 2 } else { 1 };
+        let pieces = match (wanted.form, fitted.packing.channels()) {
+            (Form::Conventional, 2..) => 2,
+            (Form::Conventional, _) | (Form::Padded | Form::Hyena | Form::Blocks, _) => 1,
+        };
         let ring = |digit_bits| Chosen { params: params.clone(), kept: 1, digit_bits };
         // What counts of a plaintext is the sum of squares of its parts.
         let mut narrow = fitted.clone();
@@ -596,7 +600,9 @@ mod tests {
             let weights = weights(&spec, in_shape);
             let planned = |form| Planned::insecure_published(n, &wanted(form)).unwrap();
             let [conventional, packed] = [Form::Conventional, Form::Hyena].map(planned);
-            assert!(!packed.ring().params.is_secure() && conventional.pieces == 2);
+            let channels = conventional.layer(0).packing().channels();
+            assert!(!packed.ring().params.is_secure() && conventional.pieces == channels);
+            assert_eq!(channels, if n == 2048 { 2 } else { 1 });
             let unsearched = Planned::unsearched(&wanted(Form::Hyena), &conventional, &packed).unwrap();
             for planned in [&conventional, &packed, &unsearched] {
                 check(planned, &weights);

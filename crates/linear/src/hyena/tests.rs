@@ -409,6 +409,41 @@ fn the_search_keeps_to_the_record() {
     assert!(search(&[wide]).unwrap_err().1.contains("slots of a row"));
 }
 
+/// The baseline is not charged for what it does not do. With one channel in a ciphertext its plaintexts are constants,
+/// and make the noise that Hyena's numbers make; with two they have three coefficients that are not zero, whatever N
+/// is.
+#[test]
+fn constants_make_no_noise_of_dense_plaintexts() {
+    let layer = spec(8, 3, 1, 1, 1);
+    let wanted = |form, in_shape| Wanted {
+        form,
+        spec: &layer,
+        in_shape,
+        activation_bits: 16,
+        weight_bits: 12,
+        weight_memory: 4 << 30,
+    };
+    let ring = insecure(8192, 25);
+    let noise = |form, in_shape, channels| {
+        let ways = Fitted::all(8192, &wanted(form, in_shape));
+        let way = ways.into_iter().find(|way| way.packing.channels() == channels).unwrap();
+        way.noise(ring.digits(), ring.digit_bits).bits()
+    };
+    let forms = [Form::Conventional, Form::Hyena];
+    let [conventional, hyena] = forms.map(|form| noise(form, [3, 224, 224], 1));
+    assert_eq!(conventional, hyena);
+    let dense = noise(Form::Conventional, [8, 28, 28], 4);
+    // N/12·p² of four channels against 3·(p/2)² of two, in bits of a deviation.
+    let two = noise(Form::Conventional, [8, 56, 56], 2);
+    assert!((4.0..6.0).contains(&(dense - two)), "{dense} and {two}");
+    // So a ring of fewer primes holds it: as many as Hyena's.
+    let primes = |form| {
+        let found = search(&[wanted(form, [3, 224, 224])]).unwrap();
+        found.ring.params.primes().len()
+    };
+    assert_eq!(forms.map(primes), [3, 3]);
+}
+
 /// A model in numbers takes the weights' own bytes and the fixed patterns; one in plaintexts thousands of times as
 /// much.
 #[test]
