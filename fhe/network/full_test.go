@@ -36,7 +36,7 @@ func full(t *testing.T, n *Network, samples [][]float64) (*Plan, *Public, *keys.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Calibrate(samples, 1.5); err != nil {
+	if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, StressMargin: 1}); err != nil {
 		t.Fatal(err)
 	}
 	public, err := plan.Public(set)
