@@ -43,7 +43,7 @@ def cell(text: str) -> str:
 
 
 def caption(setting: dict) -> str:
-    """The command and its conditions, as `jaguar bench` prints them."""
+    """The commit where it is known, the command and its conditions, as `jaguar bench` prints them."""
     load = [f"{setting[key]:.1f}" if setting[key] is not None else "?" for key in ("load_before", "load_after")]
     parts = [
         f"`{setting['command']}`",
@@ -53,7 +53,8 @@ def caption(setting: dict) -> str:
         f"{setting.get('statistic', 'medians')} of {setting['repeats']}",
         f"load {load[0]} to {load[1]}",
     ]
-    return "; ".join(parts) + "."
+    commit = f"Commit {setting['commit'][:7]}: " if "commit" in setting else ""
+    return commit + "; ".join(parts) + "."
 
 
 def markdown(report: dict, name: str, columns: str | None, rows: str | None) -> str:
