@@ -12,8 +12,8 @@ const SIDE: u32 = 32;
 
 /// Eight simple pictures. Calibrated with photographs alone, half of them leave the bounds of ResNet-20.
 fn drawings() -> [(&'static str, RgbImage); 8] {
-    const [RED, GREEN, BLUE]: [Rgb<u8>; 3] = [Rgb([255, 0, 0]), Rgb([0, 255, 0]), Rgb([0, 0, 255])];
-    const [BLACK, WHITE]: [Rgb<u8>; 2] = [Rgb([0; 3]), Rgb([255; 3])];
+    let [red, green, blue] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]].map(Rgb);
+    let [black, white] = [[0; 3], [255; 3]].map(Rgb);
     let draw = |of: &dyn Fn(u32, u32) -> Rgb<u8>| RgbImage::from_fn(SIDE, SIDE, of);
     let within = |x: u32, y: u32| (8..24).contains(&x) && (8..24).contains(&y);
     let disc = |x: u32, y: u32| (2 * x).abs_diff(SIDE - 1).pow(2) + (2 * y).abs_diff(SIDE - 1).pow(2) < 400;
@@ -23,14 +23,14 @@ fn drawings() -> [(&'static str, RgbImage); 8] {
     };
     let pick = |first: bool, a: Rgb<u8>, b: Rgb<u8>| if first { a } else { b };
     [
-        ("red-and-blue-halves", draw(&|x, _| pick(x < SIDE / 2, RED, BLUE))),
-        ("red-square-on-white", draw(&|x, y| pick(within(x, y), RED, WHITE))),
-        ("green-stripes", draw(&|x, _| pick((x / 4) % 2 == 0, GREEN, BLACK))),
-        ("binary-noise", draw(&|x, y| pick(noise(x, y), WHITE, BLACK))),
-        ("green-and-magenta", draw(&|_, y| pick(y < SIDE / 2, GREEN, Rgb([255, 0, 255])))),
-        ("white-disc", draw(&|x, y| pick(disc(x, y), WHITE, BLACK))),
+        ("red-and-blue-halves", draw(&|x, _| pick(x < SIDE / 2, red, blue))),
+        ("red-square-on-white", draw(&|x, y| pick(within(x, y), red, white))),
+        ("green-stripes", draw(&|x, _| pick((x / 4) % 2 == 0, green, black))),
+        ("binary-noise", draw(&|x, y| pick(noise(x, y), white, black))),
+        ("green-and-magenta", draw(&|_, y| pick(y < SIDE / 2, green, Rgb([255, 0, 255])))),
+        ("white-disc", draw(&|x, y| pick(disc(x, y), white, black))),
         ("grey-ramp", draw(&|x, _| Rgb([(x * 8) as u8; 3]))),
-        ("yellow-chequers", draw(&|x, y| pick((x / 3 + y / 3) % 2 == 0, Rgb([255, 255, 0]), BLACK))),
+        ("yellow-chequers", draw(&|x, y| pick((x / 3 + y / 3) % 2 == 0, Rgb([255, 255, 0]), black))),
     ]
 }
 
@@ -85,7 +85,9 @@ fn an_answer_that_means_nothing_is_an_error() {
     for input in &it.inputs[..2] {
         let finished = it.predict(&server.address, "client", &[input]).finish(WATCHDOG);
         assert!(!finished.status.success() && !finished.stdout.contains("logits"), "{}", finished.stdout);
-        for part in ["the answer means nothing", "unlike those that the model was calibrated with", "--margin"] {
+        for part in
+            ["the answer means nothing", "unlike those that the model was calibrated with", "--margin"]
+        {
             assert!(finished.stderr.contains(part), "{}", finished.stderr);
         }
     }
@@ -95,11 +97,13 @@ fn an_answer_that_means_nothing_is_an_error() {
 fn samples_that_are_too_alike_are_told() {
     let Some(fhe) = fhe() else { return };
     let scratch = Scratch::new("alike");
-    let [network, samples, model] = ["vector.onnx", "samples", "vector.convfhe"].map(|name| scratch.path(name));
+    let [network, samples, model] =
+        ["vector.onnx", "samples", "vector.convfhe"].map(|name| scratch.path(name));
     std::fs::write(&network, tiny::vector_onnx()).unwrap();
     std::fs::create_dir(&samples).unwrap();
     for i in 0..10 {
-        let data: Vec<u8> = super::value(0).iter().flat_map(|v| (v + i as f32 * 1e-3).to_le_bytes()).collect();
+        let data: Vec<u8> =
+            super::value(0).iter().flat_map(|v| (v + i as f32 * 1e-3).to_le_bytes()).collect();
         std::fs::write(format!("{samples}/{i}.npy"), tiny::npy("<f4", &[1, tiny::VECTOR], &data)).unwrap();
     }
     let own = ["compile", &network, "--protocol", "convfhe", "--parameters", "insecure-n10"];
