@@ -221,11 +221,17 @@ pub fn compile(
     let (compiled, found) = Compiled::make(&fhe, set, (&description, facing), inputs, output)?;
     steps.finish();
     say_calibration(&found);
-    if !tests.is_empty() {
-        steps.begin(format!("simulating {} test inputs", tests.len()));
-        let simulated = Compiled::simulate(&fhe, set, &tests, output)?;
+    let simulate = |inputs: &[Vec<f32>], steps: &mut Steps| -> Result<Vec<Simulated>> {
+        steps.begin(format!("simulating {} inputs", inputs.len()));
+        let simulated = Compiled::simulate(&fhe, set, inputs, output)?;
         steps.finish();
-        say_tests(&simulated);
+        Ok(simulated)
+    };
+    say_precision("samples", &simulate(&samples, steps)?, figures.relu_levels);
+    if !tests.is_empty() {
+        let simulated = simulate(&tests, steps)?;
+        say_reach(&simulated);
+        say_precision("test inputs", &simulated, figures.relu_levels);
     }
     let Figures { keys, input, answer, memory, .. } = fhe.about(set, Some(output))?;
     let layers = description.layers.len();
@@ -281,39 +287,53 @@ fn say_calibration(found: &Calibration) {
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
 }
 
-/// What test inputs do to the calibrated network, for people.
-fn say_tests(simulated: &[Simulated]) {
+/// How far test inputs reach in the calibrated network, for people.
+fn say_reach(simulated: &[Simulated]) {
     let all = simulated.len();
-    let farthest = simulated.iter().max_by(|a, b| a.reach.total_cmp(&b.reach));
-    let within: Vec<(&Vec<f64>, &Vec<f64>)> =
-        simulated.iter().filter_map(|one| Some((one.logits.as_ref()?, &one.exact))).collect();
-    if let Some(farthest) = farthest {
+    let within = simulated.iter().filter(|one| one.logits.is_some()).count();
+    if let Some(farthest) = simulated.iter().max_by(|a, b| a.reach.total_cmp(&b.reach)) {
         say!(
-            "test inputs: {} of {all} stay within the bounds; the farthest reaches {:.2} of one, at {}",
-            within.len(),
+            "test inputs: {within} of {all} stay within the bounds; the farthest reaches {:.2} of one, at {}",
             farthest.reach,
             farthest.layer
         );
     }
-    if within.len() < all {
+    if within < all {
         eprintln!(
-            "warning: {} of {all} test inputs leave the bounds: their answers would mean nothing. Calibrate with inputs like them, or with \
-             a larger --margin",
-            all - within.len()
+            "warning: {} of {all} test inputs leave the bounds: their answers would mean nothing. Calibrate with inputs like \
+             them, or with a larger --margin",
+            all - within
         );
     }
+}
+
+/// By which part of their spread logits may be off before it is said how they would be less.
+const ROUGH: f64 = 1.0 / 64.0;
+
+/// By how much logits are off since a polynomial of so many levels stands for ReLU, for people. Inputs that leave the bounds have none.
+fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
+    let found: Vec<(&Vec<f64>, &Vec<f64>)> =
+        simulated.iter().filter_map(|one| Some((one.logits.as_ref()?, &one.exact))).collect();
     let off = |(logits, exact): &(&Vec<f64>, &Vec<f64>)| {
         let worst = logits.iter().zip(*exact).fold(0.0, |worst: f64, (a, b)| worst.max((a - b).abs()));
         let ends = exact.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
         worst / (ends[1] - ends[0])
     };
     let first = |logits: &[f64]| order(logits).first().copied();
-    let same = within.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    if let Some(worst) = within.iter().map(off).filter(|part| part.is_finite()).reduce(f64::max) {
-        say!(
-            "by ReLU's polynomial, before noise: {same} of {} have the class of ReLU itself, logits are off by at most {:.2} % of their spread",
-            within.len(),
-            100.0 * worst
+    let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
+    // (A single logit has no spread.)
+    let Some(worst) = found.iter().map(off).filter(|part| part.is_finite()).reduce(f64::max) else { return };
+    say!(
+        "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
+         {:.2} % of their spread",
+        found.len(),
+        100.0 * worst
+    );
+    let finest = Polynomial::ALL.map(Polynomial::levels).into_iter().max().unwrap_or(0);
+    if worst > ROUGH && levels < finest {
+        eprintln!(
+            "warning: that is rough; --parameters n16-relu13 has a finer polynomial, for 6 % more of keys and memory. --stress off is \
+             finer, too, but leaves drawings and noise without an answer"
         );
     }
 }
