@@ -23,10 +23,10 @@ use crate::report::Table;
 #[derive(clap::Args)]
 pub struct Args {
     /// For `accuracy`: the ONNX file that each model was compiled from, in the order of the models; one stands for all.
-    #[arg(long, value_name = "NETWORK.onnx", requires = "data")]
+    #[arg(long, value_name = "NETWORK.onnx", value_delimiter = ',', requires = "data")]
     float: Vec<PathBuf>,
     /// For `accuracy`: labelled pictures for each model, as `jaguar accuracy` takes them; one stands for all.
-    #[arg(long, value_name = "PICTURES", requires = "float")]
+    #[arg(long, value_name = "PICTURES", value_delimiter = ',', requires = "float")]
     data: Vec<PathBuf>,
     /// For `accuracy`: so many of the pictures are run privately, too, under the backend fregata.
     #[arg(long, default_value_t = 1, value_name = "N")]
