@@ -143,7 +143,8 @@ func (p *Plan) distinct(samples [][]float64) int {
 
 // Simulation is what an input does to a calibrated network, as [Evaluator.Evaluate] would compute it, without noise.
 type Simulation struct {
-	// Reach is the largest absolute value before a ReLU, or of a logit, divided by its bound: above 1 an answer means nothing.
+	// Reach is the largest absolute value of the input, before a ReLU, or of a logit, divided by its bound: above 1 there is no answer, or
+	// it means nothing.
 	Reach float64 `json:"reach"`
 	// Layer is where that is.
 	Layer string `json:"layer"`
@@ -157,10 +158,14 @@ func (p *Plan) Simulate(input []float64) (*Simulation, error) {
 	if err := p.Calibrated(); err != nil {
 		return nil, err
 	}
-	if most := largest(input); !(most <= p.Network.InputBound) {
-		return nil, fmt.Errorf("network: the input has the value %g, its bound is %g", most, p.Network.InputBound)
-	}
 	all, made := p.Network.all(), new(Simulation)
+	// A client does not encrypt what is beyond.
+	if most := largest(input); !(most <= p.Network.InputBound) {
+		made.Reach, made.Layer = min(most/p.Network.InputBound, farthest), "the input"
+		if math.IsNaN(most) {
+			return nil, fmt.Errorf("network: the input has what is no number")
+		}
+	}
 	look := func(layer int, reach float64) {
 		times := reach / all[layer].Bound
 		// The polynomial gives infinities, which JSON does not know, and what is no number.

@@ -597,6 +597,11 @@ func TestCalibrationTellsWhatItFound(t *testing.T) {
 			t.Errorf("layer %d has the bound %g, %g without made-up inputs", i, layer.Bound, before[i])
 		}
 	}
+	beyond := slices.Clone(various[0])
+	beyond[3] = 1.5
+	if simulated, err := plan.Simulate(beyond); err != nil || simulated.Reach < 1.5 || simulated.Logits != nil || len(simulated.Exact) != plan.Outputs {
+		t.Errorf("an input beyond its bound: %+v, %v", simulated, err)
+	}
 	if _, err := plan.Calibrate(Inputs{Samples: various, Margin: 1.5, StressMargin: 0.5}); err == nil {
 		t.Error("a margin of a half")
 	}
