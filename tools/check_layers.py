@@ -49,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "report": {"terminal", "graph", "plan", "compile"},
-    "bench": {"terminal", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
+    "bench": {"terminal", "accuracy", "samples", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
     "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "mpc", "linear", "plan", "profile", "engine"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {"accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan", "ring", "samples", "serve", "wire"},

@@ -3,7 +3,7 @@
 // The server's last ciphertext carries more than logits. Its other coefficients are sums over weights, and its noise depends on
 // weights, on the client's values and on its key. Three steps remove that:
 //
-//  1. [packing.Packer.Trace] removes every coefficient that is no logit.
+//  1. [packing.Packer.Trace] removes every coefficient that is no logit, and none of the zeros that are checks.
 //  2. An encryption of zero under the client's public key makes the random half of the ciphertext independent of what was computed
 //     (RLWE with a secret that the server draws).
 //  3. Noise that is uniform in [-R, R] hides the noise of steps 1 and 2 at every coefficient.

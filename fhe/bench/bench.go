@@ -205,7 +205,8 @@ func Layers(set *parameters.Set, networks []*network.Network, first, repeats int
 			inputs[i][j] = (2*rng.Float64() - 1) * described.InputBound
 		}
 		if plan.Calibrated() != nil {
-			if err := plan.Calibrate(inputs[i:i+1], 1.5); err != nil {
+			calibration := network.Inputs{Samples: inputs[i : i+1], Margin: 1.5, StressMargin: 1}
+			if _, err := plan.Calibrate(calibration); err != nil {
 				return fmt.Errorf("%s: %w", described.Name, err)
 			}
 		}

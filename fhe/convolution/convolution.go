@@ -96,18 +96,44 @@ func (k Kernel) Taps(in layout.Grid, polynomial, out int) []Tap {
 	return taps
 }
 
-// Plain adds what a layer of encrypted values would hold at the places of one output channel: for every multiple v of pitch,
+// Sorted are the values of a polynomial by their index modulo a pitch: those of one remainder lie together, as [Plain] reads them.
+type Sorted struct {
+	pitch int
+	// values[r][k] is value k·pitch + r.
+	values [][]float64
+}
+
+// Sort sorts the values of a polynomial; the pitch divides their number.
+func Sort(values []float64, pitch int) Sorted {
+	sorted := Sorted{pitch: pitch, values: make([][]float64, pitch)}
+	for r := range sorted.values {
+		own := make([]float64, len(values)/pitch)
+		for k := range own {
+			own[k] = values[k*pitch+r]
+		}
+		sorted.values[r] = own
+	}
+	return sorted
+}
+
+// Plain adds what a layer of encrypted values would hold at the places of one output channel: for every multiple v of the pitch,
 // values[v + channel] += Σ w·input[v + offset], modulo Y^M = -1. Places that mean nothing are computed too: they take part in
 // the bound of what is to be encrypted.
-func Plain(taps []Tap, input, values []float64, pitch, channel int) {
-	m := len(input)
-	for v := 0; v+channel < m; v += pitch {
-		sum := 0.0
-		for _, tap := range taps {
-			place, sign := layout.Wrap(v+tap.Offset, m)
-			sum += sign * tap.Weight * input[place]
+func Plain(taps []Tap, input Sorted, values []float64, channel int) {
+	count := len(input.values[0])
+	sums := make([]float64, count)
+	for _, tap := range taps {
+		place, sign := layout.Wrap(tap.Offset, count*input.pitch)
+		first, own, weight := place/input.pitch, input.values[place%input.pitch], sign*tap.Weight
+		for k, x := range own[first:] {
+			sums[k] += weight * x
 		}
-		values[v+channel] += sum
+		for k, x := range own[:first] {
+			sums[count-first+k] -= weight * x
+		}
+	}
+	for k, sum := range sums {
+		values[k*input.pitch+channel] += sum
 	}
 }
 

@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -23,9 +24,11 @@ type Public struct {
 	Input layout.Grid `json:"input"`
 	// InputBound is the largest absolute value of an input.
 	InputBound float64 `json:"input_bound"`
-	// Outputs is how many logits there are, OutputBound the bound by which they are divided.
+	// Outputs is how many logits there are, OutputBound the bound by which they are divided: none may be larger.
 	Outputs     int     `json:"outputs"`
 	OutputBound float64 `json:"output_bound"`
+	// Checks is how many numbers stand behind the logits that are zero in a right answer ([Plan.Checks]).
+	Checks int `json:"checks,omitempty"`
 }
 
 // Public is what a client of this plan is told.
@@ -38,7 +41,7 @@ func (p *Plan) Public(set *parameters.Set) (*Public, error) {
 	}
 	return &Public{
 		Set: set.Name(), Input: p.Grids[0], InputBound: p.Network.InputBound,
-		Outputs: p.Outputs, OutputBound: p.Network.Output.Bound,
+		Outputs: p.Outputs, OutputBound: p.Network.Output.Bound, Checks: p.Checks(),
 	}, nil
 }
 
@@ -58,6 +61,8 @@ func ParsePublic(text []byte, set *parameters.Set) (*Public, error) {
 		return nil, fmt.Errorf("network: pitches %d and %d for [%d, %d, %d]", grid.ColumnPitch, grid.RowPitch, grid.Channels, grid.Height, grid.Width)
 	case p.Outputs < 1 || p.Outputs > set.Values():
 		return nil, fmt.Errorf("network: %d outputs", p.Outputs)
+	case p.Checks < 0 || p.Checks > maxChecks || p.Outputs+p.Checks > set.CKKS().N():
+		return nil, fmt.Errorf("network: %d checks behind %d outputs", p.Checks, p.Outputs)
 	case !(p.InputBound > 0) || !(p.OutputBound > 0) || math.IsInf(p.InputBound+p.OutputBound, 0):
 		return nil, fmt.Errorf("network: bounds %g and %g", p.InputBound, p.OutputBound)
 	}
@@ -97,7 +102,8 @@ func (p *Public) Encrypt(client *keys.Client, input []float64) ([]*rlwe.Cipherte
 	return cts, nil
 }
 
-// Decrypt reads the logits, rounded by [answer.Round]. It fails if the answer was not made with this client's keys.
+// Decrypt reads the logits, rounded by [answer.Round]. It fails if the answer was not made with this client's keys ([ErrSpoilt]), and
+// if a value left the interval of ReLU's polynomial on the way ([ErrLeft]), as far as the answer shows it.
 func (p *Public) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float64, error) {
 	set := client.Set()
 	if logits.Degree() != 1 || logits.Level() != set.InputLevel() {
@@ -111,16 +117,39 @@ func (p *Public) Decrypt(client *keys.Client, logits *rlwe.Ciphertext) ([]float6
 	if err := ckks.NewEncoder(set.CKKS()).Decode(plaintext, coefficients); err != nil {
 		return nil, fmt.Errorf("network: answer: %w", err)
 	}
-	distance := set.CKKS().N() >> bits.Len(uint(p.Outputs-1))
-	// Between the logits there is noise, and nothing else. Under another key there would be anything.
+	return p.read(coefficients)
+}
+
+// ErrSpoilt is an answer that these keys do not open.
+var ErrSpoilt = errors.New("network: the answer is spoilt, or was made with the keys of another client")
+
+// ErrLeft is an answer that means nothing. What it holds is not told: who sees numbers of a wrong answer may learn of the secret.
+var ErrLeft = errors.New("the answer means nothing, and is not shown: a value inside the network left the range in which its polynomial stands for " +
+	"ReLU. The input is unlike those that the model was calibrated with. Another input may work; the model's operator can calibrate with " +
+	"inputs like this one, or with a larger --margin")
+
+// read finds the logits among the coefficients of an answer, and looks whether it can be right.
+func (p *Public) read(coefficients []float64) ([]float64, error) {
+	const noise = 2 * answer.RelativeNoise
+	distance := len(coefficients) >> bits.Len(uint(p.Outputs+p.Checks-1))
+	// Between the numbers there is noise, and nothing else. Under another key there would be anything.
 	for i, c := range coefficients {
-		if (i%distance != 0 || i/distance >= p.Outputs) && math.Abs(c) > 2*answer.RelativeNoise {
-			return nil, fmt.Errorf("network: the answer is spoilt, or was made with the keys of another client")
+		if (i%distance != 0 || i/distance >= p.Outputs+p.Checks) && !(math.Abs(c) <= noise) {
+			return nil, ErrSpoilt
+		}
+	}
+	for check := range p.Checks {
+		if !(math.Abs(coefficients[(p.Outputs+check)*distance]) <= noise) {
+			return nil, ErrLeft
 		}
 	}
 	values := make([]float64, p.Outputs)
 	for o := range values {
-		values[o] = answer.Round(coefficients[o*distance]*p.OutputBound, p.OutputBound)
+		logit := coefficients[o*distance] * p.OutputBound
+		if !(math.Abs(logit) <= p.OutputBound+answer.MaximumError(p.OutputBound)) {
+			return nil, ErrLeft
+		}
+		values[o] = answer.Round(logit, p.OutputBound)
 	}
 	return values, nil
 }

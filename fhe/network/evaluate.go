@@ -209,6 +209,25 @@ func (e *Evaluator) sum(layer *Layer, o int, values [][]*rlwe.Ciphertext, logSca
 	return sum, nil
 }
 
+// check is the sum of values at places that hold zero, one place of each ciphertext of which the logits are sums; see [Plan.Checks].
+// Weights are the integer 1: what noise stands there comes out far below the noise of the answer, and only what has filled the
+// modulus comes out at all.
+func (e *Evaluator) check(index int, values [][]*rlwe.Ciphertext, logScale float64) (*rlwe.Ciphertext, error) {
+	poly := e.kernels.Get().(*ring.Poly)
+	defer e.kernels.Put(poly)
+	sum := ckks.NewCiphertext(e.set.CKKS(), 1, e.set.InputLevel())
+	sum.IsBatched = false
+	sum.Scale = rlwe.NewScale(math.Exp2(logScale))
+	for _, at := range e.plan.idle() {
+		place := at.places[index%len(at.places)]
+		if err := convolution.EncodeInto(e.set, []convolution.Tap{{Offset: place, Weight: 1}}, 1, *poly); err != nil {
+			return nil, err
+		}
+		convolution.MulThenAdd(e.set, values[at.value][at.part], *poly, sum)
+	}
+	return sum, nil
+}
+
 // clock tells what a phase takes that several goroutines do beside another one.
 type clock struct{ total atomic.Int64 }
 
@@ -304,8 +323,12 @@ func (e *Evaluator) output(values [][]*rlwe.Ciphertext, times *Times) (*rlwe.Cip
 	logScale := float64(answer.LogScale(e.set) - params.LogN())
 	ringQ := params.RingQ().AtLevel(e.set.InputLevel())
 	var products clock
-	packed, merges, err := e.packer.Pack(e.plan.Outputs, func(o int) (*rlwe.Ciphertext, error) {
+	count := e.plan.Outputs + e.plan.Checks()
+	packed, merges, err := e.packer.Pack(count, func(o int) (*rlwe.Ciphertext, error) {
 		defer products.since(time.Now())
+		if o >= e.plan.Outputs {
+			return e.check(o-e.plan.Outputs, values, logScale)
+		}
 		sum, err := e.sum(layer, o, values, logScale)
 		if err != nil {
 			return nil, err
@@ -325,7 +348,7 @@ func (e *Evaluator) output(values [][]*rlwe.Ciphertext, times *Times) (*rlwe.Cip
 	if err := e.packer.Trace(packed, params.LogN()-merges); err != nil {
 		return nil, err
 	}
-	if err := answer.Flood(e.server, packed, answer.Derive(e.set, params.XsHammingWeight(), e.plan.Outputs)); err != nil {
+	if err := answer.Flood(e.server, packed, answer.Derive(e.set, params.XsHammingWeight(), count)); err != nil {
 		return nil, err
 	}
 	elapsed := time.Since(begin)

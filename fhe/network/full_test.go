@@ -36,8 +36,11 @@ func full(t *testing.T, n *Network, samples [][]float64) (*Plan, *Public, *keys.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Calibrate(samples, 1.5); err != nil {
-		t.Fatal(err)
+	// (A description that `jaguar-fhe calibrate` made has its bounds.)
+	if plan.Calibrated() != nil {
+		if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, StressMargin: 1}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	public, err := plan.Public(set)
 	if err != nil {
@@ -124,7 +127,7 @@ func TestOneLayerAtFullSize(t *testing.T) {
 	agree(t, plan, samples[0], ask(t, public, client, evaluator, samples[0]))
 }
 
-// The description and the samples are what `cargo run --package jaguar-convfhe --example describe` writes.
+// The description, calibrated or not, and the samples are what `cargo run --package jaguar-convfhe --example describe` writes.
 // JAGUAR_CONVFHE_PICTURES says how many are run, minutes each; without it, half of them, up to five.
 func TestWholeNetworkAtFullSize(t *testing.T) {
 	description, samplesFile := os.Getenv("JAGUAR_CONVFHE_NETWORK"), os.Getenv("JAGUAR_CONVFHE_SAMPLES")

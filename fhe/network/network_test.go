@@ -2,10 +2,15 @@ package network
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tuneinsight/lattigo/v6/core/rlwe"
+	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 
 	"jaguar/fhe/answer"
 	"jaguar/fhe/keys"
@@ -200,6 +205,8 @@ func TestThePapersNetworksFit(t *testing.T) {
 		{"k5-d8-w3", plain(5, 2, 3), 16, 32, 1, 13},
 		{"k3-d14-w3", plain(3, 4, 3), 15, 16, 1, 37},
 		{"k3-d14-w3", plain(3, 4, 3), 16, 32, 1, 25},
+		{"k3-d20-w3", plain(3, 6, 3), 15, 16, 1, 55},
+		{"k3-d20-w3", plain(3, 6, 3), 16, 32, 1, 37},
 		{"tail, k3", tail(3), 15, 32, 4, 32},
 		{"tail, k5", tail(5), 16, 64, 2, 16},
 	} {
@@ -243,7 +250,7 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 			t.Fatalf("%s: %d ciphertexts of input, %d bootstraps", test.network.Name, plan.Grids[0].Polynomials(), plan.Bootstraps())
 		}
 		samples := inputs(plan.Network, 5)
-		if err := plan.Calibrate(samples, 1.25); err != nil {
+		if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}); err != nil {
 			t.Fatal(err)
 		}
 		client := keys.NewClient(set)
@@ -373,5 +380,229 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	}
 	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
 		t.Errorf("a ciphertext that is too small: %v", err)
+	}
+}
+
+// single has one output, so that a random logit often lies within its bound.
+func single() *Network {
+	n := small()
+	rng := rand.New(rand.NewSource(12))
+	n.Output = Layer{Name: "fc", Terms: []Term{term(rng, 4, 8, 1, 3, 1, 0)}, Bias: biases(rng, 1)}
+	return n
+}
+
+func TestAnAnswerThatMeansNothingIsNoticed(t *testing.T) {
+	for _, n := range []*Network{single(), small(), wide()} {
+		set, err := parameters.New(parameters.InsecureTest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := NewPlan(n, set.Values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Bounds for inputs that are a third as large as those that come.
+		near, far := inputs(n, 4), inputs(n, 4)
+		for _, input := range near {
+			for i := range input {
+				input[i] /= 3
+			}
+		}
+		if _, err := plan.Calibrate(Inputs{Samples: near, Margin: 1.25, StressMargin: 1}); err != nil {
+			t.Fatal(err)
+		}
+		client := keys.NewClient(set)
+		server, err := keys.Generate(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		evaluator, err := NewEvaluator(plan, server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := plan.Public(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if public.Checks != maxChecks {
+			t.Fatalf("%d checks", public.Checks)
+		}
+		ask := func(input []float64) error {
+			ct, err := public.Encrypt(client, input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits, err := evaluator.Evaluate(ct, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = public.Decrypt(client, logits)
+			return err
+		}
+		if err := ask(near[0]); err != nil {
+			t.Errorf("%d outputs: an input within the bounds: %v", plan.Outputs, err)
+		}
+		for _, input := range far {
+			simulated, err := plan.Simulate(input)
+			if err != nil || simulated.Reach < 1.1 || simulated.Logits != nil {
+				t.Fatalf("an input beyond the bounds: %+v, %v", simulated, err)
+			}
+			if err := ask(input); !errors.Is(err, ErrLeft) {
+				t.Errorf("%d outputs: an input that reaches %.2f times the bound of %s: %v", plan.Outputs, simulated.Reach, simulated.Layer, err)
+			}
+		}
+	}
+}
+
+func TestAnAnswerIsRead(t *testing.T) {
+	public := Public{Outputs: 3, OutputBound: 2, Checks: 4}
+	right := func() []float64 {
+		coefficients := make([]float64, 64)
+		for i := range coefficients {
+			coefficients[i] = answer.RelativeNoise * (1 - 2*float64(i%2))
+		}
+		coefficients[0], coefficients[8], coefficients[16] = 0.5, -1, 0.25
+		return coefficients
+	}
+	logits, err := public.read(right())
+	if err != nil || len(logits) != 3 || logits[0] != 1 || logits[1] != -2 || logits[2] != 0.5 {
+		t.Errorf("%v, %v", logits, err)
+	}
+	for _, test := range []struct {
+		at    int
+		value float64
+		want  error
+	}{
+		{8, -1.01, ErrLeft}, {0, 7, ErrLeft}, {16, math.NaN(), ErrLeft}, {24, 0.01, ErrLeft}, {48, -3, ErrLeft}, {40, math.NaN(), ErrLeft},
+		{1, 0.01, ErrSpoilt}, {56, -3, ErrSpoilt}, {63, math.NaN(), ErrSpoilt},
+	} {
+		coefficients := right()
+		coefficients[test.at] = test.value
+		if _, err := public.read(coefficients); !errors.Is(err, test.want) {
+			t.Errorf("%g at %d: %v", test.value, test.at, err)
+		}
+	}
+}
+
+// What the places of checks hold in a right answer is hidden by its noise as the noise of packing is.
+func TestChecksTellNothing(t *testing.T) {
+	set, err := parameters.New(parameters.InsecureTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := NewPlan(wide(), set.Values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := inputs(plan.Network, 1)
+	if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}); err != nil {
+		t.Fatal(err)
+	}
+	client := keys.NewClient(set)
+	server, err := keys.Generate(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evaluator, err := NewEvaluator(plan, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := plan.Public(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := public.Encrypt(client, samples[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := [][]*rlwe.Ciphertext{input}
+	for layer := range plan.Network.Layers {
+		var times Times
+		made, err := evaluator.layer(layer, values, &times)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, made)
+	}
+	noise := answer.Derive(set, set.CKKS().XsHammingWeight(), plan.Outputs+plan.Checks())
+	for index := range plan.Checks() {
+		sum, err := evaluator.check(index, values, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plaintext := rlwe.NewDecryptor(set.CKKS(), client.Secret()).DecryptNew(sum)
+		plaintext.IsBatched, plaintext.Scale = false, rlwe.NewScale(1)
+		coefficients := make([]float64, set.CKKS().N())
+		if err := ckks.NewEncoder(set.CKKS()).Decode(plaintext, coefficients); err != nil {
+			t.Fatal(err)
+		}
+		// Packing multiplies by N.
+		stands := math.Log2(math.Abs(coefficients[0])+1) + float64(set.CKKS().LogN())
+		t.Logf("check %d: 2^%.1f under noise of 2^%d", index, stands, noise.LogRange)
+		if distance := stands - float64(noise.LogRange) - 1; distance > noise.LogDistance-2 {
+			t.Errorf("check %d is 2^%.1f from nothing, the packing's noise 2^%.1f", index, distance, noise.LogDistance)
+		}
+	}
+}
+
+func TestCalibrationTellsWhatItFound(t *testing.T) {
+	n := small()
+	plan, err := NewPlan(n, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calibrate := func(samples, stress [][]float64) *Calibration {
+		found, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, Stress: stress, StressMargin: 1.25})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	various := inputs(n, 12)
+	if found := calibrate(various, nil); len(found.Warnings) > 0 || found.Distinct != 12 || found.LeftOut > 1 || found.LeftOut < 0.5 {
+		t.Errorf("twelve samples: %+v", found)
+	}
+	// One picture, hardly changed.
+	frames := make([][]float64, 12)
+	for i := range frames {
+		frames[i] = slices.Clone(various[0])
+		frames[i][i] /= 2
+	}
+	found := calibrate(frames, nil)
+	if found.Distinct != 1 || len(found.Warnings) != 2 || !strings.Contains(found.Warnings[0], "too alike: of 12 only 1 differ") {
+		t.Errorf("twelve frames: %+v", found)
+	}
+	// Small ones, and one that is not.
+	for _, input := range various[1:] {
+		for i := range input {
+			input[i] /= 5
+		}
+	}
+	found = calibrate(various, nil)
+	if len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "sample 0 would leave the bounds") {
+		t.Errorf("one that is unlike the others: %+v", found)
+	}
+	// Made-up inputs set bounds where they reach farther.
+	before := make([]float64, len(n.all()))
+	calibrate(various[1:], nil)
+	for i, layer := range n.all() {
+		before[i] = layer.Bound
+	}
+	found = calibrate(various[1:], inputs(n, 3))
+	if found.Stressed != len(before) || found.Stretch < 2 {
+		t.Errorf("made-up inputs: %+v", found)
+	}
+	for i, layer := range n.all() {
+		if layer.Bound <= before[i] {
+			t.Errorf("layer %d has the bound %g, %g without made-up inputs", i, layer.Bound, before[i])
+		}
+	}
+	beyond := slices.Clone(various[0])
+	beyond[3] = 1.5
+	if simulated, err := plan.Simulate(beyond); err != nil || simulated.Reach < 1.5 || simulated.Logits != nil || len(simulated.Exact) != plan.Outputs {
+		t.Errorf("an input beyond its bound: %+v, %v", simulated, err)
+	}
+	if _, err := plan.Calibrate(Inputs{Samples: various, Margin: 1.5, StressMargin: 0.5}); err == nil {
+		t.Error("a margin of a half")
 	}
 }

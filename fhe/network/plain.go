@@ -1,7 +1,6 @@
 package network
 
 import (
-	"fmt"
 	"math"
 
 	"jaguar/fhe/concurrent"
@@ -19,11 +18,17 @@ func Exact(x float64) float64 { return max(x, 0) }
 // nothing included. seen, unless nil, gets each layer's largest absolute value before ReLU, the output's last; bounds are then not
 // needed, and only [Exact] makes sense.
 func (p *Plan) Plain(input []float64, rectify Rectifier, seen func(layer int, largest float64)) ([]float64, error) {
-	if seen == nil {
-		if err := p.Calibrated(); err != nil {
-			return nil, err
-		}
+	if seen != nil {
+		return p.plain(input, rectify, false, seen)
 	}
+	if err := p.Calibrated(); err != nil {
+		return nil, err
+	}
+	return p.plain(input, rectify, true, func(int, float64) {})
+}
+
+// plain is [Plan.Plain], which divides by bounds before it rectifies, or does not.
+func (p *Plan) plain(input []float64, rectify Rectifier, bounded bool, seen func(layer int, largest float64)) ([]float64, error) {
 	first, err := p.Grids[0].Scatter(input, p.Values)
 	if err != nil {
 		return nil, err
@@ -31,12 +36,12 @@ func (p *Plan) Plain(input []float64, rectify Rectifier, seen func(layer int, la
 	values := [][][]float64{first}
 	for i := range p.Network.Layers {
 		bound, sums := p.Network.Layers[i].Bound, p.sums(i, values)
-		if seen != nil {
-			most := 0.0
-			for _, sum := range sums {
-				most = max(most, largest(sum))
-			}
-			seen(i, most)
+		most := 0.0
+		for _, sum := range sums {
+			most = max(most, largest(sum))
+		}
+		seen(i, most)
+		if !bounded {
 			bound = 1
 		}
 		for part, mask := range p.Grids[i+1].Masks(p.Values) {
@@ -63,9 +68,7 @@ func (p *Plan) Plain(input []float64, rectify Rectifier, seen func(layer int, la
 			}
 		}
 	}
-	if seen != nil {
-		seen(len(p.Network.Layers), largest(logits))
-	}
+	seen(len(p.Network.Layers), largest(logits))
 	return logits, nil
 }
 
@@ -76,16 +79,17 @@ func (p *Plan) sums(layer int, values [][][]float64) [][]float64 {
 	for part := range sums {
 		sums[part] = make([]float64, p.Values)
 	}
-	// No output channel shares a place with another. Nothing fails.
-	_ = concurrent.Each(grid.Channels, func(o int) error {
-		for _, term := range terms {
-			for part, from := range values[term.From] {
+	for _, term := range terms {
+		for part, from := range values[term.From] {
+			sorted := convolution.Sort(from, grid.ColumnPitch)
+			// No output channel shares a place with another. Nothing fails.
+			_ = concurrent.Each(grid.Channels, func(o int) error {
 				taps := term.Kernel().Taps(p.Grids[term.From], part, o)
-				convolution.Plain(taps, from, sums[o/grid.ColumnPitch], grid.ColumnPitch, o%grid.ColumnPitch)
-			}
+				convolution.Plain(taps, sorted, sums[o/grid.ColumnPitch], o%grid.ColumnPitch)
+				return nil
+			})
 		}
-		return nil
-	})
+	}
 	for part := range sums {
 		p.addBias(layer, part, sums[part])
 	}
@@ -112,28 +116,4 @@ func largest(values []float64) float64 {
 		most = max(most, math.Abs(v))
 	}
 	return most
-}
-
-// Calibrate sets every layer's bound: margin times the largest absolute value that the samples give anywhere. A value beyond the
-// bound spoils an answer, and only that, so a larger margin costs precision and a smaller one safety.
-func (p *Plan) Calibrate(samples [][]float64, margin float64) error {
-	if len(samples) == 0 || !(margin >= 1) {
-		return fmt.Errorf("network: calibration with %d samples and the margin %g", len(samples), margin)
-	}
-	bounds := make([]float64, len(p.Network.Layers)+1)
-	for i, sample := range samples {
-		if most := largest(sample); most > p.Network.InputBound {
-			return fmt.Errorf("network: sample %d has the value %g, the input's bound is %g", i, most, p.Network.InputBound)
-		}
-		if _, err := p.Plain(sample, Exact, func(layer int, most float64) { bounds[layer] = max(bounds[layer], most) }); err != nil {
-			return err
-		}
-	}
-	for i, layer := range p.Network.all() {
-		if bounds[i] == 0 {
-			return fmt.Errorf("network: layer %d (%s) is 0 for all samples", i, layer.Name)
-		}
-		layer.Bound = margin * bounds[i]
-	}
-	return nil
 }

@@ -40,7 +40,7 @@ enum What {
     Convfhe(convfhe::Args),
     /// Whole networks (Tables 5, 10 and 11 of Jaguar's paper).
     E2e(e2e::Args),
-    /// Fregata: encryption before the input only; layers and networks (Tables IV to VIII, Figures 7, 8 and 10 of its paper).
+    /// Fregata: encryption before the input only; layers and networks (Tables IV to VIII, Figures 7 to 10 of its paper).
     Fregata(fregata::Args),
     /// Hyena: convolutions in SIMD slots; operations, layers and networks (Tables 1 to 3, Figures 4 and 5 of its paper).
     Hyena(hyena::Args),

@@ -101,9 +101,8 @@ pub struct Args {
     /// The parameter set for --protocol convfhe (`jaguar-fhe sets` lists them).
     #[arg(long, value_name = "SET", default_value = "n16")]
     parameters: String,
-    /// For --protocol convfhe: how many times larger than in calibration a layer's values may become before they spoil an answer.
-    #[arg(long, default_value_t = 1.5)]
-    margin: f64,
+    #[command(flatten)]
+    margins: one_round::Margins,
     #[command(flatten)]
     last: one_round::Last,
     #[command(flatten)]
@@ -219,11 +218,18 @@ pub fn run(args: &Args) -> Result<()> {
     let pictures = files.iter().any(picture);
     if args.protocol == Protocol::Convfhe {
         let Options { image, labels, .. } = options;
-        let source =
-            one_round::Source { graph: &graph, image, labels, samples: images, pictures, file: &args.model };
+        let source = one_round::Source {
+            graph: &graph,
+            image,
+            labels,
+            samples: images,
+            tests: tested,
+            pictures,
+            file: &args.model,
+        };
         return one_round::compile(
             source,
-            (&args.parameters, args.margin),
+            (&args.parameters, &args.margins),
             &args.last,
             &args.program,
             &args.output,

@@ -1,16 +1,17 @@
 //! Writes the description of an ONNX network, and inputs, for `jaguar-fhe`.
 //!
-//!     describe [--last LAYERS] [--relu DEGREES] NETWORK.onnx DESCRIPTION.json SAMPLES.json [MEANS STDS PICTURE...]
+//!     describe [--last LAYERS] [--relu DEGREES] [--stress STRESS.json]
+//!         NETWORK.onnx DESCRIPTION.json SAMPLES.json [MEANS STDS PICTURE...]
 //!
 //! Pictures have the network's size. Values are (RGB/255 - mean)/std; MEANS and STDS are three numbers with commas between. Without
 //! pictures, four inputs of noise are written. With `--last`, the description has only the last so many layers, and the inputs
-//! are what the layers before them make of the pictures in the clear.
+//! are what the layers before them make of the pictures in the clear. With `--stress`, made-up inputs are written beside the pictures.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_convfhe::{Polynomial, describe, last_layers};
+use jaguar_convfhe::{Polynomial, describe, last_layers, stress};
 use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{Options, import_file};
@@ -60,9 +61,11 @@ fn main() -> Result<()> {
     };
     let last = option("--last");
     let relu = option("--relu");
+    let stressed = option("--stress");
     let [network, description, samples, rest @ ..] = arguments.as_slice() else {
         bail!(
-            "describe [--last LAYERS] [--relu DEGREES] NETWORK.onnx DESCRIPTION.json SAMPLES.json [MEANS STDS PICTURE...]"
+            "describe [--last LAYERS] [--relu DEGREES] [--stress STRESS.json] NETWORK.onnx DESCRIPTION.json SAMPLES.json \
+             [MEANS STDS PICTURE...]"
         );
     };
     let graph = import_file(Path::new(network), &Options::default())?;
@@ -83,25 +86,38 @@ fn main() -> Result<()> {
     if let Some((head, tail)) = &parts {
         println!("the client needs {} weights, the server keeps {}", weights(head), weights(tail));
     }
-    let mut bound = 0.0f32;
+    // As the layers that are described get them.
+    let given = |mut values: Vec<f32>| -> Result<Vec<f32>> {
+        if let Some((head, _)) = &parts {
+            return head.forward(Cpu::detect(), &values).context("an input of another length");
+        }
+        let [_, height, width] = graph.input_shape();
+        for (c, plane) in values.chunks_exact_mut(height * width).enumerate() {
+            if let Some((mul, add)) = graph.affine.get(c) {
+                plane.iter_mut().for_each(|v| *v = *v * mul + add);
+            }
+        }
+        Ok(values)
+    };
+    let made_up = match (&stressed, rest) {
+        (None, _) => Vec::new(),
+        (Some(_), [mean, std, ..]) => {
+            let (mean, std) = (three(mean)?, three(std)?);
+            let ranges: Vec<[f32; 2]> =
+                mean.iter().zip(&std).map(|(mean, std)| [-mean / std, (1.0 - mean) / std]).collect();
+            stress(graph.input_shape(), &ranges).into_iter().map(given).collect::<Result<_>>()?
+        }
+        (Some(_), _) => bail!("--stress needs MEANS and STDS"),
+    };
+    let most = |inputs: &[Vec<f32>]| inputs.iter().flatten().fold(0.0f32, |most, v| most.max(v.abs()));
     let mut written = Vec::new();
-    for (name, mut values) in inputs {
+    for (name, values) in inputs {
         let logits = graph.forward(Cpu::detect(), &values).context("an input of another length")?;
         let top = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(i, _)| i);
         println!("{name}: top {top:?}, {:.3?}", &logits[..logits.len().min(10)]);
-        if let Some((head, _)) = &parts {
-            values = head.forward(Cpu::detect(), &values).context("an input of another length")?;
-        } else {
-            let [_, height, width] = graph.input_shape();
-            for (c, plane) in values.chunks_exact_mut(height * width).enumerate() {
-                if let Some((mul, add)) = graph.affine.get(c) {
-                    plane.iter_mut().for_each(|v| *v = *v * mul + add);
-                }
-            }
-        }
-        bound = values.iter().fold(bound, |most, v| most.max(v.abs()));
-        written.push(values);
+        written.push(given(values)?);
     }
+    let bound = most(&written).max(most(&made_up));
     let mut described = describe(parts.as_ref().map_or(&graph, |(_, tail)| tail), f64::from(bound))?;
     if let Some(name) = relu {
         described.relu = name.parse::<Polynomial>().map_err(anyhow::Error::msg)?;
@@ -109,5 +125,8 @@ fn main() -> Result<()> {
     println!("{} layers with ReLU", described.layers.len());
     fs::write(description, serde_json::to_vec(&described)?)?;
     fs::write(samples, serde_json::to_vec(&written)?)?;
+    if let Some(file) = stressed {
+        fs::write(file, serde_json::to_vec(&made_up)?)?;
+    }
     Ok(())
 }

@@ -57,6 +57,11 @@ impl Polynomial {
         }
     }
 
+    /// The finest of those that take so many levels or fewer.
+    pub fn finest(levels: u32) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|p| p.levels() <= levels)
+    }
+
     /// How many levels a parameter set must have for it.
     pub fn levels(self) -> u32 {
         match self {
@@ -142,7 +147,15 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::base64;
+    use super::{Polynomial, base64};
+
+    #[test]
+    fn levels_that_are_there_are_used() {
+        assert_eq!([7, 8, 9, 11, 13, 99].map(Polynomial::finest), {
+            use Polynomial::{Coarse, Fine, Paper};
+            [None, Some(Coarse), Some(Coarse), Some(Paper), Some(Fine), Some(Fine)]
+        });
+    }
 
     #[test]
     fn base64_is_that_of_the_rfc() {

@@ -36,6 +36,8 @@ pub struct Figures {
     pub memory: u64,
     /// What making keys takes, estimated: more than any other of a client's commands.
     pub client_memory: u64,
+    /// How many levels there are for ReLU's polynomial.
+    pub relu_levels: u32,
 }
 
 impl Figures {

@@ -16,6 +16,7 @@ pub mod party;
 mod program;
 pub mod session;
 mod split;
+mod stress;
 
 use jaguar_graph::float::{Graph, Node, Op};
 use jaguar_graph::network::{Rearrange, Shape};
@@ -24,9 +25,10 @@ pub use description::{Description, Floats, Layer, Polynomial, Term};
 pub use evaluation::ByProgram;
 pub use fhe::{Fhe, Figures, memory};
 use form::Form;
-pub use model::{Compiled, ModelError};
+pub use model::{Calibration, Compiled, Inputs, ModelError, Simulated};
 pub use program::{Program, ProgramError};
 pub use split::{NoCut, last_layers};
+pub use stress::{STRESS_MARGIN, stress};
 
 /// Why a network cannot be evaluated in one round.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use crate::session::Facing;
 use crate::{Description, ProgramError};
 
 /// Changes whenever older files cannot be read.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What clients are told of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +48,51 @@ pub enum ModelError {
     /// The disk.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// What a network is calibrated with: inputs behind the affine map.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Inputs like those that will come.
+    pub samples: &'a [Vec<f32>],
+    /// By how much others may exceed them.
+    pub margin: f64,
+    /// Made-up ones ([`stress`](crate::stress)); there may be none.
+    pub stress: &'a [Vec<f32>],
+    /// By how much others may exceed those.
+    pub stress_margin: f64,
+}
+
+/// What a calibration found.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Calibration {
+    /// How many samples there were.
+    pub samples: usize,
+    /// How many made-up inputs.
+    pub stress: usize,
+    /// How many samples differ from those before them.
+    pub distinct: usize,
+    /// How far a sample reaches at most, by the bounds that all other inputs give: 1 is a bound.
+    pub left_out: f64,
+    /// How many bounds the made-up inputs set.
+    pub stressed: usize,
+    /// By how much they raise one at most.
+    pub stretch: f64,
+    /// For the operator.
+    pub warnings: Vec<String>,
+}
+
+/// What an input does to a calibrated network without encryption.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Simulated {
+    /// The largest absolute value before a ReLU, or of a logit, divided by its bound: above 1 an answer means nothing.
+    pub reach: f64,
+    /// Where that is.
+    pub layer: String,
+    /// The logits, by the polynomial that stands for ReLU; none above 1.
+    pub logits: Option<Vec<f64>>,
+    /// By ReLU itself.
+    pub exact: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -87,24 +132,25 @@ impl Drop for Beside {
 }
 
 impl Compiled {
-    /// Calibrates a network by `samples` (behind the affine map), and writes the model to `path`. `margin` is by how much values may
-    /// exceed those of the samples.
+    /// Calibrates a network, and writes the model to `path`.
     ///
     /// # Errors
     /// When the network does not fit the set, or the disk fails.
     pub fn make(
         fhe: &Fhe,
-        (set, margin): (&str, f64),
+        set: &str,
         (description, facing): (&Description, Facing),
-        samples: &[Vec<f32>],
+        given: Inputs<'_>,
         path: &Path,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<(Self, Calibration), ModelError> {
         let of = |kind| Beside::new(path, kind);
-        let (described, inputs, calibrated, public) =
-            (of("described"), of("samples"), of("calibrated"), of("public"));
+        let [described, samples, stress, calibrated, public] =
+            ["described", "samples", "stress", "calibrated", "public"].map(of);
         described.write(description)?;
-        inputs.write(&samples)?;
-        let (margin, flag) = (margin.to_string(), OsStr::new);
+        samples.write(&given.samples)?;
+        stress.write(&given.stress)?;
+        let (margins, flag) =
+            ([given.margin, given.stress_margin].map(|margin| margin.to_string()), OsStr::new);
         let own = [flag("--set"), flag(set)];
         let calibrate = [
             flag("calibrate"),
@@ -113,11 +159,15 @@ impl Compiled {
             flag("--network"),
             described.0.as_ref(),
             flag("--samples"),
-            inputs.0.as_ref(),
+            samples.0.as_ref(),
         ];
-        fhe.run(calibrate.into_iter().chain([
+        let found = fhe.run(calibrate.into_iter().chain([
             flag("--margin"),
-            flag(&margin),
+            flag(&margins[0]),
+            flag("--stress"),
+            stress.0.as_ref(),
+            flag("--stress-margin"),
+            flag(&margins[1]),
             flag("--out"),
             calibrated.0.as_ref(),
         ]))?;
@@ -132,6 +182,7 @@ impl Compiled {
         ];
         fhe.run(arguments)?;
         let malformed = |what: &str| ProgramError::Malformed(what.to_owned());
+        let found = serde_json::from_slice(&found).map_err(|_| malformed("no calibration"))?;
         let public = String::from_utf8(public.read()?).map_err(|_| malformed("no text"))?;
         let Public { outputs } = serde_json::from_str(&public).map_err(|_| malformed("no public part"))?;
         let compiled = Self { format: FORMAT, set: set.to_owned(), public, outputs, facing };
@@ -139,7 +190,40 @@ impl Compiled {
             serde_json::from_slice(&calibrated.read()?).map_err(|_| malformed("no network"))?;
         network.insert("jaguar".into(), serde_json::to_value(&compiled).expect("plain data serialises"));
         files::replace(path, &serde_json::to_vec(&network).expect("plain data serialises"))?;
-        Ok(compiled)
+        Ok((compiled, found))
+    }
+
+    /// Evaluates the model in the file `path` without encryption, for each of `inputs` (behind the affine map).
+    ///
+    /// # Errors
+    /// When an input is beyond the bound of inputs, or the disk fails.
+    pub fn simulate(
+        fhe: &Fhe,
+        set: &str,
+        inputs: &[Vec<f32>],
+        path: &Path,
+    ) -> Result<Vec<Simulated>, ModelError> {
+        let file = Beside::new(path, "tested");
+        file.write(&inputs)?;
+        let flag = OsStr::new;
+        let told = fhe.run([
+            flag("simulate"),
+            flag("--set"),
+            flag(set),
+            flag("--network"),
+            path.as_ref(),
+            flag("--samples"),
+            file.0.as_ref(),
+        ])?;
+        let found: Result<Vec<Simulated>, _> =
+            serde_json::Deserializer::from_slice(&told).into_iter().collect();
+        let found = found.map_err(|e| ProgramError::Malformed(format!("no simulation ({e})")))?;
+        if found.len() != inputs.len() {
+            return Err(
+                ProgramError::Malformed(format!("{} of {} simulations", found.len(), inputs.len())).into()
+            );
+        }
+        Ok(found)
     }
 
     /// Reads what clients are told, and the model's public name: a hash of the file.

@@ -16,7 +16,7 @@
 //! matter of masking.
 //!
 //! **State.** The kernels' compiled form was run by an interpreter of PTX (`tests/ptx.rs`), which compares every word with plain
-//! integers. It has not run on a card yet.
+//! integers. On an NVIDIA H200 a network gave the same class, and took the same time as without the card (`docs/gpu.md`).
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -21,6 +21,8 @@ type figures struct {
 	// Memory is what `evaluate` takes, ClientMemory what `keygen` takes, the largest of a client's commands; in bytes, estimated.
 	Memory       int64 `json:"memory"`
 	ClientMemory int64 `json:"client_memory"`
+	// ReLULevels is how many levels there are for ReLU's polynomial.
+	ReLULevels int `json:"relu_levels"`
 }
 
 func about(o options, _ io.Reader, out io.Writer) error {
@@ -42,7 +44,7 @@ func about(o options, _ io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(figures{
 		Set: set.Name(), Security: set.Security(),
 		Keys: keys.WireBytes(set), Input: inputs * residues.CiphertextBytes(set), Answer: residues.CiphertextBytes(set),
-		Memory: memoryOf(set, plan), ClientMemory: keys.ClientMemoryBytes(set),
+		Memory: memoryOf(set, plan), ClientMemory: keys.ClientMemoryBytes(set), ReLULevels: set.ReLULevels(),
 	})
 }
 

@@ -90,7 +90,22 @@ func planOf(o options, set *parameters.Set) (*network.Plan, error) {
 	return plan, plan.Check(set)
 }
 
-func calibrate(o options, _ io.Reader, _ io.Writer) error {
+// inputsOf reads a file of inputs; none, if it has no name.
+func inputsOf(path string) (inputs [][]float64, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &inputs); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return inputs, nil
+}
+
+func calibrate(o options, _ io.Reader, out io.Writer) error {
 	set, err := setOf(o.set)
 	if err != nil {
 		return err
@@ -99,18 +114,46 @@ func calibrate(o options, _ io.Reader, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	text, err := readFile(o.samples)
+	inputs := network.Inputs{Margin: o.margin, StressMargin: o.stressMargin}
+	if inputs.Samples, err = inputsOf(o.samples); err != nil {
+		return err
+	}
+	if inputs.Stress, err = inputsOf(o.stress); err != nil {
+		return err
+	}
+	found, err := plan.Calibrate(inputs)
 	if err != nil {
 		return err
 	}
-	var samples [][]float64
-	if err := json.Unmarshal(text, &samples); err != nil {
-		return fmt.Errorf("%s: %w", o.samples, err)
-	}
-	if err := plan.Calibrate(samples, o.margin); err != nil {
+	if err := writeJSON(o.out, plan.Network); err != nil {
 		return err
 	}
-	return writeJSON(o.out, plan.Network)
+	return json.NewEncoder(out).Encode(found)
+}
+
+func simulate(o options, _ io.Reader, out io.Writer) error {
+	set, err := setOf(o.set)
+	if err != nil {
+		return err
+	}
+	plan, err := planOf(o, set)
+	if err != nil {
+		return err
+	}
+	samples, err := inputsOf(o.samples)
+	if err != nil {
+		return err
+	}
+	for i, sample := range samples {
+		found, err := plan.Simulate(sample)
+		if err != nil {
+			return fmt.Errorf("sample %d: %w", i, err)
+		}
+		if err := json.NewEncoder(out).Encode(found); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func public(o options, _ io.Reader, _ io.Writer) error {

@@ -20,8 +20,10 @@ const usage = `jaguar-fhe: private inference in one round
       the same of one set, as JSON, for programs; with a network, the memory that its evaluation takes
   jaguar-fhe keygen --set SET --secret FILE --keys FILE
       draws a secret (it stays with the client) and the server's keys
-  jaguar-fhe calibrate --set SET --network FILE --samples FILE [--margin 1.5] --out FILE
-      finds the layers' bounds; SAMPLES is JSON: inputs [C, H, W], one after the other
+  jaguar-fhe calibrate --set SET --network FILE --samples FILE [--margin 1.5] [--stress FILE [--stress-margin 1.2]] --out FILE
+      finds the layers' bounds; both files are JSON: inputs [C, H, W], one after the other. Says as JSON what it found
+  jaguar-fhe simulate --set SET --network FILE --samples FILE
+      evaluates a calibrated network without encryption: a line of JSON for each input, how far its values reach, and its logits
   jaguar-fhe public --set SET --network FILE --out FILE
       what a client is told of a calibrated network: no weights
   jaguar-fhe encrypt --set SET --secret FILE --public FILE
@@ -51,11 +53,11 @@ func main() {
 
 // options are the flags of all commands; a command names those that it needs.
 type options struct {
-	set, secret, keys, network, public, samples, out, socket string
-	margin                                                   float64
-	batches, kernels                                         string
-	repeats, first                                           int
-	vectors                                                  bool
+	set, secret, keys, network, public, samples, stress, out, socket string
+	margin, stressMargin                                             float64
+	batches, kernels                                                 string
+	repeats, first                                                   int
+	vectors                                                          bool
 }
 
 // command is one of the subcommands.
@@ -70,6 +72,7 @@ func commands() map[string]command {
 		"about":     {[]string{"set"}, about},
 		"keygen":    {[]string{"set", "secret", "keys"}, keygen},
 		"calibrate": {[]string{"set", "network", "samples", "out"}, calibrate},
+		"simulate":  {[]string{"set", "network", "samples"}, simulate},
 		"public":    {[]string{"set", "network", "out"}, public},
 		"encrypt":   {[]string{"set", "secret", "public"}, encrypt},
 		"evaluate":  {[]string{"set", "keys", "network"}, evaluate},
@@ -96,11 +99,12 @@ func run(arguments []string, in io.Reader, out io.Writer) error {
 	flags.SetOutput(io.Discard)
 	for flagName, to := range map[string]*string{
 		"set": &o.set, "secret": &o.secret, "keys": &o.keys, "network": &o.network, "public": &o.public,
-		"samples": &o.samples, "out": &o.out, "socket": &o.socket,
+		"samples": &o.samples, "stress": &o.stress, "out": &o.out, "socket": &o.socket,
 	} {
 		flags.StringVar(to, flagName, "", "")
 	}
 	flags.Float64Var(&o.margin, "margin", 1.5, "")
+	flags.Float64Var(&o.stressMargin, "stress-margin", 1.2, "")
 	flags.StringVar(&o.batches, "batches", "4,16,64,256", "")
 	flags.StringVar(&o.kernels, "kernels", "3,5,7", "")
 	flags.IntVar(&o.repeats, "repeats", 1, "")

@@ -124,7 +124,8 @@ impl Sizes {
         }
         let plain20 = self.kernels.iter().map(|&kernel| shapes::plain(kernel, 20, 1));
         let tails = [3, 5].map(shapes::tail);
-        plain20.chain([shapes::plain(5, 8, 3), shapes::plain(3, 14, 3)]).chain(tails).collect()
+        let wide = [(5, 8), (3, 14), (3, 20)].map(|(kernel, depth)| shapes::plain(kernel, depth, 3));
+        plain20.chain(wide).chain(tails).collect()
     }
 }
 

@@ -166,11 +166,12 @@ struct Whole {
     busy: f64,
     measured: usize,
     layers: usize,
+    bootstraps: usize,
 }
 
 impl Whole {
     fn new(runs: &BTreeMap<(String, usize), Vec<&Layer>>, name: &str) -> Self {
-        let mut whole = Self { seconds: [0.0; 4], busy: 0.0, measured: 0, layers: 0 };
+        let mut whole = Self { seconds: [0.0; 4], busy: 0.0, measured: 0, layers: 0, bootstraps: 0 };
         for ((_, index), runs) in runs.iter().filter(|((n, _), _)| n == name) {
             let last = *index == runs[0].layers;
             let [convolution, packing, ctos, sine, relu, stoc] =
@@ -181,6 +182,8 @@ impl Whole {
             whole.busy += of(runs, |l| l.busy_seconds);
             whole.measured += 1;
             whole.layers = runs[0].layers;
+            // (The last makes the logits.)
+            whole.bootstraps += if last { 0 } else { runs[0].ciphertexts };
         }
         whole
     }
@@ -198,6 +201,7 @@ fn networks(figures: &Figures) -> Table {
         let whole = Whole::new(&groups, name);
         let paper = TABLE_III.iter().find(|column| column.network == name);
         let mut row = vec![name.clone(), format!("{} of {}", whole.measured, whole.layers)];
+        row.push(whole.bootstraps.to_string());
         row.extend(whole.seconds.iter().map(|&s| significant(s)));
         row.push(significant(whole.total()));
         row.push(significant(whole.busy));
@@ -214,6 +218,7 @@ fn networks(figures: &Figures) -> Table {
         header: vec![
             "network",
             "layers",
+            "bootstraps",
             "conv",
             "ReLU",
             "boot",
@@ -221,15 +226,17 @@ fn networks(figures: &Figures) -> Table {
             "sum",
             "processor",
             "paper: conv",
-            "ReLU",
-            "boot",
-            "FC",
-            "total",
-            "its baseline",
+            "paper: ReLU",
+            "paper: boot",
+            "paper: FC",
+            "paper: total",
+            "paper: baseline",
         ],
         numbers_from: 1,
         rows: rows.collect(),
-        notes: "The sum is of the layers that were measured; processor: the time of all threads on cores. The paper: one thread at 2.8 GHz, another machine, so no ratio.".into(),
+        notes: "The sum is of the layers that were measured, on the clock; processor: what all threads took of cores. The paper's seconds are of one \
+                thread at 2.8 GHz, so they stand beside `processor`, not beside `sum`; it is another machine, so no ratio."
+            .into(),
     }
 }
 
@@ -259,13 +266,14 @@ fn interactive(figures: &Figures) -> Table {
             significant(run.offline.seconds),
             significant(run.online.seconds),
             significant(run.mib()),
-            (run.offline.rounds + run.online.rounds).to_string(),
+            format!("{} + {}", run.offline.rounds, run.online.rounds),
+            significant(run.hint_mib),
         ]
     });
     Table {
         name: "interactive",
         title: "the interactive protocol".into(),
-        header: vec!["network", "offline, s", "online, s", "MiB", "rounds"],
+        header: vec!["network", "offline, s", "online, s", "MiB", "rounds", "hint MiB, once"],
         numbers_from: 1,
         rows: rows.collect(),
         notes: "In one round: 2 MiB up for each ciphertext of the input, 2 MiB down, one round, and the keys once.".into(),
@@ -358,9 +366,9 @@ mod tests {
         assert_eq!(tables.len(), 1);
         let row = &tables[0].rows[0];
         // conv 2 + 2, ReLU 2·2, boot 2·(4 + 2 + 2), FC 2 + 2.
-        assert_eq!(row[1..7], ["2 of 2", "4.00", "4.00", "16.0", "4.00", "28.0"]);
-        assert_eq!(row[7], "12.0");
-        assert_eq!(row[12], "368");
+        assert_eq!(row[1..8], ["2 of 2", "1", "4.00", "4.00", "16.0", "4.00", "28.0"]);
+        assert_eq!(row[8], "12.0");
+        assert_eq!(row[13], "368");
     }
 
     #[test]

@@ -7,11 +7,13 @@
 //! | `schedule` | Figure 7: layers one after the other, with the client's messages streamed or not, by both comparisons |
 //! | `nonlinear` | Tables VII and VIII: a network's activations and max-pools, sealed and by PMax |
 //! | `networks` | Figures 8 and 10: whole networks |
+//! | `accuracy` | Figure 9: the float network, the integer network, private runs |
 //!
 //! Single layers and networks run as `bench e2e` runs them: both parties in this process, over TCP, imitating the
 //! paper's link. A network's backends take turns, query by query. PMax leaks ([`jaguar_plan::Comparison::PmaxLeaky`]):
 //! its rows say so.
 
+mod accuracy;
 pub mod layers;
 mod matrices;
 mod paper;
@@ -38,7 +40,7 @@ use crate::setting::{Setting, link_text};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compiled models, for `nonlinear` and `networks`. Those named squeezenet, resnet50 and densenet121 stand beside
+    /// Compiled models, for `nonlinear`, `networks` and `accuracy`. Those named squeezenet, resnet50 and densenet121 stand beside
     /// the paper's figures.
     models: Vec<PathBuf>,
     /// Which tables, with commas between (default: all).
@@ -68,6 +70,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
     #[command(flatten)]
+    accuracy: accuracy::Args,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -78,6 +82,8 @@ enum Part {
     Schedule,
     /// Whole networks: their nonlinear layers, and all of them.
     Networks,
+    /// How often the right class comes out: needs --float and --data.
+    Accuracy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -119,6 +125,7 @@ pub struct Measured {
 pub struct Figures {
     pub matrices: Vec<matrices::Row>,
     pub runs: Vec<Measured>,
+    pub accuracy: Vec<accuracy::Found>,
 }
 
 fn backend(name: &str) -> BackendId {
@@ -128,8 +135,12 @@ fn backend(name: &str) -> BackendId {
 pub fn run(args: &Args) -> Result<()> {
     let wanted = |part: Part| args.only.is_empty() || args.only.contains(&part);
     ensure!(
-        args.models.is_empty() || wanted(Part::Networks),
-        "models are given, but --only leaves out the networks"
+        args.models.is_empty() || wanted(Part::Networks) || wanted(Part::Accuracy),
+        "models are given, but --only leaves out the networks and their accuracy"
+    );
+    ensure!(
+        args.only.is_empty() || wanted(Part::Accuracy) == args.accuracy.is_given(),
+        "accuracy takes --float and --data, and nothing else does"
     );
     let failed = |why: &product::GpuError| eprintln!("warning: {why}");
     let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
@@ -214,9 +225,19 @@ pub fn run(args: &Args) -> Result<()> {
             eprintln!("networks: left out, no model was given");
         }
     }
-    ensure!(!(matrices.is_empty() && runs.is_empty()), "nothing was measured: give models, or other tables");
+    let accuracy = if wanted(Part::Accuracy) && args.accuracy.is_given() {
+        accuracy::measure_all(&args.accuracy, &args.models, backend("fregata"))?
+    } else {
+        Vec::new()
+    };
+    ensure!(
+        !(matrices.is_empty() && runs.is_empty() && accuracy.is_empty()),
+        "nothing was measured: give models, or other tables"
+    );
     setting.done();
-    let tables = tables::all(&matrices, &runs);
-    let plot: Dots = tables::plot(&runs);
-    args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { matrices, runs } }, &plot)
+    let mut tables = tables::all(&matrices, &runs);
+    tables.extend((!accuracy.is_empty()).then(|| accuracy::table(&accuracy)));
+    let plot: Dots = if runs.is_empty() { accuracy::plot(&accuracy) } else { tables::plot(&runs) };
+    args.output
+        .hand_out(&Report { setting, peaks, tables, figures: Figures { matrices, runs, accuracy } }, &plot)
 }

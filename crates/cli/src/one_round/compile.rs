@@ -1,10 +1,15 @@
 //! `jaguar compile --protocol convfhe`
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use jaguar_convfhe::session::{Facing, FirstLayers};
-use jaguar_convfhe::{Compiled, Figures, describe, last_layers};
+use jaguar_convfhe::{
+    Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
+    stress,
+};
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::{Graph, Op};
@@ -15,6 +20,7 @@ use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
 use super::Program;
+use super::predict::order;
 use crate::progress::Steps;
 
 /// What a compilation for one round takes.
@@ -24,10 +30,61 @@ pub struct Source<'a> {
     pub labels: Vec<String>,
     /// Tensors `[C, H, W]`.
     pub samples: Vec<Vec<f32>>,
+    /// The same, without a part in calibration.
+    pub tests: Vec<Vec<f32>>,
     /// Whether pictures are among the samples, and so among what will come.
     pub pictures: bool,
     /// The ONNX file.
     pub file: &'a Path,
+}
+
+/// How far values may go beyond what calibration sees.
+#[derive(clap::Args)]
+pub struct Margins {
+    /// For --protocol convfhe: how many times larger than in calibration a layer's values may become before they spoil an answer.
+    #[arg(long, default_value_t = 1.5)]
+    margin: f64,
+    /// For --protocol convfhe: how many times larger than with made-up inputs. Those are single colours, stripes, chequers and
+    /// noise, all as bright as a picture can be (for tensors: as large as the samples in each channel). `off` leaves them out: more
+    /// precise, and drawings or noise then spoil their answers.
+    #[arg(long, value_name = "MARGIN|off", default_value_t = Stress::default(), value_parser = str::parse::<Stress>)]
+    stress: Stress,
+}
+
+/// Whether made-up inputs have a part in calibration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stress {
+    Off,
+    Margin(f64),
+}
+
+impl Default for Stress {
+    fn default() -> Self {
+        Self::Margin(STRESS_MARGIN)
+    }
+}
+
+impl fmt::Display for Stress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Margin(margin) => margin.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Stress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => match text.parse() {
+                Ok(margin) if (1.0..f64::INFINITY).contains(&margin) => Ok(Self::Margin(margin)),
+                Ok(_) | Err(_) => Err("`off`, or a number of at least 1".into()),
+            },
+        }
+    }
 }
 
 /// A network of which the client computes the first layers in the clear.
@@ -92,7 +149,7 @@ fn weights(graph: &Graph) -> usize {
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(
     source: Source<'_>,
-    (set, margin): (&str, f64),
+    (set, margins): (&str, &Margins),
     last: &Last,
     program: &Program,
     output: &Path,
@@ -100,7 +157,7 @@ pub fn compile(
 ) -> Result<()> {
     let fhe = program.find()?;
     check_output(output)?;
-    let Source { graph, image, labels, samples, pictures, file } = source;
+    let Source { graph, image, labels, samples, tests, pictures, file } = source;
     let cut = last.last.map(|layers| Cut::new(graph, file, layers)).transpose()?;
     let for_clients = last.file(output);
     if let Some(cut) = &cut {
@@ -124,19 +181,29 @@ pub fn compile(
         labels,
         first: cut.as_ref().map(|cut| cut.told.clone()),
     };
-    let cpu = Cpu::detect();
-    let samples: Vec<Vec<f32>> = match &cut {
-        None => samples.into_iter().map(|sample| facing.mapped(sample)).collect(),
-        Some(cut) => {
-            let forward =
-                |sample: Vec<f32>| cut.first.forward(cpu, &sample).context("a sample of another length");
-            samples.into_iter().map(forward).collect::<Result<_>>()?
-        }
+    let made_up = match margins.stress {
+        Stress::Off => Vec::new(),
+        Stress::Margin(_) => stress(facing.shape, &ranges(&facing, &samples, pictures)),
     };
-    let seen = samples.iter().flatten().fold(0.0f32, |most, v| most.max(v.abs()));
+    let cpu = Cpu::detect();
+    // As the network on ciphertexts gets them.
+    let given = |inputs: Vec<Vec<f32>>| -> Result<Vec<Vec<f32>>> {
+        let one = |input: Vec<f32>| match &cut {
+            None => Ok(facing.mapped(input)),
+            Some(cut) => cut.first.forward(cpu, &input).context("a sample of another length"),
+        };
+        inputs.into_iter().map(one).collect()
+    };
+    let [samples, made_up, tests] = [given(samples)?, given(made_up)?, given(tests)?];
+    let most = |inputs: &[Vec<f32>]| inputs.iter().flatten().fold(0.0f32, |most, v| most.max(v.abs()));
+    let seen = most(&samples);
+    let made_up_margin = match margins.stress {
+        Stress::Off => 1.0,
+        Stress::Margin(margin) => margin,
+    };
     let bound = match cut {
         // What first layers make of others is not known.
-        Some(_) => seen * margin as f32,
+        Some(_) => (seen * margins.margin as f32).max(most(&made_up) * made_up_margin as f32),
         // Any picture is to be within the bound, not only those.
         None if pictures => seen.max(of_pictures(&facing)),
         None => seen,
@@ -144,11 +211,28 @@ pub fn compile(
     ensure!(bound > 0.0, "every sample is zero");
     // Samples travel as decimal digits, which may be rounded up.
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
-    let description = describe(rest, f64::from(bound) * 1.000_01)?;
+    let mut description = describe(rest, f64::from(bound) * 1.000_01)?;
     let figures = fhe.about(set, None)?;
-    steps.begin(format!("calibrating with {} samples", samples.len()));
-    let compiled = Compiled::make(&fhe, (set, margin), (&description, facing), &samples, output)?;
+    // (Where there is none, the program says how many levels are missing.)
+    description.relu = Polynomial::finest(figures.relu_levels).unwrap_or_default();
+    steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
+    let inputs =
+        Inputs { samples: &samples, margin: margins.margin, stress: &made_up, stress_margin: made_up_margin };
+    let (compiled, found) = Compiled::make(&fhe, set, (&description, facing), inputs, output)?;
     steps.finish();
+    say_calibration(&found);
+    let simulate = |inputs: &[Vec<f32>], steps: &mut Steps| -> Result<Vec<Simulated>> {
+        steps.begin(format!("simulating {} inputs", inputs.len()));
+        let simulated = Compiled::simulate(&fhe, set, inputs, output)?;
+        steps.finish();
+        Ok(simulated)
+    };
+    say_precision("samples", &simulate(&samples, steps)?, figures.relu_levels);
+    if !tests.is_empty() {
+        let simulated = simulate(&tests, steps)?;
+        say_reach(&simulated);
+        say_precision("test inputs", &simulated, figures.relu_levels);
+    }
     let Figures { keys, input, answer, memory, .. } = fhe.about(set, Some(output))?;
     let layers = description.layers.len();
     say!(
@@ -178,6 +262,82 @@ pub fn compile(
     Ok(())
 }
 
+/// By channel, what pictures can have, or what samples have, in front of the affine map.
+fn ranges(facing: &Facing, samples: &[Vec<f32>], pictures: bool) -> Vec<[f32; 2]> {
+    let plane = facing.shape[1] * facing.shape[2];
+    let channel = |c: usize| {
+        let seen = samples.iter().flat_map(|sample| sample.iter().skip(c * plane).take(plane)).copied();
+        let ends = |pixel: f32| (pixel - facing.image.mean[c]) * facing.image.factor[c];
+        let possible = if pictures { vec![ends(0.0), ends(255.0)] } else { Vec::new() };
+        let all = seen.chain(possible);
+        all.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)])
+    };
+    (0..facing.shape[0]).map(channel).collect()
+}
+
+/// What the calibration found, for people.
+fn say_calibration(found: &Calibration) {
+    let Calibration { samples, stress, distinct: _, left_out, stressed, stretch, warnings } = found;
+    say!(
+        "calibrated with {samples} samples and {stress} made-up inputs; these set {stressed} bounds, and raise one up to {stretch:.1} times"
+    );
+    if *left_out > 0.0 {
+        say!("a sample reaches {left_out:.2} of the bounds that the others give, at most");
+    }
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+}
+
+/// How far test inputs reach in the calibrated network, for people.
+fn say_reach(simulated: &[Simulated]) {
+    let all = simulated.len();
+    let within = simulated.iter().filter(|one| one.logits.is_some()).count();
+    if let Some(farthest) = simulated.iter().max_by(|a, b| a.reach.total_cmp(&b.reach)) {
+        say!(
+            "test inputs: {within} of {all} stay within the bounds; the farthest reaches {:.2} of one, at {}",
+            farthest.reach,
+            farthest.layer
+        );
+    }
+    if within < all {
+        eprintln!(
+            "warning: {} of {all} test inputs leave the bounds: their answers would mean nothing. Calibrate with inputs like \
+             them, or with a larger --margin",
+            all - within
+        );
+    }
+}
+
+/// By which part of their spread logits may be off before it is said how they would be less.
+const ROUGH: f64 = 1.0 / 64.0;
+
+/// By how much logits are off since a polynomial of so many levels stands for ReLU, for people. Inputs that leave the bounds have none.
+fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
+    let found: Vec<(&Vec<f64>, &Vec<f64>)> =
+        simulated.iter().filter_map(|one| Some((one.logits.as_ref()?, &one.exact))).collect();
+    let off = |(logits, exact): &(&Vec<f64>, &Vec<f64>)| {
+        let worst = logits.iter().zip(*exact).fold(0.0, |worst: f64, (a, b)| worst.max((a - b).abs()));
+        let ends = exact.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
+        worst / (ends[1] - ends[0])
+    };
+    let first = |logits: &[f64]| order(logits).first().copied();
+    let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
+    // (A single logit has no spread.)
+    let Some(worst) = found.iter().map(off).filter(|part| part.is_finite()).reduce(f64::max) else { return };
+    say!(
+        "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
+         {:.2} % of their spread",
+        found.len(),
+        100.0 * worst
+    );
+    let finest = Polynomial::ALL.map(Polynomial::levels).into_iter().max().unwrap_or(0);
+    if worst > ROUGH && levels < finest {
+        eprintln!(
+            "warning: that is rough; --parameters n16-relu13 has a finer polynomial, for 6 % more of keys and memory. --stress off is \
+             finer, too, but leaves drawings and noise without an answer"
+        );
+    }
+}
+
 /// The largest absolute value that a picture can have, behind preprocessing and affine map.
 fn of_pictures(facing: &Facing) -> f32 {
     let pixels = facing.image.mean.iter().zip(&facing.image.factor).enumerate();
@@ -195,4 +355,19 @@ fn check_output(path: &Path) -> Result<()> {
         Compiled::read(path).with_context(|| format!("-o {}: {why}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_inputs_have_a_margin_or_are_left_out() {
+        assert_eq!("off".parse(), Ok(Stress::Off));
+        assert_eq!("1.1".parse(), Ok(Stress::Margin(1.1)));
+        assert_eq!(Stress::default().to_string().parse(), Ok(Stress::default()));
+        for bad in ["", "on", "0.9", "-1", "NaN", "inf"] {
+            assert!(bad.parse::<Stress>().is_err(), "{bad}");
+        }
+    }
 }

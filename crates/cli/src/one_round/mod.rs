@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_convfhe::Fhe;
 
-pub use compile::{Last, Source, compile};
+pub use compile::{Last, Margins, Source, compile};
 pub use predict::{Later, Request, predict};
 pub use serve::{Storage, announce, serve};
 

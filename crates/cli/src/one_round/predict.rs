@@ -304,7 +304,7 @@ impl Client<'_> {
 }
 
 /// All classes, the largest logit first; of equal ones the one with the smaller number.
-fn order(logits: &[f64]) -> Vec<usize> {
+pub(super) fn order(logits: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
     order

@@ -541,7 +541,7 @@ fn clients_of_the_other_protocol_are_told() {
     });
     for result in [result, served] {
         let text = result.unwrap_err().to_string();
-        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 2"), "{text}");
+        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 3"), "{text}");
     }
 }
 
