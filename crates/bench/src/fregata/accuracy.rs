@@ -98,7 +98,8 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
         let beside_float = Score::new(&integer, &float, &[1]);
         Ok(Found {
             network: model.network.name.clone(),
-            activation_bits: model.network.activation_bits,
+            // (A bundle counts the guard bits among them.)
+            activation_bits: model.network.activation_bits.saturating_sub(model.network.guard_bits),
             weight_bits: model.network.weight_bits,
             float: Score::new(&float, &integer, &[1]),
             integer: Score::new(&integer, &integer, &[1]),
