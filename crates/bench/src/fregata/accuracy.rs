@@ -21,7 +21,7 @@ use crate::report::Table;
 /// What accuracy is told from: for each model the ONNX file that it was compiled from and labelled pictures, in the order of the
 /// models; one stands for all.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct Pictures {
     /// For `accuracy`: the ONNX file that each model was compiled from, in the order of the models; one stands for all.
     #[arg(long, value_name = "NETWORK.onnx", value_delimiter = ',', requires = "data")]
     float: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Args {
     private: usize,
 }
 
-impl Args {
+impl Pictures {
     /// Whether there are pictures.
     pub fn is_given(&self) -> bool {
         !self.data.is_empty()
@@ -68,7 +68,7 @@ fn of<'a>(what: &str, files: &'a [PathBuf], index: usize, models: usize) -> Resu
 ///
 /// # Errors
 /// When a file cannot be read, or a picture is none.
-pub fn measure_all(args: &Args, models: &[PathBuf], backend: BackendId) -> Result<Vec<Found>> {
+pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> Result<Vec<Found>> {
     let one = |(index, path): (usize, &PathBuf)| -> Result<Found> {
         let bundle = Bundle::read(path)?;
         let model = &bundle.model;
@@ -98,7 +98,8 @@ pub fn measure_all(args: &Args, models: &[PathBuf], backend: BackendId) -> Resul
         let beside_float = Score::new(&integer, &float, &[1]);
         Ok(Found {
             network: model.network.name.clone(),
-            activation_bits: model.network.activation_bits,
+            // (A bundle counts the guard bits among them.)
+            activation_bits: model.network.activation_bits.saturating_sub(model.network.guard_bits),
             weight_bits: model.network.weight_bits,
             float: Score::new(&float, &integer, &[1]),
             integer: Score::new(&integer, &integer, &[1]),

@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     calibrate: When,
     #[command(flatten)]
-    accuracy: accuracy::Args,
+    accuracy: accuracy::Pictures,
     #[command(flatten)]
     output: Output,
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Site, fhe};
 use crate::process::{Finished, Process, Scratch, jaguar, repository};
-use crate::{WATCHDOG, assert_fails, tiny};
+use crate::{WATCHDOG, tiny};
 
 /// ResNet-20's pictures have so many rows and columns.
 const SIDE: u32 = 32;
@@ -61,7 +61,6 @@ fn drawings_stay_within_the_bounds() {
     let told = finished.succeeded();
     assert!(told.contains("calibrated with 10 samples and 95 made-up inputs"), "{told}");
     assert!(told.contains("test inputs: 8 of 8 stay within the bounds"), "{told}");
-    assert!(told.contains("8 of 8 have the class of ReLU itself"), "{told}");
 }
 
 /// So the test above finds what it is for.
@@ -114,6 +113,6 @@ fn samples_that_are_too_alike_are_told() {
     assert!(finished.stderr.contains("too alike: of 10 only 1 differ"), "{}", finished.stderr);
     finished.succeeded();
     // A number that no margin is.
-    let wrong = Process::start(jaguar(&[&own[..], &more, &["--stress", "0.5"]].concat()));
-    assert_fails(wrong, &["--stress", "at least 1"]);
+    let wrong = Process::start(jaguar(&[&own[..], &more, &["--stress", "0.5"]].concat())).finish(WATCHDOG);
+    assert!(!wrong.status.success() && wrong.stderr.contains("at least 1"), "{}", wrong.stderr);
 }
