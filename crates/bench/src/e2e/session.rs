@@ -363,10 +363,11 @@ mod tests {
             let goals = super::super::tables::goals(&runs, None);
             assert!(missed(&goals) && goals.len() == count, "{network}");
             // Ours as good as one could wish.
-            for stage in [&mut runs[0].offline, &mut runs[0].online] {
+            let ours = &mut runs[0];
+            for stage in [&mut ours.offline, &mut ours.online] {
                 (stage.seconds, stage.bytes_up, stage.bytes_down) = (1e-6, 1, 0);
             }
-            runs[0].hint_mib = 0.0;
+            ours.hint_mib = 0.0;
             assert!(met(&super::super::tables::goals(&runs, None)), "{network}");
         }
     }
