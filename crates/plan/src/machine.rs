@@ -406,7 +406,7 @@ pub(crate) mod tests {
         };
         let nothing = 1e-13;
         let why = with(&|m| m.rings[0].server_word = nothing);
-        assert!(why.starts_with("a word at the server in the ring of N = 1024, k = 24: 0.0001 ns"), "{why}");
+        assert!(why.starts_with("a word at the server in the ring of N = 2048, k = 48: 0.0001 ns"), "{why}");
         assert!(with(&|m| m.rings[1].client_response[1].1 = nothing).starts_with("a response at the client"));
         assert!(with(&|m| m.rns[0].input = nothing).starts_with("an input in the ring"));
         assert!(with(&|m| m.slots[0].each.scalar = 0.0).starts_with("a product with a number in slots"));
