@@ -79,10 +79,6 @@ pub const LEAST_COT: f64 = 5e-10;
 /// than so many times what the other one takes.
 pub const MOST_APART: f64 = 16.0;
 
-/// Fewer seconds than any processor takes for anything: a hundredth of a cycle. A fit that finds less has subtracted
-/// one disturbed measurement from another.
-pub const LEAST_TIME: f64 = 1e-12;
-
 /// A figure that no machine can have.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{figure}: {found}, where {expected}")]
@@ -184,57 +180,14 @@ impl Machine {
     /// The first figure that no machine can have: one that cannot be calculated with, or a time of a correlation that
     /// other work on the machine spoilt. `None` of a machine that can be.
     pub fn impossible(&self) -> Option<Impossible> {
-        let cots = Kind::ALL.into_iter().zip(self.cots);
         let of_kind = |(kind, cot): (Kind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
         let unsound = || Impossible {
             figure: "a time".into(),
             found: "not finite, below zero or missing".into(),
             expected: "every machine has one".into(),
         };
-        let fitted = self.fitted().into_iter().find(|(_, seconds)| *seconds < LEAST_TIME);
-        let no_time = |(figure, seconds): (String, f64)| Impossible {
-            figure,
-            found: format!("{:.4} ns", seconds * 1e9),
-            expected: format!("no processor takes less than {:.3} ns", LEAST_TIME * 1e9),
-        };
-        let cot = cots.into_iter().find_map(of_kind);
-        cot.or_else(|| (!self.is_finite()).then(unsound)).or_else(|| fitted.map(no_time))
-    }
-
-    /// Times that are differences of measurements, by name.
-    fn fitted(&self) -> Vec<(String, f64)> {
-        let mut all = Vec::new();
-        for r in &self.rings {
-            let mut of = |what: &str, seconds: f64| {
-                all.push((
-                    format!("{what} in the ring of N = {}, k = {}", r.ring_dim, r.modulus_bits),
-                    seconds,
-                ));
-            };
-            of("a ciphertext", r.ciphertext);
-            of("a word at the server", r.server_word);
-            of("an output at the server", r.server_output);
-            r.client_response.iter().for_each(|(_, seconds)| of("a response at the client", *seconds));
-        }
-        for r in &self.rns {
-            let mut of = |what: &str, seconds: f64| {
-                all.push((
-                    format!("{what} in the ring of N = {} and {} primes", r.ring_dim, r.limbs),
-                    seconds,
-                ));
-            };
-            of("an input", r.input);
-            of("a response", r.response);
-        }
-        for r in &self.slots {
-            let mut of = |what: &str, seconds: f64| {
-                all.push((format!("{what} in slots of N = {}, {} bits", r.ring_dim, r.limb_bits), seconds));
-            };
-            of("a transform", r.each.transform);
-            of("a product with a number", r.each.scalar);
-            of("a sum", r.each.sum);
-        }
-        all
+        let cot = Kind::ALL.into_iter().zip(self.cots).find_map(of_kind);
+        cot.or_else(|| (!self.is_finite()).then(unsound))
     }
 
     /// Whether every figure is one that a machine can have.
@@ -404,21 +357,5 @@ pub(crate) mod tests {
         let why = with(83e-9, 5e-9).unwrap();
         assert!(why.contains("83.0 ns and 5.0 ns") && why.contains("at most 16 times"), "{why}");
         assert!(with(5e-9, 83e-9).is_some());
-    }
-
-    /// So are other fits of which nothing was left.
-    #[test]
-    fn times_that_no_machine_has_are_named() {
-        let with = |change: &dyn Fn(&mut Machine)| {
-            let mut machine = round_figures();
-            change(&mut machine);
-            machine.impossible().unwrap().to_string()
-        };
-        let nothing = 1e-13;
-        let why = with(&|m| m.rings[0].server_word = nothing);
-        assert!(why.starts_with("a word at the server in the ring of N = 1024, k = 24: 0.0001 ns"), "{why}");
-        assert!(with(&|m| m.rings[1].client_response[1].1 = nothing).starts_with("a response at the client"));
-        assert!(with(&|m| m.rns[0].input = nothing).starts_with("an input in the ring"));
-        assert!(with(&|m| m.slots[0].each.scalar = 0.0).starts_with("a product with a number in slots"));
     }
 }

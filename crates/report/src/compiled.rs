@@ -19,9 +19,10 @@ const FAR: f64 = 8.0;
 /// Errors below this part are drawn at the chart's foot.
 const LEAST: f64 = 1e-6;
 
-/// Where charts begin, of 1000: left of it stand the axis' words, up to eight letters ("0.0843 %"), this far from it.
+/// Where charts begin, of 1000, and their middle. The axis' words, up to eight letters ("0.0843 %"), end at `LABELS`.
 const LEFT: u32 = 100;
-const GAP: u32 = 10;
+const LABELS: u32 = LEFT - 10;
+const MIDDLE: u32 = (LEFT + 1000) / 2;
 
 /// What `compile` told, beside the model.
 #[derive(Clone, Debug)]
