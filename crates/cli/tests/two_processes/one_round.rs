@@ -6,6 +6,7 @@ mod limits;
 mod networks;
 mod owners;
 mod restarts;
+mod secrecy;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
