@@ -80,7 +80,9 @@ class Run:
     def token(self, name: str) -> None:
         command = [self.options.jaguar, "token", name, "--tokens", str(self.folder / "clients.txt")]
         token = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        (self.folder / f"{name}.token").write_text(token)
+        file = self.folder / f"{name}.token"
+        file.touch(0o600)
+        file.write_text(token)
 
     # Clients.
 

@@ -35,6 +35,8 @@ impl Transport for Replay {
     fn recv_within(&mut self, _time: Duration) -> Result<Option<Vec<u8>>, WireError> {
         self.recv().map(Some)
     }
+
+    fn put_off(&mut self, _reason: &str) {}
 }
 
 /// What a party has heard, chunk by chunk.
@@ -82,6 +84,10 @@ impl<T: Transport> Transport for Recording<T> {
 
     fn abort(&mut self, reason: &str) {
         self.0.abort(reason);
+    }
+
+    fn put_off(&mut self, reason: &str) {
+        self.0.put_off(reason);
     }
 }
 

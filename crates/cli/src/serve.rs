@@ -181,7 +181,8 @@ struct Bounds {
     /// --keep has two.
     #[arg(long, value_name = "SESSIONS", value_parser = jaguar_terminal::at_least_one)]
     max_sessions_per_client: Option<usize>,
-    /// Queries that one client may ask in a day (UTC), where tokens or certificates tell clients apart (default: any number).
+    /// Queries that one client may ask, or have prepared ahead, in a day (UTC), where tokens or certificates tell clients apart (default:
+    /// any number).
     #[arg(long, value_name = "QUERIES")]
     max_queries_per_client_and_day: Option<u64>,
     /// The file that these are counted in, so that a restart does not forget them (default: queries in the cache folder).

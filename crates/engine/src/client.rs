@@ -152,7 +152,7 @@ pub fn connect_for(
 
 pub(crate) fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
     let error = error.during(&channel.step());
-    channel.abort(&error.for_peer());
+    error.tell(channel);
     error
 }
 

@@ -73,6 +73,13 @@ pub enum EngineError {
     /// This side cannot do, or does not do, what it is asked for. The peer is told so in the same words.
     #[error("{0}")]
     Refused(String),
+    /// This side does not do for now what it is asked for. The peer is told so in the same words, and may come back later.
+    #[error("{0}")]
+    Later(String),
+    /// The client has had as many queries as it may have today. It is told so in the same words.
+    #[cfg(feature = "server")]
+    #[error(transparent)]
+    QueriesSpent(#[from] crate::guest::QueriesSpent),
     /// The server has computed as much of hints as it may for now.
     #[error("the server has made as many hints as it may for now: come back in {} s", whole_seconds(*wait))]
     HintsSpent {
@@ -131,6 +138,40 @@ impl EngineError {
         FileError::new(what, path, source).into()
     }
 
+    /// Tells the peer, as well as the connection still can, why the session ends here, and whether it may come back later.
+    pub(crate) fn tell(&self, channel: &mut jaguar_wire::Channel) {
+        let text = self.for_peer();
+        match self.is_for_now() {
+            true => channel.put_off(&text),
+            false => channel.abort(&text),
+        }
+    }
+
+    /// Whether what ended the session holds for now only.
+    fn is_for_now(&self) -> bool {
+        match self.root() {
+            Self::Later(_) | Self::HintsSpent { .. } | Self::AddressHintsSpent { .. } => true,
+            #[cfg(feature = "server")]
+            Self::QueriesSpent(_) => true,
+            Self::Wire(_)
+            | Self::Ot(_)
+            | Self::Mpc(_)
+            | Self::Plan(_)
+            | Self::InLayer { .. }
+            | Self::AtStep { .. }
+            | Self::Version { .. }
+            | Self::NoCommonProtocol { .. }
+            | Self::Protocol { .. }
+            | Self::Refused(_)
+            | Self::Idle { .. }
+            | Self::PeerMisbehaved(_)
+            | Self::Bundle(_)
+            | Self::Hint(_)
+            | Self::Input(_)
+            | Self::File(_) => false,
+        }
+    }
+
     /// What the peer is told: never a value, a path, or anything else of this side's.
     pub(crate) fn for_peer(&self) -> String {
         match self {
@@ -138,9 +179,12 @@ impl EngineError {
             | Self::Version { .. }
             | Self::NoCommonProtocol { .. }
             | Self::Refused(_)
+            | Self::Later(_)
             | Self::HintsSpent { .. }
             | Self::AddressHintsSpent { .. }
             | Self::Idle { .. } => self.to_string(),
+            #[cfg(feature = "server")]
+            Self::QueriesSpent(_) => self.to_string(),
             Self::Wire(e @ (WireError::PeerMisbehaved { .. } | WireError::Idle { .. })) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),

@@ -40,6 +40,14 @@ impl Default for Common {
 pub struct Guest<'a> {
     /// The hints that the client's address may have, beside the bound for all clients.
     pub hints: Option<&'a HintBudget>,
-    /// Asked before a query about so many images is answered, which counts from then on. Who may have no more is told the text, and its session ends.
-    pub query: Option<&'a dyn Fn(u64) -> Result<(), String>>,
+    /// Who the client has shown to be, in a text that no other client has; none: nobody in particular. A ticket works for the one that it
+    /// was given to.
+    pub client: Option<&'a str>,
+    /// Asked before a query about so many images is prepared, which counts from then on, whether or not it is run.
+    pub query: Option<&'a dyn Fn(u64) -> Result<(), QueriesSpent>>,
 }
+
+/// A client has had as many queries as it may have today: what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct QueriesSpent(pub String);

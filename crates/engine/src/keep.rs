@@ -113,6 +113,9 @@ struct State {
 /// How long after a refusal the background asks again, if no query was used meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
+/// The same, where the day's queries are spent.
+const ASK_AGAIN_TODAY: Duration = Duration::from_secs(60);
+
 /// How often idle connections are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -427,7 +430,13 @@ impl Shared {
 
     /// Whether another query should be prepared in the background.
     fn prepares(&self, state: &State) -> bool {
-        let refused = state.no_room.is_some_and(|(_, when)| when.elapsed() < ASK_AGAIN);
+        let refused = state.no_room.is_some_and(|(why, when)| {
+            let pause = match why {
+                NoRoom::Client { .. } | NoRoom::All { .. } => ASK_AGAIN,
+                NoRoom::Queries => ASK_AGAIN_TODAY,
+            };
+            when.elapsed() < pause
+        });
         state.failure.is_none()
             && !state.stop
             && (self.overlap || !state.asked)
@@ -505,8 +514,8 @@ impl Shared {
                 return Err(failure);
             }
             if let Some(kept) = state.kept.pop_front() {
-                // There is room for another.
-                state.no_room = None;
+                // There is room for another, if there was too little.
+                state.no_room = state.no_room.filter(|(why, _)| matches!(why, NoRoom::Queries));
                 break Some(kept);
             }
             if !state.preparing {

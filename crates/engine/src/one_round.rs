@@ -83,8 +83,8 @@ pub enum Notice {
     NoAnswer,
 }
 
-/// Tells the peer, as well as the connection still can, why the session ends here: never a value, a path, or anything else of this
-/// side's.
+/// Tells the peer, as well as the connection still can, why the session ends here, and whether it may come back later: never a value, a
+/// path, or anything else of this side's.
 pub fn tell(channel: &mut Channel, error: &EngineError) {
-    channel.abort(&error.for_peer());
+    error.tell(channel);
 }

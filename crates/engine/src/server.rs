@@ -37,7 +37,7 @@ use crate::stock::{NoRoom, Stock, prepared_bytes};
 use crate::stop::Stop;
 
 pub use crate::budget::{HintBudget, Limits};
-pub use crate::guest::{Common, Guest};
+pub use crate::guest::{Common, Guest, QueriesSpent};
 pub use crate::handshake::server::Asked;
 pub use crate::shelf::KeepLimits;
 
@@ -130,10 +130,11 @@ struct Ears<'a> {
 }
 
 impl Ears<'_> {
-    /// Counts a query that is about to be answered, one for each image, if the client may have it.
-    fn count_query(&self, plan: &Plan) -> Result<(), EngineError> {
+    /// Counts a query that is about to be prepared, one for each image, if the client may have it. From here on the client sees its
+    /// masks, so it counts whether or not it is run.
+    fn count_query(&self, plan: &Plan) -> Result<(), QueriesSpent> {
         let images = plan.images() as u64;
-        self.guest.query.map_or(Ok(()), |query| query(images).map_err(EngineError::Refused))
+        self.guest.query.map_or(Ok(()), |query| query(images))
     }
 }
 
@@ -149,7 +150,7 @@ pub fn greet(channel: &mut Channel) -> Result<Asked, EngineError> {
 /// Tells the client why the session ends, and says at which step that was.
 fn give_up(channel: &mut Channel, error: EngineError) -> EngineError {
     let error = error.during(&channel.step());
-    channel.abort(&error.for_peer());
+    error.tell(channel);
     error
 }
 
@@ -450,13 +451,32 @@ impl Service {
         shares: ShareObserver<'_>,
     ) -> Result<(), EngineError> {
         let asked = greet(&mut channel)?;
-        let name = &self.network().name;
         let ears = Ears { observe, shares, guest: &Guest::default() };
+        self.serve_only(&mut channel, asked, ears)
+    }
+
+    /// As [`serve`](Self::serve), under the server's own rules for the client.
+    ///
+    /// # Errors
+    /// As there, or when the client may not have what it asks for.
+    pub fn serve_visitor(
+        &self,
+        mut channel: Channel,
+        guest: &Guest<'_>,
+        observe: &mut dyn FnMut(Notice),
+    ) -> Result<(), EngineError> {
+        let asked = greet(&mut channel)?;
+        self.serve_only(&mut channel, asked, Ears { observe, shares: &mut |_, _| (), guest })
+    }
+
+    /// Serves the only model that there is.
+    fn serve_only(&self, channel: &mut Channel, asked: Asked, ears: Ears<'_>) -> Result<(), EngineError> {
+        let name = &self.network().name;
         let served = match asked.model().is_none_or(|asked| asked == name) {
-            true => self.converse(&mut channel, asked, ears),
+            true => self.converse(channel, asked, ears),
             false => Err(EngineError::Refused(format!("this server has one model, '{name}'"))),
         };
-        served.map_err(|e| give_up(&mut channel, e))
+        served.map_err(|e| give_up(channel, e))
     }
 
     fn converse(&self, channel: &mut Channel, asked: Asked, mut ears: Ears<'_>) -> Result<(), EngineError> {
@@ -501,7 +521,7 @@ impl Service {
         let mut maker = Maker { planned, backends, hints, party };
 
         // 3. Queries.
-        let own = self.shelves.open();
+        let own = self.shelves.open(ears.guest.client);
         loop {
             match self.next_request(channel, own.shelf())? {
                 Request::Leave => return Ok(()),
@@ -574,8 +594,7 @@ impl Service {
         ticket: &Secret,
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
-        let none = || EngineError::PeerMisbehaved("no session is open under this ticket".into());
-        let shelf = self.shelves.find(ticket).ok_or_else(none)?;
+        let shelf = self.shelves.find(ticket, ears.guest.client)?;
         channel.send_message(&shelf.stock())?;
         channel.flush()?;
         loop {
@@ -606,7 +625,14 @@ impl Service {
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
         let [_, bytes] = prepared_bytes(self.network(), &maker.planned.plan);
-        let room = own.book(id, bytes)?;
+        let room = own.book(id, bytes)?.and_then(|place| match ears.count_query(&maker.planned.plan) {
+            Ok(()) => Ok(place),
+            // The session goes on: what it has prepared is paid for.
+            Err(QueriesSpent(_)) => {
+                own.unbook(place);
+                Err(NoRoom::Queries)
+            }
+        });
         let answer: Result<(), NoRoom> = room.as_ref().map(|_| ()).map_err(|why| *why);
         channel.send_message(&answer)?;
         let place = match room {
@@ -628,7 +654,7 @@ impl Service {
         Ok(())
     }
 
-    /// Runs kept query number `id`. It is off the shelf before anything of it is sent.
+    /// Runs kept query number `id`, which counted when it was prepared. It is off the shelf before anything of it is sent.
     fn run_kept(
         &self,
         channel: &mut Channel,
@@ -641,7 +667,6 @@ impl Service {
         if query.digest != plan.digest() {
             return Err(EngineError::PeerMisbehaved(format!("query {id} was prepared for another plan")));
         }
-        ears.count_query(plan)?;
         self.run(channel, plan, query, (shelf, Some(id)), ears)?;
         shelf.touch();
         Ok(())

@@ -47,6 +47,8 @@ pub(crate) struct Shelves<T> {
 /// One client's prepared queries.
 pub(crate) struct Shelf<T> {
     inner: Mutex<Inner<T>>,
+    /// Who the client has shown to be.
+    client: Option<String>,
 }
 
 struct Inner<T> {
@@ -92,19 +94,30 @@ impl<T> Shelves<T> {
         *lock(&self.all)
     }
 
-    /// An empty shelf, under a ticket that nobody can guess.
-    pub fn open(&self) -> Own<'_, T> {
+    /// An empty shelf of a client, under a ticket that nobody can guess.
+    pub fn open(&self, client: Option<&str>) -> Own<'_, T> {
         let secret: [u8; 32] = os_random();
         let ticket = Secret(secret[..16].try_into().expect("half of it"));
         let inner = Inner { next: 0, kept: BTreeMap::new(), touched: Instant::now() };
-        let shelf = Arc::new(Shelf { inner: Mutex::new(inner) });
+        let shelf = Arc::new(Shelf { inner: Mutex::new(inner), client: client.map(str::to_owned) });
         lock(&self.open).insert(ticket.0, Arc::clone(&shelf));
         Own { shelves: self, ticket, shelf }
     }
 
-    /// The shelf of an open session.
-    pub fn find(&self, ticket: &Secret) -> Option<Arc<Shelf<T>>> {
-        lock(&self.open).get(&ticket.0).cloned()
+    /// The shelf of an open session of the same client.
+    ///
+    /// # Errors
+    /// When the ticket is none, or was given to a client that has shown to be somebody else.
+    pub fn find(&self, ticket: &Secret, client: Option<&str>) -> Result<Arc<Shelf<T>>, EngineError> {
+        let misbehaved = |what: &str| EngineError::PeerMisbehaved(what.into());
+        let found = lock(&self.open).get(&ticket.0).cloned();
+        let shelf = found.ok_or_else(|| misbehaved("no session is open under this ticket"))?;
+        match shelf.client.as_deref() == client {
+            true => Ok(shelf),
+            false => Err(misbehaved(
+                "this ticket was given to another client: it works with the token or certificate of that one only",
+            )),
+        }
     }
 }
 
@@ -140,6 +153,12 @@ impl<T> Own<'_, T> {
         *held = Stock { queries: held.queries + 1, bytes: held.bytes + bytes };
         inner.next += 1;
         Ok(Ok(Place { all: Arc::clone(all), bytes }))
+    }
+
+    /// Gives back the place that was booked last, and its number: nothing was prepared.
+    pub fn unbook(&self, place: Place) {
+        lock(&self.shelf.inner).next -= 1;
+        drop(place);
     }
 
     /// Keeps the query that `place` was booked for.
@@ -213,8 +232,8 @@ mod tests {
     #[test]
     fn each_query_is_handed_out_once() {
         let shelves = shelves(2, 100);
-        let own = shelves.open();
-        let other = shelves.find(own.ticket()).expect("open");
+        let own = shelves.open(None);
+        let other = shelves.find(own.ticket(), None).expect("open");
         for id in 0..2 {
             own.keep(id, "query", own.book(id, 10).unwrap().unwrap());
         }
@@ -236,7 +255,7 @@ mod tests {
     #[test]
     fn bounds_hold_for_a_client_and_for_all() {
         let shelves = shelves(2, 30);
-        let (one, two) = (shelves.open(), shelves.open());
+        let (one, two) = (shelves.open(None), shelves.open(None));
         let first = one.book(0, 10).unwrap().unwrap();
         one.keep(0, "a", first);
         one.keep(1, "b", one.book(1, 10).unwrap().unwrap());
@@ -250,12 +269,32 @@ mod tests {
         two.keep(1, "c", two.book(1, 10).unwrap().unwrap());
         two.shelf().take(1).unwrap();
         let ticket = Secret(one.ticket().0);
-        let joined = shelves.find(&ticket).unwrap();
+        let joined = shelves.find(&ticket, None).unwrap();
         drop(one);
         assert_eq!(shelves.all(), Stock::default());
-        assert!(shelves.find(&ticket).is_none());
+        assert!(shelves.find(&ticket, None).is_err());
         assert!(joined.take(0).is_err(), "also for who had found it before");
-        // A refusal takes no number.
-        assert!(two.book(2, 31).unwrap().is_err() && two.book(2, 30).unwrap().is_ok());
+        // A refusal takes no number, and neither does what is given back.
+        assert!(two.book(2, 31).unwrap().is_err());
+        two.unbook(two.book(2, 30).unwrap().unwrap());
+        assert_eq!(shelves.all(), Stock::default());
+        assert!(two.book(2, 30).unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_ticket_works_for_its_client_only() {
+        let shelves = shelves(1, 10);
+        let (alices, nobodys) = (shelves.open(Some("token alice")), shelves.open(None));
+        let find = |own: &Own<'_, _>, client| shelves.find(own.ticket(), client).map(drop);
+        assert!(find(&alices, Some("token alice")).is_ok() && find(&nobodys, None).is_ok());
+        for (own, client) in [
+            (&alices, Some("token bob")),
+            (&alices, Some("certificate alice")),
+            (&alices, None),
+            (&nobodys, Some("token alice")),
+        ] {
+            let error = find(own, client).expect_err("another client").to_string();
+            assert!(error.contains("given to another client"), "{error}");
+        }
     }
 }

@@ -30,4 +30,9 @@ pub enum NoRoom {
         /// The server's limit.
         most: u64,
     },
+    /// What is prepared counts as asked, and the client may have no more today.
+    #[error(
+        "the server prepares no more queries for this client today (UTC): too few are left of those that it may have in a day"
+    )]
+    Queries,
 }

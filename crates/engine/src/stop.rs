@@ -79,6 +79,10 @@ impl<T: Transport> Transport for Stoppable<T> {
     fn abort(&mut self, reason: &str) {
         self.transport.abort(reason);
     }
+
+    fn put_off(&mut self, reason: &str) {
+        self.transport.put_off(reason);
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ mod products;
 mod stream;
 mod traffic;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
 
@@ -25,8 +24,9 @@ use jaguar_graph::network::{
 };
 use jaguar_linear::layout::Packing;
 use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, Plan};
-use jaguar_ring::prg::Prg;
-use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
+use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
+use jaguar_wire::double::repeats::{Repeat, Repeats};
+use jaguar_wire::double::{Fault, Faulty, Frozen, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
 use crate::client::{Limits, Prediction, Ready, Reveal, connect};
@@ -37,7 +37,7 @@ use crate::message::{MAX_PROBE, Request};
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::Service;
-use crate::verify::verify;
+use crate::verify::{LayerCheck, verify};
 use jaguar_bundle::{Bundle, BundleError};
 
 /// A folder that is removed at the end.
@@ -353,8 +353,8 @@ fn corrections_go_early_and_branches_share_their_rounds() {
     assert!(reports.iter().all(|report| report.online.rounds == want), "{want}");
 }
 
-/// Secrets, masks and correlations serve one query: of four queries with one input, on two connections, no 16 bytes that either
-/// party sends come twice (but for the greeting, and the hint, which the second connection does not fetch).
+/// Secrets, masks and correlations serve one query: of four queries with one input, on two connections, nothing that either party sends
+/// comes twice (but for the greeting, and the hint, which the second connection does not fetch).
 #[test]
 fn no_message_repeats() {
     nothing_repeats(&service(everything()), &Scratch::new("repeat"));
@@ -362,43 +362,102 @@ fn no_message_repeats() {
 
 /// `service` is one of `everything()`.
 fn nothing_repeats(service: &Service, cache: &Scratch) {
-    let x = input(5, 3 * 17 * 15);
-    let mut seen = HashSet::new();
+    let mut repeats = Repeats::new();
     for _connection in 0..2 {
-        let (a, b) = memory_transports();
-        let (recorder, transcript) = Recorder::new(a);
-        let mut start = (0, 0);
-        thread::scope(|scope| {
-            let server = scope.spawn(|| service.serve(Channel::new(b), &mut |_| ()));
-            let connected = connect(Channel::new(recorder), &Limits::default()).unwrap();
-            start = transcript.lengths();
-            let mut ready = connected.prepare_client(&cache.0).unwrap();
-            for _query in 0..2 {
-                let prepared = ready.prepare_query(&mut NoProgress).unwrap();
-                ready = prepared.run(&x, &mut NoProgress).unwrap().2;
-            }
-            ready.leave().unwrap();
-            server.join().unwrap().unwrap();
-        });
-        nothing_in_common(&mut seen, &transcript, start);
+        let (transcript, start) = two_queries(service, cache, [false; 2], false);
+        nothing_in_common(&mut repeats, &transcript, start);
     }
 }
 
-/// Looks at what went over a connection after its first `start` bytes each way, which tell what both know.
-fn nothing_in_common(seen: &mut HashSet<Vec<u8>>, transcript: &Transcript, start: (u64, u64)) {
-    // The client's answer to the offer names the protocol, the plan and itself, in less than 112 bytes.
-    for (bytes, start) in [(transcript.sent(), start.0 + 112), (transcript.received(), start.1)] {
-        // (A connection that was cut may have carried less.)
-        for (i, chunk) in bytes.get(start as usize..).unwrap_or(&[]).chunks_exact(16).enumerate() {
-            // Many of one byte are padding, and the report's small numbers.
-            let plain = chunk.iter().any(|b| chunk.iter().filter(|&c| c == b).count() > 4);
-            assert!(
-                plain || seen.insert(chunk.to_vec()),
-                "16 bytes come again after {} of {} bytes: {chunk:?}",
-                start + 16 * i as u64,
-                bytes.len()
-            );
+/// What goes over a connection with two queries of one input, and how many bytes of it each way are the greeting. `weak` parties, the
+/// client and the server, draw the same randomness each time. A `shifted` session has some bytes more before its queries.
+fn two_queries(
+    service: &Service,
+    cache: &Scratch,
+    weak: [bool; 2],
+    shifted: bool,
+) -> (Transcript, (u64, u64)) {
+    let x = input(5, 3 * 17 * 15);
+    let (a, b) = memory_transports();
+    let (recorder, transcript) = Recorder::new(a);
+    let ask = || {
+        let connected = connect(Channel::new(recorder), &Limits::default()).unwrap();
+        let start = transcript.lengths();
+        let mut ready = connected.prepare_client(&cache.0).unwrap();
+        if shifted {
+            ready = ready.ticket().unwrap().1;
         }
+        for _query in 0..2 {
+            let prepared = ready.prepare_query(&mut NoProgress).unwrap();
+            ready = prepared.run(&x, &mut NoProgress).unwrap().2;
+        }
+        ready.leave().unwrap();
+        start
+    };
+    let serve = || service.serve(Channel::with_clock(b, Arc::new(Frozen)), &mut |_| ()).unwrap();
+    let start = thread::scope(|scope| {
+        let server = scope.spawn(move || match weak[1] {
+            true => with_insecure_fixed_randomness([8; 32], serve),
+            false => serve(),
+        });
+        let start = match weak[0] {
+            true => with_insecure_fixed_randomness([9; 32], ask),
+            false => ask(),
+        };
+        server.join().unwrap();
+        start
+    });
+    (transcript, start)
+}
+
+/// Looks at what went over a connection after its first `start` bytes each way, which tell what both know. The server has a
+/// [`Frozen`] clock, so that its reports have no times in them.
+fn nothing_in_common(repeats: &mut Repeats, transcript: &Transcript, start: (u64, u64)) {
+    let found = in_common(repeats, transcript, start);
+    assert!(found.is_empty(), "{} pieces come again, the first {}", found.len(), found[0]);
+}
+
+fn in_common(repeats: &mut Repeats, transcript: &Transcript, start: (u64, u64)) -> Vec<Repeat> {
+    // The client's answer to the offer names the protocol, the plan and itself, in less than 112 bytes.
+    let sent = [("client", transcript.sent(), start.0 + 112), ("server", transcript.received(), start.1)];
+    let look = |(side, bytes, start): (&str, Vec<u8>, u64)| {
+        // (A connection that was cut may have carried less.)
+        repeats.look(format!("what the {side} sent"), bytes.get(start as usize..).unwrap_or(&[]))
+    };
+    sent.into_iter().flat_map(look).collect()
+}
+
+/// The check finds what it looks for: all traffic of a party whose randomness comes again, behind other bytes than the first time.
+#[test]
+fn a_wholesale_repeat_of_traffic_is_found() {
+    let (service, cache) = (service(everything()), Scratch::new("wholesale"));
+    // The hint is there, so that sessions begin alike.
+    two_queries(&service, &cache, [false; 2], false);
+    for (weak, found) in
+        [([false; 2], false), ([true, false], true), ([false, true], true), ([true; 2], true)]
+    {
+        let mut repeats = Repeats::new();
+        let mut again = Vec::new();
+        for shifted in [false, true] {
+            let (transcript, start) = two_queries(&service, &cache, weak, shifted);
+            again = in_common(&mut repeats, &transcript, start);
+            assert!(shifted || again.is_empty(), "{weak:?}: {}", again[0]);
+        }
+        assert_eq!(!again.is_empty(), found, "{weak:?}: {} pieces come again", again.len());
+        // All but the little that counts as few values, where nobody draws anything new.
+        let looked_at = repeats.blocks() / 2;
+        assert!(weak != [true; 2] || again.len() > looked_at / 2, "{} of {looked_at}", again.len());
+    }
+}
+
+/// Whether the server's noise is in what a layer made, in units of 2^guard bits. A value's noise is the sum of four uniform numbers; it is at
+/// most 0.5 units with a probability of 11/12, and at most 0.41 (0.4, and an ulp of rounding) with one of 0.84. So of 300 values none is
+/// larger with a probability of 5e-12, and of 100 none with one of 3e-8. What is smaller is not looked at.
+fn holds_noise(layer: &LayerCheck, unit: f64) -> bool {
+    match layer.values {
+        0..100 => true,
+        100..300 => layer.max_ulps > 0.4 * unit,
+        300.. => layer.max_ulps > 0.5 * unit,
     }
 }
 

@@ -28,5 +28,5 @@ mod websocket;
 pub use address::{Address, NoAddress, WebSocket};
 pub use dial::{Dialer, Steps};
 pub use listen::{Bound, Greeted, Incoming, Listener, Peer};
-pub use pem::FileError;
+pub use pem::{Exposed, FileError};
 pub use token::{NoToken, Token, TokenFile};

@@ -48,15 +48,17 @@ impl Token {
         Self(bytes)
     }
 
-    /// The token in the first line of a file.
+    /// The token in the first line of a file that its owner alone may use: a token is a bearer's.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds something else.
+    /// When the file cannot be read, others may use it, or it holds something else.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let what = "the token in";
         let text = pem::read(what, path)?;
         let text = std::str::from_utf8(&text).ok().and_then(|text| text.lines().next());
-        text.unwrap_or("").trim().parse().map_err(|e: NoToken| FileError::new(what, path, e))
+        let token = text.unwrap_or("").trim().parse().map_err(|e: NoToken| FileError::new(what, path, e))?;
+        // What is no secret is told first.
+        pem::private(what, path).map(|()| token)
     }
 
     /// As text, to be given to the client alone.
@@ -230,6 +232,26 @@ mod tests {
         push_hex(&mut text, &Token::hash(&[0; 32]));
         assert_eq!(text, HASH_OF_ZEROS);
         assert_eq!(from_hex(HASH_OF_ZEROS), Some(Token::hash(&[0; 32])));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_token_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("jaguar-token-modes-{}", std::process::id()));
+        std::fs::write(&path, &*Token::new().secret_text()).expect("written");
+        for mode in [0o600, 0o400, 0o644, 0o640, 0o604, 0o620, 0o610] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our own file");
+            match (mode & 0o077, Token::read(&path)) {
+                (0, read) => assert!(read.is_ok(), "{mode:o}"),
+                (_, read) => {
+                    let error = read.err().expect("refused").to_string();
+                    let told = format!("others may use it (mode {mode:o}): chmod 600 {}", path.display());
+                    assert!(error.contains(&told), "{error}");
+                }
+            }
+        }
+        std::fs::remove_file(&path).expect("there");
     }
 
     const HASH_OF_ZEROS: &str = "27acf4bf0945fb1a7c2a12d2e1b05b5142b922dedf14b71874258f241d5f0f99";

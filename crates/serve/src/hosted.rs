@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::one_round;
 use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::{HintBudget, Notice, Service};
+use jaguar_engine::server::{Guest, HintBudget, Notice, QueriesSpent, Service};
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::tls::Fingerprint;
 use jaguar_wire::Channel;
@@ -29,6 +29,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// What it has shown, in a text that no other client has: the name of its token, else its certificate's fingerprint.
+    pub fn identity(&self) -> Option<String> {
+        let certificate = || self.certificate.as_ref().map(|it| format!("certificate {it}"));
+        self.token.as_ref().map(|name| format!("token {name}")).or_else(certificate)
+    }
+
     /// The name that rules know it under: its token's, the common name in its certificate, or the certificate's fingerprint.
     pub fn name(&self) -> Option<String> {
         let certificate = || self.subject.clone().or_else(|| Some(self.certificate?.to_string()));
@@ -70,10 +76,10 @@ impl Visit<'_> {
     /// Counts a query to a model about so many images, if the client may have as many more.
     ///
     /// # Errors
-    /// What the client is to be told.
-    pub fn count_query(&self, model: &str, images: u64) -> Result<(), String> {
+    /// What the client is to be told, if its session ends with that.
+    pub fn count_query(&self, model: &str, images: u64) -> Result<(), QueriesSpent> {
         let counted = self.shared.register.count_query(self.client(), model, images);
-        let written = counted.map_err(|why| self.refused(why))?;
+        let written = counted.map_err(|why| self.session.spend(why))?;
         // The query is answered all the same: who runs the server hears that a restart would forget it.
         written.unwrap_or_else(|e| (self.hear)(Event::NotCounted(&e)));
         Ok(())
@@ -84,7 +90,7 @@ impl Visit<'_> {
     /// # Errors
     /// What the client is to be told.
     pub fn take_memory(&self, bytes: u64) -> Result<Memory, EngineError> {
-        self.shared.places.take_memory(bytes).map_err(|why| EngineError::Refused(self.refused(why)))
+        self.shared.places.take_memory(bytes).map_err(|why| EngineError::Later(self.refused(why)))
     }
 
     /// Notes that the session ends with a refusal, and gives what the client is to be told.
@@ -152,11 +158,14 @@ impl Hosted for Service {
     fn serve(
         &self,
         channel: Channel,
-        _visit: &Visit<'_>,
+        visit: &Visit<'_>,
         tell: &mut dyn FnMut(Told),
     ) -> Result<(), EngineError> {
-        tell(Told::Model(self.network().name.clone()));
-        self.serve(channel, &mut |notice| tell(Told::Query(notice)))
+        let name = &self.network().name;
+        tell(Told::Model(name.clone()));
+        let (client, query) = (visit.caller().identity(), |images| visit.count_query(name, images));
+        let guest = Guest { client: client.as_deref(), query: Some(&query), ..Guest::default() };
+        self.serve_visitor(channel, &guest, &mut |notice| tell(Told::Query(notice)))
     }
 
     fn kept(&self) -> Stock {

@@ -390,7 +390,10 @@ impl Connection {
         let (place, _attendance, caller, name) = match admitted {
             Ok(admitted) => admitted,
             Err(why) => {
-                connection.abort(&why.to_string());
+                match why.is_for_now() {
+                    true => connection.put_off(&why.to_string()),
+                    false => connection.abort(&why.to_string()),
+                }
                 return Err(ServeError::Refused(why));
             }
         };
@@ -428,10 +431,11 @@ impl Connection {
         let why = match (session.refused(), &failed) {
             (Some(Refusal::Stalled { .. }), _) => Some(Refusal::Stalled { told }),
             (Some(why), _) => Some(why.clone()),
+            (None, EngineError::QueriesSpent(_)) => session.spent(),
             (None, EngineError::HintsSpent { .. }) => Some(Refusal::Hints { of_address: false, told }),
             (None, EngineError::AddressHintsSpent { .. }) => Some(Refusal::Hints { of_address: true, told }),
             (None, EngineError::Idle { .. }) => Some(Refusal::KeptIdle { told }),
-            (None, EngineError::Refused(_)) => Some(Refusal::NotDone { told }),
+            (None, EngineError::Refused(_) | EngineError::Later(_)) => Some(Refusal::NotDone { told }),
             (None, _) => None,
         };
         Err(why.map_or_else(|| ServeError::Session(failed), ServeError::Refused))

@@ -252,6 +252,32 @@ impl Refusal {
         NOT_GREETED,
     ];
 
+    /// Whether the client should come back later: the server would do the same for it then. (One that is shutting down would not.)
+    pub fn is_for_now(&self) -> bool {
+        match self {
+            Self::Busy { .. }
+            | Self::AddressBusy { .. }
+            | Self::TooOften { .. }
+            | Self::ClientBusy { .. }
+            | Self::QueriesSpent { .. }
+            | Self::ModelQueriesSpent { .. }
+            | Self::Memory { .. }
+            | Self::Hints { .. }
+            | Self::TokensUnreadable { .. } => true,
+            Self::WhichModel { .. }
+            | Self::NoModel
+            | Self::NoSuchModel { .. }
+            | Self::NoToken
+            | Self::UnknownToken
+            | Self::ShuttingDown { .. }
+            | Self::Idle { .. }
+            | Self::KeptIdle { .. }
+            | Self::NotDone { .. }
+            | Self::Stalled { .. }
+            | Self::Bytes { .. } => false,
+        }
+    }
+
     /// A word for it, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Common, Guest, Service, greet};
-use jaguar_engine::{EngineError, Stock};
+use jaguar_engine::{EngineError, Stock, one_round};
 use jaguar_wire::Channel;
 
 use crate::hosted::{Hosted, ModelState, Told, Visit};
@@ -146,11 +146,12 @@ impl Hosted for Models {
             let memory = visit.take_memory(model.service.session_bytes())?;
             Ok((model, memory))
         });
-        let (model, _memory) = admitted.inspect_err(|e| channel.abort(&e.to_string()))?;
+        let (model, _memory) = admitted.inspect_err(|e| one_round::tell(&mut channel, e))?;
         let _using = Using::new(&model);
         tell(Told::Model(model.name.clone()));
         let query = |images| visit.count_query(&model.name, images);
-        let guest = Guest { hints: visit.hints(), query: Some(&query) };
+        let client = visit.caller().identity();
+        let guest = Guest { hints: visit.hints(), client: client.as_deref(), query: Some(&query) };
         model.service.serve_guest(channel, asked, &guest, &mut |notice| tell(Told::Query(notice)))
     }
 

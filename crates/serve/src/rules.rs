@@ -120,17 +120,19 @@ impl Register {
         Ok(())
     }
 
-    /// Lets a client in, if it has not too many sessions, and has queries left today.
+    /// Lets a client in, if it has not too many sessions, and has queries left today. (One that is there may have another connection for what
+    /// it has prepared, which counts already.)
     pub fn enter(self: &Arc<Self>, client: Option<&str>) -> Result<Attendance, Refusal> {
         let Some(client) = client else { return Ok(Attendance { register: self.clone(), client: None }) };
         let rules = self.rules();
-        if let Some(book) = &mut *lock(&self.queries)
+        let mut sessions = lock(&self.sessions);
+        let open = sessions.get(client).copied().unwrap_or(0);
+        if open == 0
+            && let Some(book) = &mut *lock(&self.queries)
             && let Some(limit) = rules.of(client, |rules| rules.queries_per_day)
         {
             book.check_client(client, limit, SystemTime::now())?;
         }
-        let mut sessions = lock(&self.sessions);
-        let open = sessions.get(client).copied().unwrap_or(0);
         match rules.of(client, |rules| rules.sessions) {
             Some(limit) if open >= limit => Err(Refusal::ClientBusy { limit, again: SOON }),
             _ => {

@@ -1,9 +1,10 @@
 //! A client's connection under the server's eyes: bytes are counted, and it ends when a limit is reached or the server does.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use jaguar_engine::server::QueriesSpent;
 use jaguar_wire::framed::Framed;
 use jaguar_wire::{Transport, WireError};
 
@@ -21,13 +22,27 @@ pub(crate) struct Session {
     /// Nothing is under way: the client has what it asked for.
     pub(crate) between: AtomicBool,
     /// Why the server ended it.
-    refused: std::sync::OnceLock<Refusal>,
+    refused: OnceLock<Refusal>,
+    /// Which queries the client was last found to have had: no end of the session, if it wanted one prepared ahead.
+    spent: Mutex<Option<Refusal>>,
 }
 
 impl Session {
     /// Notes why the server ends it, if nothing did before, and gives what the client is told.
     pub(crate) fn refuse(&self, why: Refusal) -> String {
         self.refused.get_or_init(|| why).to_string()
+    }
+
+    /// Notes that the client may have no more queries, and gives what it is to be told.
+    pub(crate) fn spend(&self, why: Refusal) -> QueriesSpent {
+        let told = QueriesSpent(why.to_string());
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        told
+    }
+
+    /// What [`spend`](Self::spend) noted last.
+    pub(crate) fn spent(&self) -> Option<Refusal> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn refused(&self) -> Option<&Refusal> {
@@ -163,6 +178,10 @@ impl Transport for Watched {
 
     fn abort(&mut self, reason: &str) {
         self.inner.abort(reason);
+    }
+
+    fn put_off(&mut self, reason: &str) {
+        self.inner.put_off(reason);
     }
 }
 

@@ -364,6 +364,12 @@ impl Channel {
         let _ = self.flush();
         self.transport.abort(reason);
     }
+
+    /// Tells the peer why this side does not do it for now: it may come back later. The channel is of no use afterwards.
+    pub fn put_off(&mut self, reason: &str) {
+        let _ = self.flush();
+        self.transport.put_off(reason);
+    }
 }
 
 /// A message's bytes, without their length.

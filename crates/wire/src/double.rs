@@ -4,17 +4,29 @@
 //!   party got to see.
 //! - [`Shaped`] delays as a link of given bandwidth and latency does. Both ends must be shaped.
 //! - [`Faulty`] cuts the connection, flips a bit or falls silent at a chosen byte.
+//! - [`repeats`] finds what was sent twice.
 //! - [`link`] has both ends of a connection, on which something goes wrong at a chosen message, and its own time.
 
 mod faulty;
 pub mod link;
+pub mod repeats;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Transport, WireError};
+use crate::{Clock, Transport, WireError};
 
 pub use faulty::{Fault, Faulty};
+
+/// A clock that stands still: times that a session measures, and tells its peer, are zeros.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frozen;
+
+impl Clock for Frozen {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
 
 // ---- Recorder ----
 
@@ -126,6 +138,10 @@ impl<T: Transport> Transport for Recorder<T> {
     fn abort(&mut self, reason: &str) {
         self.inner.abort(reason);
     }
+
+    fn put_off(&mut self, reason: &str) {
+        self.inner.put_off(reason);
+    }
 }
 
 // ---- Shaped link ----
@@ -229,6 +245,10 @@ impl<T: Transport> Transport for Shaped<T> {
 
     fn abort(&mut self, reason: &str) {
         self.inner.abort(reason);
+    }
+
+    fn put_off(&mut self, reason: &str) {
+        self.inner.put_off(reason);
     }
 }
 

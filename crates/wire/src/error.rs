@@ -32,6 +32,9 @@ pub enum WireError {
     /// The peer gave up and said why.
     #[error("the peer gave up: {0}")]
     PeerAborted(String),
+    /// The peer does not do it for now, said why, and that it may be tried again later.
+    #[error("the peer gave up: {0}")]
+    PeerBusy(String),
     /// The peer sent something that the protocol does not allow.
     #[error("the peer broke the protocol: {what} (found {found}, expected {expected}){step}")]
     PeerMisbehaved {
@@ -85,6 +88,7 @@ impl WireError {
             | Self::Silent { waiting_for: text, .. }
             | Self::Idle { waiting_for: text, .. }
             | Self::PeerAborted(text)
+            | Self::PeerBusy(text)
             | Self::Ended(text)
             | Self::Io { what: text, .. } => *text = format!("{text} ({step})"),
             Self::NotBound { .. } => {}

@@ -5,6 +5,9 @@
 //! | 1 data | at most 1 MiB of the byte stream |
 //! | 2 keep-alive | none |
 //! | 3 abort | at most 1 KiB of UTF-8 that says why; nothing follows it |
+//! | 4 later | the same, of a side that does not do it for now: the peer may come back |
+
+use crate::WireError;
 
 /// Payload of a data frame, at most. Small enough to bound what one header can make a receiver reserve.
 pub(crate) const MAX_DATA: usize = 1 << 20;
@@ -21,6 +24,31 @@ pub(crate) enum Kind {
     Data = 1,
     KeepAlive = 2,
     Abort = 3,
+    Later = 4,
+}
+
+/// What a side says last when it gives up.
+#[derive(Clone, Debug)]
+pub(crate) struct Farewell {
+    /// It would do it at another time.
+    pub later: bool,
+    pub reason: String,
+}
+
+impl Farewell {
+    /// As much of the reason as a frame holds.
+    pub fn new(later: bool, reason: &str) -> Self {
+        Self { later, reason: bounded(reason).to_owned() }
+    }
+
+    pub fn kind(&self) -> Kind {
+        if self.later { Kind::Later } else { Kind::Abort }
+    }
+
+    /// What the peer makes of it.
+    pub fn error(self) -> WireError {
+        if self.later { WireError::PeerBusy(self.reason) } else { WireError::PeerAborted(self.reason) }
+    }
 }
 
 /// A header that breaks the rules: which, what was found, what may be.
@@ -48,11 +76,12 @@ pub(crate) fn parse(head: [u8; HEAD]) -> Result<(Kind, usize), BadHead> {
         1 => (Kind::Data, MAX_DATA),
         2 => (Kind::KeepAlive, 0),
         3 => (Kind::Abort, MAX_REASON),
+        4 => (Kind::Later, MAX_REASON),
         other => {
             return Err(BadHead {
                 what: "the kind of a frame",
                 found: other.to_string(),
-                expected: "1, 2 or 3".into(),
+                expected: "1, 2, 3 or 4".into(),
             });
         }
     };
@@ -81,11 +110,25 @@ mod tests {
 
     #[test]
     fn heads_are_read_as_they_were_written() {
-        for (kind, len) in [(Kind::Data, 0), (Kind::Data, MAX_DATA), (Kind::KeepAlive, 0), (Kind::Abort, 77)]
-        {
+        let sound = [
+            (Kind::Data, 0),
+            (Kind::Data, MAX_DATA),
+            (Kind::KeepAlive, 0),
+            (Kind::Abort, 77),
+            (Kind::Later, 1),
+        ];
+        for (kind, len) in sound {
             assert_eq!(parse(head(kind, len)).unwrap(), (kind, len));
         }
-        for bad in [[0, 0, 0, 0, 0], [4, 0, 0, 0, 0], [1, 1, 0, 16, 0], [2, 1, 0, 0, 0], [3, 1, 4, 0, 0]] {
+        let bad = [
+            [0, 0, 0, 0, 0],
+            [5, 0, 0, 0, 0],
+            [1, 1, 0, 16, 0],
+            [2, 1, 0, 0, 0],
+            [3, 1, 4, 0, 0],
+            [4, 1, 4, 0, 0],
+        ];
+        for bad in bad {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! **Blame.** [`WireError::Closed`] after an end of stream or a reset, [`WireError::Silent`] after
 //! [`Options::silence`] without any frame, [`WireError::Idle`] after [`Options::stalled`] in which a peer that lives took
-//! nothing of what is queued for it, [`WireError::PeerAborted`] with the peer's reason,
+//! nothing of what is queued for it, [`WireError::PeerAborted`] or [`WireError::PeerBusy`] with the peer's reason,
 //! [`WireError::PeerMisbehaved`] for frames that break the rules above (the peer is told). What arrived in order
 //! before the end is still delivered first.
 //!
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use crate::error::{io_error, is_closed};
-use crate::frame::{self, BadHead, HEAD, Kind, MAX_DATA, bounded};
+use crate::frame::{self, BadHead, Farewell, HEAD, Kind, MAX_DATA};
 use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
@@ -200,6 +200,19 @@ impl Framed {
         Ok(framed)
     }
 
+    fn give_up(&mut self, farewell: Farewell) {
+        let mut state = self.shared.lock();
+        if state.incoming.is_none() {
+            state.goodbye = state.outgoing.is_none().then_some(farewell);
+            state.incoming = Some(Failure::GaveUp);
+        }
+        state.clear_outbox();
+        state.inbox.clear();
+        state.inbox_cost = 0;
+        drop(state);
+        self.end(Instant::now() + FAREWELL);
+    }
+
     /// Waits until both threads are through or `deadline` is over, then ends them.
     fn end(&mut self, deadline: Instant) {
         let shared = &self.shared;
@@ -318,16 +331,12 @@ impl Transport for Framed {
 
     /// Sends the reason ahead of everything still queued and closes, within two seconds.
     fn abort(&mut self, reason: &str) {
-        let mut state = self.shared.lock();
-        if state.incoming.is_none() {
-            state.goodbye = state.outgoing.is_none().then(|| bounded(reason).to_owned());
-            state.incoming = Some(Failure::GaveUp);
-        }
-        state.clear_outbox();
-        state.inbox.clear();
-        state.inbox_cost = 0;
-        drop(state);
-        self.end(Instant::now() + FAREWELL);
+        self.give_up(Farewell::new(false, reason));
+    }
+
+    /// As `abort`.
+    fn put_off(&mut self, reason: &str) {
+        self.give_up(Farewell::new(true, reason));
     }
 }
 
@@ -372,7 +381,7 @@ struct State {
     /// Why nothing more goes out although the reader still reads.
     outgoing: Option<Failure>,
     /// The reason that the writer sends as its last frame.
-    goodbye: Option<String>,
+    goodbye: Option<Farewell>,
     /// This side is ending: nobody reads the inbox any more, and both threads stop at the deadline.
     closing: Option<Instant>,
     writer_ended: bool,
@@ -403,7 +412,7 @@ enum Failure {
     Closed,
     Silent(Duration),
     Idle(Duration),
-    Aborted(String),
+    Aborted(Farewell),
     Misbehaved { what: &'static str, found: String, expected: String },
     Io { doing: &'static str, kind: ErrorKind, text: String },
     GaveUp,
@@ -422,7 +431,7 @@ impl Failure {
             Self::Closed => WireError::Closed { waiting_for: doing.into() },
             Self::Silent(silence) => WireError::Silent { silence, waiting_for: doing.into() },
             Self::Idle(patience) => WireError::Idle { patience, waiting_for: doing.into() },
-            Self::Aborted(reason) => WireError::PeerAborted(reason),
+            Self::Aborted(farewell) => farewell.error(),
             Self::Misbehaved { what, found, expected } => WireError::misbehaved(what, found, expected),
             Self::Io { doing: at, kind, text } => {
                 io_error(format!("{doing} ({at})"), io::Error::new(kind, text))
@@ -445,7 +454,7 @@ impl From<BadHead> for Failure {
 enum Work {
     Data(Vec<u8>),
     KeepAlive,
-    Goodbye(String),
+    Goodbye(Farewell),
     End,
 }
 
@@ -496,7 +505,7 @@ impl Shared {
                     self.to_owner.notify_all();
                 }
                 Work::KeepAlive => self.write_frame(Kind::KeepAlive, &[])?,
-                Work::Goodbye(reason) => return self.write_frame(Kind::Abort, reason.as_bytes()),
+                Work::Goodbye(last) => return self.write_frame(last.kind(), last.reason.as_bytes()),
                 Work::End => return Ok(()),
             }
         }
@@ -505,8 +514,8 @@ impl Shared {
     fn next_work(&self) -> Work {
         let mut state = self.lock();
         loop {
-            if let Some(reason) = state.goodbye.take() {
-                return Work::Goodbye(reason);
+            if let Some(farewell) = state.goodbye.take() {
+                return Work::Goodbye(farewell);
             }
             if state.incoming.is_some() {
                 return Work::End;
@@ -564,7 +573,7 @@ impl Shared {
         let mut state = self.lock();
         if let Failure::Misbehaved { what, found, expected } = &failure {
             let reason = format!("broken framing: {what} (found {found}, expected {expected})");
-            state.goodbye = Some(bounded(&reason).to_owned());
+            state.goodbye = Some(Farewell::new(false, &reason));
             state.closing.get_or_insert(Instant::now() + FAREWELL);
         }
         let misbehaved = matches!(failure, Failure::Misbehaved { .. });
@@ -604,9 +613,12 @@ impl Shared {
                 // Time that this side let pass without reading is not the peer's silence.
                 *heard = Instant::now();
             }
-            Kind::Abort => {
+            Kind::Data | Kind::KeepAlive => {}
+            Kind::Abort | Kind::Later => {
                 return Err(match String::from_utf8(payload) {
-                    Ok(reason) => Failure::Aborted(printable(&reason)),
+                    Ok(reason) => {
+                        Failure::Aborted(Farewell { later: kind == Kind::Later, reason: printable(&reason) })
+                    }
                     Err(_) => Failure::Misbehaved {
                         what: "an abort's reason",
                         found: "other bytes".into(),
@@ -614,7 +626,6 @@ impl Shared {
                     },
                 });
             }
-            _ => {}
         }
         Ok(())
     }

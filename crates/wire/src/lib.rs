@@ -56,4 +56,8 @@ pub trait Transport: Send {
 
     /// Tells the peer why this side gives up, as well as the connection still can.
     fn abort(&mut self, _reason: &str) {}
+
+    /// As [`abort`](Self::abort), of a side that does not do it for now: the peer may come back later. (Without a default: a transport
+    /// around another must pass it on, or the peer would take it for good.)
+    fn put_off(&mut self, reason: &str);
 }

@@ -3,12 +3,13 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use crate::frame::Farewell;
 use crate::{Channel, Transport, WireError};
 
 /// One end of an in-memory connection.
 pub struct Memory {
-    to: Sender<Result<Vec<u8>, String>>,
-    from: Receiver<Result<Vec<u8>, String>>,
+    to: Sender<Result<Vec<u8>, Farewell>>,
+    from: Receiver<Result<Vec<u8>, Farewell>>,
 }
 
 /// Two connected in-memory transports.
@@ -31,20 +32,24 @@ impl Transport for Memory {
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {
         match self.from.recv() {
-            Ok(arrived) => arrived.map_err(WireError::PeerAborted),
+            Ok(arrived) => arrived.map_err(Farewell::error),
             Err(_) => Err(WireError::Closed { waiting_for: "receiving".into() }),
         }
     }
 
     fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
         match self.from.recv_timeout(time) {
-            Ok(arrived) => arrived.map(Some).map_err(WireError::PeerAborted),
+            Ok(arrived) => arrived.map(Some).map_err(Farewell::error),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(WireError::Closed { waiting_for: "receiving".into() }),
         }
     }
 
     fn abort(&mut self, reason: &str) {
-        let _ = self.to.send(Err(reason.to_owned()));
+        let _ = self.to.send(Err(Farewell::new(false, reason)));
+    }
+
+    fn put_off(&mut self, reason: &str) {
+        let _ = self.to.send(Err(Farewell::new(true, reason)));
     }
 }

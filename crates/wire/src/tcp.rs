@@ -153,4 +153,8 @@ impl Transport for Tcp {
     fn abort(&mut self, reason: &str) {
         self.0.abort(reason);
     }
+
+    fn put_off(&mut self, reason: &str) {
+        self.0.put_off(reason);
+    }
 }

@@ -155,6 +155,12 @@ fn an_abort_brings_its_reason() {
     assert_eq!(b.recv(2).unwrap(), [1, 2]);
     let reason = "the plan does not fit (model: handshake)";
     assert!(matches!(b.recv(1), Err(WireError::PeerAborted(r)) if r == reason));
+    // Of a side that would do it at another time.
+    let (mut a, mut b) = memory_pair();
+    a.put_off("come back later");
+    let error = b.recv(1).unwrap_err();
+    assert!(matches!(&error, WireError::PeerBusy(r) if r == "come back later (model: handshake)"), "{error}");
+    assert_eq!(error.to_string(), "the peer gave up: come back later (model: handshake)");
 }
 
 proptest! {

@@ -227,6 +227,17 @@ fn an_abort_overtakes_what_is_queued_and_names_the_reason() {
 }
 
 #[test]
+fn who_is_put_off_may_come_back() {
+    let (mut a, mut b) = pair();
+    a.put_off("as many as I take are here\u{1b}[2J");
+    let error = b.recv().unwrap_err();
+    assert!(
+        matches!(&error, WireError::PeerBusy(r) if r == "as many as I take are here\u{fffd}[2J"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_long_reason_is_cut_at_a_character() {
     let (mut a, mut b) = pair();
     let aborting = thread::spawn(move || a.abort(&format!("x{}", "é".repeat(2000))));

@@ -64,6 +64,7 @@ impl From<Failure> for PyErr {
 fn kind_of_wire(error: &WireError) -> &'static str {
     match error {
         WireError::PeerAborted(_) => "PeerAbortedError",
+        WireError::PeerBusy(_) => "ServerBusyError",
         WireError::PeerMisbehaved { .. } => "PeerError",
         _ => "ConnectionFailedError",
     }
@@ -78,7 +79,10 @@ fn kind_of_session(error: &EngineError) -> &'static str {
         | EngineError::PeerMisbehaved(_)
         | EngineError::Ot(_)
         | EngineError::Mpc(_) => "PeerError",
-        EngineError::HintsSpent { .. } | EngineError::AddressHintsSpent { .. } => "ServerBusyError",
+        EngineError::Later(_)
+        | EngineError::QueriesSpent(_)
+        | EngineError::HintsSpent { .. }
+        | EngineError::AddressHintsSpent { .. } => "ServerBusyError",
         EngineError::Plan(_) => "PlanError",
         EngineError::Bundle(_) => "ModelError",
         EngineError::Input(_) => "InputError",

@@ -188,9 +188,28 @@ def test_a_full_server_says_so(model: jaguar.Model) -> None:
     with (
         jaguar.Server(model, max_clients=1, measure="off") as server,
         jaguar.Client(server.address, cache=False),
-        pytest.raises(jaguar.PeerAbortedError, match="busy"),
+        pytest.raises(jaguar.ServerBusyError, match="busy with as many clients as it takes .1.; try again later, in 10 seconds"),
     ):
         jaguar.Client(server.address, cache=False)
+
+
+def test_a_server_that_makes_no_more_hints_says_so(model: jaguar.Model) -> None:
+    with jaguar.Server(model, hints_per_hour=1, measure="off", backends=["jaguar"]) as server:
+        with jaguar.Client(server.address, cache=False) as client:
+            client.predict(images(1)[0])
+        with (
+            pytest.raises(jaguar.ServerBusyError, match="as many hints as it may for now: come back in"),
+            jaguar.Client(server.address, cache=False) as client,
+        ):
+            client.predict(images(1)[0])
+
+
+def test_a_refusal_for_good_is_no_busy_server(model: jaguar.Model) -> None:
+    with (
+        jaguar.Server(model, measure="off") as server,
+        pytest.raises(jaguar.PeerAbortedError, match="dogs"),
+    ):
+        jaguar.Client(server.address, cache=False, model="dogs")
 
 
 def test_a_server_ends(model: jaguar.Model, caplog: pytest.LogCaptureFixture) -> None:

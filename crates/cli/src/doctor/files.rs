@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use jaguar_net::tls::{self, Certificate};
-use jaguar_net::{Token, TokenFile};
+use jaguar_net::{Exposed, Token, TokenFile};
 use jaguar_terminal::table::bytes;
 
 use super::date::{DAY, day, seconds};
@@ -44,6 +44,8 @@ pub(super) fn look(
     if let Some(file) = trust.token_file() {
         match Token::read(file) {
             Ok(_) => findings.ok("token", file.display().to_string()),
+            // It is told below, with all secrets.
+            Err(_) if Exposed::of(file).is_ok_and(|exposed| exposed.is_some()) => {}
             Err(e) => {
                 findings.fail("token", e.to_string(), "ask the server's operator for one (jaguar token NAME)")
             }
@@ -178,19 +180,19 @@ impl Secrets {
         let with_modes = |paths: &'_ [PathBuf]| -> Vec<(PathBuf, u32)> {
             paths.iter().filter_map(|path| Some((path.clone(), mode(path)?))).collect()
         };
-        let (must, should) = (with_modes(&self.must), with_modes(&self.should));
         let mut sound = 0;
-        let advice =
-            |path: &Path| format!("chmod 600 {}; who could read it may have done so", path.display());
-        for (path, mode) in must {
-            if mode & 0o077 == 0 {
-                sound += 1;
-            } else {
-                let found = format!("{}: others may use it (mode {mode:o})", path.display());
-                findings.fail("secrets", found, advice(&path));
+        let advice = Exposed::advice;
+        for path in &self.must {
+            // (What is not there is told elsewhere.)
+            match Exposed::of(path) {
+                Err(_) => {}
+                Ok(None) => sound += 1,
+                Ok(Some(exposed)) => {
+                    findings.fail("secrets", format!("{}: {exposed}", path.display()), advice(path));
+                }
             }
         }
-        for (path, mode) in should {
+        for (path, mode) in with_modes(&self.should) {
             if mode & 0o022 != 0 {
                 let found = format!("{}: others may change it (mode {mode:o})", path.display());
                 findings.fail("secrets", found, advice(&path));

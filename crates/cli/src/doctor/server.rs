@@ -166,6 +166,7 @@ fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Find
                 EngineError::Wire(WireError::PeerAborted(_)) => {
                     "the server says why; a token is shown with --token-file, a certificate with --cert and --key"
                 }
+                EngineError::Wire(WireError::PeerBusy(_)) => "the server says when to come back",
                 _ => "use the same release on both sides, and look at the server's log",
             };
             findings.fail("session", in_one_line(&error), advice);

@@ -175,11 +175,14 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
     );
     session.introduce(&party.name_at(&reach.server), figures.input)?;
     let mut encryption = party.under(&terms)?;
-    let mut client = Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0 };
+    let begun = Instant::now();
+    let mut client = Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0, begun };
     if let Some(ticket) = later.ticket {
         session.collect(ticket)?;
-        client.answer(&mut session, &mut encryption, (None, ticket), &mut bars)?;
-        return Ok(session.leave()?);
+        let encrypted = client.receive(&mut session, ticket, &mut bars)?;
+        let opened = client.open(&mut session, &mut encryption, (None, ticket), &encrypted);
+        session.leave()?;
+        return opened;
     }
 
     let keys = party.keys();
@@ -198,6 +201,7 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         say!("sent {} of keys; further inputs need none", bytes(given.sent));
     }
     client.keys_sent = given.sent;
+    let mut failed = None;
     for (path, tensor) in files.iter().zip(tensors) {
         let name = path.display().to_string();
         let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
@@ -206,9 +210,17 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
             client.tell_ticket(&name, ticket)?;
             continue;
         }
-        client.answer(&mut session, &mut encryption, (Some(&name), ticket), &mut bars)?;
+        let encrypted = client.receive(&mut session, ticket, &mut bars)?;
+        // The session goes on whatever comes of it.
+        if let Err(e) = client.open(&mut session, &mut encryption, (Some(&name), ticket), &encrypted) {
+            match &failed {
+                None => failed = Some(e.context(name)),
+                Some(_) => bars.warning(&format!("{name}: {e:#}")),
+            }
+        }
     }
-    Ok(session.leave()?)
+    session.leave()?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// What is encrypted of an input.
@@ -228,6 +240,8 @@ struct Client<'a> {
     /// Bytes that were sent and received for earlier answers.
     before: [u64; 2],
     keys_sent: u64,
+    /// When the answer that came last was asked for.
+    begun: Instant,
 }
 
 impl Client<'_> {
@@ -246,16 +260,9 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Waits for an answer, decrypts and shows it. The server may forget it once it is decrypted.
-    fn answer(
-        &mut self,
-        session: &mut Session,
-        encryption: &mut Encryption<'_>,
-        (input, ticket): (Option<&str>, Ticket),
-        bars: &mut Bars,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        let shown = hex(&ticket.0);
+    /// Waits for an answer. The server forgets it from here on, whether or not it can be decrypted: that tells of the secret.
+    fn receive(&mut self, session: &mut Session, ticket: Ticket, bars: &mut Bars) -> Result<Vec<u8>> {
+        self.begun = Instant::now();
         let answer = session.answer(&mut |progress| match progress {
             Progress::Queued(0) => {}
             Progress::Queued(ahead) => bars.line(&format!("note: {ahead} evaluations are before this one")),
@@ -263,23 +270,28 @@ impl Client<'_> {
             Progress::Layers(done, of) => bars.layers(done, of),
         });
         bars.finish();
-        let answer = match answer {
-            Ok(answer) => answer,
+        if let Err(EngineError::Wire(_)) = &answer {
             // What was computed is not lost with the connection, nor with the server.
-            Err(EngineError::Wire(e)) => {
-                eprintln!("note: the server may go on with it; --ticket {shown} fetches the answer");
-                return Err(EngineError::Wire(e).into());
-            }
-            Err(e) => return Err(e.into()),
-        };
-        let logits = encryption.decrypt(&answer).context("decrypting the answer")?;
-        session.received(ticket)?;
-        let seconds = begun.elapsed().as_secs_f64();
+            eprintln!("note: the server may go on with it; --ticket {} fetches the answer", hex(&ticket.0));
+        }
+        Ok(answer?)
+    }
+
+    /// Decrypts and shows an answer.
+    fn open(
+        &mut self,
+        session: &mut Session,
+        encryption: &mut Encryption<'_>,
+        (input, ticket): (Option<&str>, Ticket),
+        encrypted: &[u8],
+    ) -> Result<()> {
+        let logits = encryption.decrypt(encrypted).context("decrypting the answer")?;
+        let seconds = self.begun.elapsed().as_secs_f64();
         let moved = session.moved();
         let [sent, received] = [moved[0] - self.before[0], moved[1] - self.before[1]];
         self.before = moved;
         let cost = Cost { keys_sent: std::mem::take(&mut self.keys_sent), sent, received, seconds };
-        self.show(input, (input.is_none()).then_some(shown), &logits, cost)
+        self.show(input, input.is_none().then(|| hex(&ticket.0)), &logits, cost)
     }
 
     fn show(&self, input: Option<&str>, ticket: Option<String>, logits: &[f64], cost: Cost) -> Result<()> {

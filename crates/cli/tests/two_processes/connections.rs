@@ -7,7 +7,7 @@ use rcgen::{
 };
 
 use crate::predictions::{answers, number, photo};
-use crate::process::{Process, Scratch, Server, jaguar};
+use crate::process::{Process, Scratch, Server, jaguar, write_secret};
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// A client with these options.
@@ -23,7 +23,7 @@ pub fn client(folder: &Scratch, server: &str, options: &[&str]) -> Process {
 pub fn token(folder: &Scratch, name: &str) -> String {
     let given = Process::start(jaguar(&["token", name, "--tokens", &folder.path("tokens")]));
     let file = folder.path(&format!("{name}.token"));
-    std::fs::write(&file, given.finish(WATCHDOG).succeeded()).expect("written");
+    write_secret(&file, &given.finish(WATCHDOG).succeeded());
     file
 }
 
@@ -110,7 +110,7 @@ impl Authority {
         let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
         let files = ["certificate", "key"].map(|kind| folder.path(&format!("{name}-{kind}.pem")));
         for (file, text) in files.iter().zip([certificate.pem(), key.serialize_pem()]) {
-            std::fs::write(file, text).expect("written");
+            write_secret(file, &text);
         }
         files
     }
@@ -181,6 +181,26 @@ fn tokens_let_clients_in() {
     assert_fails(with(&["--token-file", &bob]), &["try again later"]);
     server.process.line_with("line 1 is no hash", WATCHDOG);
     assert_fails(with(&["--token-file", &tokens]), &[&tokens, "no token"]);
+    // What others may read is not taken for a secret: a token, and the key of a certificate; `doctor` says the same.
+    let others_may = |file: &str, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(file, mode).expect("our own file");
+    };
+    std::fs::write(&tokens, text).expect("written");
+    for mode in [0o644, 0o640, 0o604] {
+        others_may(&alice, mode);
+        let told = [&format!("others may use it (mode {mode:o})")[..], "chmod 600", &alice];
+        assert_fails(with(&["--token-file", &alice]), &told);
+        let doctor = Process::start(jaguar(&["doctor", "--token-file", &alice])).finish(WATCHDOG);
+        assert!(!doctor.status.success());
+        assert!(told.iter().all(|part| doctor.stdout.contains(part)), "{}", doctor.stdout);
+    }
+    others_may(&alice, 0o600);
+    answers(with(&["--token-file", &alice]), 1);
+    let [certificate, key] = Authority::new(&folder, "theirs").sign(&folder, "alice");
+    others_may(&key, 0o644);
+    let told = ["others may use it (mode 644)", "chmod 600", &key];
+    assert_fails(with(&["--token-file", &alice, "--cert", &certificate, "--key", &key]), &told);
     // Nobody is let in by a token that everybody can read, and none is sent so.
     let serve =
         ["serve", &model, "--listen", "0.0.0.0:0", "--calibrate", "off", "--tls", "off", "--tokens", &tokens];

@@ -7,6 +7,7 @@ mod networks;
 mod owners;
 mod pictures;
 mod restarts;
+mod secrecy;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::connections::fingerprint;
 use crate::predictions::photo;
-use crate::process::{Process, Scratch, Server, jaguar, repository};
+use crate::process::{Process, Scratch, Server, jaguar, repository, write_secret};
 use crate::{WATCHDOG, tiny};
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -37,7 +37,7 @@ fn every_file_that_a_command_writes_is_its_owners() {
     run(&compile);
     run(&["plan", &model, "--calibrate", "off", "--report", &at("plan.html")]);
     let token = run(&["token", "alice", "--tokens", &tokens]);
-    std::fs::write(sources.path("token"), token).unwrap();
+    write_secret(&sources.path("token"), &token);
 
     // A certificate that is made and kept; the hint; answers as rows; times as a page and as JSON.
     let server_cache = at("server-cache");

@@ -112,6 +112,39 @@ pub fn cutting(server: &str, after: u64) -> String {
     address
 }
 
+/// What clients have sent, a connection each.
+pub type Sent = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Relays to `server`, and records what clients send. Returns where they connect to.
+pub fn recording(server: &str) -> (String, Sent) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = server.to_owned();
+    let sent = Sent::default();
+    let all = sent.clone();
+    thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let (Ok(mut client), Ok(mut server)) = (client, TcpStream::connect(&server)) else { return };
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let back = (clone(&server), clone(&client));
+            all.lock().expect("no panic").push(Vec::new());
+            let all = all.clone();
+            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
+            thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 14];
+                while let Ok(n @ 1..) = client.read(&mut buffer) {
+                    all.lock().expect("no panic")[number].extend_from_slice(&buffer[..n]);
+                    if server.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    (address, sent)
+}
+
 /// Relays to `server`. Returns where clients connect to, and what cuts all connections that there are.
 pub fn severable(server: &str) -> (String, impl Fn()) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

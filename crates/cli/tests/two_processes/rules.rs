@@ -1,9 +1,16 @@
 //! Limits by client: each is reached once, and what is told then.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::connections::{client, fingerprint, token};
+use jaguar_engine::client::{Limits, connect_to};
+use jaguar_engine::hint::Place;
+use jaguar_engine::progress::NoProgress;
+use jaguar_net::{Dialer, Token, tls};
+use jaguar_wire::{Channel, framed};
+
+use crate::connections::{Authority, client, fingerprint, token};
 use crate::operation::{figure, figure_becomes, metrics_of, page};
 use crate::predictions::{answers, photo};
 use crate::process::{Process, Scratch, Server, jaguar};
@@ -126,6 +133,101 @@ fn queries_of_a_day_are_limited_and_a_restart_knows_them() {
     it.server.process.kill();
     std::fs::write(&file, "nonsense").expect("written");
     assert_fails(Process::start(jaguar(&other)), &[&file, "does not begin with"]);
+}
+
+/// A client that has queries prepared, and leaves without asking, has used them: it saw their masks.
+#[test]
+fn what_is_prepared_counts() {
+    far_from_midnight();
+    let options = ["--max-queries-per-client-and-day", "2", "--metrics", "127.0.0.1:0"];
+    let (mut it, tokens) = Site::new("prepared-counts", &["alice", "bob"], &options);
+    let metrics = metrics_of(&mut it.server);
+    let stays = |token: &str| {
+        let cache = it.folder.path("cache");
+        let mut command = jaguar(&["predict", "--json", "--server", &it.server.address, "--cache", &cache]);
+        command.args(["--pin", &it.pin, "--token-file", token, "--model", "cats", "--stdin", "--keep", "4"]);
+        Process::start_with_input(command)
+    };
+    let counted = |line: &str| {
+        let text = std::fs::read_to_string(it.folder.path("server/queries")).expect("there");
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    };
+    // Alice has two prepared of the four that she would like, and is told no more of it than that.
+    let (client, input) = stays(&tokens[0]);
+    figure_becomes(&metrics, "jaguar_queries_prepared_total{model=\"cats\"}", 2.0);
+    figure_becomes(&metrics, "jaguar_queries_not_kept_total{model=\"cats\"}", 1.0);
+    counted("2 cats alice");
+    drop(input);
+    client.finish(WATCHDOG).succeeded();
+    nobody_is_there(&metrics);
+    let (client, _input) = stays(&tokens[0]);
+    let spent = "this client has asked the 2 queries that it may ask in a day (UTC); come back in ";
+    assert_fails(client, &[spent]);
+    figure_becomes(&metrics, "jaguar_queries_prepared_total{model=\"cats\"}", 2.0);
+    // Bob asks with his two, and has had them then.
+    let (mut client, mut input) = stays(&tokens[1]);
+    figure_becomes(&metrics, "jaguar_queries_not_kept_total{model=\"cats\"}", 2.0);
+    for number in 0..2 {
+        writeln!(input, "{}", photo()).expect("it reads");
+        client.line_with(&format!("\"kept\":{number}"), WATCHDOG);
+    }
+    counted("2 cats bob");
+    writeln!(input, "{}", photo()).expect("it reads");
+    drop(input);
+    let finished = client.finish(WATCHDOG);
+    assert!(!finished.status.success() && finished.stderr.contains(spent), "{}", finished.stderr);
+    let told = "note: the server prepares no more queries for this client today";
+    assert!(finished.stderr.contains(told), "{}", finished.stderr);
+    counted("2 cats bob");
+}
+
+/// Bob, with alice's ticket: the server tells them apart by their tokens, or by their certificates.
+#[test]
+fn a_ticket_is_of_no_use_to_others() {
+    let (it, tokens) = Site::new("tickets", &["alice", "bob"], &[]);
+    let trust = tls::Trust::Pin(it.pin.parse().expect("a fingerprint"));
+    let shown = |token: &str| {
+        let client = tls::Client::new(&trust, None).expect("a pin");
+        let token = Token::read(Path::new(token)).expect("a token");
+        Dialer::new(it.server.address.parse().expect("an address")).with_tls(client).with_token(token)
+    };
+    not_for_others(tokens.iter().map(|token| shown(token)).collect(), "cats");
+
+    let folder = Scratch::new("tickets-of-certificates");
+    let models = two(&folder);
+    let [ours, theirs] = ["ours", "theirs"].map(|name| Authority::new(&folder, name));
+    let [certificate, key] = ours.sign(&folder, "inference.example");
+    let server =
+        serve(&[&models, "--tls-cert", &certificate, "--tls-key", &key, "--client-ca", &theirs.file]);
+    let trust = tls::Trust::Authorities(ours.file.clone().into());
+    // (Their common names are equal, and their fingerprints are not.)
+    let shown = |name: &str| {
+        let [certificate, key] = theirs.sign(&folder, name);
+        let shows = Some((Path::new(&certificate), Path::new(&key)));
+        let client = tls::Client::new(&trust, shows).expect("a certificate");
+        let client = client.expecting("inference.example").expect("a name");
+        Dialer::new(server.address.parse().expect("an address")).with_tls(client)
+    };
+    not_for_others(["alice", "bob"].map(shown).into(), "cats");
+}
+
+/// Two clients, by how they connect: the first one's ticket is of use to it only.
+#[track_caller]
+fn not_for_others(dialers: Vec<Dialer>, model: &str) {
+    let connect = |dialer: &Dialer| {
+        let connection = dialer.connect(framed::Options::default()).expect("let in");
+        connect_to(Channel::new(connection), Some(model), &Limits::default()).expect("greeted")
+    };
+    let [alice, bob] = &dialers[..] else { panic!("two") };
+    let ready = connect(alice).prepare_client(Place::Memory).expect("set up");
+    let (ready, kept) = ready.keep_query(&mut NoProgress).expect("kept");
+    kept.expect("room");
+    let (ticket, ready) = ready.ticket().expect("a ticket");
+    let refused = connect(bob).join(&ticket).err().expect("it is alice's").to_string();
+    assert!(refused.contains("this ticket was given to another client"), "{refused}");
+    let runner = connect(alice).join(&ticket).expect("her own");
+    assert_eq!(runner.server_keeps().queries, 1);
+    runner.leave().and_then(|()| ready.leave()).expect("left");
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Session {
     terms: Terms,
     /// Bytes of an encrypted input or of an answer.
     ciphertext: Option<usize>,
+    /// The answer that is waited for.
+    awaited: Option<Ticket>,
 }
 
 impl Session {
@@ -64,7 +66,7 @@ impl Session {
             Ok((model, terms))
         };
         match greet() {
-            Ok((model, terms)) => Ok(Self { channel, model, terms, ciphertext: None }),
+            Ok((model, terms)) => Ok(Self { channel, model, terms, ciphertext: None, awaited: None }),
             Err(e) => {
                 one_round::tell(&mut channel, &e);
                 Err(e)
@@ -172,7 +174,9 @@ impl Session {
             channel.enter(Stage::Online, "input");
             channel.send_message(&Request::Input { waits })?;
             channel.send(input)?;
-            Ok(channel.recv_message("a ticket", MAX_MESSAGE)?)
+            let ticket: Ticket = channel.recv_message("a ticket", MAX_MESSAGE)?;
+            session.awaited = waits.then_some(ticket);
+            Ok(ticket)
         })
     }
 
@@ -183,10 +187,14 @@ impl Session {
     pub fn collect(&mut self, ticket: Ticket) -> Result<(), EngineError> {
         self.channel.enter(Stage::Online, "input");
         self.channel.send_message(&Request::Collect { ticket })?;
+        self.awaited = Some(ticket);
         Ok(self.channel.flush()?)
     }
 
-    /// Waits for the encrypted answer. The server keeps it until it is told that it was [`received`](Self::received).
+    /// Waits for the encrypted answer, and tells the server that it is here: the server forgets it then.
+    ///
+    /// That is told before anybody can try to decrypt it, so whatever comes of decryption, the server sees the same bytes at the same time. A
+    /// server that deviates could learn a bit of the client's secret from each answer otherwise.
     ///
     /// # Errors
     /// When the connection fails, or the server has no answer to give; it says why, and the session goes on.
@@ -200,7 +208,15 @@ impl Session {
                 match channel.recv_message("an answer", MAX_MESSAGE + MAX_REASON)? {
                     Reply::Queued { ahead } => progress(Progress::Queued(ahead)),
                     Reply::Running { done, of } => progress(Progress::Layers(done, of)),
-                    Reply::Answer => return Ok(Ok(channel.recv(length)?)),
+                    Reply::Answer => {
+                        let answer = channel.recv(length)?;
+                        if let Some(ticket) = session.awaited.take() {
+                            let told = channel.send_message(&Request::Received { ticket });
+                            // What is here is good, whatever becomes of the receipt; a connection that is gone shows with the next message.
+                            let _ = told.and_then(|()| channel.flush());
+                        }
+                        return Ok(Ok(answer));
+                    }
                     Reply::Failed { reason } => {
                         let shown: String =
                             reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
@@ -214,15 +230,6 @@ impl Session {
             }
         });
         answered?
-    }
-
-    /// Lets the server forget an answer.
-    ///
-    /// # Errors
-    /// When the connection fails.
-    pub fn received(&mut self, ticket: Ticket) -> Result<(), EngineError> {
-        self.channel.send_message(&Request::Received { ticket })?;
-        Ok(self.channel.flush()?)
     }
 
     /// Says good-bye.

@@ -14,7 +14,7 @@
 //! | C | input | the encrypted image, and whether this client waits |
 //! | S | ticket | 32 random bytes that name the answer |
 //! | S | reply | its place in the queue; layers that are done; then the answer, or why there is none |
-//! | C | received | S forgets the answer |
+//! | C | received | S forgets the answer. It is sent as soon as the answer is there, before it is decrypted |
 //!
 //! "From", chunks and the second "have" are left out if S has all. A client may leave behind the ticket, and "collect" in a later
 //! session. "Leave" ends a session.

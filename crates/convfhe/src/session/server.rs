@@ -6,6 +6,7 @@ use std::time::Duration;
 use jaguar_bundle::ModelId;
 use jaguar_engine::EngineError;
 use jaguar_engine::one_round::{self, Notice};
+use jaguar_engine::server::QueriesSpent;
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 
@@ -112,7 +113,7 @@ impl Service {
         &self,
         mut channel: Channel,
         (known, address): (Option<Owner>, Option<IpAddr>),
-        count: &dyn Fn() -> Result<(), String>,
+        count: &dyn Fn() -> Result<(), QueriesSpent>,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
         let share = known.map_or_else(|| Share::unknown(address), Share::known);
@@ -124,7 +125,7 @@ impl Service {
         &self,
         channel: &mut Channel,
         (known, share): (Option<Owner>, Share),
-        count: &dyn Fn() -> Result<(), String>,
+        count: &dyn Fn() -> Result<(), QueriesSpent>,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), EngineError> {
         one_round::offer(channel, self.model, (NAME, VERSION), &self.parameters)?;
@@ -154,7 +155,7 @@ impl Service {
                     let Some(keys) = &keys else {
                         return Err(EngineError::PeerMisbehaved("an input before the keys".into()));
                     };
-                    count().map_err(EngineError::Refused)?;
+                    count()?;
                     let ticket = Ticket(os_random());
                     let ahead =
                         self.desk.ask(ticket, owner, keys.clone(), input).map_err(EngineError::Refused)?;

@@ -1,5 +1,6 @@
 //! Hints: fetched once, resumed, shared between sessions.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::*;

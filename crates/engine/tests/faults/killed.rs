@@ -1,9 +1,8 @@
 //! A process that is killed uses nothing again: no correlation, no mask, no key of a query. Client and server are two
 //! processes; one of them is killed (SIGKILL) in the middle of a session and started anew. All that both have sent is
-//! recorded on its way. Of the masked values, ciphertexts and corrections in it, no 16 bytes come twice. The same check
-//! finds processes whose randomness is fixed.
+//! recorded on its way. Of the masked values, ciphertexts and corrections in it, nothing comes twice
+//! (`jaguar_wire::double::repeats`). The same check finds processes whose randomness is fixed.
 
-use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -20,6 +19,8 @@ use jaguar_engine::server::Service;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::Channel;
+use jaguar_wire::double::repeats::{Repeat, Repeats};
+use jaguar_wire::double::{Frozen, Recorder};
 use jaguar_wire::tcp::{self, Listener, Tcp};
 
 use super::networks::{bundle, input};
@@ -63,7 +64,9 @@ fn role() {
                     let mut tcp = Some(tcp);
                     run(&mut || {
                         let tcp = tcp.take().expect("once");
-                        let _ = service.serve(Channel::new(tcp), &mut |_| ());
+                        // (Times that it measures are zeros: they are no randomness.)
+                        let channel = Channel::with_clock(tcp, Arc::new(Frozen));
+                        let _ = service.serve(channel, &mut |_| ());
                     });
                 });
             }
@@ -197,42 +200,20 @@ fn pass(
     }
 }
 
-/// Aligned 16 bytes of messages that come twice in the recordings: what, and where first and again (recording, side,
-/// message, byte). What every session begins with is public and left out: `public`, and the client's acceptance.
-fn repeated(recordings: &[Recording], public: &HashSet<Vec<u8>>) -> Vec<String> {
-    let mut seen: HashMap<Vec<u8>, String> = HashMap::new();
+/// What comes twice in the recordings. What every session begins with is public and left out: so many bytes of each side.
+fn repeated(recordings: &[Recording], public: [usize; 2]) -> Vec<Repeat> {
+    let mut repeats = Repeats::new();
     let mut found = Vec::new();
     for (number, recording) in recordings.iter().enumerate() {
-        for (side, messages) in locked(recording).iter().enumerate() {
-            for (message, bytes) in messages.iter().enumerate() {
-                // 0: greeting and kinds. 1: choice and acceptance.
-                let public_start = if (side, message) == (0, 1) { ACCEPTANCE } else { 0 };
-                for (at, piece) in pieces(bytes.get(public_start..).unwrap_or(&[])) {
-                    let place = format!(
-                        "recording {number}, side {side}, message {message}, byte {}",
-                        at + public_start
-                    );
-                    if public.contains(piece) {
-                        continue;
-                    }
-                    if let Some(first) = seen.insert(piece.to_vec(), place.clone()) {
-                        found.push(format!("{piece:02x?}: {first}; {place}"));
-                    }
-                }
-            }
+        for ((messages, start), side) in locked(recording).iter().zip(public).zip(["client", "server"]) {
+            let sent = messages.concat();
+            // (One that was killed may have sent less.)
+            found.extend(
+                repeats.look(format!("the {side} in recording {number}"), sent.get(start..).unwrap_or(&[])),
+            );
         }
     }
     found
-}
-
-/// Of 16 bytes each. Those with many equal bytes are padding, and small numbers.
-fn pieces(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let varied = |piece: &[u8]| piece.iter().all(|b| piece.iter().filter(|&c| c == b).count() <= 4);
-    bytes
-        .chunks_exact(16)
-        .enumerate()
-        .filter(move |(_, piece)| varied(piece))
-        .map(|(i, piece)| (16 * i, piece))
 }
 
 // ---- The runs ----
@@ -278,6 +259,16 @@ impl Site {
         )
     }
 
+    /// How many bytes each side sends before anything of its own: a greeting and the network; a greeting and the acceptance.
+    fn public(&self) -> [usize; 2] {
+        let tcp = Tcp::connect(&*self.address, tcp::Options::default()).expect("a server");
+        let (recorder, transcript) = Recorder::new(tcp);
+        let connected = connect(Channel::new(recorder), &Limits::default()).expect("greeted");
+        let (sent, received) = transcript.lengths();
+        drop(connected);
+        [sent as usize + ACCEPTANCE, received as usize]
+    }
+
     /// A session to its end.
     fn whole(&self, role: &str) -> Recording {
         let (address, recording, _) = relay(&self.address, None);
@@ -311,16 +302,11 @@ impl Drop for Site {
 
 /// Kills at `points` places of a session for each side that sends and each side that dies, with a whole session after
 /// each. Returns how many were killed, and what came twice.
-fn kill_at(backend: &str, weak: &'static str, points: usize) -> (usize, Vec<String>) {
+fn kill_at(backend: &str, weak: &'static str, points: usize) -> (usize, Vec<Repeat>) {
     let mut site = Site::new(backend, weak);
-    // The hint, and with it the client's name, is there before: it is the same whenever it comes, and so are the
-    // session's first messages.
-    let fetch = site.whole("fetch");
-    let public = locked(&fetch)
-        .iter()
-        .flat_map(|messages| messages.iter().take(2).flat_map(|m| pieces(m)))
-        .map(|(_, piece)| piece.to_vec())
-        .collect();
+    // The hint, and with it the client's name, is there before: it is the same whenever it comes.
+    site.whole("fetch");
+    let public = site.public();
     let sound = site.whole("client");
     let lengths = locked(&sound).each_ref().map(Vec::len);
     let mut recordings = vec![sound];
@@ -335,7 +321,7 @@ fn kill_at(backend: &str, weak: &'static str, points: usize) -> (usize, Vec<Stri
             }
         }
     }
-    (killed, repeated(&recordings, &public))
+    (killed, repeated(&recordings, public))
 }
 
 fn nothing_comes_again(backends: &[&str], points: usize) {

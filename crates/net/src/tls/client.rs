@@ -64,7 +64,7 @@ impl Client {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = pem::certificates(CERTIFICATE, certificate)?;
-                let key = pem::key(KEY, key)?;
+                let key = pem::private_key(KEY, key)?;
                 let config = builder.with_client_auth_cert(chain, key);
                 config.map_err(|e| FileError::new(CERTIFICATE, certificate, e))?
             }

@@ -40,6 +40,18 @@ impl Scratch {
         std::fs::write(&path, text).expect("written");
         path
     }
+
+    /// A file that its owner alone may use.
+    pub fn write_secret(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.write(name, text);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, mode).expect("our own file");
+        }
+        path
+    }
 }
 
 impl Drop for Scratch {
@@ -90,7 +102,7 @@ impl Authority {
         let name = |kind| format!("{}-{subject}-{until:?}-{kind}.pem", self.name);
         (
             folder.write(&name("certificate"), &certificate.pem()),
-            folder.write(&name("key"), &key.serialize_pem()),
+            folder.write_secret(&name("key"), &key.serialize_pem()),
         )
     }
 

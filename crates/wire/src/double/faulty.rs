@@ -98,6 +98,12 @@ impl<T: Transport> Transport for Faulty<T> {
             inner.abort(reason);
         }
     }
+
+    fn put_off(&mut self, reason: &str) {
+        if let Some(inner) = &mut self.inner {
+            inner.put_off(reason);
+        }
+    }
 }
 
 impl<T: Transport> Faulty<T> {

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::frame::Farewell;
 use crate::stream::Side;
 use crate::{Clock, Transport, WireError};
 
@@ -97,7 +98,7 @@ struct State {
 enum Why {
     Closed,
     Silent,
-    Aborted(String),
+    Aborted(Farewell),
 }
 
 /// The two ends of a link that is faulty `at` a message (or sound), the connecting one first.
@@ -233,7 +234,7 @@ impl End {
                 Some(Why::Silent) => {
                     break Err(WireError::Silent { silence: SILENCE, waiting_for: waiting_for() });
                 }
-                Some(Why::Aborted(reason)) => break Err(WireError::PeerAborted(reason.clone())),
+                Some(Why::Aborted(farewell)) => break Err(farewell.clone().error()),
             }
             if until.is_some_and(|until| until <= state.now) {
                 break Ok(None);
@@ -285,7 +286,11 @@ impl Transport for End {
     }
 
     fn abort(&mut self, reason: &str) {
-        self.finish(Why::Aborted(reason.to_owned()));
+        self.finish(Why::Aborted(Farewell::new(false, reason)));
+    }
+
+    fn put_off(&mut self, reason: &str) {
+        self.finish(Why::Aborted(Farewell::new(true, reason)));
     }
 }
 

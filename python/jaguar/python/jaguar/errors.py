@@ -48,7 +48,10 @@ class PeerError(JaguarError):
 
 
 class ServerBusyError(JaguarError):
-    """The server does no more for now: come back later."""
+    """The server does no more for now: it has as many clients, hints or bytes as it takes, or this client has had its queries of the day.
+
+    The text says when to come back.
+    """
 
 
 class InterruptedCallError(JaguarError):

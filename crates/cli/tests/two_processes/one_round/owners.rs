@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::connections::Authority;
+use crate::process::write_secret;
 
 /// What bob must not get of alice's, however each shows who it is. `storage` has room for the keys of two.
 fn apart(it: &Site, at: &str, [alice, bob]: [&[&str]; 2]) {
@@ -32,7 +33,7 @@ fn tokens_tell_owners_apart() {
         let given =
             Process::start(jaguar(&["token", name, "--tokens", &tokens])).finish(WATCHDOG).succeeded();
         let file = it.scratch.path(&format!("{name}.token"));
-        std::fs::write(&file, given).unwrap();
+        write_secret(&file, &given);
         file
     });
     let options = ["--tls", "on", "--cache", &kept, "--tokens", &tokens, "--key-storage", "60M"];

@@ -20,7 +20,6 @@ fn fetch(site: &Site, own: &Own, ticket: Ticket) -> Result<Vec<u8>, EngineError>
         let mut session = begin(channel, own)?;
         session.collect(ticket)?;
         let answer = session.answer(&mut |_| ())?;
-        session.received(ticket)?;
         session.leave()?;
         Ok(answer)
     });
