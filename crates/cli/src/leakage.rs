@@ -8,9 +8,9 @@ use jaguar_plan::{Allowed, Choices, Plan};
 /// Whether comparisons may leak.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct AcceptSignLeakage {
-    /// INSECURE, for measurements: ReLUs and max-pools compare by Fregata's PMax. The client learns the sign and nearly the size of
-    /// every value that is compared, and so the weights; the server learns the signs, and so much of the image. Client and
-    /// server must both ask for it.
+    /// INSECURE, for measurements: ReLUs and max-pools compare by Fregata's PMax. The client learns the sign of every
+    /// value that is compared and its size but for a few possible ones, and so the weights, asking each image once;
+    /// the server learns the signs, and so much of the image. Client and server must both ask for it.
     #[arg(long)]
     accept_sign_leakage: bool,
 }

@@ -295,7 +295,7 @@ fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
         found.push(row(10, "signs of reduced precision: logits depend on how shares fall"));
     }
     if plan.choices.comparison != Comparison::Sealed {
-        found.push(row(11, "PMax: the weights, and much of the image, are given away"));
+        found.push(row(11, "PMax: one query gives a first layer's weights away, and much of the image"));
     }
     if plan.backends.iter().any(|layers| layers.rlwe().is_empty()) {
         found.push(row(12, "a backend that protects nothing: for tests"));

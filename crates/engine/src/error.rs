@@ -189,7 +189,7 @@ impl EngineError {
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
             Self::Plan(PlanError::SignLeakage) => {
-                "the plan's comparisons leak signs (PMax), and this side does not accept that".into()
+                "the plan's comparisons leak (PMax), and the client does not accept that (--accept-sign-leakage)".into()
             }
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } | Self::AtStep { source, .. } => source.for_peer(),

@@ -62,6 +62,8 @@ pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;
+#[cfg(feature = "seen-products")]
+pub use protocols::pmax_leaky::with_products_seen;
 pub use protocols::pmax_leaky::{MOST_FACTOR_BITS, PmaxLeaky, PmaxLeakyParams, PmaxLeakyPooling};
 pub use protocols::product::{Product, ProductParams};
 pub use protocols::relu::{Relu, ReluParams};

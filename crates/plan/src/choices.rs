@@ -17,8 +17,9 @@ pub enum Comparison {
     /// Neither party learns a thing.
     #[default]
     Sealed,
-    /// Fregata's PMax, for measurements: **the client learns the sign of every value that is compared, and its size but for a factor; the
-    /// server learns the sign.** Values are compared in shares of `factor_bits` more bits than they have.
+    /// Fregata's PMax, for measurements: **the client learns the sign of every value that is compared, and its size
+    /// but for a few possible ones; the server learns the sign.** Values are compared in shares of `factor_bits` more
+    /// bits than they have.
     PmaxLeaky {
         /// t: factors are from 1 to 2^t; 1 to 16.
         factor_bits: u32,
@@ -42,9 +43,10 @@ impl Comparison {
         match self {
             Self::Sealed => None,
             Self::PmaxLeaky { factor_bits } => Some(format!(
-                "comparisons leak (PMax): the client sees every value that a ReLU or a max-pool compares, its sign and its \
-                 size times a random factor of 1 to {}, and can compute the weights from a few queries; the server sees \
-                 all signs, which tell much about the image",
+                "comparisons leak (PMax): the client sees every value that a ReLU or a max-pool compares, its sign and \
+                 its size times a random whole number of 1 to {}, so that few sizes are possible, and can compute the \
+                 weights by asking each image once, with guard bits too; the server sees all signs, which tell much \
+                 about the image",
                 1u64 << factor_bits
             )),
         }

@@ -46,8 +46,9 @@ pub enum PlanError {
     Choices(String),
     /// Comparisons that leak, and nobody said that they may.
     #[error(
-        "the plan's comparisons leak (PMax): the client would see the sign and the size of every value that is compared, the server \
-         its sign; both sides must accept that (--accept-sign-leakage)"
+        "the plan's comparisons leak (PMax): the client would see the sign and nearly the size of every value that is \
+         compared, and could compute weights from one query; the server would see its sign; both sides must accept \
+         that (--accept-sign-leakage)"
     )]
     SignLeakage,
     /// A linear layer does not fit its backend.

@@ -86,7 +86,8 @@ pub fn print(line: std::fmt::Arguments<'_>) {
     }
 }
 
-/// The error and its causes. Most errors here tell their cause themselves: what was said is not said again.
+/// The error and its causes. Most errors here tell their cause themselves, at the end of their text or inside of it:
+/// what was said is not said again.
 pub fn in_one_line(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -94,7 +95,7 @@ pub fn in_one_line(error: &(dyn Error + 'static)) -> String {
         let said = error.to_string();
         if text.is_empty() {
             text = said;
-        } else if !text.ends_with(&said) {
+        } else if !text.contains(&said) {
             text = format!("{text}: {said}");
         }
         cause = error.source();
@@ -104,7 +105,45 @@ pub fn in_one_line(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use std::error::Error;
+    use std::fmt;
+
+    use super::{in_one_line, size};
+
+    /// An error with a text of its own, and a cause.
+    #[derive(Debug)]
+    struct Because(&'static str, Option<Box<Because>>);
+
+    impl fmt::Display for Because {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Because {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn an_error_says_its_causes_once() {
+        let why = || Because("the disk is full", None);
+        let because = |text, cause| Because(text, Some(Box::new(cause)));
+        for (error, said) in [
+            (why(), "the disk is full"),
+            (because("writing the hint", why()), "writing the hint: the disk is full"),
+            // Those that tell their cause themselves.
+            (because("writing the hint: the disk is full", why()), "writing the hint: the disk is full"),
+            (because("the disk is full, found by this side", why()), "the disk is full, found by this side"),
+            (
+                because("fetching", because("the disk is full (at layer 3)", why())),
+                "fetching: the disk is full (at layer 3)",
+            ),
+        ] {
+            assert_eq!(in_one_line(&error), said);
+        }
+    }
 
     #[test]
     fn sizes() {

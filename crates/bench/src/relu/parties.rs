@@ -7,6 +7,7 @@ use jaguar_mpc::{Party, PmaxLeakyPooling, Range, TruncateParams, reference, run_
 use jaguar_ot::{Cots, Instances, Role};
 use jaguar_profile::busy::{Span, Start, alone};
 use jaguar_profile::{Imitated, link};
+use jaguar_terminal::in_one_line;
 use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
 
 use super::cases::{Case, Step};
@@ -221,7 +222,10 @@ pub fn measure(shape: Option<Imitated>, cases: &[Case], repeats: usize) -> Resul
     let (client, server) = (client?, server?);
     match (client, server) {
         (Ok(client), Ok(server)) => Ok([client, server]),
-        (Err(client), Err(server)) => Err(anyhow!("client: {client:#}; server: {server:#}")),
+        (Err(client), Err(server)) => {
+            let [client, server] = [&client, &server].map(|error| in_one_line(error.as_ref()));
+            Err(anyhow!("client: {client}; server: {server}"))
+        }
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
 }

@@ -77,6 +77,21 @@ fn assert_fails(process: Process, parts: &[&str]) {
     for part in parts {
         assert!(line.contains(part), "{line:?} does not say {part:?}");
     }
+    let again = said_again(line);
+    assert!(again.is_none(), "{line:?} says {again:?} twice");
+}
+
+/// What comes behind a colon of `line` to its end, and stands before that colon already.
+fn said_again(line: &str) -> Option<&str> {
+    let ends = line.match_indices(": ").map(|(at, colon)| (&line[..at], &line[at + colon.len()..]));
+    ends.filter(|(_, end)| end.len() > 12).find(|(before, end)| before.contains(end)).map(|(_, end)| end)
+}
+
+#[test]
+fn a_line_that_says_something_twice_is_seen() {
+    assert_eq!(said_again("error: no such layer here: at step 3 (no such layer)"), None);
+    let twice = "error: no such layer: conv1, found by this side (model): no such layer: conv1";
+    assert_eq!(said_again(twice), Some("no such layer: conv1"));
 }
 
 /// What a process that must fail says on standard error; notes, warnings and what is under way left out.

@@ -42,10 +42,12 @@ fn both_sides_must_accept_it() {
         assert!(warning.as_str().is_some_and(|text| text.contains("the weights")), "{told}");
     }
 
-    // Without the flag the client leaves.
+    // Without the flag the client leaves, and says why once.
     let cache = it.folder.path("cache");
     let refused = ["predict", "--server", &it.server.address, "--cache", &cache, &tensor];
-    fails(&refused, &["comparisons leak", FLAG]);
+    fails(&refused, &["comparisons leak", FLAG, "found by this side (model: handshake)"]);
+    let refused = ["fetch", "--server", &it.server.address, "--cache", &cache];
+    fails(&refused, &["comparisons leak", FLAG, "found by this side (model: handshake)"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Sessions whose comparisons leak: they compute what they should, both sides must accept them, and what each party holds at the end of
 //! a layer gives the other's secrets away. The same attacks on sealed sessions find nothing.
 
+mod asked_once;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
