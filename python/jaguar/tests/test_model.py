@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jaguar
@@ -265,6 +266,38 @@ def test_wrong_images(model: jaguar.Model) -> None:
         model.evaluate(images(1))
     with pytest.warns(jaguar.JaguarWarning, match="input 0"):
         model.simulate(1000 * images(1))
+
+
+def test_files_are_their_owners(model: jaguar.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have the inputs' pictures in them, and what the network makes of them: nobody else may read them, nor models, hints and keys.
+    What is there already gets that mode, too."""
+    before = os.umask(0o022)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    try:
+        (tmp_path / "open").touch()
+        assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644, "else this would find nothing"
+        (tmp_path / "open").rename(tmp_path / "compiled.html")
+        model.report(tmp_path / "compiled.html", images(2, seed=5))
+        model.plan(report=tmp_path / "plan.html", measure="off")
+        model.save(tmp_path / "tiny.jaguar")
+        with (
+            jaguar.Server(model, "0.0.0.0:0", measure="off") as server,
+            jaguar.Client(f"127.0.0.1:{server.port}", pin=server.fingerprint, cache=tmp_path / "hints") as client,
+        ):
+            client.predict(images(1)[0])
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    kinds = {path.suffix for path in files}
+    assert kinds >= {".html", ".jaguar", ".hint", ".pem"}, files
+    assert [f"{path.name} {path.stat().st_mode & 0o777:o}" for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_a_report_that_cannot_be_written_leaves_what_was_there(model: jaguar.Model, tmp_path: Path) -> None:
+    for place, part in [(tmp_path, "Is a directory"), (tmp_path / "nowhere" / "x.html", r"nowhere/x\.html: No such file")]:
+        with pytest.raises(jaguar.OptionError, match=part):
+            model.plan(report=place, measure="off")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:

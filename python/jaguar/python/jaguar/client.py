@@ -136,7 +136,7 @@ class Client:
     def iterate(self, images: Images, *, batch: int = 1, progress: Progress = None) -> Iterator[Prediction]:
         """As `predict_many`, one after the other as they come: with `batch`, the answers of a query come together."""
         _native.check_batch("batch", batch)
-        return self._iterate(_inputs.many(images), batch, self._progress if progress is None else progress)
+        return self._iterate(self._open().each(_inputs.many(images)), batch, self._progress if progress is None else progress)
 
     def _iterate(self, given: list[_native.Input], batch: int, progress: Progress) -> Iterator[Prediction]:
         native = self._open()
@@ -179,7 +179,7 @@ class Client:
     async def iterate_async(self, images: Images, *, batch: int = 1) -> AsyncIterator[Prediction]:
         """As `iterate`."""
         _native.check_batch("batch", batch)
-        found = self._iterate(_inputs.many(images), batch, False)
+        found = self._iterate(self._open().each(_inputs.many(images)), batch, False)
         try:
             while (each := await self._in_thread(functools.partial(next, found, None))) is not None:
                 yield each

@@ -484,7 +484,7 @@ def _shape_of(calibration: Images) -> list[int]:
     if not shape and isinstance(calibration, Sequence) and not isinstance(calibration, str) and len(calibration) > 0:
         shape = getattr(calibration[0], "shape", ())
         dtype = str(getattr(calibration[0], "dtype", ""))
-        shape = [1, *shape] if len(shape) == 3 else shape
-    if "float" not in dtype or len(shape) != 4:
+        shape = [1, *shape] if len(shape) in (1, 3) else shape
+    if "float" not in dtype or len(shape) not in (2, 4):
         raise OptionError("input_shape is missing: pictures do not tell the module's input, as (1, 3, 224, 224)")
     return [1, *(int(n) for n in shape[1:])]
