@@ -16,13 +16,18 @@ pub fn is_page(path: &Path) -> bool {
 
 /// Refuses a place where a page cannot be written, or where something else would be lost: before the work.
 pub fn check(path: &Path) -> Result<()> {
+    ensure!(is_page(path), "--report {}: a name that ends in .html is needed", path.display());
+    check_place("--report", path)
+}
+
+/// Refuses a place, named by `option`, where no file can be written: before the work.
+pub fn check_place(option: &str, path: &Path) -> Result<()> {
     let shown = path.display();
-    ensure!(is_page(path), "--report {shown}: a name that ends in .html is needed");
     if path.is_dir() {
-        bail!("--report {shown}: that is no file");
+        bail!("{option} {shown}: that is no file");
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(folder.is_dir(), "--report {shown}: {} is no folder", folder.display());
+    ensure!(folder.is_dir(), "{option} {shown}: {} is no folder", folder.display());
     Ok(())
 }
 

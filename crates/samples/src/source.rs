@@ -93,7 +93,7 @@ pub enum SourceError {
     },
     /// A picture that takes too much memory.
     #[error(
-        "a picture of {width} x {height} pixels takes {} MiB when it is decoded, {} MiB at most",
+        "a picture of {width} x {height} pixels takes {} MiB when it is decoded, {} MiB at most: save it smaller",
         decoded >> 20,
         MAX_DECODED >> 20
     )]
@@ -558,7 +558,7 @@ mod tests {
         let error = Source::picture(&[&deep[..], &[0; 200_000]].concat()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a picture of 16320 x 12240 pixels takes 1143 MiB when it is decoded, 1024 MiB at most"
+            "a picture of 16320 x 12240 pixels takes 1143 MiB when it is decoded, 1024 MiB at most: save it smaller"
         );
     }
 

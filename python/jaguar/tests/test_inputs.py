@@ -86,15 +86,15 @@ def test_a_picture_in_every_form(of_pictures: jaguar.Model, tmp_path: Path) -> N
             assert logits(of_pictures.simulate([form])) == expected, (channels, form)
         with path.open("rb") as file:
             assert logits(of_pictures.simulate(file)) == expected
-        with path.open("rb", buffering=0) as file:
-            assert logits(of_pictures.simulate([file])) == expected
+        with path.open("rb", buffering=0) as raw:
+            assert logits(of_pictures.simulate([raw])) == expected
     tensor = images(1, seed=4)[0] * np.float32(0.3)
-    file = io.BytesIO()
-    np.save(file, tensor)
+    saved = io.BytesIO()
+    np.save(saved, tensor)
     expected = logits(of_pictures.simulate([tensor]))
-    assert logits(of_pictures.simulate(file.getvalue())) == expected, "a .npy file's bytes are a tensor"
-    file.seek(0)
-    assert logits(of_pictures.simulate([file])) == expected
+    assert logits(of_pictures.simulate(saved.getvalue())) == expected, "a .npy file's bytes are a tensor"
+    saved.seek(0)
+    assert logits(of_pictures.simulate([saved])) == expected
 
 
 def test_several_are_a_dimension_more(of_pictures: jaguar.Model) -> None:

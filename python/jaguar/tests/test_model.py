@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jaguar
 import numpy as np
@@ -174,6 +176,9 @@ def test_wrong_networks() -> None:
     with pytest.raises(jaguar.UnsupportedModelError) as caught:
         jaguar.compile(UNSUPPORTED, x)
     assert "squash (Tanh" in str(caught.value) and "(Erf" in str(caught.value), "all are named at once"
+    for nothing in (b"", b"x\n"):
+        with pytest.raises(jaguar.ModelError, match="the file holds no graph: it is empty, or no ONNX model"):
+            jaguar.compile(nothing, x)
     with pytest.raises(jaguar.ModelError, match=r"absent\.onnx"):
         jaguar.compile("absent.onnx", x)
     with pytest.raises(jaguar.ModelError):
@@ -294,10 +299,32 @@ def test_files_are_their_owners(model: jaguar.Model, tmp_path: Path, monkeypatch
 
 
 def test_a_report_that_cannot_be_written_leaves_what_was_there(model: jaguar.Model, tmp_path: Path) -> None:
-    for place, part in [(tmp_path, "Is a directory"), (tmp_path / "nowhere" / "x.html", r"nowhere/x\.html: No such file")]:
-        with pytest.raises(jaguar.OptionError, match=part):
-            model.plan(report=place, measure="off")
+    writers: list[Callable[[Any], object]] = [lambda place: model.plan(report=place, measure="off"), model.report, model.save]
+    for place, part in [(tmp_path, "is a folder"), (tmp_path / "nowhere" / "x.html", r"nowhere is no folder"), (7, "7: a path is needed")]:
+        for write in writers:
+            with pytest.raises(jaguar.OptionError, match=part):
+                write(place)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_other_types_are_named(model: jaguar.Model) -> None:
+    """No raw `TypeError` of something within."""
+    nobody = "127.0.0.1:1"
+    strange: list[Any] = [7, "many", 2.5, None]
+    number, text, part, nothing = strange
+    asked: list[tuple[Callable[[], object], str]] = [
+        (lambda: model.plan(batch=text, measure="off"), "batch='many': a whole number"),
+        (lambda: model.plan(batch=3, measure="off"), "batch=3: a power of two up to 64"),
+        (lambda: model.with_guard_bits(part), "bits=2.5: a whole number"),
+        (lambda: jaguar.Model.load(nothing), "path=None: a path is needed"),
+        (lambda: jaguar.Client(nobody, keep=text), "keep='many': a whole number"),
+        (lambda: jaguar.Client(nobody, keep_memory=text), "keep_memory='many': a whole number"),
+        (lambda: jaguar.Client(nobody, cache=number), "cache=7: a path is needed"),
+        (lambda: model.simulate(images(1))[0].top(text), "count='many': a whole number"),
+    ]
+    for ask, words in asked:
+        with pytest.raises(jaguar.OptionError, match=words):
+            ask()
 
 
 def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:
