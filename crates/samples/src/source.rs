@@ -390,7 +390,7 @@ mod tests {
     fn an_array_of_inputs_has_parts() {
         let tensor = |shape: &[u64]| Source::Tensor {
             shape: shape.to_vec(),
-            values: (0..shape.iter().product()).map(|i: u64| i as f32).collect(),
+            values: (0..shape.iter().product::<u64>()).map(|i| i as f32).collect(),
         };
         let natural = Axes { dims: &[], channels_last: false };
         let count = |shape: &[u64], of: Shape| tensor(shape).parts(of, natural).len();
@@ -425,14 +425,14 @@ mod tests {
         assert_eq!(Source::encoded(&npy).unwrap(), Source::Tensor { shape: vec![1], values: vec![2.5] });
         let mut wide = Cursor::new(Vec::new());
         image::RgbImage::new(32_769, 1).write_to(&mut wide, ImageFormat::Png).unwrap();
-        let too_much = vec![0; MAX_FILE as usize + 1];
+        let too_much = vec![0u8; MAX_FILE as usize + 1];
         for (bytes, part) in [
             (&b""[..], "nothing is in it (0 bytes); JPEG, PNG"),
             (b"no picture", "neither an image nor a tensor"),
             (&npy[..30], "the .npy header is cut off"),
             (&png.get_ref()[..50], "cannot be decoded, it may be damaged or cut off"),
-            (wide.get_ref(), "a side of more than 32768 pixels"),
-            (&too_much, "more bytes than an image may have (268435456)"),
+            (&wide.get_ref()[..], "a side of more than 32768 pixels"),
+            (&too_much[..], "more bytes than an image may have (268435456)"),
         ] {
             let error = Source::encoded(bytes).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
