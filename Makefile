@@ -138,7 +138,8 @@ DOCS_VENV := $(CURDIR)/target/docs/venv
 docs: $(if $(shell command -v $(CARGO)),rustdoc)
 	@if test $(DOCS_VENV)/ready -nt docs/requirements.txt || { $(PYTHON) -m venv --clear $(DOCS_VENV) && \
 	    $(DOCS_VENV)/bin/pip install --quiet --requirement docs/requirements.txt && touch $(DOCS_VENV)/ready; } 2>/dev/null; then \
-	  NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict && echo 'wrote target/docs/site/index.html'; \
+	  NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict && echo 'wrote target/docs/site/index.html' && \
+	    $(PYTHON) tools/narrow_pages.py target/docs/site; \
 	else \
 	  echo 'skip: mkdocs-material cannot be installed (docs/requirements.txt): the documentation is not built, its links are unchecked'; \
 	fi

@@ -141,7 +141,9 @@ impl Bundle {
         }
         let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
         let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
-            return Err(wrong("not a compiled model (too short)".into()));
+            let text =
+                format!("not a compiled model ({size} bytes); `jaguar compile` makes one from an ONNX file");
+            return Err(wrong(text));
         };
         if head[..7] != MAGIC[..7] {
             return Err(wrong("not a compiled model; `jaguar compile` makes one from an ONNX file".into()));

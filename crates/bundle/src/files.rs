@@ -37,6 +37,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     })
 }
 
+/// The same for what a person asked for by name, such as a page: a full disk takes no former one away. What is there and is no file,
+/// such as a pipe, is written to as it is.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn save(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        return std::fs::write(path, bytes).map_err(|e| FileError::new("writing", path, e));
+    }
+    replace(path, bytes)
+}
+
 /// Where a user's caches belong: `$XDG_CACHE_HOME/jaguar`, or `~/.cache/jaguar`.
 pub fn default_cache() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());

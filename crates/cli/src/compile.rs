@@ -170,6 +170,11 @@ pub fn run(args: &Args) -> Result<()> {
         constants: args.constant.clone(),
         cpu,
     };
+    ensure!(
+        !Bundle::recognises(&args.model).unwrap_or(false),
+        "{}: a compiled model, which `jaguar plan`, `verify` and `serve` take; an ONNX file is needed",
+        args.model.display()
+    );
     let mut graph = import_file(&args.model, &options).with_context(|| args.model.display().to_string())?;
     if let Some(name) = &args.name {
         graph.name.clone_from(name);

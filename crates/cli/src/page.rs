@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
+use jaguar_engine::bundle::files;
 use jaguar_terminal::say;
 
 /// Whether a path's name is that of a web page.
@@ -15,30 +16,26 @@ pub fn is_page(path: &Path) -> bool {
 
 /// Refuses a place where a page cannot be written, or where something else would be lost: before the work.
 pub fn check(path: &Path) -> Result<()> {
+    ensure!(is_page(path), "--report {}: a name that ends in .html is needed", path.display());
+    check_place("--report", path)
+}
+
+/// Refuses a place, named by `option`, where no file can be written: before the work.
+pub fn check_place(option: &str, path: &Path) -> Result<()> {
     let shown = path.display();
-    ensure!(is_page(path), "--report {shown}: a name that ends in .html is needed");
     if path.is_dir() {
-        bail!("--report {shown}: that is no file");
+        bail!("{option} {shown}: that is no file");
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(folder.is_dir(), "--report {shown}: {} is no folder", folder.display());
+    ensure!(folder.is_dir(), "{option} {shown}: {} is no folder", folder.display());
     Ok(())
 }
 
 /// Writes a page, and says so.
 pub fn write(path: &Path, page: &str) -> Result<()> {
-    save(path, page.as_bytes())?;
+    files::save(path, page.as_bytes())?;
     say!("wrote {}", path.display());
     Ok(())
-}
-
-/// Writes a file whole, or leaves what was there: a full disk takes no former page away. (What is no file, such as a pipe, is
-/// written to as it is.)
-pub fn save(path: &Path, bytes: &[u8]) -> Result<()> {
-    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
-        return std::fs::write(path, bytes).with_context(|| path.display().to_string());
-    }
-    Ok(jaguar_engine::bundle::files::replace(path, bytes)?)
 }
 
 /// The last two parts of a file's path: a page may be passed on, and where its maker keeps files is nobody's business.

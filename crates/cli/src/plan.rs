@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use jaguar_cpu::Cpu;
-use jaguar_engine::bundle::Bundle;
+use jaguar_engine::bundle::{Bundle, files};
 use jaguar_plan::memory::Load;
 use jaguar_plan::{BackendId, Choices, Plan, batch as batches};
 use jaguar_profile::memory::room;
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
         };
         let page = cost::page(&subject)?;
         // (With --json nothing else is printed.)
-        if args.json { page::save(path, page.as_bytes())? } else { page::write(path, &page)? }
+        if args.json { files::save(path, page.as_bytes())? } else { page::write(path, &page)? }
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ use crate::batch::{Shared, size as batch_size};
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Later, Protocol};
+use crate::page;
 use crate::progress::Bars;
 use crate::reach::Reach;
 use crate::rows::Rows;
@@ -156,9 +157,11 @@ pub fn run(args: &Args) -> Result<()> {
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
+        page::check_place("--trace", trace)?;
     }
     if let Some(csv) = &args.csv {
         ensure!(!files.contains(csv), "--csv {} would overwrite an input", csv.display());
+        page::check_place("--csv", csv)?;
     }
     let rows = args.csv.as_ref().map(|path| Rows::open(path, args.resume)).transpose()?;
     let (files, skipped) = match &rows {

@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use jaguar_engine::bundle::files;
 use jaguar_engine::report::{Cost, Report, Row};
 use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
 use jaguar_report::timeline;
 use jaguar_wire::{Clock, Stage, SystemClock};
 use serde_json::{Value, json};
 
-use crate::page::{is_page, save};
+use crate::page::is_page;
 
 /// The parties' process numbers.
 const CLIENT: u32 = 1;
@@ -185,9 +186,9 @@ impl Trace {
         });
         if is_page(path) {
             let page = timeline::page(&trace, about)?;
-            return save(path, page.as_bytes());
+            return Ok(files::save(path, page.as_bytes())?);
         }
-        save(path, &serde_json::to_vec(&trace)?)
+        Ok(files::save(path, &serde_json::to_vec(&trace)?)?)
     }
 }
 

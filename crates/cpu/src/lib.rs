@@ -15,6 +15,18 @@
 
 pub mod secret;
 
+/// Where the project is built and tested. On anything else a build ends here, with these words, rather than somewhere in a dependency, or
+/// in a program whose speed and timing nobody has looked at.
+const _: () = {
+    let tested = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+    let asked_for = option_env!("JAGUAR_UNTESTED_PLATFORM").is_some();
+    assert!(
+        tested || asked_for,
+        "Jaguar is made for Linux on x86-64 (on Windows: in WSL 2). Nothing is tested on this platform: neither that answers are right nor \
+         that times hide secrets. To try all the same, set JAGUAR_UNTESTED_PLATFORM=1 and build again."
+    );
+};
+
 /// A set of instructions that a kernel may need. All of them are of x86-64; other processors have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

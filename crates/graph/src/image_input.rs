@@ -30,7 +30,10 @@ pub enum ImageError {
         found: usize,
     },
     /// Empty or too large, as given or as resized.
-    #[error("an image of {width}x{height} pixels is out of range")]
+    #[error(
+        "an image of {width}x{height} pixels is out of range: a side has 1 to {MAX_SIDE}, all of it {MAX_PIXELS} at most, as given and as \
+         resized"
+    )]
     Size {
         /// In pixels.
         width: usize,

@@ -50,7 +50,7 @@ pub enum OnnxError {
     #[error("not a protocol buffer, or cut short: {0}")]
     Framing(String),
     /// No graph inside.
-    #[error("the file holds no graph")]
+    #[error("the file holds no graph: it is empty, or no ONNX model")]
     NoGraph,
     /// A tensor whose data cannot be used.
     #[error("tensor {name:?}: {problem}")]

@@ -596,3 +596,12 @@ proptest! {
         }
     }
 }
+
+/// Of an empty file, or a text, it is told that it is no network, and not that some version of one is needed.
+#[test]
+fn what_is_no_model_is_told_so() {
+    for nothing in [&b""[..], b"x\n"] {
+        let error = import_bytes(nothing, "nothing", &ImportOptions::default()).unwrap_err().to_string();
+        assert_eq!(error, "the file holds no graph: it is empty, or no ONNX model");
+    }
+}

@@ -37,6 +37,14 @@ pub enum NoAddress {
         "'{0}' is no address: host:port is needed, such as 127.0.0.1:7447, [::1]:7447 or unix:/run/jaguar.sock"
     )]
     NoPort(String),
+    /// A port that is none.
+    #[error("'{0}' is no address: a port is a number from 0 to 65535")]
+    Port(String),
+    /// A URL of something else.
+    #[error(
+        "'{0}' is no address: host:port is needed, without a scheme; or the URL of a WebSocket, ws:// or wss://"
+    )]
+    Scheme(String),
     /// An IPv6 address that does not stand in brackets.
     #[error("'{0}' is no address: an IPv6 address stands in brackets, as in [::1]:7447")]
     NoBrackets(String),
@@ -61,10 +69,16 @@ impl FromStr for Address {
                 return WebSocket::read(text, rest, secure, port).map(Self::WebSocket);
             }
         }
+        if text.contains("://") {
+            return Err(NoAddress::Scheme(text.into()));
+        }
         let no_port = || NoAddress::NoPort(text.into());
         let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
-        if host.is_empty() || port.parse::<u16>().is_err() {
+        if host.is_empty() || port.is_empty() || port.bytes().any(|b| !b.is_ascii_digit()) {
             return Err(no_port());
+        }
+        if port.parse::<u16>().is_err() {
+            return Err(NoAddress::Port(text.into()));
         }
         let bracketed = host.starts_with('[') && host.ends_with(']');
         if host.contains(':') && !bracketed {
@@ -160,7 +174,10 @@ mod tests {
             ("localhost", "host:port"),
             (":7447", "host:port"),
             ("host:", "host:port"),
-            ("host:65536", "host:port"),
+            ("host:65536", "0 to 65535"),
+            ("host:port", "host:port"),
+            ("https://host:7447", "without a scheme"),
+            ("ws://host:65536", "0 to 65535"),
             ("::1:7447", "[::1]:7447"),
             ("unix:", "a path is needed"),
             ("ws://", "host:port"),

@@ -11,6 +11,7 @@ use jaguar_wire::{ByteStream, Introduction, WireError, tcp};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
+use crate::advice::with_advice;
 use crate::tls::{self, HTTP, PROTOCOL, TlsStream};
 use crate::{Address, Token, websocket};
 
@@ -87,7 +88,8 @@ impl Dialer {
     /// As `connect`.
     pub fn connect_noting(&self, options: Options, steps: &mut Steps) -> Result<Framed, WireError> {
         let name = self.address.to_string();
-        let failed = |source| WireError::Io { what: format!("connecting to {name}"), source };
+        let failed =
+            |source| WireError::Io { what: format!("connecting to {name}"), source: with_advice(source) };
         self.check()?;
         let begun = Instant::now();
         let stream: Box<dyn ByteStream> = match &self.address {
@@ -176,7 +178,9 @@ impl Dialer {
 /// The same error, of an address with more to it than host and port.
 fn named(error: WireError, name: &str) -> WireError {
     match error {
-        WireError::Io { source, .. } => WireError::Io { what: format!("connecting to {name}"), source },
+        WireError::Io { source, .. } => {
+            WireError::Io { what: format!("connecting to {name}"), source: with_advice(source) }
+        }
         other => other,
     }
 }

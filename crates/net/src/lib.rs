@@ -17,6 +17,7 @@
 //! early data: each session has keys of its own.
 
 mod address;
+mod advice;
 mod dial;
 mod listen;
 mod outgoing;

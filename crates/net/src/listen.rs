@@ -15,6 +15,7 @@ use jaguar_wire::{ByteStream, WireError, see_out, tcp, turn_away};
 use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
+use crate::advice::advised;
 use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
 use crate::{Address, websocket};
 
@@ -122,9 +123,10 @@ impl Listener {
     /// When the address does not resolve or cannot be bound; the error names it.
     pub fn bind(address: &Address) -> Result<Self, WireError> {
         let socket = match address {
-            Address::Tcp(address) => Socket::Tcp(tcp::Listener::bind(address.as_str())?),
-            Address::Unix(path) => Socket::bind_unix(path)
-                .map_err(|source| WireError::Io { what: format!("listening on {address}"), source })?,
+            Address::Tcp(address) => Socket::Tcp(tcp::Listener::bind(address.as_str()).map_err(advised)?),
+            Address::Unix(path) => Socket::bind_unix(path).map_err(|source| {
+                advised(WireError::Io { what: format!("listening on {address}"), source })
+            })?,
             Address::WebSocket(_) => {
                 let why = "a server takes WebSockets at every address: name host:port alone";
                 let source = io::Error::new(io::ErrorKind::InvalidInput, why);

@@ -435,6 +435,16 @@ fn colours_can_be_told_from_what_is_behind_them() {
 
 /// The page as the browser has it after its scripts ran; `None` where there is no browser.
 fn in_browser(name: &str, page: &str, fragment: &str) -> Option<String> {
+    Some(drawn_in_browser(name, page, fragment, None)?.0)
+}
+
+/// The same; and the window's pixels, if its size is given.
+fn drawn_in_browser(
+    name: &str,
+    page: &str,
+    fragment: &str,
+    size: Option<[usize; 2]>,
+) -> Option<(String, image::RgbImage)> {
     let browser = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
         .find(|b| Command::new(b).arg("--version").output().is_ok_and(|o| o.status.success()));
@@ -446,15 +456,28 @@ fn in_browser(name: &str, page: &str, fragment: &str) -> Option<String> {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("page.html");
     std::fs::write(&file, page).unwrap();
-    let output = Command::new(browser)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .arg(format!("file://{}{fragment}", file.display()))
-        .output()
-        .unwrap();
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ]);
+    command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    let picture = folder.join("drawn.png");
+    if let Some([width, height]) = size {
+        // (What is above and below a page takes some of the window.)
+        command.args(["--hide-scrollbars", "--force-device-scale-factor=1"]);
+        command.arg(format!("--window-size={width},{}", height + 200));
+        command.arg(format!("--screenshot={}", picture.display()));
+    }
+    let output = command.arg(format!("file://{}{fragment}", file.display())).output().unwrap();
+    let drawn = size.map(|_| image::open(&picture).map(image::DynamicImage::into_rgb8));
     let _ = std::fs::remove_dir_all(&folder);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8(output.stdout).unwrap())
+    let drawn = drawn.unwrap_or(Ok(image::RgbImage::new(0, 0))).unwrap();
+    Some((String::from_utf8(output.stdout).unwrap(), drawn))
 }
 
 #[test]
@@ -507,6 +530,79 @@ fn pages_fit_their_window() {
         words.next() != words.next()
     });
     assert!(told.is_empty(), "page, width of the window, width of the page: {told:?}");
+}
+
+/// On a telephone, a table that goes on beyond the edge has a shadow there; at its end it has none. Where the shadow is taken away, that
+/// is found.
+#[test]
+fn what_goes_on_beyond_an_edge_is_shown() {
+    const WIDTH: usize = 360;
+    const HEIGHT: usize = 300;
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("edges-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut pages: Vec<(&str, String)> = pages().into();
+    pages.push(("batch", batch_page()));
+    // What is drawn of each page: its widest table, at its beginning and at its end, and with the shadow taken away.
+    let drawn = ["beginning", "end", "planted"];
+    let mut frames = String::new();
+    for (i, (_, page)) in pages.iter().enumerate() {
+        let nonce = page.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+        for (j, part) in drawn.into_iter().enumerate() {
+            let place = i * drawn.len() + j;
+            let tell = format!(
+                "<script nonce=\"{nonce}\">
+                const beyond = (e) => e.scrollWidth - e.clientWidth;
+                const widest = [...document.querySelectorAll('.scroll')].sort((a, b) => beyond(b) - beyond(a))[0];
+                document.body.replaceChildren(widest);
+                if ('{part}' === 'planted') widest.style.background = 'none';
+                if ('{part}' === 'end') widest.scrollLeft = widest.scrollWidth;
+                const box = widest.getBoundingClientRect();
+                parent.postMessage(`{place} ${{beyond(widest)}} ${{Math.round(box.top)}} ${{Math.round(box.bottom)}};`, '*')
+                </script></body>"
+            );
+            let file = folder.join(format!("{place}.html"));
+            std::fs::write(&file, page.replace("</body>", &tell)).unwrap();
+            frames.push_str(&format!(
+                "<iframe src=\"file://{}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" style=\"left: {}px; top: {}px\"></iframe>",
+                file.display(),
+                j * WIDTH,
+                i * HEIGHT
+            ));
+        }
+    }
+    let outer = format!(
+        "<!DOCTYPE html><title></title><style>iframe {{ position: absolute; border: 0 }}</style>
+        <script>onmessage = (m) => {{ document.title += m.data }}</script>{frames}"
+    );
+    let size = [WIDTH * drawn.len(), HEIGHT * pages.len()];
+    let shown = drawn_in_browser("edges", &outer, "", Some(size));
+    let _ = std::fs::remove_dir_all(&folder);
+    let Some((shown, picture)) = shown else { return };
+    let title = shown.split("<title>").nth(1).unwrap().split("</title>").next().unwrap();
+    let mut told: Vec<Vec<usize>> = title
+        .split_terminator(';')
+        .map(|place| place.split(' ').map(|number| number.parse().unwrap()).collect())
+        .collect();
+    told.sort();
+    assert_eq!(told.len(), pages.len() * drawn.len(), "{title}");
+    for place in told {
+        let [place, beyond, top, bottom] = place[..] else { panic!("{place:?}") };
+        let (i, j) = (place / drawn.len(), place % drawn.len());
+        assert!(beyond > 20, "{}: its widest table goes {beyond} pixels beyond the edge", pages[i].0);
+        // A row is shaded where its last pixels are all another colour than the page, which is white.
+        let rows = i * HEIGHT + top..i * HEIGHT + bottom.min(HEIGHT);
+        let (count, end) = (rows.len(), (j + 1) * WIDTH);
+        let shaded = |y: &usize| {
+            (end - 3..end).all(|x| picture.get_pixel(x as u32, *y as u32).0.iter().all(|part| *part < 0xe8))
+        };
+        let part = rows.filter(shaded).count() as f64 / count as f64;
+        let about = format!("{}, {}: {part:.2} of {count} rows", pages[i].0, drawn[j]);
+        match drawn[j] {
+            "beginning" => assert!(part > 0.6, "{about}"),
+            "end" | "planted" => assert!(part < 0.2, "{about}"),
+            other => unreachable!("{other}"),
+        }
+    }
 }
 
 /// The script's times over another link are those of the planner.

@@ -3,9 +3,12 @@
 //! The format (NEP 1): `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1, four
 //! later, little-endian), the header, which is a Python dictionary as text, and the values.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::num::ParseIntError;
 use std::string::FromUtf8Error;
+
+/// How such a file begins.
+const SIGNATURE: &[u8] = b"\x93NUMPY";
 
 /// Larger tensors are refused unread.
 const MAX_VALUES: u64 = 1 << 26;
@@ -21,8 +24,11 @@ pub enum NpyError {
     #[error("{0}")]
     Read(#[from] io::Error),
     /// It begins with something else.
-    #[error("no .npy file: it does not begin with NumPy's signature")]
+    #[error("no .npy file: it does not begin with NumPy's signature; numpy.save writes one")]
     Signature,
+    /// It is empty.
+    #[error("nothing is in it (0 bytes)")]
+    Nothing,
     /// It ends within the header.
     #[error("the .npy header is cut off: {0}")]
     HeaderCutOff(#[source] io::Error),
@@ -36,7 +42,7 @@ pub enum NpyError {
     #[error("the .npy header has no '{0}'")]
     Missing(&'static str),
     /// Columns come first.
-    #[error("the tensor is in Fortran order; save it in C order")]
+    #[error("the tensor is in Fortran order; numpy.save of numpy.ascontiguousarray(...) is in C order")]
     FortranOrder,
     /// A header whose shape is no tuple.
     #[error("the .npy header's shape is no tuple")]
@@ -50,10 +56,13 @@ pub enum NpyError {
         source: ParseIntError,
     },
     /// More values than are read.
-    #[error("a tensor of shape {0:?} is too large")]
+    #[error("a tensor of shape {0:?} is too large: it may have {MAX_VALUES} values")]
     Size(Vec<u64>),
     /// A type that is not read.
-    #[error("the tensor's type is {0}; little-endian floats (float32) or integers are needed")]
+    #[error(
+        "the values are of type {0}; little-endian floats or integers are needed (numpy.save of \
+         array.astype(numpy.float32))"
+    )]
     Type(String),
     /// The file ends within the values.
     #[error("the tensor is cut off: {found} bytes of {expected}")]
@@ -67,8 +76,13 @@ pub enum NpyError {
     #[error("more bytes than the tensor's {0} follow its header")]
     TooLong(usize),
     /// Infinities or no numbers.
-    #[error("the tensor holds values that are no finite numbers")]
-    NotFinite,
+    #[error("the tensor has a value {value} at {at:?}: finite numbers are needed")]
+    NotFinite {
+        /// The first of them, as it was read.
+        value: f32,
+        /// Its place, an index for each dimension.
+        at: Vec<u64>,
+    },
 }
 
 /// The shape and the values, in C order.
@@ -78,7 +92,10 @@ pub enum NpyError {
 pub fn read(file: impl Read) -> Result<(Vec<u64>, Vec<f32>), NpyError> {
     let mut file = BufReader::new(file);
     let mut start = [0; 8];
-    if file.read_exact(&mut start).is_err() || !start.starts_with(b"\x93NUMPY") {
+    if file.fill_buf()?.is_empty() {
+        return Err(NpyError::Nothing);
+    }
+    if file.read_exact(&mut start).is_err() || !recognises(&start) {
         return Err(NpyError::Signature);
     }
     let mut length = [0; 4];
@@ -111,7 +128,11 @@ pub fn read(file: impl Read) -> Result<(Vec<u64>, Vec<f32>), NpyError> {
     let count = count.ok_or_else(|| NpyError::Size(shape.clone()))? as usize;
 
     let descr = entry("descr")?;
-    let descr = descr.split([',', '}']).next().unwrap_or(descr).trim();
+    // (A structured type is a list of fields.)
+    let descr = match descr.split_once(']') {
+        Some((fields, _)) if descr.starts_with('[') => &descr[..=fields.len()],
+        _ => descr.split([',', '}']).next().unwrap_or(descr).trim(),
+    };
     let values = match descr.trim_matches(['\'', '"']) {
         "<f2" => numbers(file, count, |b| half(u16::from_le_bytes(b))),
         "<f4" => numbers(file, count, f32::from_le_bytes),
@@ -126,7 +147,33 @@ pub fn read(file: impl Read) -> Result<(Vec<u64>, Vec<f32>), NpyError> {
         "<i8" => numbers(file, count, |b| i64::from_le_bytes(b) as f32),
         _ => return Err(NpyError::Type(descr.to_owned())),
     }?;
-    if values.iter().all(|v| v.is_finite()) { Ok((shape, values)) } else { Err(NpyError::NotFinite) }
+    check_finite(&shape, &values)?;
+    Ok((shape, values))
+}
+
+/// Whether bytes begin as such a file does.
+pub fn recognises(bytes: &[u8]) -> bool {
+    bytes.starts_with(SIGNATURE)
+}
+
+/// Looks for values that are infinite, or no numbers, in a tensor of this shape.
+///
+/// # Errors
+/// The first of them in C order, and where it is.
+pub fn check_finite(shape: &[u64], values: &[f32]) -> Result<(), NpyError> {
+    let Some(first) = values.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let mut rest = first as u64;
+    let mut at: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|&side| {
+            let index = rest % side.max(1);
+            rest /= side.max(1);
+            index
+        })
+        .collect();
+    at.reverse();
+    Err(NpyError::NotFinite { value: values[first], at })
 }
 
 /// As many numbers of N bytes each.
@@ -166,6 +213,18 @@ fn data(file: impl Read, expected: usize) -> Result<Vec<u8>, NpyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_finite_has_its_place() {
+        let mut values = vec![0.0; 24];
+        assert!(check_finite(&[2, 3, 4], &values).is_ok());
+        values[23] = f32::INFINITY;
+        values[17] = f32::NAN;
+        let error = check_finite(&[2, 3, 4], &values).unwrap_err().to_string();
+        assert_eq!(error, "the tensor has a value NaN at [1, 1, 1]: finite numbers are needed");
+        assert!(check_finite(&[], &[f32::NAN]).unwrap_err().to_string().contains("NaN at []"));
+        assert!(check_finite(&[0, 3], &[]).is_ok());
+    }
 
     #[test]
     fn half_precision() {

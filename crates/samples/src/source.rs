@@ -1,8 +1,9 @@
 //! One input: a picture or a tensor, as it was found and as a network takes it.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
+use image::error::LimitErrorKind;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use jaguar_graph::float::Graph;
@@ -62,9 +63,12 @@ pub enum SourceError {
     /// A `.npy` file that cannot be used.
     #[error("{0}")]
     Npy(#[from] NpyError),
+    /// Nothing.
+    #[error("nothing is in it (0 bytes); {KNOWN} is needed")]
+    Nothing,
     /// More bytes than a picture may have.
-    #[error("{0} bytes are too many for an image ({MAX_FILE} at most)")]
-    Size(u64),
+    #[error("it has more bytes than an image may have ({MAX_FILE}): save the picture smaller")]
+    Size,
     /// A JPEG file without its end.
     #[error("the JPEG file is cut off")]
     CutOff,
@@ -89,7 +93,7 @@ pub enum SourceError {
     },
     /// A picture that takes too much memory.
     #[error(
-        "a picture of {width} x {height} pixels takes {} MiB when it is decoded, {} MiB at most",
+        "a picture of {width} x {height} pixels takes {} MiB when it is decoded, {} MiB at most: save it smaller",
         decoded >> 20,
         MAX_DECODED >> 20
     )]
@@ -101,9 +105,21 @@ pub enum SourceError {
         /// Bytes.
         decoded: u64,
     },
-    /// A damaged picture, or one with a side that is too long.
-    #[error("{0}")]
-    Decode(#[from] image::ImageError),
+    /// A picture with a side that is too long.
+    #[error("the picture has a side of more than {} pixels: save it smaller", image_input::MAX_SIDE)]
+    Side,
+    /// A picture that is damaged, not whole, or of a kind that its decoder does not know.
+    #[error("the picture cannot be decoded, it may be damaged or cut off: {0}")]
+    Decode(image::ImageError),
+}
+
+impl From<image::ImageError> for SourceError {
+    fn from(error: image::ImageError) -> Self {
+        match &error {
+            image::ImageError::Limits(limit) if limit.kind() == LimitErrorKind::DimensionError => Self::Side,
+            _ => Self::Decode(error),
+        }
+    }
 }
 
 /// Why an input is not what a network takes.
@@ -145,14 +161,12 @@ const LARGEST_PIXEL: u64 = 8;
 pub fn open(path: &Path) -> Result<Source, OpenError> {
     let read = || -> Result<Source, SourceError> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
-            let (shape, values) = npy::read(std::fs::File::open(path)?)?;
-            return Ok(Source::Tensor { shape, values });
+            return Source::npy(std::fs::File::open(path)?);
         }
-        let size = std::fs::metadata(path)?.len();
-        if size > MAX_FILE {
-            return Err(SourceError::Size(size));
-        }
-        Source::picture(&std::fs::read(path)?)
+        let mut bytes = Vec::new();
+        // (A pipe, or a device, tells no length.)
+        std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        Source::picture(&bytes)
     };
     read().map_err(|why| OpenError { path: path.to_owned(), why })
 }
@@ -218,6 +232,36 @@ fn layouts(shape: Shape, axes: Axes<'_>) -> Vec<Vec<u64>> {
 }
 
 impl Source {
+    /// What encoded bytes are: a picture, or a tensor as a `.npy` file has it. Their first bytes tell.
+    ///
+    /// # Errors
+    /// As [`picture`](Self::picture); or when the tensor is no such file, or not whole.
+    pub fn encoded(bytes: &[u8]) -> Result<Self, SourceError> {
+        if npy::recognises(bytes) { Self::npy(bytes) } else { Self::picture(bytes) }
+    }
+
+    fn npy(file: impl Read) -> Result<Self, SourceError> {
+        let (shape, values) = npy::read(file)?;
+        Ok(Self::Tensor { shape, values })
+    }
+
+    /// A tensor with a dimension more in front than the network's inputs have, as the inputs in it, in their order. Anything else as
+    /// it is: a tensor that is one input, or none, and a picture.
+    pub fn parts(self, shape: Shape, axes: Axes<'_>) -> Vec<Self> {
+        let Self::Tensor { shape: found, values } = self else { return vec![self] };
+        let layouts = layouts(shape, axes);
+        match found.split_first() {
+            Some((0, part)) if layouts.iter().any(|layout| layout == part) => Vec::new(),
+            Some((count, part))
+                if !layouts.contains(&found) && layouts.iter().any(|layout| layout == part) =>
+            {
+                let of = |values: &[f32]| Self::Tensor { shape: part.to_vec(), values: values.to_vec() };
+                values.chunks_exact(values.len() / *count as usize).map(of).collect()
+            }
+            _ => vec![Self::Tensor { shape: found, values }],
+        }
+    }
+
     /// Decodes a picture, of an animation the first frame, and turns it as the camera was held.
     ///
     /// Memory: what the picture says that it has is compared with the file's length before any pixel is read, so `n` bytes
@@ -227,6 +271,12 @@ impl Source {
     /// # Errors
     /// When it is no picture, of a format that is not read, damaged, or too large.
     pub fn picture(bytes: &[u8]) -> Result<Self, SourceError> {
+        if bytes.is_empty() {
+            return Err(SourceError::Nothing);
+        }
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(SourceError::Size);
+        }
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
         use ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, WebP};
         match reader.format() {
@@ -334,6 +384,59 @@ mod tests {
         assert_eq!(layouts([3, 8, 9], natural), [vec![3, 8, 9], vec![1, 3, 8, 9]]);
         let last = Axes { dims: &[8, 9, 3], channels_last: true };
         assert_eq!(layouts([3, 8, 9], last), [vec![8, 9, 3], vec![1, 8, 9, 3]]);
+    }
+
+    #[test]
+    fn an_array_of_inputs_has_parts() {
+        let tensor = |shape: &[u64]| Source::Tensor {
+            shape: shape.to_vec(),
+            values: (0..shape.iter().product::<u64>()).map(|i| i as f32).collect(),
+        };
+        let natural = Axes { dims: &[], channels_last: false };
+        let count = |shape: &[u64], of: Shape| tensor(shape).parts(of, natural).len();
+        // Some are one input, with the batch or without; others have a dimension more; what fits neither way stays as it is.
+        assert_eq!([&[12][..], &[1, 12], &[1, 12, 1, 1]].map(|shape| count(shape, [12, 1, 1])), [1, 1, 1]);
+        assert_eq!(
+            [&[5, 12][..], &[5, 1, 12], &[2, 12, 1, 1]].map(|shape| count(shape, [12, 1, 1])),
+            [5, 5, 2]
+        );
+        assert_eq!([&[5, 11][..], &[5, 5, 12], &[]].map(|shape| count(shape, [12, 1, 1])), [1, 1, 1]);
+        assert_eq!(count(&[4, 3, 8, 9], [3, 8, 9]), 4);
+        assert_eq!(count(&[0, 12], [12, 1, 1]), 0);
+        let parts = tensor(&[2, 3]).parts([3, 1, 1], natural);
+        let part = |values: [f32; 3]| Source::Tensor { shape: vec![3], values: values.to_vec() };
+        assert_eq!(parts, [part([0.0, 1.0, 2.0]), part([3.0, 4.0, 5.0])]);
+        let picture = Source::Pixels { rgb: vec![0; 3], width: 1, height: 1 };
+        assert_eq!(picture.clone().parts([3, 1, 1], natural), [picture]);
+    }
+
+    /// Whether it is a file or bytes, the first of them tell; and what holds nothing, or too much, says so.
+    #[test]
+    fn encoded_bytes_tell_what_they_are() {
+        let mut png = Cursor::new(Vec::new());
+        image::RgbaImage::from_pixel(2, 1, image::Rgba([1, 2, 3, 4]))
+            .write_to(&mut png, ImageFormat::Png)
+            .unwrap();
+        let pixels = Source::encoded(png.get_ref()).unwrap();
+        assert_eq!(pixels, Source::Pixels { rgb: vec![1, 2, 3, 1, 2, 3], width: 2, height: 1 });
+        let header = b"\x93NUMPY\x01\0\x3a\0{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n";
+        let mut npy = header.to_vec();
+        npy.extend(2.5f32.to_le_bytes());
+        assert_eq!(Source::encoded(&npy).unwrap(), Source::Tensor { shape: vec![1], values: vec![2.5] });
+        let mut wide = Cursor::new(Vec::new());
+        image::RgbImage::new(32_769, 1).write_to(&mut wide, ImageFormat::Png).unwrap();
+        let too_much = vec![0u8; MAX_FILE as usize + 1];
+        for (bytes, part) in [
+            (&b""[..], "nothing is in it (0 bytes); JPEG, PNG"),
+            (b"no picture", "neither an image nor a tensor"),
+            (&npy[..30], "the .npy header is cut off"),
+            (&png.get_ref()[..50], "cannot be decoded, it may be damaged or cut off"),
+            (&wide.get_ref()[..], "a side of more than 32768 pixels"),
+            (&too_much[..], "more bytes than an image may have (268435456)"),
+        ] {
+            let error = Source::encoded(bytes).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     fn folder(name: &str) -> PathBuf {
@@ -455,7 +558,7 @@ mod tests {
         let error = Source::picture(&[&deep[..], &[0; 200_000]].concat()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a picture of 16320 x 12240 pixels takes 1143 MiB when it is decoded, 1024 MiB at most"
+            "a picture of 16320 x 12240 pixels takes 1143 MiB when it is decoded, 1024 MiB at most: save it smaller"
         );
     }
 

@@ -21,6 +21,7 @@ use jaguar_plan::predict::Aim;
 use jaguar_plan::{Allowed, MOST_IMAGES};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, kept};
+use jaguar_samples::Axes;
 use jaguar_tables::{batch, cost};
 use jaguar_terminal::in_one_line;
 use jaguar_wire::Channel;
@@ -30,7 +31,7 @@ use serde_json::json;
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::input::{Given, Input, given};
+use crate::input::{Given, Input, each, given};
 use crate::task::{Heard, Task, run};
 
 /// How long another process that fetches the same hint is waited for.
@@ -344,6 +345,13 @@ impl Client {
         lock(&self.inner.session).as_ref().map_or(0, |session| session.keeper.ready())
     }
 
+    /// The same inputs, each of them one of the network's: an array of tensors is taken apart.
+    fn each(&self, inputs: Vec<Bound<'_, Input>>) -> Vec<Input> {
+        let network = &self.inner.about.network;
+        let each = each(given(&inputs), network.nodes[0].shape, Axes::of_network(network));
+        each.into_iter().map(Input).collect()
+    }
+
     /// Asks about inputs in one query, which has `images` images: zeros fill it up. The answers, and the query's cost as JSON and as text.
     /// `first`: the number of the first input, for messages.
     #[pyo3(signature = (inputs, first, images, listener = None))]
@@ -367,7 +375,8 @@ impl Client {
             let network = &inner.about.network;
             let read = |(at, one): (usize, &Given)| -> Result<Vec<i64>, Failure> {
                 let name = one.name(first + at);
-                let input = one.source()?.input(network).map_err(|e| Failure::from(e).of(&name))?;
+                let source = one.source(first + at)?;
+                let input = source.input(network).map_err(|e| one.unfit(e, first + at))?;
                 if let Some(warning) = input.warning {
                     task.warning(format!("{name}: {warning}"));
                 }

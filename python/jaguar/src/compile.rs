@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::input::{Given, Input, given};
+use crate::input::{Given, Input, each, given};
 use crate::model::Model;
 use crate::origin::{Onnx, Origin};
 use crate::task::{Task, run};
@@ -55,10 +55,10 @@ pub fn compile_onnx(
     listener: Option<Py<PyAny>>,
 ) -> PyResult<(Model, String)> {
     let samples = given(&samples);
-    run(py, &Arc::default(), listener.as_ref(), move |task| make(task, &onnx, &samples, settings))
+    run(py, &Arc::default(), listener.as_ref(), move |task| make(task, &onnx, samples, settings))
 }
 
-fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result<(Model, String), Failure> {
+fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Result<(Model, String), Failure> {
     // Everything that can be wrong with the request comes before the work.
     task.at("reading the network", 0, 0, "");
     let mut graph = onnx.import(settings.input_shape, settings.outputs, settings.constants)?;
@@ -66,6 +66,7 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
         graph.name = name;
     }
     let shape = graph.input_shape();
+    let given = &each(given, shape, Axes::of_graph(&graph))[..];
     let wrong = |option: &str, text: &str, why: String| Failure::option(format!("{option}='{text}': {why}"));
     let preprocessing = Preprocessing {
         resize: settings.resize.parse().map_err(|why| wrong("resize", &settings.resize, why))?,
@@ -97,8 +98,8 @@ fn make(task: &Task, onnx: &Onnx, given: &[Given], settings: Settings) -> Result
     let mut tensors = Vec::with_capacity(given.len());
     for (i, one) in given.iter().enumerate() {
         task.at("reading samples", i, given.len(), &one.name(i));
-        let tensor = one.source()?.tensor(&options.image, shape, Axes::of_graph(&graph));
-        tensors.push(tensor.map_err(|e| Failure::from(e).of(one.name(i)))?);
+        let tensor = one.source(i)?.tensor(&options.image, shape, Axes::of_graph(&graph));
+        tensors.push(tensor.map_err(|e| one.unfit(e, i))?);
     }
     let mut tried = Vec::new();
     let compiled = compile(&graph, &tensors, &options, &mut |event| {

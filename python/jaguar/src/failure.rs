@@ -42,6 +42,12 @@ impl Failure {
         Self::new("InputError", text)
     }
 
+    /// The same, with words behind it.
+    #[must_use]
+    pub fn followed_by(self, words: &str) -> Self {
+        Self { text: self.text + words, ..self }
+    }
+
     /// The same, told of `what`.
     #[must_use]
     pub fn of(self, what: impl std::fmt::Display) -> Self {

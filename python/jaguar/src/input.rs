@@ -1,8 +1,10 @@
-//! Inputs as Python gives them: a file, the pixels of a picture, a tensor.
+//! Inputs as Python gives them: a file, or what one holds; the pixels of a picture; a tensor, or several in one array.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use jaguar_samples::{Source, folder, open};
+use jaguar_graph::network::Shape;
+use jaguar_samples::{Axes, FitError, Source, folder, npy, open};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
@@ -16,27 +18,48 @@ pub struct Input(pub Given);
 pub enum Given {
     /// A picture or a tensor in a file, read when it is needed.
     File(PathBuf),
+    /// What such a file holds, decoded when it is needed, and how Python calls it.
+    Encoded(Arc<[u8]>, Option<String>),
     /// What is there.
     There(Source),
+    /// A tensor that may be several in a dimension more: of how many dimensions one is, the network says ([`each`]).
+    Several(Source),
 }
 
 impl Given {
-    /// The input itself.
+    /// The input itself, the one of number `index`.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn source(&self) -> Result<Source, Failure> {
+    pub fn source(&self, index: usize) -> Result<Source, Failure> {
         match self {
             Self::File(path) => Ok(open(path)?),
-            Self::There(source) => Ok(source.clone()),
+            Self::Encoded(bytes, _) => {
+                Source::encoded(bytes).map_err(|e| Failure::input(e.to_string()).of(self.name(index)))
+            }
+            Self::There(source) | Self::Several(source) => Ok(source.clone()),
         }
+    }
+
+    /// Why the input of number `index` is none of the network's.
+    pub fn unfit(&self, error: FitError, index: usize) -> Failure {
+        let array = matches!(self, Self::There(_) | Self::Several(_));
+        let hint = match &error {
+            FitError::Shape { .. } if array => {
+                " (an array of floats is a tensor that is preprocessed already; pixels are an array of uint8)"
+            }
+            _ => "",
+        };
+        let failure = Failure::from(error);
+        failure.followed_by(hint).of(self.name(index))
     }
 
     /// How to call it in a message, where it has a name.
     pub fn name(&self, index: usize) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
-            Self::There(_) => format!("input {index}"),
+            Self::Encoded(_, Some(name)) => name.clone(),
+            Self::Encoded(_, None) | Self::There(_) | Self::Several(_) => format!("input {index}"),
         }
     }
 
@@ -44,7 +67,8 @@ impl Given {
     pub fn is_picture(&self) -> bool {
         match self {
             Self::File(path) => !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")),
-            Self::There(source) => matches!(source, Source::Pixels { .. }),
+            Self::Encoded(bytes, _) => !npy::recognises(bytes),
+            Self::There(source) | Self::Several(source) => matches!(source, Source::Pixels { .. }),
         }
     }
 }
@@ -52,6 +76,15 @@ impl Given {
 /// All of them.
 pub fn given(inputs: &[Bound<'_, Input>]) -> Vec<Given> {
     inputs.iter().map(|input| input.get().0.clone()).collect()
+}
+
+/// The same, each one input of a network that takes this shape.
+pub fn each(given: Vec<Given>, shape: Shape, axes: Axes<'_>) -> Vec<Given> {
+    let parts = |one| match one {
+        Given::Several(source) => source.parts(shape, axes).into_iter().map(Given::There).collect(),
+        one @ (Given::File(_) | Given::Encoded(..) | Given::There(_)) => vec![one],
+    };
+    given.into_iter().flat_map(parts).collect()
 }
 
 #[pymethods]
@@ -62,6 +95,12 @@ impl Input {
         Self(Given::File(path))
     }
 
+    /// What such a file holds. `name`: how to call it in a message.
+    #[staticmethod]
+    fn encoded(file: &[u8], name: Option<String>) -> Self {
+        Self(Given::Encoded(file.into(), name))
+    }
+
     /// Red, green and blue of each pixel, row by row.
     #[staticmethod]
     fn pixels(rgb: &[u8], height: usize, width: usize) -> PyResult<Self> {
@@ -69,15 +108,19 @@ impl Input {
             || width == 0
             || height.checked_mul(width).and_then(|n| n.checked_mul(3)) != Some(rgb.len())
         {
-            let text = format!("{} bytes are no picture of {height} x {width} pixels", rgb.len());
+            let text = format!(
+                "a picture of {height} rows and {width} columns, in {} bytes: neither may be 0, and a pixel has three",
+                rgb.len()
+            );
             return Err(Failure::input(text).into());
         }
         Ok(Self(Given::There(Source::Pixels { rgb: rgb.to_vec(), width, height })))
     }
 
-    /// A tensor of 32-bit floats in the machine's byte order, preprocessed already.
+    /// A tensor of 32-bit floats in the machine's byte order, preprocessed already; or, with `several`, perhaps several of them, in a
+    /// dimension more in front.
     #[staticmethod]
-    fn tensor(values: &[u8], shape: Vec<u64>) -> PyResult<Self> {
+    fn tensor(values: &[u8], shape: Vec<u64>, several: bool) -> PyResult<Self> {
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
         let (chunks, rest) = values.as_chunks::<4>();
         if !rest.is_empty() || count != Some(chunks.len() as u64) {
@@ -85,12 +128,9 @@ impl Input {
             return Err(Failure::input(text).into());
         }
         let values: Vec<f32> = chunks.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect();
-        if let Some(v) = values.iter().find(|v| !v.is_finite()) {
-            return Err(
-                Failure::input(format!("the tensor has a value {v}: finite numbers are needed")).into()
-            );
-        }
-        Ok(Self(Given::There(Source::Tensor { shape, values })))
+        npy::check_finite(&shape, &values).map_err(|e| Failure::input(e.to_string()))?;
+        let source = Source::Tensor { shape, values };
+        Ok(Self(if several { Given::Several(source) } else { Given::There(source) }))
     }
 }
 

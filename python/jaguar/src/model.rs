@@ -7,7 +7,7 @@ use jaguar_accuracy::labelled::labelled;
 use jaguar_accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
 use jaguar_compile::CompileError;
 use jaguar_cpu::Cpu;
-use jaguar_engine::bundle::Bundle;
+use jaguar_engine::bundle::{Bundle, files};
 use jaguar_engine::client::Prediction;
 use jaguar_graph::quantise::layers;
 use jaguar_graph::reference;
@@ -19,6 +19,7 @@ use jaguar_report::{compiled, cost};
 use jaguar_samples::Axes;
 use jaguar_tables::memory::MemoryNeeds;
 use jaguar_tables::plan::Planned;
+use jaguar_terminal::in_one_line;
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -26,7 +27,7 @@ use crate::answer::Answer;
 use crate::choice::{Planning, backends};
 use crate::client::size;
 use crate::failure::Failure;
-use crate::input::{Given, Input, given};
+use crate::input::{Given, Input, each, given};
 use crate::origin::{Onnx, Origin};
 use crate::task::{Heard, Task, run};
 
@@ -56,6 +57,12 @@ pub struct Evaluation {
 impl Model {
     pub fn new(bundle: Bundle, origin: Option<Origin>) -> Self {
         Self { bundle: Arc::new(bundle), origin: origin.map(Arc::new) }
+    }
+
+    /// What Python gave, each one input of this network.
+    fn each(&self, inputs: &[Bound<'_, Input>]) -> Vec<Given> {
+        let network = &self.bundle.model.network;
+        each(given(inputs), network.nodes[0].shape, Axes::of_network(network))
     }
 }
 
@@ -177,7 +184,7 @@ impl Model {
                 "a model that was loaded does not know what it was compiled from: report before you save it";
             return Err(Failure::option(text).into());
         };
-        let (bundle, others) = (Arc::clone(&self.bundle), given(&others));
+        let (bundle, others) = (Arc::clone(&self.bundle), self.each(&others));
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             let page = report(task, &bundle, &origin, &others)?;
             write(&path, &page)
@@ -192,7 +199,7 @@ impl Model {
         inputs: Vec<Bound<'_, Input>>,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<Vec<Answer>> {
-        let (bundle, inputs) = (Arc::clone(&self.bundle), given(&inputs));
+        let (bundle, inputs) = (Arc::clone(&self.bundle), self.each(&inputs));
         let logits = run(py, &Arc::default(), listener.as_ref(), move |task| {
             let all = inputs.len();
             inputs.iter().enumerate().map(|(i, one)| simulate(task, &bundle, one, (i, all))).collect()
@@ -231,7 +238,7 @@ impl Model {
         listener: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let (bundle, origin) = (Arc::clone(&self.bundle), self.origin.clone());
-        let inputs = given(&inputs);
+        let inputs = self.each(&inputs);
         run(py, &Arc::default(), listener.as_ref(), move |task| {
             if inputs.len() != labels.len() {
                 let text =
@@ -249,8 +256,9 @@ impl Model {
     }
 }
 
+/// Writes a page that its owner alone may read: it has pictures in it, and what the network makes of them.
 fn write(path: &Path, page: &str) -> Result<(), Failure> {
-    std::fs::write(path, page).map_err(|e| Failure::option(e.to_string()).of(path.display()))
+    files::save(path, page.as_bytes()).map_err(|e| Failure::option(in_one_line(&e)))
 }
 
 fn report(task: &Task, bundle: &Bundle, origin: &Origin, others: &[Given]) -> Result<String, Failure> {
@@ -260,8 +268,8 @@ fn report(task: &Task, bundle: &Bundle, origin: &Origin, others: &[Given]) -> Re
         let name = one.name(i);
         task.at("reading inputs", i, all, &name);
         let axes = Axes::of_network(network);
-        let tensor = one.source()?.tensor(&network.input.image, network.nodes[0].shape, axes);
-        Ok((tensor.map_err(|e| Failure::from(e).of(&name))?, name))
+        let tensor = one.source(i)?.tensor(&network.input.image, network.nodes[0].shape, axes);
+        Ok((tensor.map_err(|e| one.unfit(e, i))?, name))
     };
     let read: Result<Vec<(Vec<f32>, String)>, Failure> =
         origin.given.iter().chain(others).enumerate().map(read).collect();
@@ -292,7 +300,7 @@ fn simulate(
 ) -> Result<Prediction, Failure> {
     let name = one.name(i);
     task.at("simulating", i, all, &name);
-    let input = one.source()?.input(&bundle.model.network).map_err(|e| Failure::from(e).of(&name))?;
+    let input = one.source(i)?.input(&bundle.model.network).map_err(|e| one.unfit(e, i))?;
     if let Some(warning) = input.warning {
         task.warning(format!("{name}: {warning}"));
     }
@@ -339,7 +347,7 @@ fn evaluate(
     for (i, (one, class)) in pictures.iter().enumerate() {
         let name = one.name(i);
         task.at("running both networks", i, pictures.len(), &name);
-        let run = measure(model, float, &one.source()?, *class);
+        let run = measure(model, float, &one.source(i)?, *class);
         let run = run.map_err(|e| Failure::from(e).of(&name))?;
         if let Some(warning) = &run.warning {
             task.warning(format!("{name}: {warning}"));

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
 TINY = HERE / "tiny.onnx"
+VECTOR = HERE / "vector.onnx"
 UNSUPPORTED = HERE / "unsupported.onnx"
 
 

@@ -1,4 +1,4 @@
-"""Makes the networks of these tests: `tiny.onnx`, and one with operators that cannot be run privately.
+"""Makes the networks of these tests: `tiny.onnx`, one that takes a vector, and one with operators that cannot be run privately.
 
     python make_networks.py
 
@@ -21,8 +21,10 @@ def weights(name: str, *shape: int) -> onnx.TensorProto:
     return numpy_helper.from_array((rng.normal(size=shape) * np.sqrt(2 / fan_in)).astype(np.float32), name)
 
 
-def save(name: str, nodes: list[onnx.NodeProto], tensors: list[onnx.TensorProto], outputs: int) -> None:
-    x = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 16, 16])
+def save(
+    name: str, nodes: list[onnx.NodeProto], tensors: list[onnx.TensorProto], outputs: int, inputs: tuple[int, ...] = (3, 16, 16)
+) -> None:
+    x = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, *inputs])
     y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, outputs])
     graph = helper.make_graph(nodes, name, [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -57,4 +59,16 @@ save(
     ],
     [weights("w1", 4, 3, 3, 3)],
     4,
+)
+# Twelve numbers, four classes.
+save(
+    "vector",
+    [
+        helper.make_node("Gemm", ["image", "w1"], ["f1"], name="full1", transB=1),
+        helper.make_node("Relu", ["f1"], ["r1"], name="relu1"),
+        helper.make_node("Gemm", ["r1", "w2"], ["logits"], name="full2", transB=1),
+    ],
+    [weights("w1", 16, 12), weights("w2", 4, 16)],
+    4,
+    (12,),
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jaguar
 import numpy as np
@@ -173,6 +176,9 @@ def test_wrong_networks() -> None:
     with pytest.raises(jaguar.UnsupportedModelError) as caught:
         jaguar.compile(UNSUPPORTED, x)
     assert "squash (Tanh" in str(caught.value) and "(Erf" in str(caught.value), "all are named at once"
+    for nothing in (b"", b"x\n"):
+        with pytest.raises(jaguar.ModelError, match="the file holds no graph: it is empty, or no ONNX model"):
+            jaguar.compile(nothing, x)
     with pytest.raises(jaguar.ModelError, match=r"absent\.onnx"):
         jaguar.compile("absent.onnx", x)
     with pytest.raises(jaguar.ModelError):
@@ -265,6 +271,60 @@ def test_wrong_images(model: jaguar.Model) -> None:
         model.evaluate(images(1))
     with pytest.warns(jaguar.JaguarWarning, match="input 0"):
         model.simulate(1000 * images(1))
+
+
+def test_files_are_their_owners(model: jaguar.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have the inputs' pictures in them, and what the network makes of them: nobody else may read them, nor models, hints and keys.
+    What is there already gets that mode, too."""
+    before = os.umask(0o022)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    try:
+        (tmp_path / "open").touch()
+        assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644, "else this would find nothing"
+        (tmp_path / "open").rename(tmp_path / "compiled.html")
+        model.report(tmp_path / "compiled.html", images(2, seed=5))
+        model.plan(report=tmp_path / "plan.html", measure="off")
+        model.save(tmp_path / "tiny.jaguar")
+        with (
+            jaguar.Server(model, "0.0.0.0:0", measure="off") as server,
+            jaguar.Client(f"127.0.0.1:{server.port}", pin=server.fingerprint, cache=tmp_path / "hints") as client,
+        ):
+            client.predict(images(1)[0])
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    kinds = {path.suffix for path in files}
+    assert kinds >= {".html", ".jaguar", ".hint", ".pem"}, files
+    assert [f"{path.name} {path.stat().st_mode & 0o777:o}" for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_a_report_that_cannot_be_written_leaves_what_was_there(model: jaguar.Model, tmp_path: Path) -> None:
+    writers: list[Callable[[Any], object]] = [lambda place: model.plan(report=place, measure="off"), model.report, model.save]
+    for place, part in [(tmp_path, "is a folder"), (tmp_path / "nowhere" / "x.html", r"nowhere is no folder"), (7, "7: a path is needed")]:
+        for write in writers:
+            with pytest.raises(jaguar.OptionError, match=part):
+                write(place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_other_types_are_named(model: jaguar.Model) -> None:
+    """No raw `TypeError` of something within."""
+    nobody = "127.0.0.1:1"
+    strange: list[Any] = [7, "many", 2.5, None]
+    number, text, part, nothing = strange
+    asked: list[tuple[Callable[[], object], str]] = [
+        (lambda: model.plan(batch=text, measure="off"), "batch='many': a whole number"),
+        (lambda: model.plan(batch=3, measure="off"), "batch=3: a power of two up to 64"),
+        (lambda: model.with_guard_bits(part), "bits=2.5: a whole number"),
+        (lambda: jaguar.Model.load(nothing), "path=None: a path is needed"),
+        (lambda: jaguar.Client(nobody, keep=text), "keep='many': a whole number"),
+        (lambda: jaguar.Client(nobody, keep_memory=text), "keep_memory='many': a whole number"),
+        (lambda: jaguar.Client(nobody, cache=number), "cache=7: a path is needed"),
+        (lambda: model.simulate(images(1))[0].top(text), "count='many': a whole number"),
+    ]
+    for ask, words in asked:
+        with pytest.raises(jaguar.OptionError, match=words):
+            ask()
 
 
 def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:

@@ -50,6 +50,47 @@ def test_a_module_compiles(exporter: str) -> None:
         np.testing.assert_allclose(found.logits, want, atol=0.02 * np.ptp(want))
 
 
+def test_tensors_and_pictures_of_libraries(tmp_path: Path) -> None:
+    """What torch and PIL have is taken as the table in the package's page says."""
+    pil = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(1).integers(0, 256, size=(12, 16, 16, 3), dtype=np.uint8)
+    how = jaguar.Preprocessing(pixel_scale=1 / 255, mean=0.5, std=0.25)
+    model = jaguar.compile(TINY, torch.from_numpy(pixels), preprocessing=how)
+    [expected] = [one.integers.tolist() for one in model.simulate(pixels[:1]) if one.integers is not None]
+    picture = pil.fromarray(pixels[0])
+    alpha = picture.copy()
+    alpha.putalpha(7)
+    alpha.save(tmp_path / "alpha.png")
+    with pil.open(tmp_path / "alpha.png") as opened:
+        forms = [torch.from_numpy(pixels[0]), picture, alpha, opened, np.asarray(alpha), tmp_path / "alpha.png"]
+        forms += [torch.from_numpy(pixels[0]).permute(2, 0, 1).permute(1, 2, 0)]
+        for form in forms:
+            assert [one.integers.tolist() for one in model.simulate(form) if one.integers is not None] == [expected], form
+    grey = picture.convert("L")
+    assert model.simulate(grey)[0].label == model.simulate(np.asarray(grey))[0].label
+    for wrong, part in [
+        (torch.from_numpy(pixels[0]).permute(2, 0, 1), "3 channels come last"),
+        (torch.zeros(3, 16, 16, dtype=torch.bfloat16), r"torch\.bfloat16.*\.float\(\)"),
+        (pil.new("I;16", (16, 16)), "more than 8 bits"),
+    ]:
+        with pytest.raises(jaguar.InputError, match=part):
+            model.simulate(wrong)
+    turned = picture.copy()
+    turned.getexif()[0x0112] = 6
+    turned.save(tmp_path / "turned.jpg", exif=turned.getexif())
+    with pil.open(tmp_path / "turned.jpg") as opened, pytest.warns(jaguar.JaguarWarning, match="EXIF orientation 6"):
+        model.simulate(opened)
+    model.simulate(tmp_path / "turned.jpg")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_that_takes_a_vector_compiles() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    x = np.random.default_rng(2).normal(size=(12, 12)).astype(np.float32)
+    for calibration in (x, torch.from_numpy(x), list(x)):
+        assert jaguar.compile(module, calibration, exporter="legacy").input_shape == (12, 1, 1)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_no_exporter_takes() -> None:
     class Broken(torch.nn.Module):  # type: ignore[misc]

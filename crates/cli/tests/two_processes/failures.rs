@@ -47,6 +47,44 @@ fn onnx_files_that_are_none() {
     fails(&compile(&folder.path(""), &photos, &output), &["directory"]);
 }
 
+/// What a newcomer may get wrong: each message says what, where, and what to do.
+#[test]
+fn messages_say_what_to_do() {
+    let folder = Scratch::new("to-do");
+    let at = |name: &str| folder.path(name);
+    let photos = repository("demo/calibration");
+    for (name, content) in
+        [("empty", &b""[..]), ("text.onnx", b"x\n"), ("old.jaguar", b"JAGUAR\0\x01"), ("text.jpg", b"x")]
+    {
+        std::fs::write(at(name), content).unwrap();
+    }
+    std::fs::create_dir(at("folder")).unwrap();
+    for source in ["empty", "text.onnx"] {
+        fails(&compile(&at(source), &photos, &at("x.jaguar")), &[source, "it is empty, or no ONNX model"]);
+    }
+    let no_network = ["old.jaguar", "a compiled model", "an ONNX file is needed"];
+    fails(&compile(&at("old.jaguar"), &photos, &at("x.jaguar")), &no_network);
+    fails(&["plan", &at("empty")], &["empty", "(0 bytes)", "`jaguar compile` makes one"]);
+    fails(&["predict", &at("empty")], &["empty", "nothing is in it (0 bytes)"]);
+    fails(&["predict", &at("text.jpg")], &["text.jpg", "neither an image nor a tensor; JPEG, PNG"]);
+    let photo = repository("demo/photo.jpg");
+    // Where files cannot be written is told before anything is asked.
+    for option in ["--trace", "--csv"] {
+        fails(&["predict", &photo, option, &at("nowhere/x.html")], &[option, "nowhere is no folder"]);
+        fails(&["predict", &photo, option, &at("folder")], &[option, "folder: that is no file"]);
+    }
+    // (A port that the system has just given back: nobody listens there.)
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (server, part) in [
+        (&nobody[..], "nobody listens there: is the server running"),
+        ("127.0.0.1:70000", "a port is a number from 0 to 65535"),
+        ("https://server.example:7447", "host:port is needed, without a scheme"),
+        ("server.example", "host:port is needed"),
+    ] {
+        fails(&["predict", "--server", server, &photo], &[server, part]);
+    }
+}
+
 #[test]
 fn what_a_network_may_not_have_is_named() {
     let source = repository("crates/graph/tests/fixtures/unsupported_13.onnx");

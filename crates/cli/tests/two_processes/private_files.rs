@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::connections::fingerprint;
 use crate::predictions::photo;
@@ -16,9 +17,27 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The same command where files are made for all to read unless it says otherwise, whatever the tests are run with.
+fn with_open_umask(command: Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 022; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    shell
+}
+
+/// Without a word about modes a file is open to all: else this test would find nothing.
+#[test]
+fn an_open_umask_is_one() {
+    let folder = Scratch::new("open-umask");
+    let mut touch = Command::new("touch");
+    touch.arg(folder.path("x"));
+    assert!(with_open_umask(touch).status().unwrap().success());
+    let mode = std::fs::metadata(folder.path("x")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o644);
+}
+
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
-    Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded()
+    Process::start(with_open_umask(jaguar(arguments))).finish(WATCHDOG).succeeded()
 }
 
 #[test]
@@ -41,8 +60,9 @@ fn every_file_that_a_command_writes_is_its_owners() {
 
     // A certificate that is made and kept; the hint; answers as rows; times as a page and as JSON.
     let server_cache = at("server-cache");
-    let mut server =
-        Server::start(&model, &["--tls", "on", "--cache", &server_cache, "--tokens", &tokens], WATCHDOG);
+    let mut serve = vec!["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--tls", "on"];
+    serve.extend(["--cache", &server_cache, "--tokens", &tokens]);
+    let mut server = Server::of(with_open_umask(jaguar(&serve)), WATCHDOG);
     let (pin, photo, token) = (fingerprint(&mut server), photo(), sources.path("token"));
     let ask = |cache: &str, more: &[&str]| {
         let mut arguments =

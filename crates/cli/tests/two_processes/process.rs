@@ -205,6 +205,12 @@ impl Server {
         // The default plan: what this machine takes is not what is tested, and nothing outside a test's folder is touched.
         let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
         command.args(arguments);
+        Self::of(command, limit)
+    }
+
+    /// Of a command that serves, on a port that the system chooses.
+    #[track_caller]
+    pub fn of(command: Command, limit: Duration) -> Self {
         let mut process = Process::start(command);
         let line = process.line_with("listening on ", limit);
         let address = line.rsplit(' ').next().expect("an address at the end").to_owned();

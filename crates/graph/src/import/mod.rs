@@ -130,13 +130,14 @@ pub fn import_bytes(bytes: &[u8], name: &str, options: &Options) -> Result<Graph
 /// # Errors
 /// As [`import_file`].
 pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result<Graph, ImportError> {
+    // (An empty file, and some texts, are protocol buffers without anything.)
+    let graph = model.graph.as_ref().ok_or(OnnxError::NoGraph)?;
     let opsets = model.opset_import.iter();
     let opset =
         opsets.filter(|o| is_standard(o.domain.as_deref())).filter_map(|o| o.version).max().unwrap_or(0);
     if !OPSETS.contains(&opset) {
         return Err(ImportError::Opset { found: opset });
     }
-    let graph = model.graph.as_ref().ok_or(OnnxError::NoGraph)?;
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }

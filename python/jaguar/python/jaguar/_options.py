@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaguar import _native
 from jaguar.errors import OptionError
 
 
@@ -27,10 +31,39 @@ def checked(*given: Mapping[str, Any]) -> Iterator[None]:
 
 
 def whole(option: str, value: int, least: int, most: int) -> int:
-    """A number from `least` to `most`."""
+    """A whole number from `least` to `most`."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{option}={value!r}: a whole number is needed") from None
     if not least <= value <= most:
         raise OptionError(f"{option}={value}: {least} to {most} are possible")
     return value
+
+
+def batch(value: int) -> int:
+    """How many images a query has."""
+    images = whole("batch", value, -(2**63), 2**63 - 1)
+    _native.check_batch("batch", images)
+    return images
+
+
+def path(option: str, value: Any) -> Path:
+    """The path of a file."""
+    try:
+        return Path(os.fsdecode(value))
+    except TypeError:
+        raise OptionError(f"{option}={value!r:.60}: a path is needed, a str or a pathlib.Path") from None
+
+
+def place(option: str, value: Any) -> Path:
+    """The path of a file that is to be written: where that cannot be is told before the work."""
+    file = path(option, value)
+    if file.is_dir():
+        raise OptionError(f"{option}: {file} is a folder; a file's name is needed")
+    if not file.parent.is_dir():
+        raise OptionError(f"{option}: {file}: {file.parent} is no folder")
+    return file
 
 
 def names(option: str, given: str | Sequence[str]) -> list[str]:

@@ -60,10 +60,12 @@ class Client:
         memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection."""
         self._progress = progress
         self._native: _native.Client | None = None
-        folder = (_default_cache() if cache else None) if isinstance(cache, bool) else Path(cache)
+        folder = (_default_cache() if cache else None) if isinstance(cache, bool) else _options.path("cache", cache)
         if not isinstance(server, str):
             raise OptionError(f"server={server!r}: an address is needed, such as 127.0.0.1:7447, or the `address` of a Server")
         keep = _options.whole("keep", keep, 0, 2**32 - 1)
+        if keep_memory is not None:
+            keep_memory = _options.whole("keep_memory", keep_memory, 0, 2**64 - 1)
         believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
         with Listener(progress, "connect") as listener, _options.checked(believed):
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
@@ -119,7 +121,7 @@ class Client:
         `batch`: for `predict_many(batch=...)`. Each size has a hint of its own. The server must allow it.
         """
         with Listener(self._progress if progress is None else progress, "fetch") as listener:
-            return self._open().fetch(batch, listener)
+            return self._open().fetch(_options.batch(batch), listener)
 
     def predict(self, image: Image, *, progress: Progress = None) -> Prediction:
         """Asks about one image. The server learns nothing of it, and the client nothing but the result."""
@@ -135,8 +137,8 @@ class Client:
 
     def iterate(self, images: Images, *, batch: int = 1, progress: Progress = None) -> Iterator[Prediction]:
         """As `predict_many`, one after the other as they come: with `batch`, the answers of a query come together."""
-        _native.check_batch("batch", batch)
-        return self._iterate(_inputs.many(images), batch, self._progress if progress is None else progress)
+        batch = _options.batch(batch)
+        return self._iterate(self._open().each(_inputs.many(images)), batch, self._progress if progress is None else progress)
 
     def _iterate(self, given: list[_native.Input], batch: int, progress: Progress) -> Iterator[Prediction]:
         native = self._open()
@@ -178,8 +180,8 @@ class Client:
 
     async def iterate_async(self, images: Images, *, batch: int = 1) -> AsyncIterator[Prediction]:
         """As `iterate`."""
-        _native.check_batch("batch", batch)
-        found = self._iterate(_inputs.many(images), batch, False)
+        batch = _options.batch(batch)
+        found = self._iterate(self._open().each(_inputs.many(images)), batch, False)
         try:
             while (each := await self._in_thread(functools.partial(next, found, None))) is not None:
                 yield each

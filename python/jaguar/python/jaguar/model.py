@@ -218,11 +218,11 @@ class Model:
     @staticmethod
     def load(path: PathLike) -> Model:
         """Reads a compiled model (`Model.save`, `jaguar compile`)."""
-        return Model(_native.Model.load(path))
+        return Model(_native.Model.load(_options.path("path", path)))
 
     def save(self, path: PathLike) -> None:
         """Writes it. The file holds the weights and a secret: keep it on the server. Only a compiled model is overwritten."""
-        self._native.save(path)
+        self._native.save(_options.place("path", path))
 
     @property
     def name(self) -> str:
@@ -293,6 +293,8 @@ class Model:
         few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
         """
         options = planning(link, prefer, backends, measure, cache)
+        batch = _options.batch(batch)
+        report = None if report is None else _options.place("report", report)
         with Listener(progress, "plan") as listener, _options.checked(options):
             return Plan(*self._native.plan(options, batch, explain, report, listener))
 
@@ -302,10 +304,11 @@ class Model:
 
         For a model that was compiled in this process, from calibration files that are still there.
         """
+        path = _options.place("path", path)
         others = [] if images is None else _inputs.many(images)
         with Listener(progress, "report") as listener:
             self._native.report(path, others, listener)
-        return Path(path)
+        return path
 
     def simulate(self, images: Images, *, progress: Progress = None) -> list[Prediction]:
         """What the integer network says of each image, exactly. (Private runs differ from it by how they round.)"""
@@ -484,7 +487,7 @@ def _shape_of(calibration: Images) -> list[int]:
     if not shape and isinstance(calibration, Sequence) and not isinstance(calibration, str) and len(calibration) > 0:
         shape = getattr(calibration[0], "shape", ())
         dtype = str(getattr(calibration[0], "dtype", ""))
-        shape = [1, *shape] if len(shape) == 3 else shape
-    if "float" not in dtype or len(shape) != 4:
+        shape = [1, *shape] if len(shape) in (1, 3) else shape
+    if "float" not in dtype or len(shape) not in (2, 4):
         raise OptionError("input_shape is missing: pictures do not tell the module's input, as (1, 3, 224, 224)")
     return [1, *(int(n) for n in shape[1:])]

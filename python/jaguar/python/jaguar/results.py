@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaguar.errors import OptionError
+
 if TYPE_CHECKING:
     import pandas
 
@@ -115,6 +117,8 @@ class Prediction:
         """The names and probabilities of the classes that come first; nothing where only the label was revealed."""
         if self.integers is None or self.probabilities is None:
             return []
+        if not isinstance(count, (int, np.integer)):
+            raise OptionError(f"count={count!r}: a whole number is needed")
         order = np.argsort(-self.integers, kind="stable")[: max(count, 0)]
         names = self._names
         return [(names[i] if names else f"class {i}", float(self.probabilities[i])) for i in order]
