@@ -12,7 +12,7 @@ use jaguar_ring::prg::Prg;
 use super::client::Client;
 use super::search::{self, Chosen, Found, Wanted, Weighed};
 use super::server::{Fixed, Server, ServerLayer};
-use super::{AHEAD, Encoding, Form, Layer};
+use super::{AHEAD, Encoding, Form, Layer, Places};
 use crate::backend::{
     self, Backend, Constants, Domain, Geometry, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe,
     Traffic, Work,
@@ -327,6 +327,14 @@ impl backend::Layer for Layer {
         let rest = [u64::from(self.activation_bits), u64::from(self.weight_bits)];
         let primes = ring.params.primes().iter().copied();
         own.into_iter().chain(rest).chain(primes).chain(self.packing().figures()).collect()
+    }
+
+    fn block_size(&self) -> usize {
+        match self.packing() {
+            // A channel in each part: blocks are dense weights to it.
+            Places::Channels(_) => 1,
+            Places::Blocks(packing) => packing.block_size(),
+        }
     }
 }
 
