@@ -61,7 +61,15 @@ impl Network {
                     *shift = moved(*shift).filter(|&shift| shift > 0).ok_or(wrong("shift"))?;
                     offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
                 }
-                _ => {}
+                // Nothing in them is measured in the values' scale.
+                Op::Input
+                | Op::Linear(_)
+                | Op::Relu { .. }
+                | Op::MaxPool { .. }
+                | Op::SumPool { .. }
+                | Op::Add
+                | Op::Concat
+                | Op::Rearrange(_) => {}
             }
         }
         Ok(network)
