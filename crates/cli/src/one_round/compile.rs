@@ -9,7 +9,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::first_parts;
-use jaguar_graph::network::ImageSpec;
+use jaguar_graph::network::{ImageSpec, without_names};
 use jaguar_graph::onnx;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
@@ -28,6 +28,8 @@ pub struct Source<'a> {
     pub pictures: bool,
     /// The ONNX file.
     pub file: &'a Path,
+    /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
+    pub keep_names: bool,
 }
 
 /// A network of which the client computes the first layers in the clear.
@@ -65,7 +67,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(graph: &Graph, file: &Path, layers: u16) -> Result<Self> {
+    fn new(graph: &Graph, file: &Path, layers: u16, keep_names: bool) -> Result<Self> {
         let (first, rest) = last_layers(graph, layers.into()).with_context(|| format!("--last {layers}"))?;
         let model = onnx::read(file)?;
         let end = first.nodes.last().expect("a cut graph has nodes");
@@ -77,7 +79,7 @@ impl Cut {
             same.then_some((bytes, told, again))
         };
         let (bytes, told, again) =
-            first_parts(&model, &end.name, &dims).find_map(is_first).with_context(|| {
+            first_parts(&model, &end.name, &dims, keep_names).find_map(is_first).with_context(|| {
                 format!("--last {layers}: no part of the file computes the layers up to {} alone", end.name)
             })?;
         Ok(Self { rest, first: again, bytes, told })
@@ -100,8 +102,8 @@ pub fn compile(
 ) -> Result<()> {
     let fhe = program.find()?;
     check_output(output)?;
-    let Source { graph, image, labels, samples, pictures, file } = source;
-    let cut = last.last.map(|layers| Cut::new(graph, file, layers)).transpose()?;
+    let Source { graph, image, labels, samples, pictures, file, keep_names } = source;
+    let cut = last.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
     let for_clients = last.file(output);
     if let Some(cut) = &cut {
         ensure!(
@@ -120,7 +122,10 @@ pub fn compile(
         image,
         // (In a file of first layers it is among them.)
         affine: if cut.is_some() { Vec::new() } else { graph.affine.clone() },
-        parts: graph.outputs.clone(),
+        parts: match keep_names {
+            true => graph.outputs.clone(),
+            false => without_names(graph.outputs.clone()),
+        },
         labels,
         first: cut.as_ref().map(|cut| cut.told.clone()),
     };
@@ -145,6 +150,7 @@ pub fn compile(
     // Samples travel as decimal digits, which may be rounded up.
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
     let description = describe(rest, f64::from(bound) * 1.000_01)?;
+    let description = if keep_names { description } else { description.without_names() };
     let figures = fhe.about(set, None)?;
     steps.begin(format!("calibrating with {} samples", samples.len()));
     let compiled = Compiled::make(&fhe, (set, margin), (&description, facing), &samples, output)?;

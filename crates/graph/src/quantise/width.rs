@@ -8,7 +8,7 @@
 //! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of
 //! shares a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width
 //! is good if no value of the left-out samples leaves its range and their logits differ from the float ones by at
-//! most `bound` relative to their spread ([`crate::agreement::logit_error`]).
+//! most `bound` relative to their spread, each part of the output by itself ([`crate::outputs`]).
 
 use std::ops::RangeInclusive;
 
