@@ -3,7 +3,7 @@
 //! A detector's boxes may reach to hundreds where its scores stay within one: beside the spread of both together, scores that are
 //! all wrong look right. So the output is taken apart into *heads*: the ONNX model's outputs, and within each of these what comes
 //! from different layers, for detectors pack several into one tensor. Joins, moves, and what works value by value (ReLU, clips, a
-//! factor for each channel) are looked through.
+//! factor for each channel behind a join) are looked through.
 
 use std::collections::BTreeMap;
 
@@ -111,6 +111,8 @@ fn sources(network: &Network) -> Vec<Label> {
             _ if !passes_on(network, node) => own(),
             Op::Concat => node.inputs.iter().flat_map(|&input| labels[input].iter().copied()).collect(),
             Op::Rearrange(moves) => rearrange(moves, nodes[node.inputs[0]].shape, node.shape, first),
+            // Behind a join it works on what several layers make; elsewhere it has a scale of its own.
+            Op::Linear(_) if first.iter().all(|label| *label == first[0]) => own(),
             Op::Relu { .. } | Op::Relu6 { .. } | Op::Linear(_) => first.to_vec(),
             Op::Input | Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Product { .. } => own(),
         };
