@@ -5,6 +5,8 @@
 //! from different layers, for detectors pack several into one tensor. Joins, moves, and what works value by value (ReLU, clips, a
 //! factor for each channel behind a join) are looked through.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::BTreeMap;
 
 use crate::ir::ops::rearrange::rearrange;

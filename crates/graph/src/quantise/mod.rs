@@ -12,6 +12,8 @@
 //! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`. Before
 //! that, channels of very different sizes are brought closer together ([`Options::equalise`]).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod equalise;
 pub mod layers;
 mod samples;

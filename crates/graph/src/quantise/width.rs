@@ -51,11 +51,12 @@ impl<'a> Samples<'a> {
         let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
         let mut each = Vec::with_capacity(images.len());
         for (index, image) in images.iter().enumerate() {
-            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| match error {
-                QuantiseError::Image { found, expected, .. } => {
+            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| {
+                if let QuantiseError::Image { found, expected, .. } = error {
                     QuantiseError::Image { index, found, expected }
+                } else {
+                    error
                 }
-                other => other,
             })?;
             each.push(by_node(&one));
             join(&mut all, &one);

@@ -3,6 +3,8 @@
 //! [`Op`] is what a network holds. All that the rest of the crate asks of an operation it asks through
 //! [`operator::Operator`], which each operator's file implements; `Op::ask` is the one place that knows them all.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod add;
 mod concat;
 mod input;
