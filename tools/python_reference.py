@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "jaguar" / "python
 
 #: Parts of the page, in its order; a name is in the first that has it, and what none has comes last.
 PARTS = {
-    "From a network to a model": ["compile", "Preprocessing", "Model", "Agreement", "Plan", "Accuracy", "Score"],
+    "From a network to a model": ["compile", "Preprocessing", "Model", "Agreement", "OutputAgreement", "Plan", "Accuracy", "Score"],
     "Serving and asking": ["Server", "Client", "Prediction", "Cost"],
     "Errors and warnings": [],
 }

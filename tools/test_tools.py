@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -80,6 +81,27 @@ class Zoo(unittest.TestCase):
         self.assertEqual(found["kinds"], ["SiLU, sigmoid inside (also as a gate)", "GELU, tanh, ELU and other curves"])
         self.assertEqual(len(found["why"]), 3)
         self.assertEqual(zoo.reasons("reading\nerror: no memory\n"), {"kinds": ["other"], "why": ["no memory"]})
+
+    def test_sizes_are_tried_until_one_compiles(self):
+        def sides_of(answers):
+            tried = []
+
+            def at(model, side, jaguar, folder):
+                tried.append(side)
+                return answers[side]
+
+            with mock.patch.object(zoo, "at", at):
+                return zoo.at_some_size(None, [32, 96, 224], "jaguar", Path("."))["state"], tried
+
+        shape = {"state": "refused", "kinds": ["other"], "why": ["a window larger than its input"]}
+        curve = {"state": "refused", "kinds": ["softmax inside (attention)"]}
+        fails, right = {"state": "not exported", "why": "too small"}, {"state": "compiles"}
+        self.assertEqual(sides_of({32: shape, 96: right}), ("compiles", [32, 96]))
+        self.assertEqual(sides_of({32: fails, 96: shape, 224: right}), ("compiles", [32, 96, 224]))
+        self.assertEqual(sides_of({32: right}), ("compiles", [32]))
+        self.assertEqual(sides_of({32: shape, 96: shape, 224: shape}), ("refused", [32, 96, 224]))
+        self.assertEqual(sides_of({32: curve}), ("refused", [32]), "an operator is refused at every size")
+        self.assertEqual(sides_of({32: fails, 96: fails, 224: fails}), ("not exported", [32, 96, 224]))
 
     def test_the_table_goes_between_the_marks(self):
         page = f"before\n{zoo.BEGIN}\nold\n{zoo.END}\nafter\n"

@@ -41,7 +41,7 @@ AGAIN = (*RETRIED, "refused", "not exported")
 OTHER_KIND = "not convolutional"
 # At most so many names are listed of what was not tried.
 LISTED = 40
-# Sides of pictures that are tried first: it is the same network, and takes less time. Inception's take none below 75.
+# Sides of pictures that are tried first, until one compiles: it is the same network, and takes less time. Inception's take none below 75.
 SMALL = (32, 96)
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
@@ -165,8 +165,6 @@ def reasons(text):
 
 
 def try_one(library, name, jaguar, folder):
-    import numpy as np
-
     try:
         model, side = sketch(library, name)
     except Exception as error:
@@ -177,28 +175,43 @@ def try_one(library, name, jaguar, folder):
     if about["parameters"] > MOST_PARAMETERS:
         return {"state": "too large", **about}
     model, side = create(library, name)
-    path = folder / "network.onnx"
-    for side in dict.fromkeys([*(small for small in SMALL if small < side), side]):
-        try:
-            export(model, side, path)
+    return {**about, **at_some_size(model, [*(small for small in SMALL if small < side), side], jaguar, folder)}
+
+
+def at_some_size(model, sides, jaguar, folder):
+    """What came of the first size at which the model compiles; of the last one, if it does at none.
+
+    A small size is quicker, and may be one that the model cannot have: it may not export there, or be refused for a shape. What is
+    refused for an operator is refused at every size."""
+    found = {}
+    for side in sides:
+        found = at(model, side, jaguar, folder)
+        if found["state"] not in ("not exported", "refused") or set(found.get("kinds", ["other"])) != {"other"}:
             break
-        except MemoryError:
-            raise
-        except Exception as error:
-            failed = {"state": "not exported", **about, "why": (str(error).splitlines() or [""])[0][:200]}
-    else:
-        return failed
-    del model
+    return found
+
+
+def at(model, side, jaguar, folder):
+    """What comes of the model with pictures of this size."""
+    import numpy as np
+
+    path = folder / "network.onnx"
+    try:
+        export(model, side, path)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return {"state": "not exported", "why": (str(error).splitlines() or [""])[0][:200]}
     sample = folder / "sample.npy"
     np.save(sample, np.random.default_rng(1).standard_normal((1, 3, side, side)).astype(np.float32))
     # 20 bits: whether it compiles, not how well.
-    command = [jaguar, "compile", str(path), "--calibrate", str(sample), "--activation-bits", "20", "-o", str(folder / "out.jaguar")]
-    run = subprocess.run(command, capture_output=True, text=True)
+    command = [jaguar, "compile", str(path), "--calibrate", str(sample), "--activation-bits", "20", "--force"]
+    run = subprocess.run([*command, "-o", str(folder / "out.jaguar")], capture_output=True, text=True)
     if run.returncode == 0:
-        return {"state": "compiles", **about}
+        return {"state": "compiles"}
     if run.returncode < 0:
-        return {"state": "too large", **about, "why": f"signal {-run.returncode}"}
-    return {"state": "refused", **about, **reasons(run.stderr)}
+        return {"state": "too large", "why": f"signal {-run.returncode}"}
+    return {"state": "refused", **reasons(run.stderr)}
 
 
 def bounded(library, name, jaguar, folder, memory, seconds):

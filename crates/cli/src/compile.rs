@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jaguar_compile::{
-    CompileError, Event, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths, compile,
+    CompileError, Event, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths,
+    compile, place_input_map,
 };
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::{Agreement, Beyond};
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Op, Resize, Shape};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Op, Resize, Shape};
 use jaguar_graph::quantise::{Report, layers};
 use jaguar_report::compiled;
 use jaguar_samples::{self as samples, Axes, Source};
@@ -95,6 +96,18 @@ pub struct Args {
     /// Which output to compute, for models that have several: one, or more with commas between.
     #[arg(long, value_delimiter = ',')]
     output_name: Vec<String>,
+    /// Give clients the names that the file has for nodes and outputs, which may tell where the model comes from. Without this they get
+    /// kinds and numbers, as `conv 3`; --report and --verbose have both.
+    #[arg(long)]
+    keep_names: bool,
+    /// Where factors and offsets go that the file has right behind the input, as a batch normalisation there: `secret` into the weights
+    /// behind it, if need be as a layer more; `public` into the preprocessing, which every client gets; `auto` is secret where that costs
+    /// no layer and at most two bits of the input, and public with a warning otherwise.
+    #[arg(long, value_enum, default_value_t = InputMap::Auto)]
+    input_map: InputMap,
+    /// Write the model even if it does not answer as the float network does.
+    #[arg(long)]
+    force: bool,
     /// How the model will be evaluated. For `convfhe`, options of bits, widths and signs mean nothing.
     #[arg(long, value_enum, default_value_t)]
     protocol: Protocol,
@@ -119,6 +132,23 @@ pub struct Args {
 enum Signs {
     Exact,
     Reduced,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum InputMap {
+    Auto,
+    Secret,
+    Public,
+}
+
+impl From<InputMap> for jaguar_compile::InputMap {
+    fn from(map: InputMap) -> Self {
+        match map {
+            InputMap::Auto => Self::Auto,
+            InputMap::Secret => Self::Secret,
+            InputMap::Public => Self::Public,
+        }
+    }
 }
 
 fn parse_width(text: &str) -> Result<Widths, String> {
@@ -206,6 +236,9 @@ pub fn run(args: &Args) -> Result<()> {
         bound: args.accuracy_bound / 100.0,
         reduced_signs: args.signs == Signs::Reduced,
         raw_pixels: false,
+        keep_names: args.keep_names,
+        input_map: args.input_map.into(),
+        force: args.force,
         cpu,
     };
     options.check(&graph).map_err(|error| match error {
@@ -223,15 +256,25 @@ pub fn run(args: &Args) -> Result<()> {
     let pictures = files.iter().any(picture);
     if args.protocol == Protocol::Convfhe {
         let Options { image, labels, .. } = options;
-        let source = one_round::Source {
-            graph: &graph,
-            image,
-            labels,
-            samples: images,
-            tests: tested,
-            pictures,
-            file: &args.model,
+        let samples = images;
+        // (Layers of this protocol take no bias that differs by element, as zero padding makes it. A client that computes first layers
+        // gets all of them.)
+        let wanted = match args.input_map {
+            InputMap::Secret => jaguar_compile::InputMap::Secret,
+            InputMap::Auto | InputMap::Public => jaguar_compile::InputMap::Public,
         };
+        let (moved, map) = place_input_map(cpu, &graph, &samples, wanted);
+        if let Some(map) = map.filter(|map| {
+            args.input_map != InputMap::Public && map.place != MapPlace::Secret && !args.last.is_wanted()
+        }) {
+            let why = "(--input-map secret puts them into the weights behind them, where these can take them; --input-map public says \
+                       that they may be public)";
+            eprintln!("warning: in the file right behind the input: {map} {why}");
+        }
+        let graph = moved.as_ref().unwrap_or(&graph);
+        let (file, keep_names) = (args.model.as_path(), args.keep_names);
+        let source =
+            one_round::Source { graph, image, labels, samples, tests: tested, pictures, file, keep_names };
         return one_round::compile(
             source,
             (&args.parameters, &args.margins),
@@ -255,6 +298,11 @@ pub fn run(args: &Args) -> Result<()> {
     let compiled = compile(&graph, &images, &options, &mut |event| shown.show(&event));
     let Shown { mut steps, tried, warnings, .. } = shown;
     let compiled = compiled.map_err(|error| match error {
+        CompileError::Disagrees(found) => anyhow!(
+            "{}: not written, for the compiled network does not answer as the float network does: {found}. More --activation-bits or \
+             --weight-bits, or --calibrate with inputs more like what will come, may help; --force writes it all the same",
+            args.output.display()
+        ),
         CompileError::Overflows { values, bits } => anyhow!(
             "{values} values leave the range of {bits} bits on the calibration inputs themselves; raise --activation-bits or --headroom"
         ),
@@ -273,6 +321,14 @@ pub fn run(args: &Args) -> Result<()> {
         network.nodes.len() - 1,
         shape
     );
+    if let Some(map) = compiled.input_map.as_ref().filter(|map| map.place == MapPlace::Secret) {
+        say!("in the file right behind the input: {map}");
+    }
+    if !args.keep_names {
+        say!(
+            "clients get kinds and numbers of layers, not the file's names (--keep-names; --report and --verbose have both)"
+        );
+    }
     say_agreement("with the float model", "calibration", &compiled.agreement);
     if !tested.is_empty() {
         let count = tested.len();
@@ -310,7 +366,8 @@ pub fn run(args: &Args) -> Result<()> {
         steps.begin(format!("comparing {all} inputs layer by layer"));
         let inputs = [images.as_slice(), tested.as_slice()];
         let mut heard = |done| steps.done(done, all);
-        let (layers, outputs) = layers::compare(cpu, &graph, &compiled.bundle.model, inputs, &mut heard)?;
+        let graph = compiled.moved.as_ref().unwrap_or(&graph);
+        let (layers, outputs) = layers::compare(cpu, graph, &compiled.bundle.model, inputs, &mut heard)?;
         let names: Vec<String> = files.iter().chain(&test_files).map(|f| page::short(f)).collect();
         let tensors = images.iter().chain(&tested);
         let inputs: Vec<compiled::Input<'_>> =
@@ -361,10 +418,10 @@ impl Shown<'_> {
                 self.tried.push((*bits, found.map(|f| f.worst_relative_error)));
                 say_width(*bits, *found);
             }
-            Event::Quantised(report) => {
+            Event::Quantised(report, network) => {
                 self.steps.finish();
                 if self.verbose {
-                    say_layers(report);
+                    say_layers(report, network);
                 }
             }
             Event::Warning(warning) => {
@@ -383,11 +440,14 @@ impl Shown<'_> {
 }
 
 /// Ranges, scales and shifts.
-fn say_layers(report: &Report) {
-    let mut table =
-        plain(&["layer", "operation", "largest seen", "spare bits", "shift", "largest weight"], 2);
-    for node in &report.nodes {
+fn say_layers(report: &Report, network: &Network) {
+    let mut table = plain(
+        &["layer", "in the file", "operation", "largest seen", "spare bits", "shift", "largest weight"],
+        3,
+    );
+    for (node, public) in report.nodes.iter().zip(&network.nodes) {
         table.add_row([
+            public.name.clone(),
             node.name.clone(),
             node.operation.to_owned(),
             format!("{:.4}", node.range),
@@ -419,6 +479,9 @@ fn with_options(warning: &Warning, files: &[PathBuf]) -> String {
             found.images
         ),
         Warning::Samples(oddity) => oddity.words(&|i| files[i].display().to_string()),
+        Warning::PublicMap(_) => {
+            format!("{warning} (--input-map secret keeps them so; --input-map public says that they may be)")
+        }
         Warning::RawPixels { .. } => format!(
             "{warning}. --pixel-scale, --mean and --std scale them (torchvision's networks: --pixel-scale 0.00392157 \
              --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225)"
@@ -474,6 +537,22 @@ fn say_agreement(what: &str, inputs: &str, found: &Agreement) {
         found.largest_logit,
         100.0 * found.worst_relative_error
     );
+    if found.outputs.len() < 2 {
+        return;
+    }
+    say!("  by output, each by its own spread:");
+    for output in &found.outputs {
+        say!(
+            "  {} ({} values): off by {:.4} on average and {:.4} at most (largest {:.2}; {:.2} % of its spread at most, {:.2} % on half of the inputs)",
+            output.name,
+            output.values,
+            output.mean_error,
+            output.max_error,
+            output.largest,
+            100.0 * output.worst_error(),
+            100.0 * output.typical_error()
+        );
+    }
 }
 
 /// Where test inputs reach beyond what calibration saw.

@@ -12,6 +12,7 @@ macro_rules! eprintln {
 mod accuracy;
 mod batch;
 mod calibrate;
+mod commas;
 mod compile;
 mod config;
 mod doctor;
@@ -85,7 +86,15 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let tip =
+            if error.use_stderr() { commas::tip(&std::env::args_os().collect::<Vec<_>>()) } else { None };
+        let Some(tip) = tip else { error.exit() };
+        let _ = error.print();
+        eprintln!("\n{tip}");
+        std::process::exit(error.exit_code());
+    });
+    let result = match cli.command {
         Command::Compile(args) => compile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Params(args) => params::run(&args),

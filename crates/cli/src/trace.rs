@@ -126,6 +126,7 @@ impl Trace {
             let waited = leaf.waited.min(seconds);
             let args = json!({
                 "operation": leaf.row.operation,
+                "kind": leaf.row.kind,
                 "waiting_ms": waited * 1e3,
                 "working_ms": (seconds - waited) * 1e3,
                 "bytes_up": leaf.cost.bytes_up,
@@ -246,6 +247,7 @@ mod tests {
         let row = || Row {
             name: "layer".into(),
             operation: "conv".into(),
+            kind: jaguar_graph::network::Part::Linear,
             ciphertexts: 1,
             responses: 1,
             cots: 7,

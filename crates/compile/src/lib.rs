@@ -10,6 +10,7 @@
 //! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is
 //! in [`Compiled`] too.
 
+mod input_map;
 mod preprocessing;
 mod signs;
 
@@ -25,6 +26,7 @@ use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
 use jaguar_plan::{BackendId, Choices, Plan, PlanError};
 
+pub use input_map::{InputMap, MOST_LOST_BITS, MapFound, MapPlace, place_input_map};
 pub use preprocessing::{Preprocessing, PreprocessingError};
 pub use signs::{ReducedSigns, SignLayer};
 
@@ -52,6 +54,13 @@ pub struct Options {
     /// Whether some samples are pictures whose pixels go to the network as they are: then it is worth a warning if the
     /// network seems to want others.
     pub raw_pixels: bool,
+    /// Whether clients get the names that the file has for nodes and outputs. Otherwise they get kinds and numbers
+    /// ([`Network::without_names`]).
+    pub keep_names: bool,
+    /// What becomes of an affine map of the file's right behind the input: of a batch normalisation, or of constants.
+    pub input_map: InputMap,
+    /// Whether a model is made that does not answer as the float network does ([`CompileError::Disagrees`]).
+    pub force: bool,
     /// What the float network and the integer reference are run with.
     pub cpu: Cpu,
 }
@@ -85,6 +94,9 @@ impl Default for Options {
             bound: 0.01,
             reduced_signs: false,
             raw_pixels: false,
+            keep_names: false,
+            input_map: InputMap::Auto,
+            force: false,
             cpu: Cpu::default(),
         }
     }
@@ -143,6 +155,12 @@ pub enum CompileError {
     /// Guard bits that a network cannot have.
     #[error("{0} guard bits: 0, or 2 to 12 are possible")]
     GuardBits(u32),
+    /// The integer network is another function than the float network.
+    #[error(
+        "the compiled network does not answer as the float network does: {0}. More activation or weight bits, or samples more like \
+         what will come, may help"
+    )]
+    Disagrees(Disagreement),
     /// The samples themselves leave the range.
     #[error(
         "{values} values leave the range of {bits} bits on the samples themselves; more activation bits or more \
@@ -173,8 +191,8 @@ pub enum Event<'a> {
     Tried(u32, Option<&'a Agreement>),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
-    /// The network is quantised.
-    Quantised(&'a Report),
+    /// The network is quantised; in the network, nodes are called as clients will call them.
+    Quantised(&'a Report, &'a Network),
     /// What may cost accuracy.
     Warning(&'a Warning),
     /// The search for the bits that signs may leave out.
@@ -207,6 +225,10 @@ pub enum Warning {
         /// What was allowed, as a part of the logits' spread.
         bound: f64,
     },
+    /// The integer network is another function than the float network, and a model was asked for all the same.
+    Disagrees(Disagreement),
+    /// The file's own map of the input becomes public, and nobody asked for that.
+    PublicMap(MapFound),
     /// About a layer.
     Layer(quantise::Warning),
     /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled
@@ -247,6 +269,10 @@ impl std::fmt::Display for Warning {
                 if *samples == 1 { "input is too few" } else { "inputs are few" }
             ),
             Self::Samples(oddity) => oddity.fmt(f),
+            Self::Disagrees(found) => {
+                write!(f, "the compiled network does not answer as the float network does: {found}")
+            }
+            Self::PublicMap(found) => found.fmt(f),
             Self::Layer(warning) => warning.fmt(f),
             Self::RawPixels { seen, largest_logit } => {
                 let seen = seen.map(|s| s.to_string()).unwrap_or_default();
@@ -260,10 +286,58 @@ impl std::fmt::Display for Warning {
     }
 }
 
+/// Of an output that is off by more than this part of its spread on half of the samples, hardly anything is left.
+pub const LOST: f64 = 0.25;
+
+/// How an integer network was found to be another function than the float network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disagreement {
+    /// Samples of the float network's class, and how many samples there are; `None` where the output is no list of classes.
+    pub same_class: Option<(usize, usize)>,
+    /// The part of the output that is worst, ...
+    pub output: String,
+    /// ... and by which part of its spread it is off on half of the samples or more.
+    pub error: f64,
+}
+
+impl Disagreement {
+    /// Whether `model` is lost by what `found` says of it: an output is off by more than [`LOST`] on half of the samples, or (of a
+    /// list of classes) more than half of the samples have another class, and the output is off by more than `bound`.
+    pub fn of(found: &Agreement, network: &Network, bound: f64) -> Option<Self> {
+        let worst = found.outputs.iter().max_by(|a, b| a.typical_error().total_cmp(&b.typical_error()))?;
+        let is_list = network.nodes.last().is_some_and(|n| n.shape[0] > 1 && n.shape[1..] == [1, 1]);
+        let classes = is_list && found.outputs.len() == 1;
+        let error = worst.typical_error();
+        let other_classes = classes && 2 * found.same_class < found.images;
+        // (A NaN is no agreement.)
+        let off = |by: f64| error.is_nan() || error > by;
+        (off(LOST) || other_classes && off(bound)).then(|| Self {
+            same_class: classes.then_some((found.same_class, found.images)),
+            output: worst.name.clone(),
+            error,
+        })
+    }
+}
+
+impl std::fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((same, of)) = self.same_class {
+            write!(f, "same class on {same} of {of} samples, ")?;
+        }
+        let Self { output, error, .. } = self;
+        write!(f, "{output} off by {:.0} % of its spread on half of the samples or more", 100.0 * error)
+    }
+}
+
 /// A compiled model, and how it was found to be.
 pub struct Compiled {
     /// The model, with a fresh secret.
     pub bundle: Bundle,
+    /// The float network that it was made from, if that is another form of the one that was given: what the file has right behind
+    /// the input is in the layers behind it. Node i is node i of the model.
+    pub moved: Option<Graph>,
+    /// What became of the map that the file has right behind the input, if it has one.
+    pub input_map: Option<MapFound>,
     /// How it would be run by default.
     pub plan: Plan,
     /// How its scales came out.
@@ -333,6 +407,9 @@ pub fn compile(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Compiled, CompileError> {
     options.check(graph)?;
+    let (moved, input_map) = place_input_map(options.cpu, graph, samples, options.input_map);
+    let scales_itself = !graph.affine.is_empty();
+    let graph = moved.as_ref().unwrap_or(graph);
     let with_bits = |activation_bits| quantise::Options {
         activation_bits,
         guard_bits: options.guard_bits,
@@ -349,7 +426,11 @@ pub fn compile(
         Samples::new(options.cpu, graph, samples, &mut |done| tell(Event::Calibrating(done, samples.len())))?;
     let few = (samples.len() < ENOUGH).then_some(Warning::FewSamples(samples.len()));
     let odd = calibrated.oddities(samples).into_iter().map(Warning::Samples);
-    let mut warnings: Vec<Warning> = few.into_iter().chain(odd).collect();
+    let public = input_map.as_ref().and_then(|map| match map.place {
+        MapPlace::Secret | MapPlace::Asked => None,
+        MapPlace::Stuck | MapPlace::Costly(_) => Some(Warning::PublicMap(map.clone())),
+    });
+    let mut warnings: Vec<Warning> = public.into_iter().chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
     let (mut model, report, held_out) = match &options.widths {
         Widths::Bits(bits) => {
@@ -380,11 +461,18 @@ pub fn compile(
     tell(Event::Checking(0, samples.len()));
     let mut done = |done| tell(Event::Checking(done, samples.len()));
     let agreement = agreement_heard(options.cpu, graph, &model, samples, &mut done)?;
-    tell(Event::Quantised(&report));
+    let for_clients = match options.keep_names {
+        true => model.network.clone(),
+        false => model.network.clone().without_names(),
+    };
+    tell(Event::Quantised(&report, &for_clients));
     let more = report.warnings.iter().cloned().map(Warning::Layer);
-    let raw = (options.raw_pixels && looks_raw(&model.network, agreement.largest_logit)).then_some(
-        Warning::RawPixels { seen: model.network.input.seen, largest_logit: agreement.largest_logit },
-    );
+    let suspicious = options.raw_pixels && !scales_itself;
+    let raw =
+        (suspicious && looks_raw(&model.network, agreement.largest_logit)).then_some(Warning::RawPixels {
+            seen: model.network.input.seen,
+            largest_logit: agreement.largest_logit,
+        });
     for warning in more.chain(raw) {
         tell(Event::Warning(&warning));
         warnings.push(warning);
@@ -394,12 +482,26 @@ pub fn compile(
         return Err(CompileError::Overflows { values: agreement.overflows, bits });
     }
 
+    if let Some(found) = Disagreement::of(&agreement, &model.network, options.bound) {
+        if !options.force {
+            return Err(CompileError::Disagrees(found));
+        }
+        let warning = Warning::Disagrees(found);
+        tell(Event::Warning(&warning));
+        warnings.push(warning);
+    }
+
     // 3. Signs.
     let signs = if options.reduced_signs { Some(reduce(&mut model, samples, options, tell)?) } else { None };
+    // 4. What clients will see of it.
+    for (node, other) in model.network.nodes.iter_mut().zip(for_clients.nodes) {
+        node.name = other.name;
+    }
+    model.network.output.parts = for_clients.output.parts;
     let bundle = Bundle::with_guard_bits(model, options.guard_bits)?;
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
-    Ok(Compiled { bundle, plan, report, agreement, held_out, signs, warnings })
+    Ok(Compiled { bundle, moved, input_map, plan, report, agreement, held_out, signs, warnings })
 }
 
 fn reduce(
@@ -414,11 +516,11 @@ fn reduce(
     Ok(chosen)
 }
 
-/// Whether pictures most likely lack the preprocessing that the network was trained with: it does not scale them
-/// itself, and its logits are out of all proportion.
+/// Whether pictures most likely lack the preprocessing that the network, which does not scale them itself, was trained with: its
+/// logits are out of all proportion.
 fn looks_raw(network: &Network, largest_logit: f64) -> bool {
     let large = network.input.seen.is_some_and(|s| s.highest > RAW);
-    network.input.affine.is_empty() && large && largest_logit > f64::from(RAW)
+    large && largest_logit > f64::from(RAW)
 }
 
 /// Where inputs that the scales were not made from come out worse than they should.

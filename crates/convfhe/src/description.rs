@@ -21,6 +21,18 @@ pub struct Description {
     pub output: Layer,
 }
 
+impl Description {
+    /// Calls layers by number: what the program says of them goes to clients too, when it cannot evaluate.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        for (number, layer) in (1..).zip(&mut self.layers) {
+            layer.name = format!("layer {number}");
+        }
+        self.output.name = "output".into();
+        self
+    }
+}
+
 /// A composite polynomial for ReLU, by the degrees of its parts. `fhe/relu` has their coefficients; more levels, less error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Polynomial {

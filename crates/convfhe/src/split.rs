@@ -52,6 +52,7 @@ pub fn last_layers(graph: &Graph, layers: usize) -> Result<(Graph, Graph), NoCut
         name: format!("{}, last {layers} layers", graph.name),
         nodes,
         affine: Vec::new(),
+        affine_name: String::new(),
         channels_last: false,
         layout_dims: graph.layout_dims.clone(),
         outputs: graph.outputs.clone(),

@@ -51,6 +51,7 @@ impl Builder {
             name: "test".into(),
             nodes: self.0,
             affine: Vec::new(),
+            affine_name: String::new(),
             channels_last: false,
             layout_dims: Vec::new(),
             outputs: Vec::new(),

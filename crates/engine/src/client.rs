@@ -166,6 +166,7 @@ fn greet(
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
+    let names = names.chain(network.output.parts.iter().map(|part| &part.name));
     if let Some(name) = names.chain([&network.name]).find(|n| n.chars().any(char::is_control)) {
         return Err(EngineError::PeerMisbehaved(format!("a name with control characters: {name:?}")));
     }
@@ -187,7 +188,13 @@ fn greet(
             Op::MaxPool { window: w, .. } | Op::SumPool { window: w, .. } => {
                 count(n).saturating_mul(places(w.kernel))
             }
-            _ => 0,
+            Op::Input
+            | Op::Relu { .. }
+            | Op::Relu6 { .. }
+            | Op::Add
+            | Op::Product { .. }
+            | Op::Concat
+            | Op::Rearrange(_) => 0,
         }
     };
     let all = network.nodes.iter().map(work).fold(0u64, u64::saturating_add);

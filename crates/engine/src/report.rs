@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::{Network, Op, Part};
 use jaguar_plan::Plan;
 use jaguar_plan::predict::{Session, Site, Total, predict};
 use jaguar_wire::{Stage, Stats, Traffic};
@@ -56,6 +56,8 @@ pub struct Row {
     pub name: String,
     /// The operation.
     pub operation: String,
+    /// Who computes it, and how.
+    pub kind: Part,
     /// Input ciphertexts (b halves), of linear layers.
     pub ciphertexts: usize,
     /// Responses: products modulo one prime, on either side, in offline.
@@ -160,6 +162,7 @@ impl Report {
             let row = Row {
                 name: node.name.clone(),
                 operation: network.describe(&node.op),
+                kind: node.op.part(),
                 ciphertexts: step.layer.as_ref().map_or(0, |l| l.geometry().ciphertexts),
                 responses: step.layer.as_ref().map_or(0, |l| l.geometry().responses),
                 cots: times.cots[id],
@@ -202,7 +205,7 @@ pub fn caveat(network: &Network) -> Option<String> {
     let all = network.nodes.iter().filter(|n| n.op.ignored().is_some()).count();
     let most = network.nodes.iter().filter_map(|n| network.left_out(&n.op)).max()?;
     let reduced = |pools: bool| {
-        let is = |op: &Op| network.left_out(op).is_some() && matches!(op, Op::MaxPool { .. }) == pools;
+        let is = |op: &Op| network.left_out(op).is_some() && (op.part() == Part::MaxPool) == pools;
         network.nodes.iter().any(|n| is(&n.op))
     };
     let zeros = reduced(false).then_some("small positive values may become zero there");

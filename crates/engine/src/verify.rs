@@ -8,6 +8,9 @@
 //! exactly as well. Of a max-pool the shares of what it makes on the way are not: with reduced-precision comparisons it must give one of the window's
 //! values, as little below the largest as the protocol promises.
 
+// An operation that is not listed would be found right.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
@@ -168,18 +171,44 @@ fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> 
                 (reference::linear_exact(service.cpu(), spec, shape, weights, inputs[0]), spec.shift)
             }
             (Op::Input, ..) => (value.clone(), 0),
-            _ => {
+            (Op::Linear(_), None) => unreachable!("a sound model has the weights of its linear layers"),
+            (
+                Op::Relu { .. }
+                | Op::Relu6 { .. }
+                | Op::MaxPool { .. }
+                | Op::SumPool { .. }
+                | Op::Add
+                | Op::Product { .. }
+                | Op::Concat
+                | Op::Rearrange(_),
+                _,
+            ) => {
                 let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
                     .expect("values have their nodes' shapes");
                 // (Comparisons that leak are exact.)
                 if node.op.reduced().is_some() && plan.choices.comparison == Comparison::Sealed {
                     let op = &scaled.nodes[id].op;
-                    let made = match op {
-                        Op::MaxPool { window, ignored } => {
+                    let share = &client[node.inputs.first().expect("it takes a value")];
+                    let made = match *op {
+                        Op::MaxPool { ref window, ignored } => {
                             let shape = network.nodes[node.inputs[0]].shape;
                             by_comparisons(window, shape, ignored + excess, inputs[0], (&value, &exact))
                         }
-                        _ => by_sign(op, inputs[0], &client[&node.inputs[0]], excess),
+                        Op::Relu { ignored } => {
+                            by_sign(inputs[0], share, |x, c| reference::relu_ignoring(x, ignored + excess, c))
+                        }
+                        Op::Relu6 { log2_six, ignored } => by_sign(inputs[0], share, |x, c| {
+                            reference::relu6_ignoring(x, log2_six, ignored + excess, c)
+                        }),
+                        Op::Input
+                        | Op::Linear(_)
+                        | Op::SumPool { .. }
+                        | Op::Add
+                        | Op::Product { .. }
+                        | Op::Concat
+                        | Op::Rearrange(_) => {
+                            unreachable!("an operation without signs leaves no bits of them out")
+                        }
                     };
                     reduced = made.iter().zip(&exact).filter(|(made, exact)| made != exact).count();
                     exact = made;
@@ -209,26 +238,26 @@ fn with_excess(network: &Network, plan: &Plan) -> Network {
     let mut scaled = network.clone();
     for node in &mut scaled.nodes {
         let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
-        if let Op::Relu6 { log2_six, .. } = &mut node.op {
-            *log2_six += excess;
+        match &mut node.op {
+            Op::Relu6 { log2_six, .. } => *log2_six += excess,
+            // Of these, no parameter is in the values' scale; factors of products have no excess.
+            Op::Input
+            | Op::Linear(_)
+            | Op::Relu { .. }
+            | Op::MaxPool { .. }
+            | Op::SumPool { .. }
+            | Op::Add
+            | Op::Product { .. }
+            | Op::Concat
+            | Op::Rearrange(_) => {}
         }
     }
     scaled
 }
 
-/// What the activation `op` with its sign of reduced precision makes of `x` whose share at the client is `share`: all of them, and
-/// the clip, the network's times 2^excess.
-fn by_sign(op: &Op, x: &[i64], share: &[u64], excess: u32) -> Vec<i64> {
-    let pairs = x.iter().zip(share);
-    match *op {
-        Op::Relu { ignored } => {
-            pairs.map(|(&x, &c)| reference::relu_ignoring(x, ignored + excess, c)).collect()
-        }
-        Op::Relu6 { log2_six, ignored } => {
-            pairs.map(|(&x, &c)| reference::relu6_ignoring(x, log2_six, ignored + excess, c)).collect()
-        }
-        _ => x.to_vec(),
-    }
+/// What an activation with a sign of reduced precision makes of `x` whose share at the client is `share`: `of` says it for one value.
+fn by_sign(x: &[i64], share: &[u64], of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
+    x.iter().zip(share).map(|(&x, &c)| of(x, c)).collect()
 }
 
 /// What a max-pool whose comparisons leave out `ignored` bits made of `x`, `[C, H, W]`, where it is a value that may come out: one of the

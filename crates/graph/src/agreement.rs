@@ -4,6 +4,7 @@ use jaguar_cpu::Cpu;
 
 use crate::float::Graph;
 use crate::network::{Model, argmax};
+use crate::outputs::{Head, Heads};
 use crate::quantise::Report;
 use crate::reference::{self, Draws, ReferenceError};
 
@@ -21,6 +22,38 @@ pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
     if difference == 0.0 { 0.0 } else { (difference / squares(&mut want.iter().copied())).sqrt() }
 }
 
+/// The comparison of one part of the output over all images: see [`Heads`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputAgreement {
+    /// What it is called.
+    pub name: String,
+    /// How many values it has.
+    pub values: usize,
+    /// The largest difference of a value.
+    pub max_error: f64,
+    /// The mean absolute difference of a value.
+    pub mean_error: f64,
+    /// The largest absolute float value.
+    pub largest: f64,
+    /// By image, [`logit_error`]. A single value beside other outputs is judged by the root of its mean square over all images.
+    pub errors: Vec<f64>,
+}
+
+impl OutputAgreement {
+    /// The largest of the images' errors.
+    pub fn worst_error(&self) -> f64 {
+        // `f64::max` would pass over a NaN.
+        self.errors.iter().fold(0.0, |worst, &e| if e <= worst { worst } else { e })
+    }
+
+    /// On half of the images or more the error is at least this: the median, and the larger one of two in the middle.
+    pub fn typical_error(&self) -> f64 {
+        let mut errors = self.errors.clone();
+        errors.sort_by(f64::total_cmp);
+        errors.get(errors.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
 /// The comparison over all images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
@@ -34,8 +67,10 @@ pub struct Agreement {
     pub mean_error: f64,
     /// The largest absolute float logit, to judge the errors by.
     pub largest_logit: f64,
-    /// [`logit_error`] of the image for which it is largest.
+    /// [`logit_error`] of the image and the part of the output for which it is largest: each part is judged by its own spread.
     pub worst_relative_error: f64,
+    /// By part of the output.
+    pub outputs: Vec<OutputAgreement>,
     /// Elements out of the integer network's range, over all images and nodes: must be 0 for a private run to
     /// be right.
     pub overflows: usize,
@@ -51,6 +86,12 @@ impl Agreement {
     pub fn and(mut self, other: &Agreement) -> Agreement {
         let (a, b) = (self.images as f64, other.images as f64);
         self.mean_error = (self.mean_error * a + other.mean_error * b) / (a + b).max(1.0);
+        for (own, other) in self.outputs.iter_mut().zip(&other.outputs) {
+            own.mean_error = (own.mean_error * a + other.mean_error * b) / (a + b).max(1.0);
+            own.max_error = own.max_error.max(other.max_error);
+            own.largest = own.largest.max(other.largest);
+            own.errors.extend_from_slice(&other.errors);
+        }
         self.images += other.images;
         self.same_class += other.same_class;
         self.max_error = self.max_error.max(other.max_error);
@@ -136,10 +177,13 @@ fn compare(
         mean_error: 0.0,
         largest_logit: 0.0,
         worst_relative_error: 0.0,
+        outputs: Vec::new(),
         overflows: 0,
         tight: 0,
         classes: Vec::with_capacity(images.len()),
     };
+    let heads = Heads::new(network);
+    let mut outputs: Vec<Judge<'_>> = heads.all().iter().map(Judge::new).collect();
     let mut logits = 0usize;
     for (index, image) in images.iter().enumerate() {
         let expected = graph.input_shape().iter().product();
@@ -165,7 +209,7 @@ fn compare(
             result.largest_logit = result.largest_logit.max(f64::from(b.abs()));
         }
         let float: Vec<f64> = float.into_iter().map(f64::from).collect();
-        result.worst_relative_error = result.worst_relative_error.max(logit_error(&integer, &float));
+        outputs.iter_mut().for_each(|output| output.add(&integer, &float));
         logits += float.len();
         let classes = (argmax(&integer), argmax(&float));
         result.same_class += usize::from(classes.0 == classes.1);
@@ -175,7 +219,57 @@ fn compare(
         heard(index + 1);
     }
     result.mean_error /= logits.max(1) as f64;
+    let several = outputs.len() > 1;
+    result.outputs = outputs.into_iter().map(|output| output.done(several)).collect();
+    let worst = result.outputs.iter().map(OutputAgreement::worst_error);
+    result.worst_relative_error = worst.fold(0.0, |worst, e| if e <= worst { worst } else { e });
     Ok(result)
+}
+
+/// One part of the output, image by image.
+struct Judge<'a> {
+    head: &'a Head,
+    found: OutputAgreement,
+    /// Of a single value: both networks', by image.
+    singles: Vec<[f64; 2]>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(head: &'a Head) -> Self {
+        let (name, values) = (head.name.clone(), head.values());
+        let errors = Vec::new();
+        let found = OutputAgreement { name, values, max_error: 0.0, mean_error: 0.0, largest: 0.0, errors };
+        Self { head, found, singles: Vec::new() }
+    }
+
+    fn add(&mut self, integer: &[f64], float: &[f64]) {
+        let (got, want) = (self.head.of(integer), self.head.of(float));
+        let found = &mut self.found;
+        for (a, b) in got.iter().zip(&want) {
+            found.max_error = found.max_error.max((a - b).abs());
+            found.mean_error += (a - b).abs();
+            found.largest = found.largest.max(b.abs());
+        }
+        found.errors.push(logit_error(&got, &want));
+        if let ([got], [want]) = (&got[..], &want[..]) {
+            self.singles.push([*got, *want]);
+        }
+    }
+
+    fn done(mut self, several: bool) -> OutputAgreement {
+        let images = self.found.errors.len().max(1);
+        self.found.mean_error /= (images * self.found.values.max(1)) as f64;
+        // (With one image that is the value itself.)
+        if several && self.singles.len() == self.found.errors.len() {
+            let square = self.singles.iter().map(|[_, want]| want * want).sum::<f64>() / images as f64;
+            let error = |[got, want]: &[f64; 2]| match (got - want).abs() {
+                0.0 => 0.0,
+                apart => apart / square.sqrt(),
+            };
+            self.found.errors = self.singles.iter().map(error).collect();
+        }
+        self.found
+    }
 }
 
 /// A node whose values reach beyond what calibration saw.

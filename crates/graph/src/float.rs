@@ -20,6 +20,8 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// A constant affine map at the graph's head, by channel: `t' = t·mul + add`. Empty: none.
     pub affine: Vec<(f32, f32)>,
+    /// What the file calls the node that became this map (the last one, if they were several); empty if there is none.
+    pub affine_name: String,
     /// Whether the ONNX model takes `[H, W, C]`.
     pub channels_last: bool,
     /// The ONNX input's own dimensions without the batch; empty for a graph that no file gave.

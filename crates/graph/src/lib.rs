@@ -9,6 +9,7 @@
 //! | [`quantise`] | calibration: a float graph and sample inputs become an integer [`network::Model`] |
 //! | [`mod@reference`] | the integer network in plaintext, exactly: what a private run is compared with |
 //! | [`agreement`] | integer against float, over images |
+//! | [`outputs`] | which parts of the output are judged by themselves |
 //! | [`signs`] | how many low bits each layer's sign may leave out, by calibration |
 //! | [`image_input`] | pixels to the network's input |
 //!
@@ -21,6 +22,7 @@ pub mod image_input;
 pub mod import;
 mod ir;
 pub mod onnx;
+pub mod outputs;
 pub mod quantise;
 pub mod reference;
 pub mod resample;

@@ -154,6 +154,9 @@ pub struct AttributeProto {
     /// A tensor.
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
+    /// A subgraph: what an If, a Loop or a Scan computes.
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<GraphProto>,
     /// Numbers.
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
@@ -304,7 +307,7 @@ enum Kind {
 impl Kind {
     fn of_field(self, field: u64) -> Kind {
         match (self, field) {
-            (Kind::Model, 7) => Kind::Graph,
+            (Kind::Model, 7) | (Kind::Attribute, 6) => Kind::Graph,
             (Kind::Graph, 1) => Kind::Node,
             (Kind::Graph, 5) | (Kind::Attribute, 5) => Kind::Tensor,
             (Kind::Graph, 11 | 12) => Kind::Nested,

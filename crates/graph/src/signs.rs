@@ -6,8 +6,8 @@
 //! then differ from those of exact signs.
 //!
 //! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the
-//! class is that of exact signs, and the logits differ by at most [`Options::bound`], relative to their spread
-//! ([`logit_error`]). This was measured in just those runs, jointly for all layers; it promises nothing for other
+//! class is that of exact signs, and the logits differ by at most [`Options::bound`], relative to their spread, each part of the
+//! output by itself ([`Heads::worst_error`]). This was measured in just those runs, jointly for all layers; it promises nothing for other
 //! inputs, which is why whoever reports the choice should report inputs that had no part in it beside it.
 //!
 //! **The search.** Lost values are many small errors of different layers, nearly independent, so their squares add up:
@@ -26,14 +26,14 @@ use thiserror::Error;
 
 use jaguar_cpu::Cpu;
 
-use crate::agreement::logit_error;
 use crate::network::{Model, NodeId, argmax};
+use crate::outputs::Heads;
 use crate::reference::{self, Draws, ReferenceError};
 
 /// How to choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The largest [`logit_error`] against exact signs in any run; more than 0.
+    /// The largest [`Heads::worst_error`] against exact signs in any run; more than 0.
     pub bound: f64,
     /// How many imitated runs of each input a choice must pass.
     pub draws: usize,
@@ -266,6 +266,7 @@ fn measure(
     let first = model.network.activation_bits.saturating_sub(8);
     set(model, layers, &vec![1; layers.len()]);
     let mut done = 0;
+    let heads = Heads::new(&model.network);
     for pass in 0..2 {
         let at: Vec<u32> = layers
             .iter()
@@ -299,7 +300,7 @@ fn measure(
                     bits,
                     Draws { seed, rounding: false, guard_bits: 0 },
                 )?;
-                *sum += output.map_or(0.0, |y| logit_error(&logits(model, &y), &want).powi(2));
+                *sum += output.map_or(0.0, |y| heads.worst_error(&logits(model, &y), &want).powi(2));
                 done += 1;
                 stage(Stage::Layers(done, of));
             }
@@ -378,6 +379,7 @@ fn check(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, SignsError> {
     let mut worst = 0.0f64;
+    let heads = Heads::new(&model.network);
     let draws = options.draws.max(1);
     for draw in 0..draws {
         for (input, (x, want)) in inputs.iter().zip(exact).enumerate() {
@@ -393,7 +395,7 @@ fn check(
             if argmax(&got) != argmax(want) {
                 return Ok(Outcome::Failed { input, error: None });
             }
-            let error = logit_error(&got, want);
+            let error = heads.worst_error(&got, want);
             if error.is_nan() || error > options.bound {
                 return Ok(Outcome::Failed { input, error: Some(error) });
             }

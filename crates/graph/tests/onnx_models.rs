@@ -506,6 +506,108 @@ fn chain(operators: &[(&str, &[&str])], length: usize) -> ModelProto {
     ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() }
 }
 
+/// The affine map behind the input, in the layers behind it: the same function, no node more, nothing public left of it.
+#[test]
+fn a_map_at_the_head_goes_into_the_layers() {
+    let mut seen = 0;
+    for fixture in all().into_iter().filter(|f| !f.graph.affine.is_empty()) {
+        let Fixture { name, graph, input, .. } = &fixture;
+        assert!(!graph.affine_name.is_empty(), "{name}");
+        let run = |graph: &Graph| graph.forward(Cpu::detect(), input).expect("an input of the right length");
+        let want = run(graph);
+        let largest = want.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let same = |moved: &Graph| {
+            assert!(moved.affine.is_empty() && moved.affine_name.is_empty(), "{name}");
+            let off = run(moved).iter().zip(&want).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+            assert!(off <= 1e-5 * largest, "{name}: off by {off} of {largest}");
+        };
+        if let Some(moved) = graph.with_map_in_layers(Cpu::detect(), false) {
+            assert_eq!(moved.nodes.len(), graph.nodes.len(), "{name}");
+            same(&moved);
+            seen += 1;
+        }
+        same(&graph.with_map_in_layers(Cpu::detect(), true).unwrap_or_else(|| panic!("{name}")));
+    }
+    // Over zero padding, with two layers behind it, with channels last: at least these.
+    assert!(seen >= 3, "{seen}");
+    assert!(load("view_chain_9").graph.with_map_in_layers(Cpu::detect(), true).is_none());
+}
+
+/// An If is refused with what is in its branches; the values that only they take are inputs of the network too.
+#[test]
+fn subgraphs_are_named() {
+    let mut model = chain(&[("Relu", &[])], 3);
+    let graph = model.graph.as_mut().expect("a graph");
+    let node = |operator: &str, input: &str, output: &str| NodeProto {
+        input: vec![input.into()],
+        output: vec![output.into()],
+        op_type: Some(operator.into()),
+        ..Default::default()
+    };
+    let branch = |operator: &str| GraphProto {
+        node: vec![node("Constant", "", "c"), node(operator, "v1", "made"), node("Relu", "made", "y")],
+        output: vec![ValueInfoProto { name: Some("y".into()), r#type: None }],
+        ..Default::default()
+    };
+    let attribute = |name: &str, operator: &str| AttributeProto {
+        name: Some(name.into()),
+        g: Some(branch(operator)),
+        ..Default::default()
+    };
+    let choice = |condition: &str| NodeProto {
+        attribute: vec![attribute("then_branch", "LSTM"), attribute("else_branch", "Conv")],
+        ..node("If", condition, "v3")
+    };
+    graph.node[2] = choice("v2");
+    let complaint = |model: &ModelProto| match import_model(model, "choice", &ImportOptions::default()) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("refused"),
+    };
+    let text = complaint(&model);
+    for part in [
+        "chooses between subgraphs",
+        "then_branch of 3 nodes (LSTM, Relu)",
+        "else_branch of 3 nodes (Conv, Relu)",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(text.contains("trace the model"), "{text}");
+    // By a constant: which branch it is.
+    let graph = model.graph.as_mut().expect("a graph");
+    graph.node[2] = choice("always");
+    graph.initializer.push(TensorProto {
+        name: Some("always".into()),
+        data_type: Some(9),
+        int32_data: vec![1],
+        ..Default::default()
+    });
+    let text = complaint(&model);
+    assert!(text.contains("always then_branch") && text.contains("Put the nodes of then_branch"), "{text}");
+    // The picture goes into the branches alone: it is an input, besides the one that chooses.
+    let graph = model.graph.as_mut().expect("a graph");
+    graph.node = vec![choice("which")];
+    graph.initializer.clear();
+    for attribute in &mut graph.node[0].attribute {
+        attribute.g.as_mut().expect("a branch").node[1].input = vec!["x".into()];
+    }
+    graph.input.push(ValueInfoProto { name: Some("which".into()), ..graph.input[0].clone() });
+    let text = complaint(&model);
+    assert!(text.contains("exactly one") && text.contains("\"which\"") && text.contains("\"x\""), "{text}");
+}
+
+#[test]
+fn volumes_are_told_so() {
+    let mut model = chain(&[("Relu", &[])], 1);
+    let input = &mut model.graph.as_mut().expect("a graph").input[0];
+    let tensor = input.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()).expect("a type");
+    let dims = &mut tensor.shape.as_mut().expect("a shape").dim;
+    dims.push(DimensionProto { dim_value: Some(16), ..Default::default() });
+    let error =
+        import_model(&model, "volume", &ImportOptions::default()).expect_err("five dimensions").to_string();
+    assert!(error.contains("5 dimensions, [1, 4, 8, 8, 16]"), "{error}");
+    assert!(error.contains("three-dimensional convolutions"), "{error}");
+}
+
 #[test]
 fn endless_models_are_refused() {
     let import = |model: &ModelProto| import_model(model, "chain", &ImportOptions::default());

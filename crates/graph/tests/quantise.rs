@@ -1,7 +1,7 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_cpu::Cpu;
-use jaguar_graph::agreement::{agreement, beyond};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::agreement::{agreement, beyond, logit_error};
+use jaguar_graph::float::{Affine, Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
 use proptest::prelude::*;
@@ -31,6 +31,7 @@ fn graph(nodes: Vec<Node>) -> Graph {
         name: "test".into(),
         nodes,
         affine: vec![],
+        affine_name: String::new(),
         channels_last: false,
         layout_dims: vec![],
         outputs: vec![],
@@ -176,6 +177,66 @@ fn a_layer_with_weights_too_large_lowers_its_output() {
 
 /// A layer with one large and three small channels, then a clip, which rules out equalisation, then a layer that brings
 /// the small ones to the size of the large one.
+/// What fusion should have made part of other layers has no integer counterpart, and is refused: not taken for a ReLU.
+#[test]
+fn what_was_left_unfused_is_refused() {
+    let affine = || Op::Affine(Affine { mul: vec![2.0], add: Bias::PerChannel(vec![1.0]) });
+    for left in [affine(), Op::Prelu { slope: vec![0.1] }] {
+        let graph = chain(1.0, left, 1.0);
+        let image = vec![1.0, -1.0, 0.5, 0.25];
+        let refused = calibrate(Cpu::detect(), &graph, &[image], &Options::default()).map(|_| ());
+        assert_eq!(refused, Err(QuantiseError::Unfused("n2".into())));
+    }
+}
+
+/// Two layers packed into one output, of which one's values are thousands of times larger: each is judged by its own spread, and told
+/// by its layer.
+#[test]
+fn packed_outputs_are_judged_apart() {
+    let shape = [1, 2, 2];
+    let packed = |small: f32| {
+        graph(vec![
+            node(Op::Input, &[], shape),
+            Node { name: "boxes".into(), ..node(pointwise(1, vec![400.0], 0.0), &[0], shape) },
+            Node { name: "scores".into(), ..node(pointwise(1, vec![small], 0.0), &[0], shape) },
+            // A score is changed value by value on its way.
+            node(Op::Relu, &[2], shape),
+            node(Op::Concat, &[1, 3], [2, 2, 2]),
+            node(Op::Rearrange(Rearrange::Reshape), &[4], [8, 1, 1]),
+        ])
+    };
+    let images: Vec<Vec<f32>> =
+        (1..5).map(|i| (0..4).map(|at| ((i * 5 + at * 3) % 7) as f32 / 7.0).collect()).collect();
+    let found = |graph: &Graph| {
+        let (model, _) = calibrate(Cpu::detect(), graph, &images, &Options::default()).expect("quantises");
+        (agreement(Cpu::detect(), graph, &model, &images).expect("images fit"), model)
+    };
+    let (uneven, model) = found(&packed(0.2));
+    let names: Vec<&str> = uneven.outputs.iter().map(|output| output.name.as_str()).collect();
+    assert_eq!(names, ["output (from boxes)", "output (from scores)"]);
+    assert!(uneven.outputs.iter().all(|output| output.values == 4 && output.errors.len() == images.len()));
+    let [boxes, scores] = [0, 1].map(|i| uneven.outputs[i].worst_error());
+    assert!(boxes < 0.001 && scores > 0.02, "{boxes} {scores}");
+    assert_eq!(uneven.worst_relative_error, scores);
+    // Beside both together nothing would be seen.
+    let logits = |image: &Vec<f32>| {
+        let run = jaguar_graph::reference::run(
+            Cpu::detect(),
+            &model,
+            &model.network.input.quantise(image, model.network.activation_bits),
+        );
+        model.network.output.logits(run.expect("runs").output())
+    };
+    let float = |image: &Vec<f32>| -> Vec<f64> {
+        let values = packed(0.2).forward(Cpu::detect(), image).expect("runs");
+        values.into_iter().map(f64::from).collect()
+    };
+    assert!(images.iter().all(|image| logit_error(&logits(image), &float(image)) < 0.001));
+    // Of one size they are right.
+    let (even, _) = found(&packed(400.0));
+    assert!(even.worst_relative_error < 0.001, "{even:?}");
+}
+
 #[test]
 fn small_channels_beside_large_ones_keep_their_bits() {
     let shape = [4, 2, 2];

@@ -64,6 +64,7 @@ fn graph(random: &mut Random) -> Graph {
         name: "test".into(),
         nodes: nodes.collect(),
         affine: vec![],
+        affine_name: String::new(),
         channels_last: false,
         layout_dims: vec![],
         outputs: vec![],

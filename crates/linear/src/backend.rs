@@ -167,10 +167,9 @@ pub trait Layer: Debug + Send + Sync {
     /// Every figure that both parties must have alike, and that a hint was made for.
     fn absorb(&self) -> Vec<u64>;
 
-    /// As blocks of which size it runs its blocks of weights ([`Linear::blocks`]); 1 where it computes a dense layer.
-    fn block_size(&self) -> usize {
-        1
-    }
+    /// As blocks of which size it runs its blocks of weights ([`Linear::blocks`]); 1 where it computes a dense layer. It has no default:
+    /// whoever chooses block sizes by cost would see none but 1 for a backend that said nothing.
+    fn block_size(&self) -> usize;
 
     /// Whether the client knows its share of the output before the input.
     fn output_known_early(&self) -> bool {

@@ -4,7 +4,7 @@
 //!
 //! - a backend that *truncates* makes shares mod 2^n, of the network's own scale;
 //! - one that *keeps products* makes shares mod 2^l, and its output is the network's value times 2^f, its *excess* f. l is what the
-//!   widest value of the plan takes, at most 40 ([`jaguar_mpc::WIDEST`]); Cheetah and OpenCheetah have 37.
+//!   widest value of the plan takes, at most 48 ([`jaguar_mpc::WIDEST`]); Cheetah and OpenCheetah have 37.
 //!
 //! Its input may live modulo any power of two (2^(n+f), 2^l) or any odd number. In between, shares are mod 2^b of the network's
 //! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it.
@@ -20,13 +20,14 @@
 //! 2. *Odd moduli, backwards.* A value lives modulo an odd p if all that read it ask for p and it can be made there: the input, a
 //!    ReLU's or ReLU6's value (modulo p at the price of a larger ring), and sums, moves and average pools of nothing but such.
 //! 3. *Powers of two, backwards.* In which of these rings is every other value needed? ReLU can make any larger ring at little cost.
+//!    A truncation needs room for what it cuts off in a word besides, so from l = 44 or so on quotients leave in a narrower ring.
 //! 4. *Conversions, forwards.* A value is made in the largest ring that a consumer asks for; the others take its shares modulo
 //!    their own. Where the maker cannot (a linear layer, a max-pool), an extension follows. A layer that wants an odd modulus of
 //!    a value that lives modulo a power of two converts its input itself.
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, NodeId, Op};
+use jaguar_graph::network::{Network, NodeId, Op, Part};
 use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
@@ -85,7 +86,15 @@ impl<'a> Values<'a> {
             computed_excess.push(match &node.op {
                 Op::Linear(spec) if keeps(id) => spec.shift,
                 Op::Linear(_) => 0,
-                _ => largest,
+                Op::Input
+                | Op::Relu { .. }
+                | Op::Relu6 { .. }
+                | Op::MaxPool { .. }
+                | Op::SumPool { .. }
+                | Op::Add
+                | Op::Product { .. }
+                | Op::Concat
+                | Op::Rearrange(_) => largest,
             });
             excess.push(match &node.op {
                 Op::Linear(_) if may_keep_excess[id] => computed_excess[id],
@@ -139,7 +148,15 @@ impl<'a> Values<'a> {
     fn taken_bits(&self, id: NodeId) -> u32 {
         match self.network.nodes[id].op {
             Op::Product { shift, .. } => self.multiplied_bits() + shift,
-            _ => self.compared_bits(id),
+            Op::Input
+            | Op::Linear(_)
+            | Op::Relu { .. }
+            | Op::Relu6 { .. }
+            | Op::MaxPool { .. }
+            | Op::SumPool { .. }
+            | Op::Add
+            | Op::Concat
+            | Op::Rearrange(_) => self.compared_bits(id),
         }
     }
 
@@ -150,7 +167,15 @@ impl<'a> Values<'a> {
 }
 
 fn is_linear(node: &jaguar_graph::network::Node) -> bool {
-    matches!(node.op, Op::Linear(_))
+    node.op.part() == Part::Linear
+}
+
+/// Whether an operation compares its inputs' values.
+fn compares(op: &Op) -> bool {
+    match op.part() {
+        Part::Activation | Part::MaxPool => true,
+        Part::Input | Part::Linear | Part::Product | Part::Local => false,
+    }
 }
 
 pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> Result<Planning, PlanError> {
@@ -174,16 +199,28 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             Op::Linear(_) => output_bits(planned[id].as_ref(), values.base),
             Op::Relu { .. } | Op::Relu6 { .. } if computed_excess == 0 => needed[id],
             Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
-            _ => compared,
+            Op::Relu { .. }
+            | Op::Relu6 { .. }
+            | Op::MaxPool { .. }
+            | Op::SumPool { .. }
+            | Op::Add
+            | Op::Concat
+            | Op::Rearrange(_) => compared,
         };
-        let bits = needed[id].max(computed_bits);
+        let shift = computed_excess - excess;
+        // What is truncated may have to leave its ring for a narrower one; who wants the wider one extends it.
+        let made_bits = match shift {
+            0 => computed_bits,
+            shift => computed_bits.min(TruncateParams::most_out_bits(computed_bits, shift)),
+        };
+        let bits = needed[id].max(made_bits);
         if odd[id].is_none() {
             check_ring(node, bits)?;
         }
         let modulus = |bits: u32| odd[id].unwrap_or_else(|| Modulus::power_of_two(bits));
         let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
         let domain = Domain::new(modulus(bits)).with_excess(excess);
-        if matches!(node.op, Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. })
+        if compares(&node.op)
             && let Some(&wide) = node
                 .inputs
                 .iter()
@@ -198,15 +235,10 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         let nonlinear =
             nonlinear(network, node, widths, digit, (choices.comparison, choices.images as usize));
         let range = values.range(id);
-        let shift = computed_excess - excess;
-        let truncation = (shift > 0).then_some(TruncateParams {
-            bits: computed_bits,
-            out_bits: computed_bits,
-            shift,
-            range,
-        });
-        let extension = (computed.modulus != domain.modulus).then_some(ExtendParams {
-            bits: computed_bits,
+        let truncation =
+            (shift > 0).then_some(TruncateParams { bits: computed_bits, out_bits: made_bits, shift, range });
+        let extension = (modulus(made_bits) != domain.modulus).then_some(ExtendParams {
+            bits: made_bits,
             output: domain.modulus,
             range,
         });
@@ -329,7 +361,7 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
     if let Some(output) = able.last_mut() {
         *output = false;
     }
-    let local = |op: &Op| matches!(op, Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_));
+    let local = |op: &Op| op.part() == Part::Local;
     loop {
         let mut asked: Vec<Vec<Option<Modulus>>> = vec![Vec::new(); nodes.len()];
         let mut odd: Vec<Option<Modulus>> = vec![None; nodes.len()];
@@ -378,7 +410,7 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
                 Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } | Op::Product { .. } => {
                     values.taken_bits(id)
                 }
-                _ if odd[id].is_some() => continue,
+                Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if odd[id].is_some() => continue,
                 Op::SumPool { .. } => needed[id].max(values.bits[id]),
                 Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
                 Op::Add | Op::Concat | Op::Rearrange(_) => compared,

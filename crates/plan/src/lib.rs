@@ -7,9 +7,12 @@
 //! Every linear layer has a backend of its own (`jaguar_linear::backend`). In which domains shares live between them, and what
 //! converts them, is in `domains.rs`.
 
+// An operation that is not listed would be computed on shares, by each party alone.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, Node, NodeId, Op, Window};
+use jaguar_graph::network::{Network, Node, NodeId, Op, Part, Window};
 use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
@@ -71,6 +74,16 @@ pub enum PlanError {
         name: String,
         /// Bits needed.
         bits: u32,
+    },
+    /// An operation that the network says needs a protocol, and the plan has none for it, or the other way round.
+    #[error(
+        "no way to compute '{name}' ({op}) is planned that suits it: the planner does not know this operation"
+    )]
+    Unplanned {
+        /// The node's name.
+        name: String,
+        /// Its operation.
+        op: &'static str,
     },
     /// A nonlinear layer would take values that may be wider than it can.
     #[error("'{name}' would compare values of {bits} bits; the network's activations have {activation_bits}")]
@@ -142,7 +155,9 @@ pub struct Step {
 const EXACTLY_IGNORED: u32 = 1;
 
 /// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-/// modulo another `output`; for so many images. `None` where the operation has none.
+/// modulo another `output`; for so many images. `None` for what needs none: each party computes it by itself, or a backend does.
+///
+/// Comparisons that leak are exact, whatever the network lets its signs ignore.
 fn nonlinear(
     network: &Network,
     node: &Node,
@@ -151,54 +166,46 @@ fn nonlinear(
     (comparison, images): (Comparison, usize),
 ) -> Option<Arc<dyn Nonlinear>> {
     let count = images * node.shape.iter().product::<usize>();
-    if let Op::Product { shift, offsets } = node.op {
-        let out_bits = bits - shift;
-        let params = ProductParams { out_bits, shift, guard_bits: network.guard_bits, offsets };
-        return Some(Arc::new(Elementwise { count, params }));
-    }
-    if let Comparison::PmaxLeaky { factor_bits } = comparison {
-        return pmax_leaky(network, node, (bits, output, excess), (factor_bits, images));
-    }
+    let leaky = |factor_bits, log2_six| {
+        let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
+        Arc::new(Elementwise { count, params })
+    };
     // What the network ignores on purpose it means in its own units.
     let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
-    Some(match &node.op {
-        Op::Relu { ignored: low } => {
-            let params = ReluParams { output, digit, ignored: ignored(*low), ..ReluParams::new(bits) };
+    Some(match (&node.op, comparison) {
+        // No `_` here: an operation without a protocol is computed on shares, by each party alone.
+        (
+            Op::Input | Op::Linear(_) | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_),
+            Comparison::Sealed | Comparison::PmaxLeaky { .. },
+        ) => return None,
+        (&Op::Product { shift, offsets }, Comparison::Sealed | Comparison::PmaxLeaky { .. }) => {
+            let out_bits = bits - shift;
+            let params = ProductParams { out_bits, shift, guard_bits: network.guard_bits, offsets };
             Arc::new(Elementwise { count, params })
         }
-        Op::Relu6 { log2_six, ignored: low } => {
-            let exact = Relu6Params::new(bits, *log2_six + excess);
-            let params = Relu6Params { output, digit, ignored: ignored(*low), ..exact };
+        (&Op::Relu { ignored: low }, Comparison::Sealed) => {
+            let params = ReluParams { output, digit, ignored: ignored(low), ..ReluParams::new(bits) };
             Arc::new(Elementwise { count, params })
         }
-        Op::MaxPool { window, ignored: low } => {
+        (Op::Relu { .. }, Comparison::PmaxLeaky { factor_bits }) => leaky(factor_bits, None),
+        (&Op::Relu6 { log2_six, ignored: low }, Comparison::Sealed) => {
+            let exact = Relu6Params::new(bits, log2_six + excess);
+            let params = Relu6Params { output, digit, ignored: ignored(low), ..exact };
+            Arc::new(Elementwise { count, params })
+        }
+        (Op::Relu6 { log2_six, .. }, Comparison::PmaxLeaky { factor_bits }) => {
+            leaky(factor_bits, Some(log2_six + excess))
+        }
+        (Op::MaxPool { window, ignored: low }, Comparison::Sealed) => {
             let shape = pool_shape(network, node, window, images);
             let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
             Arc::new(Pooling { shape, params })
         }
-        _ => return None,
-    })
-}
-
-/// As [`nonlinear`], by comparisons that leak. They are exact, whatever the network lets its signs ignore.
-fn pmax_leaky(
-    network: &Network,
-    node: &Node,
-    (bits, output, excess): (u32, Modulus, u32),
-    (factor_bits, images): (u32, usize),
-) -> Option<Arc<dyn Nonlinear>> {
-    let log2_six = match &node.op {
-        Op::Relu { .. } => None,
-        Op::Relu6 { log2_six, .. } => Some(*log2_six + excess),
-        Op::MaxPool { window, .. } => {
+        (Op::MaxPool { window, .. }, Comparison::PmaxLeaky { factor_bits }) => {
             let shape = pool_shape(network, node, window, images);
-            return Some(Arc::new(PmaxLeakyPooling { shape, bits, factor_bits }));
+            Arc::new(PmaxLeakyPooling { shape, bits, factor_bits })
         }
-        _ => return None,
-    };
-    let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
-    let count = images * node.shape.iter().product::<usize>();
-    Some(Arc::new(Elementwise { count, params }))
+    })
 }
 
 /// A max-pool's geometry: each image's channels are channels of their own.
@@ -211,6 +218,17 @@ fn pool_shape(network: &Network, node: &Node, window: &Window, images: usize) ->
 impl Step {
     /// Checks and prices what was planned for `node`; rings and layouts are sound.
     fn finish(mut self, node: &Node) -> Result<Self, PlanError> {
+        // What has neither a backend nor a protocol is computed on shares, by each party alone.
+        let planned = match node.op.part() {
+            Part::Input | Part::Local => self.layer.is_none() && self.nonlinear.is_none(),
+            Part::Linear => self.layer.is_some() && self.nonlinear.is_none(),
+            Part::Activation | Part::MaxPool | Part::Product => {
+                self.layer.is_none() && self.nonlinear.is_some()
+            }
+        };
+        if !planned {
+            return Err(PlanError::Unplanned { name: node.name.clone(), op: node.op.name() });
+        }
         let values = self.values;
         let nonlinear = self.nonlinear.as_deref();
         let truncation = self.truncation.map(|params| Elementwise { count: values, params });

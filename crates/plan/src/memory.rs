@@ -149,7 +149,15 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     let queries = 1 + kept;
     let weights = |(node, in_shape): (&Op, [usize; 3])| match node {
         Op::Linear(spec) => spec.weights_len(in_shape[0]).unwrap_or(0) as u64 * size_of::<i16>() as u64,
-        _ => 0,
+        Op::Input
+        | Op::Relu { .. }
+        | Op::Relu6 { .. }
+        | Op::MaxPool { .. }
+        | Op::SumPool { .. }
+        | Op::Add
+        | Op::Product { .. }
+        | Op::Concat
+        | Op::Rearrange(_) => 0,
     };
     let shapes = network.nodes.iter().map(|node| {
         let from = node.inputs.first().map_or(node.shape, |&i| network.nodes[i].shape);

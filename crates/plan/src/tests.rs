@@ -664,3 +664,23 @@ fn a_layer_in_slots_by_hand() {
     let opened = kept * (2.0 * 1e-5 + 3.0 * 1e-4 + 2e-5 + 2e-5) + 1e-4;
     close(online.client, 64.0 * (sent + opened) / 2.0);
 }
+
+/// A step that does not suit its operation is refused: without a protocol a ReLU would be computed on shares.
+#[test]
+fn an_operation_without_its_protocol_is_refused() {
+    let network = network();
+    let plan = standard(&network);
+    let refused = |id: usize, step: crate::Step| match step.finish(&network.nodes[id]) {
+        Err(PlanError::Unplanned { name, op }) => Some((name, op)),
+        _ => None,
+    };
+    let (pool, relu, six, first) = (&plan.steps[2], &plan.steps[3], &plan.steps[5], &plan.steps[1]);
+    let without = |step: &crate::Step| crate::Step { nonlinear: None, ..step.clone() };
+    assert_eq!(refused(2, without(pool)), Some(("pool".into(), "MaxPool")));
+    assert_eq!(refused(3, without(relu)), Some(("relu".into(), "Relu")));
+    assert_eq!(refused(5, without(six)), Some(("six".into(), "Relu6")));
+    assert_eq!(refused(1, crate::Step { layer: None, ..first.clone() }), Some(("first".into(), "Linear")));
+    // Nor is anything else taken for local that has a protocol.
+    assert_eq!(refused(0, relu.clone()), Some(("input".into(), "Input")));
+    assert_eq!(refused(3, relu.clone()), None);
+}

@@ -1,8 +1,8 @@
 //! What compiling did to a network: how it agrees with the float network, layer by layer and image by image.
 
 use askama::Template;
-use jaguar_compile::Compiled;
-use jaguar_graph::agreement::Agreement;
+use jaguar_compile::{Compiled, MapFound};
+use jaguar_graph::agreement::{Agreement, OutputAgreement};
 use jaguar_graph::network::{Filter, ImageSpec, Model, Resize, argmax};
 use jaguar_graph::quantise::NodeReport;
 use jaguar_graph::quantise::layers::{BARS, Clipped, Image, Layer};
@@ -34,6 +34,11 @@ pub struct Found {
     /// Activation bits that were tried, and by which part of their spread logits were off at most on inputs left out of calibration;
     /// `None` where there are no scales.
     pub tried: Vec<(u32, Option<f64>)>,
+    /// The exact integer network beside the float network, by part of the output, each judged by its own spread: on the calibration
+    /// inputs.
+    pub outputs: Vec<OutputAgreement>,
+    /// What became of a map that the file has right behind the input, if it has one.
+    pub input_map: Option<MapFound>,
     /// In the words of whoever asked.
     pub warnings: Vec<String>,
     /// By which part of their spread logits may be off.
@@ -49,7 +54,8 @@ impl Found {
         warnings: Vec<String>,
     ) -> Self {
         let (nodes, held_out) = (compiled.report.nodes.clone(), compiled.held_out.clone());
-        Self { nodes, held_out, tried, warnings, bound }
+        let (outputs, input_map) = (compiled.agreement.outputs.clone(), compiled.input_map.clone());
+        Self { nodes, held_out, outputs, input_map, tried, warnings, bound }
     }
 }
 
@@ -92,6 +98,8 @@ struct Page<'a> {
     /// Calibration inputs, others.
     groups: Vec<Group>,
     held_out: Group,
+    /// By output, where there are several.
+    outputs: Vec<Output<'a>>,
     bound: String,
     verdict: &'static str,
     tried: Vec<Tried>,
@@ -118,6 +126,18 @@ struct Group {
     overflows: u64,
 }
 
+/// Agreement on one part of the output.
+struct Output<'a> {
+    name: &'a str,
+    values: String,
+    largest_value: String,
+    mean: String,
+    largest: String,
+    typical: String,
+    worst: String,
+    keeps: bool,
+}
+
 struct Tried {
     bits: u32,
     error: Option<String>,
@@ -127,6 +147,8 @@ struct Tried {
 struct Row<'a> {
     index: usize,
     name: &'a str,
+    /// What the file calls it, where that is another name.
+    file_name: &'a str,
     operation: String,
     kind: Kind,
     shape: String,
@@ -230,7 +252,13 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
             .map(|&(tried, error)| Tried { bits: tried, error: error.map(percent), taken: tried == bits })
             .collect(),
         warnings: &of.found.warnings,
-        preprocessing: preprocessing(&network.input.image, network.nodes[0].shape[0]),
+        outputs: outputs(of.found),
+        preprocessing: preprocessing(&network.input.image, network.nodes[0].shape[0])
+            .into_iter()
+            .chain(
+                of.found.input_map.iter().map(|map| ("in the file right behind the input", map.to_string())),
+            )
+            .collect(),
         overflows: of.layers.iter().map(|l| l.overflows).sum(),
         beyond: of.layers.iter().map(|l| l.beyond).sum(),
         chart: chart(of),
@@ -260,6 +288,29 @@ impl Group {
     }
 }
 
+fn outputs(found: &Found) -> Vec<Output<'_>> {
+    if found.outputs.len() < 2 {
+        return Vec::new();
+    }
+    found.outputs.iter().map(|output| Output::of(output, found.bound)).collect()
+}
+
+impl<'a> Output<'a> {
+    fn of(output: &'a OutputAgreement, bound: f64) -> Self {
+        let OutputAgreement { name, values, max_error, mean_error, largest, .. } = output;
+        Self {
+            name,
+            values: thousands(*values as u64),
+            largest_value: number(*largest),
+            mean: number(*mean_error),
+            largest: number(*max_error),
+            typical: percent(output.typical_error()),
+            worst: percent(output.worst_error()),
+            keeps: output.worst_error() <= bound,
+        }
+    }
+}
+
 fn shape([c, h, w]: [usize; 3]) -> String {
     format!("{c} × {h} × {w}")
 }
@@ -283,7 +334,8 @@ fn rows<'a>(of: &Subject<'a>) -> Vec<Row<'a>> {
         Row {
             index,
             name: &node.name,
-            kind: Kind::of(&operation),
+            file_name: found.map(|n| n.name.as_str()).filter(|name| *name != node.name).unwrap_or_default(),
+            kind: Kind::of(node.op.part()),
             operation,
             shape: shape(node.shape),
             range: number(layer.range),
@@ -318,7 +370,7 @@ fn chart(of: &Subject<'_>) -> Chart {
         line.push_str(&format!("{}{x} {y}", if i == 0 { 'M' } else { 'L' }));
         let operation = of.model.network.describe(&node.op);
         let title = format!("{}, {operation}: {} %", node.name, percent(layer.relative_error()));
-        dots.push(Dot { x, y, kind: Kind::of(&operation), title });
+        dots.push(Dot { x, y, kind: Kind::of(node.op.part()), title });
     }
     let grid = (low as i32..=high as i32)
         .map(|log| (format!("{:.1}", y(f64::from(log))), format!("{} %", 10f64.powi(log + 2))));

@@ -359,7 +359,7 @@ fn instances(p: &Prediction) -> Option<[String; 2]> {
 }
 
 fn kinds(of: &Subject<'_>, p: &Prediction) -> Vec<Sum> {
-    let kind = |node: &jaguar_graph::network::Node| Kind::of(&of.network.describe(&node.op));
+    let kind = |node: &jaguar_graph::network::Node| Kind::of(node.op.part());
     struct All {
         kind: Kind,
         layers: usize,
@@ -425,7 +425,7 @@ fn rows<'a>(of: &Subject<'a>, p: &Prediction) -> Vec<Row<'a>> {
         Row {
             index,
             name: &node.name,
-            kind: Kind::of(&operation),
+            kind: Kind::of(node.op.part()),
             operation,
             shape: format!("{c} × {h} × {w}"),
             backend: step.layer.as_ref().map_or("–", |_| of.plan.choices.backends[index].name()),

@@ -10,6 +10,8 @@
 //! Names of layers, files and classes are whatever a model's file, or a server, says. Templates (askama) escape them, in the data of
 //! scripts too. Should a name become a script all the same, the browser does not run it: scripts need the page's nonce.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod alternatives;
 mod batch;
 pub mod compiled;
@@ -19,6 +21,7 @@ mod subject;
 pub mod timeline;
 
 use askama::Template;
+use jaguar_graph::network::Part;
 
 /// Why a page could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,11 @@ pub enum ReportError {
     /// A trace that is not one of `jaguar predict --trace`.
     #[error("no trace: {0}")]
     Trace(#[from] serde_json::Error),
+    /// A trace with work of a kind that this version does not know.
+    #[error(
+        "a trace of another version: it does not say of what kind '{0}' is, or of one that is not known here"
+    )]
+    Kind(String),
 }
 
 /// What every page has.
@@ -75,19 +83,14 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 5] = [Self::Linear, Self::Activation, Self::MaxPool, Self::Product, Self::Other];
 
-    /// By what [`jaguar_graph::network::Op::describe`] says of it.
-    fn of(operation: &str) -> Self {
-        let begins = |with: &str| operation.starts_with(with);
-        if begins("conv") || begins("depthwise") {
-            Self::Linear
-        } else if begins("relu") {
-            Self::Activation
-        } else if begins("max-pool") {
-            Self::MaxPool
-        } else if begins("product") {
-            Self::Product
-        } else {
-            Self::Other
+    /// By who computes it, and how.
+    fn of(part: Part) -> Self {
+        match part {
+            Part::Linear => Self::Linear,
+            Part::Activation => Self::Activation,
+            Part::MaxPool => Self::MaxPool,
+            Part::Product => Self::Product,
+            Part::Input | Part::Local => Self::Other,
         }
     }
 
@@ -153,7 +156,7 @@ fn thousands(n: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Kinds go by the words that operations have for themselves.
+    /// Kinds go by who computes an operation, and how.
     #[test]
     fn operations_are_of_a_kind() {
         use jaguar_graph::network::Op;
@@ -162,7 +165,7 @@ mod tests {
             (Op::Product { shift: 8, offsets: [0, 0] }, Kind::Product),
             (Op::Concat, Kind::Other),
         ] {
-            assert_eq!(Kind::of(&op.describe()), kind, "{}", op.describe());
+            assert_eq!(Kind::of(op.part()), kind, "{}", op.describe());
         }
         assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
     }

@@ -4,6 +4,7 @@
 //! it, so nothing here trusts a number.
 
 use askama::Template;
+use jaguar_graph::network::Part;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -120,6 +121,7 @@ struct Layer {
 pub fn page(trace: &Value, about: &str) -> Result<String, ReportError> {
     let file = File::deserialize(trace)?;
     let complete: Vec<&Event> = file.events.iter().filter(|e| e.ph == "X").collect();
+    complete.iter().filter(|e| is_work(e)).try_for_each(|e| kind(e).map(drop))?;
     let clocks = file.other.get("server_clock").and_then(Value::as_array);
     let mut asked: Vec<&Event> =
         complete.iter().filter(|e| e.cat == "query" && e.pid == CLIENT).copied().collect();
@@ -186,6 +188,15 @@ fn short(path: &str) -> String {
 
 fn is_work(event: &Event) -> bool {
     matches!(event.cat.as_str(), "offline" | "online" | "hint")
+}
+
+/// What kind of operation the work is for.
+///
+/// # Errors
+/// Where the trace does not say it, or says what is not known here.
+fn kind(event: &Event) -> Result<Kind, ReportError> {
+    let part = event.args.get("kind").and_then(|kind| Part::deserialize(kind).ok());
+    part.map(Kind::of).ok_or_else(|| ReportError::Kind(event.name.clone()))
 }
 
 fn seconds(microseconds: u64) -> String {
@@ -267,7 +278,7 @@ fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u6
     let span = |e: &&&Event| {
         let (from, to) = bounds(e);
         let operation = e.args.get("operation").and_then(Value::as_str).unwrap_or("");
-        let kind = Kind::of(operation);
+        let kind = kind(e).ok()?;
         let working =
             format!("{:.1} ms working, {:.1} ms waiting", figure(e, "working_ms"), figure(e, "waiting_ms"));
         (to - from >= NARROW).then(|| Span {

@@ -40,6 +40,7 @@ fn network() -> (Graph, Vec<Vec<f32>>, Compiled) {
     let classes: usize = graph.nodes.last().unwrap().shape.iter().product();
     let options = Options {
         widths: Widths::Bits(18),
+        keep_names: true,
         labels: (0..classes).map(|i| NAMES[i % 4].to_owned()).collect(),
         ..Options::default()
     };
@@ -165,7 +166,7 @@ fn batch_page() -> String {
 fn trace() -> Value {
     let event = |name: &str, category: &str, process: u32, start: u64, length: u64| {
         json!({ "name": name, "cat": category, "ph": "X", "pid": process, "tid": 1, "ts": start, "dur": length,
-            "args": { "input": NAMES[0], "operation": NAMES[1], "working_ms": 3.0, "waiting_ms": 1.0,
+            "args": { "input": NAMES[0], "operation": NAMES[1], "kind": "linear", "working_ms": 3.0, "waiting_ms": 1.0,
                 "bytes_up": 1 << 20, "bytes_down": 3 << 20, "rounds": 2 } })
     };
     let query = |process: u32, start: u64| {
@@ -366,7 +367,7 @@ fn a_trace_is_shown_by_query_and_by_layer() {
 fn layers_of_one_name_are_told_apart() {
     let event = |name: &str, category: &str, operation: &str, start: u64| {
         json!({ "name": name, "cat": category, "ph": "X", "pid": 1, "tid": 1, "ts": start, "dur": 1_000,
-            "args": { "operation": operation, "working_ms": 1.5, "bytes_up": 1 << 20 } })
+            "args": { "operation": operation, "kind": "linear", "working_ms": 1.5, "bytes_up": 1 << 20 } })
     };
     let events = [
         event("query", "query", "", 0),

@@ -100,7 +100,15 @@ fn service() -> Service {
         node("last", last, &[2], [3, 1, 1]),
     ];
     let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
-    let graph = Graph { name: "small".into(), nodes, affine, channels_last: false, layout_dims, outputs };
+    let graph = Graph {
+        name: "small".into(),
+        nodes,
+        affine,
+        affine_name: String::new(),
+        channels_last: false,
+        layout_dims,
+        outputs,
+    };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) =
         calibrate(Cpu::detect(), &graph, &samples, &quantise::Options::default()).expect("calibrated");

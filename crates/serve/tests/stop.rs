@@ -34,7 +34,15 @@ fn service() -> Service {
     let full = Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![0.1; 3]) });
     let nodes = vec![node("input", Op::Input, &[], [1, 4, 4]), node("full", full, &[0], [3, 1, 1])];
     let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
-    let graph = Graph { name: "small".into(), nodes, affine, channels_last: false, layout_dims, outputs };
+    let graph = Graph {
+        name: "small".into(),
+        nodes,
+        affine,
+        affine_name: String::new(),
+        channels_last: false,
+        layout_dims,
+        outputs,
+    };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) = calibrate(Cpu::detect(), &graph, &samples, &Options::default()).unwrap();
     let choices = Choices::among(&model.network, &[BackendId::default()]).unwrap();

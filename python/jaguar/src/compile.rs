@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jaguar_compile::{Event, Options, Preprocessing, Warning, Widths, compile};
+use jaguar_compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
 use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::Agreement;
 use jaguar_graph::signs::Stage;
@@ -38,6 +38,10 @@ pub struct Settings {
     /// In percent.
     accuracy_bound: f64,
     headroom: f64,
+    keep_names: bool,
+    /// `auto`, `secret` or `public`.
+    input_map: String,
+    force: bool,
     input_shape: Option<Vec<usize>>,
     outputs: Vec<String>,
     /// Inputs that are always the same: names, and numbers in C order.
@@ -92,6 +96,18 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
         bound: settings.accuracy_bound / 100.0,
         reduced_signs: settings.reduced_signs,
         raw_pixels: given.iter().any(Given::is_picture) && preprocessing.is_identity(),
+        keep_names: settings.keep_names,
+        input_map: match settings.input_map.as_str() {
+            "auto" => InputMap::Auto,
+            "secret" => InputMap::Secret,
+            "public" => InputMap::Public,
+            other => {
+                return Err(Failure::option(format!(
+                    "input_map={other:?}: \"auto\", \"secret\" or \"public\""
+                )));
+            }
+        },
+        force: settings.force,
         cpu: Cpu::detect(),
     };
     options.check(&graph)?;
@@ -116,6 +132,7 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
         "hint_bytes": compiled.plan.hint_bytes(),
     });
     let found = Found::new(&compiled, options.bound, tried, warnings);
+    let graph = compiled.moved.unwrap_or(graph);
     let origin = Origin { graph, given: given.to_vec(), found };
     Ok((Model::new(compiled.bundle, Some(origin)), about.to_string()))
 }
@@ -144,6 +161,11 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
 fn with_options(warning: &Warning, given: &[Given]) -> String {
     match warning {
         Warning::Samples(oddity) => oddity.words(&|i| given[i].name(i)),
+        Warning::PublicMap(_) => {
+            format!(
+                "{warning} (input_map=\"secret\" keeps them so; input_map=\"public\" says that they may be)"
+            )
+        }
         Warning::RawPixels { .. } => format!(
             "{warning}. preprocessing=jaguar.Preprocessing(pixel_scale=1/255, mean=..., std=...) scales them (torchvision's networks: \
              jaguar.Preprocessing.imagenet())"
@@ -160,5 +182,14 @@ fn agreement(found: &Agreement) -> Value {
         "max_error": found.max_error,
         "largest_logit": found.largest_logit,
         "worst_relative_error": found.worst_relative_error,
+        "outputs": found.outputs.iter().map(|output| json!({
+            "name": output.name,
+            "values": output.values,
+            "mean_error": output.mean_error,
+            "max_error": output.max_error,
+            "largest": output.largest,
+            "worst_relative_error": output.worst_error(),
+            "typical_relative_error": output.typical_error(),
+        })).collect::<Vec<_>>(),
     })
 }

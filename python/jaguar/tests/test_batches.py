@@ -179,7 +179,7 @@ def test_what_a_batch_takes_is_told(model: jaguar.Model, caplog: pytest.LogCaptu
     assert "batch" not in one.data or one.data["batch"] is None
     assert "a batch of 16 images beside 16 queries of one" in str(many) and "a batch of" not in str(one)
     layers = many.data["batch"]["layers"]
-    assert [layer["name"] for layer in layers] == ["conv1", "conv2", "full"]
+    assert [layer["name"] for layer in layers] == ["conv 1", "conv 2", "conv 3"]
     assert all(layer["batch"]["responses"] <= 16 * layer["single"]["responses"] for layer in layers)
     caplog.set_level(logging.INFO, "jaguar.server")
     with jaguar.Server({"a": model, "b": model}, max_batch=2, measure="off") as server:

@@ -31,6 +31,19 @@ def test_agreement_is_told(model: jaguar.Model) -> None:
     assert model.agreement.images == 12
     assert model.agreement.worst_relative_error < 0.01, "the bound that widths are chosen by"
     assert "same class" in str(model.agreement)
+    [output] = model.agreement.outputs
+    assert (output.name, output.values) == ("logits", 4)
+    assert output.typical_relative_error <= output.worst_relative_error == model.agreement.worst_relative_error
+
+
+def test_names_of_the_file_are_kept_on_request() -> None:
+    def names(model: jaguar.Model) -> list[str]:
+        return [layer["name"] for layer in model.plan(measure="off").data["layers"]]
+
+    kept = jaguar.compile(TINY, images(12), activation_bits=16, keep_names=True)
+    assert {"conv1", "relu1", "full"} <= set(names(kept))
+    with pytest.raises(jaguar.OptionError, match="input_map"):
+        jaguar.compile(TINY, images(12), input_map="hidden")
 
 
 def test_a_saved_model_is_the_same(model: jaguar.Model, tmp_path: Path) -> None:
@@ -105,7 +118,7 @@ def test_a_plan_prints_and_adds_up(model: jaguar.Model) -> None:
     assert plan.bytes_up > 0 and plan.bytes_down > 0 and plan.rounds > 0 and plan.hint_bytes > 0
     assert plan.online_seconds is None, "nothing was measured"
     text = str(plan)
-    assert text.startswith("tiny (model ") and "conv1" in text and "query: online" in text
+    assert text.startswith("tiny (model ") and "conv 1" in text and "conv1" not in text and "query: online" in text
     assert "seconds: not measured" in text
     assert "<jaguar.Plan of tiny" in repr(plan)
     why = model.plan(measure="off", explain=True)
@@ -336,7 +349,7 @@ def test_reports_are_whole_pages(model: jaguar.Model, tmp_path: Path) -> None:
     page = (tmp_path / "plan.html").read_text()
     assert model.id in page and "cheetah" in page and "jaguar plan --explain" in page
     model.plan(report=tmp_path / "plan.html", measure="off", explain=True)
-    assert "conv1: backend" in (tmp_path / "plan.html").read_text()
+    assert "conv 1: backend" in (tmp_path / "plan.html").read_text()
     model.save(tmp_path / "x.jaguar")
     with pytest.raises(jaguar.OptionError, match="loaded"):
         jaguar.Model.load(tmp_path / "x.jaguar").report(tmp_path / "y.html")

@@ -35,9 +35,9 @@ def test_a_prediction(model: jaguar.Model, server: jaguar.Server, client: jaguar
         assert cost.bytes_up == predicted["offline"]["bytes_up"] + predicted["online"]["bytes_up"]
         assert cost.rounds == plan.rounds
         assert cost.online_seconds > 0
-        assert "offline (before the input)" in str(cost) and "conv1" in str(cost)
+        assert "offline (before the input)" in str(cost) and "conv 1" in str(cost)
         names = [row["name"] for row in cost.rows()]
-        assert "conv1" in names and sum(row["online_bytes_up"] for row in cost.rows()) > 0
+        assert "conv 1" in names and sum(row["online_bytes_up"] for row in cost.rows()) > 0
 
 
 def test_a_cost_is_a_table_of_pandas(client: jaguar.Client) -> None:

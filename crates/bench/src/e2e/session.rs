@@ -181,7 +181,9 @@ fn kind(op: &Op) -> Kind {
         Op::Linear(_) => Kind::Linear,
         Op::Relu { .. } | Op::Relu6 { .. } => Kind::Relu,
         Op::MaxPool { .. } => Kind::MaxPool,
-        _ => Kind::Rest,
+        Op::Input | Op::SumPool { .. } | Op::Add | Op::Product { .. } | Op::Concat | Op::Rearrange(_) => {
+            Kind::Rest
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::first_parts;
-use jaguar_graph::network::ImageSpec;
+use jaguar_graph::network::{ImageSpec, without_names};
 use jaguar_graph::onnx;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
@@ -36,6 +36,8 @@ pub struct Source<'a> {
     pub pictures: bool,
     /// The ONNX file.
     pub file: &'a Path,
+    /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
+    pub keep_names: bool,
 }
 
 /// How far values may go beyond what calibration sees.
@@ -122,7 +124,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(graph: &Graph, file: &Path, layers: u16) -> Result<Self> {
+    fn new(graph: &Graph, file: &Path, layers: u16, keep_names: bool) -> Result<Self> {
         let (first, rest) = last_layers(graph, layers.into()).with_context(|| format!("--last {layers}"))?;
         let model = onnx::read(file)?;
         let end = first.nodes.last().expect("a cut graph has nodes");
@@ -134,7 +136,7 @@ impl Cut {
             same.then_some((bytes, told, again))
         };
         let (bytes, told, again) =
-            first_parts(&model, &end.name, &dims).find_map(is_first).with_context(|| {
+            first_parts(&model, &end.name, &dims, keep_names).find_map(is_first).with_context(|| {
                 format!("--last {layers}: no part of the file computes the layers up to {} alone", end.name)
             })?;
         Ok(Self { rest, first: again, bytes, told })
@@ -157,8 +159,8 @@ pub fn compile(
 ) -> Result<()> {
     let fhe = program.find()?;
     check_output(output)?;
-    let Source { graph, image, labels, samples, tests, pictures, file } = source;
-    let cut = last.last.map(|layers| Cut::new(graph, file, layers)).transpose()?;
+    let Source { graph, image, labels, samples, tests, pictures, file, keep_names } = source;
+    let cut = last.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
     let for_clients = last.file(output);
     if let Some(cut) = &cut {
         ensure!(
@@ -177,7 +179,10 @@ pub fn compile(
         image,
         // (In a file of first layers it is among them.)
         affine: if cut.is_some() { Vec::new() } else { graph.affine.clone() },
-        parts: graph.outputs.clone(),
+        parts: match keep_names {
+            true => graph.outputs.clone(),
+            false => without_names(graph.outputs.clone()),
+        },
         labels,
         first: cut.as_ref().map(|cut| cut.told.clone()),
     };
@@ -211,7 +216,8 @@ pub fn compile(
     ensure!(bound > 0.0, "every sample is zero");
     // Samples travel as decimal digits, which may be rounded up.
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
-    let mut description = describe(rest, f64::from(bound) * 1.000_01)?;
+    let description = describe(rest, f64::from(bound) * 1.000_01)?;
+    let mut description = if keep_names { description } else { description.without_names() };
     let figures = fhe.about(set, None)?;
     // (Where there is none, the program says how many levels are missing.)
     description.relu = Polynomial::finest(figures.relu_levels).unwrap_or_default();

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
+use jaguar_graph::network::Op;
 use jaguar_graph::reference;
 use jaguar_plan::{BackendId, Choices, Plan};
 
-use crate::predictions::{Deployment, logits, number, photo};
-use crate::process::{Process, Scratch, jaguar};
+use crate::predictions::{Deployment, answers, logits, number, photo};
+use crate::process::{Process, Scratch, Server, jaguar, repository};
 use crate::{WATCHDOG, tiny};
 
 /// The client is not told the protocol: it follows the offer. Logits, label and cost are those of the plan.
@@ -70,5 +71,42 @@ fn verify_and_plan_know_it() {
     let shown = run(&["plan", "--backends", "cheetah", &model, "--calibrate", "off"]);
     for part in ["protocol cheetah", "N = 4096", "2 primes", "/2^", "once per session: a key of 30.0 KiB"] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+}
+
+/// A model whose products take more than 40 bits, as those of wide layers do with the default's guard bits: it is served, and answers
+/// right.
+#[test]
+fn wide_products_are_compared() {
+    let folder = Scratch::new("cheetah-wide");
+    let [source, model, tensor] = ["wide.onnx", "wide.jaguar", "tensor.npy"].map(|f| folder.path(f));
+    std::fs::write(&source, tiny::onnx()).unwrap();
+    let photos = repository("demo/calibration");
+    let mut command =
+        jaguar(&["compile", &source, "--calibrate", &photos, "-o", &model, "--activation-bits", "19"]);
+    command.args(tiny::PREPARATION);
+    Process::start(command).finish(WATCHDOG).succeeded();
+    let bundle = Bundle::read(Path::new(&model)).unwrap();
+    let network = &bundle.model.network;
+    let shift = network.nodes.iter().filter_map(|node| match &node.op {
+        Op::Linear(spec) => Some(spec.shift),
+        _ => None,
+    });
+    assert!(network.activation_bits + shift.max().unwrap() > 40);
+
+    let server = Server::start(&model, &["--backends", "cheetah"], WATCHDOG);
+    let (file, values) = tiny::tensor();
+    std::fs::write(&tensor, file).unwrap();
+    let cache = folder.path("cache");
+    let client = jaguar(&["predict", "--json", "--server", &server.address, "--cache", &cache, &tensor]);
+    let answer = &answers(Process::start(client), 1)[0];
+    assert_eq!(answer["cost"]["protocol"], "cheetah");
+    let input = network.input.quantise(&values, network.activation_bits);
+    let run = reference::run(Cpu::detect(), &bundle.model, &input).unwrap();
+    let bound = tiny::worst_error(&bundle.model, BackendId::CHEETAH);
+    let span = run.output().iter().max().unwrap() - run.output().iter().min().unwrap();
+    assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
+    for (got, want) in logits(answer).iter().zip(run.output()) {
+        assert!((got - want).abs() as f64 <= bound, "{got} and {want} differ by more than {bound}");
     }
 }

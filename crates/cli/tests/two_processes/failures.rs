@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{Process, Scratch, jaguar, repository};
-use crate::{fails, failure, tiny};
+use crate::{WATCHDOG, fails, failure, tiny};
 
 /// `compile` of an ONNX file on the demo's photographs.
 fn compile<'a>(source: &'a str, calibrate: &'a str, output: &'a str) -> Vec<&'a str> {
@@ -271,6 +271,47 @@ fn disks_that_take_nothing() {
         left.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains(".part")).count(),
         0
     );
+}
+
+/// A compiled network that is another function than the float network: an error, and no file, unless it is asked for.
+#[test]
+fn what_answers_otherwise_is_not_written() {
+    let folder = Scratch::new("otherwise");
+    let [source, samples, model] = ["net.onnx", "samples", "net.jaguar"].map(|f| folder.path(f));
+    std::fs::write(&source, tiny::cancelling_onnx()).unwrap();
+    std::fs::create_dir(&samples).unwrap();
+    for i in 0..12 {
+        let values = (0..tiny::VECTOR).flat_map(|at| ((i * 31 + at * 7) as f32).sin().to_le_bytes());
+        let file = tiny::npy("<f4", &[1, tiny::VECTOR], &values.collect::<Vec<u8>>());
+        std::fs::write(format!("{samples}/{i}.npy"), file).unwrap();
+    }
+    let base = ["compile", &source, "--calibrate", &samples, "-o", &model, "--activation-bits", "8"];
+    let refused = Process::start(jaguar(&base)).finish(WATCHDOG);
+    assert!(!refused.status.success() && !Path::new(&model).exists(), "{}", refused.stderr);
+    for part in ["not written", "does not answer as the float network", "of 12 samples", "--force"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    let forced = Process::start(jaguar(&[&base[..], &["--force"]].concat())).finish(WATCHDOG);
+    let told = forced.stderr.clone();
+    forced.succeeded();
+    assert!(
+        told.contains("warning: the compiled network does not answer") && Path::new(&model).exists(),
+        "{told}"
+    );
+    // With the bits that it needs it is written without a word.
+    let enough =
+        Process::start(jaguar(&[&base[..7], &["21", "--weight-bits", "16"]].concat())).finish(WATCHDOG);
+    assert!(!enough.stderr.contains("does not answer"), "{}", enough.stderr);
+    enough.succeeded();
+}
+
+/// Numbers of one option with spaces between them.
+#[test]
+fn numbers_apart_are_told_how() {
+    let line = ["compile", "x.onnx", "--calibrate", "x", "-o", "y", "--mean", "0.485", "0.456", "0.406"];
+    let finished = Process::start(jaguar(&line)).finish(WATCHDOG);
+    assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+    assert!(finished.stderr.contains("--mean 0.485,0.456,0.406"), "{}", finished.stderr);
 }
 
 /// What is no compiled model is never overwritten: the network itself, its weights beside it, a picture, a device.

@@ -8,6 +8,7 @@
 //! - [`one_round`]: one message up and one down, with `jaguar-fhe`.
 //! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`memory`]: too little of it is said before anything runs.
+//! - [`names`]: what a model's file calls its nodes stays with the server.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
 //! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`environment`]: no room on the disk, no memory, no file handles.
@@ -40,6 +41,7 @@ mod interruptions;
 mod kept;
 mod many;
 mod memory;
+mod names;
 #[cfg(target_os = "linux")]
 mod one_round;
 mod operation;

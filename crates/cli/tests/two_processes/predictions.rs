@@ -138,7 +138,7 @@ fn verify_and_plan_accept_the_model() {
     let checked = run(&["verify", &model, &photo(), &repository("demo/calibration")]);
     assert!(checked.contains("same class: 7/7"), "{checked}");
     let shown = run(&["plan", &model, "--calibrate", "off"]);
-    for layer in ["conv1", "relu1", "pool1", "conv2", "logits"] {
+    for layer in ["conv 1", "relu 1", "max-pool 1", "conv 2", "conv 3"] {
         assert!(shown.contains(layer), "{shown}");
     }
 }
@@ -511,7 +511,7 @@ fn text_for_people() {
         assert!(last.contains(part), "{part} is missing: {last}");
     }
     let long = predict(&["--costs"]);
-    for part in ["conv1", "relu1", "max-pool 2x2/2", "online, all", "offline", "peak memory: client"] {
+    for part in ["conv 1", "relu 1", "max-pool 2x2/2", "online, all", "offline", "peak memory: client"] {
         assert!(long.contains(part), "{part} is missing:\n{long}");
         assert!(!short.contains(part), "{part} is not for all:\n{short}");
     }

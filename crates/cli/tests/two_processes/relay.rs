@@ -85,6 +85,34 @@ pub fn in_turn(servers: &[&str]) -> String {
     address
 }
 
+/// Relays to `server`. Returns where clients connect to, and all bytes that they got so far.
+pub fn recording(server: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = server.to_owned();
+    let got = Arc::<Mutex<Vec<u8>>>::default();
+    let all = got.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let (mut from, mut to, got) = (clone(&server), clone(&client), got.clone());
+            thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 14];
+                while let Ok(n @ 1..) = from.read(&mut buffer) {
+                    got.lock().expect("no panic").extend_from_slice(&buffer[..n]);
+                    if to.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+                let _ = to.shutdown(Shutdown::Write);
+            });
+            thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
+        }
+    });
+    (address, all)
+}
+
 /// Relays to `server`, and cuts the second connection once the client has sent so many bytes over it. Returns where the client
 /// connects to.
 pub fn cutting(server: &str, after: u64) -> String {

@@ -122,6 +122,77 @@ pub fn onnx() -> Vec<u8> {
     model("tiny", nodes, tensors, &[1, 3, side, side])
 }
 
+/// As [`onnx`], and right behind the input a batch normalisation called `learned`.
+pub fn normalised_onnx() -> Vec<u8> {
+    let state = &mut 7;
+    let side = SIDE as u64;
+    let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
+    let nodes = [
+        node("BatchNormalization", &["input", "gamma", "beta", "mean", "variance"], "learned", vec![]),
+        node("Conv", &["learned", "w1", "b1"], "conv1", conv()),
+        node("Relu", &["conv1"], "relu1", vec![]),
+        node("GlobalAveragePool", &["relu1"], "average", vec![]),
+        node("Flatten", &["average"], "flat", vec![]),
+        node("Gemm", &["flat", "w3", "b3"], "logits", vec![attribute("transB", &[1])]),
+    ];
+    let numbers = |name: &str, values: [f32; 3]| {
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Message::default().int(1, 3).int(2, 1).bytes(8, name.as_bytes()).bytes(9, &data)
+    };
+    let tensors = [
+        numbers("gamma", [1.25, 0.75, 1.5]),
+        numbers("beta", [0.125, -0.25, 0.375]),
+        numbers("mean", [120.5, 110.25, 100.75]),
+        numbers("variance", [4000.0, 3900.0, 4100.0]),
+        weights("w1", &[8, 3, 3, 3], 0.5, state),
+        weights("b1", &[8], 0.2, state),
+        weights("w3", &[CLASSES as u64, 8], 1.0, state),
+        weights("b3", &[CLASSES as u64], 0.2, state),
+    ];
+    model("normalised", nodes, tensors, &[1, 3, side, side])
+}
+
+/// The file of a network whose constants or weights are such that few bits of activations leave nothing of it: what makes its
+/// logits is a small difference of large values.
+pub fn cancelling_onnx() -> Vec<u8> {
+    let state = &mut 17;
+    let (inputs, classes) = (VECTOR as u64, CLASSES as u64);
+    let gemm = || vec![attribute("transB", &[1])];
+    let nodes = [
+        node("Gemm", &["input", "w1", "b1"], "large", gemm()),
+        node("Relu", &["large"], "relu", vec![]),
+        node("Gemm", &["relu", "w2", "b2"], "logits", gemm()),
+    ];
+    // Values around 1000 that differ by some units; then what they have in common is taken away.
+    let tensors = [
+        weights("w1", &[16, inputs], 0.5, state),
+        constant("b1", &[16], 1e3),
+        difference("w2", classes, 16),
+        constant("b2", &[classes], 0.0),
+    ];
+    model("cancelling", nodes, tensors, &[1, inputs])
+}
+
+/// So many equal numbers.
+fn constant(name: &str, shape: &[u64], value: f32) -> Message {
+    let count: u64 = shape.iter().product();
+    let data: Vec<u8> = (0..count).flat_map(|_| value.to_le_bytes()).collect();
+    shape
+        .iter()
+        .fold(Message::default(), |m, d| m.int(1, *d))
+        .int(2, 1)
+        .bytes(8, name.as_bytes())
+        .bytes(9, &data)
+}
+
+/// Row r is one at column r and minus one behind it.
+fn difference(name: &str, rows: u64, columns: u64) -> Message {
+    let value = |r: u64, c: u64| f32::from(i8::from(c == r) - i8::from(c == r + 1));
+    let data: Vec<u8> =
+        (0..rows).flat_map(|r| (0..columns).flat_map(move |c| value(r, c).to_le_bytes())).collect();
+    Message::default().int(1, rows).int(1, columns).int(2, 1).bytes(8, name.as_bytes()).bytes(9, &data)
+}
+
 /// A network over a vector of [`VECTOR`] numbers: Gemm, Relu, Gemm.
 pub fn vector_onnx() -> Vec<u8> {
     let state = &mut 11;

@@ -8,7 +8,7 @@
 //! A linear layer's output may be incomplete when the wave behind it begins, and so may a sum of such: a block's first step has
 //! computed what it takes in, and leaves before the rest is computed. Whatever else reads a value has all of it computed before.
 
-use jaguar_graph::network::{NodeId, Op};
+use jaguar_graph::network::{NodeId, Op, Part};
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Truncate, lead, order};
 use jaguar_wire::{Channel, Stage};
@@ -153,9 +153,12 @@ impl Walk<'_> {
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
-                let value = match &network.nodes[id].op {
-                    Op::Input => input.take().expect("one input"),
-                    _ => planned.local(id, |i| values.input(id, i)),
+                let value = match network.nodes[id].op.part() {
+                    Part::Input => input.take().expect("one input"),
+                    Part::Local => planned.local(id, |i| values.input(id, i)),
+                    Part::Linear | Part::Activation | Part::MaxPool | Part::Product => {
+                        unreachable!("the plan has a backend or a protocol for it")
+                    }
                 };
                 Ok(Value::Complete(reduce(&value, plan.steps[id].computed.modulus)))
             }

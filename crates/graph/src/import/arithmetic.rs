@@ -31,12 +31,17 @@ pub(super) const OPERATORS: [&str; 18] = [
 pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
     let x = call.constant(0)?;
     match call.operator() {
-        "Abs" | "Not" => Ok(Tensor { dims: x.dims.clone(), values: unary(call.operator(), &x.values) }),
+        "Abs" => Ok(Tensor { dims: x.dims.clone(), values: absolute(&x.values) }),
+        "Not" => Ok(Tensor { dims: x.dims.clone(), values: negated(&x.values) }),
         "BatchNormalization" => batch_normalization(call, x),
         "Range" => range(call, limit),
         "Where" => choice(call, limit),
-        operator if operator.starts_with("Reduce") => reduction(call, x),
-        operator => {
+        "ReduceMax" => reduction(call, x, Reduction::Max),
+        "ReduceMean" => reduction(call, x, Reduction::Mean),
+        "ReduceMin" => reduction(call, x, Reduction::Min),
+        "ReduceSum" => reduction(call, x, Reduction::Sum),
+        operator @ ("And" | "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Mod"
+        | "Or" | "Pow") => {
             let y = call.constant(1)?;
             let (dims, [at_x, at_y]) = broadcast_all([x, y], limit)?;
             let pairs = at_x.into_iter().zip(at_y);
@@ -51,20 +56,27 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
                 }
                 _ => {
                     let (x, y) = (x.to_floats(), y.to_floats());
-                    of_floats(operator, pairs.map(|(i, j)| (x[i], y[j])))
+                    of_floats(operator, pairs.map(|(i, j)| (x[i], y[j])))?
                 }
             };
             Ok(Tensor { dims, values })
         }
+        other => Err(Reject::not_computed(other)),
     }
 }
 
-fn unary(operator: &str, values: &Values) -> Values {
-    match (operator, values) {
-        ("Not", Values::Int(v)) => Values::Int(v.iter().map(|&v| i64::from(v == 0)).collect()),
-        ("Not", Values::Float(v)) => Values::Int(v.iter().map(|&v| i64::from(v == 0.0)).collect()),
-        (_, Values::Int(v)) => Values::Int(v.iter().map(|v| v.saturating_abs()).collect()),
-        (_, Values::Float(v)) => Values::Float(v.iter().map(|v| v.abs()).collect()),
+/// 1 where it is zero, 0 elsewhere.
+fn negated(values: &Values) -> Values {
+    Values::Int(match values {
+        Values::Int(v) => v.iter().map(|&v| i64::from(v == 0)).collect(),
+        Values::Float(v) => v.iter().map(|&v| i64::from(v == 0.0)).collect(),
+    })
+}
+
+fn absolute(values: &Values) -> Values {
+    match values {
+        Values::Int(v) => Values::Int(v.iter().map(|v| v.saturating_abs()).collect()),
+        Values::Float(v) => Values::Float(v.iter().map(|v| v.abs()).collect()),
     }
 }
 
@@ -83,11 +95,12 @@ fn of_ints(operator: &str, x: i64, y: i64) -> Option<i64> {
             let rest = x.checked_rem(y)?;
             if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
         }
-        _ => x.checked_pow(u32::try_from(y).ok()?)?,
+        "Pow" => x.checked_pow(u32::try_from(y).ok()?)?,
+        _ => return None,
     })
 }
 
-fn of_floats(operator: &str, pairs: impl Iterator<Item = (f32, f32)>) -> Values {
+fn of_floats(operator: &str, pairs: impl Iterator<Item = (f32, f32)>) -> Result<Values, Reject> {
     let compare: fn(f32, f32) -> bool = match operator {
         "And" => |x, y| x != 0.0 && y != 0.0,
         "Or" => |x, y| x != 0.0 || y != 0.0,
@@ -96,10 +109,11 @@ fn of_floats(operator: &str, pairs: impl Iterator<Item = (f32, f32)>) -> Values 
         "GreaterOrEqual" => |x, y| x >= y,
         "Less" => |x, y| x < y,
         "LessOrEqual" => |x, y| x <= y,
-        "Mod" => return Values::Float(pairs.map(|(x, y)| x % y).collect()),
-        _ => return Values::Float(pairs.map(|(x, y)| x.powf(y)).collect()),
+        "Mod" => return Ok(Values::Float(pairs.map(|(x, y)| x % y).collect())),
+        "Pow" => return Ok(Values::Float(pairs.map(|(x, y)| x.powf(y)).collect())),
+        other => return Err(Reject::not_computed(other)),
     };
-    Values::Int(pairs.map(|(x, y)| i64::from(compare(x, y))).collect())
+    Ok(Values::Int(pairs.map(|(x, y)| i64::from(compare(x, y))).collect()))
 }
 
 /// The shape of a broadcast, and for each of its elements where each tensor has it.
@@ -170,10 +184,19 @@ fn exact(x: &Tensor) -> Result<(), Reject> {
     }
 }
 
+/// What becomes of the values that a reduction takes together.
+#[derive(Clone, Copy)]
+enum Reduction {
+    Max,
+    Mean,
+    Min,
+    Sum,
+}
+
 /// Sums, means and extremes over some dimensions, or over all.
-fn reduction(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
+fn reduction(call: &Call<'_>, x: &Tensor, of: Reduction) -> Result<Tensor, Reject> {
     exact(x)?;
-    if matches!((&x.values, call.operator()), (Values::Int(_), "ReduceMean")) {
+    if matches!((&x.values, of), (Values::Int(_), Reduction::Mean)) {
         return Err(Reject::instead("it takes the mean of integers", "Take it of floating-point numbers."));
     }
     let axes = call.ints("axes", 1)?.unwrap_or_default();
@@ -189,28 +212,31 @@ fn reduction(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
     let each = x.values.len().checked_div(count).filter(|&each| each > 0);
     let each = each.ok_or_else(|| Reject::invalid("reduces nothing"))?;
     let places = broadcast_positions(&whole, &x.dims).into_iter();
-    let operator = call.operator();
-    let start = match operator {
-        "ReduceMax" => f64::NEG_INFINITY,
-        "ReduceMin" => f64::INFINITY,
-        _ => 0.0,
+    let start = match of {
+        Reduction::Max => f64::NEG_INFINITY,
+        Reduction::Min => f64::INFINITY,
+        Reduction::Mean | Reduction::Sum => 0.0,
     };
     let mut reduced = vec![start; count];
     for (place, value) in places.zip(x.to_floats()) {
         let value = f64::from(value);
         let to = &mut reduced[place];
-        *to = match operator {
-            "ReduceMax" => to.max(value),
-            "ReduceMin" => to.min(value),
-            _ => *to + value,
+        *to = match of {
+            Reduction::Max => to.max(value),
+            Reduction::Min => to.min(value),
+            Reduction::Mean | Reduction::Sum => *to + value,
         };
     }
-    let mean = if operator == "ReduceMean" { each as f64 } else { 1.0 };
-    let values = match (&x.values, operator) {
-        (Values::Int(_), "ReduceMax" | "ReduceMin" | "ReduceSum") => {
+    let values = match (&x.values, of) {
+        (Values::Int(_), Reduction::Max | Reduction::Min | Reduction::Sum) => {
             Values::Int(reduced.into_iter().map(|v| v as i64).collect())
         }
-        _ => Values::Float(reduced.into_iter().map(|v| (v / mean) as f32).collect()),
+        (Values::Float(_), Reduction::Max | Reduction::Min | Reduction::Sum) => {
+            Values::Float(reduced.into_iter().map(|v| v as f32).collect())
+        }
+        (Values::Int(_) | Values::Float(_), Reduction::Mean) => {
+            Values::Float(reduced.into_iter().map(|v| (v / each as f64) as f32).collect())
+        }
     };
     let keep = call.attribute_int("keepdims", 1) != 0;
     let dims = whole.iter().enumerate().filter(|&(d, _)| keep || !is_gone(d)).map(|(_, &s)| s);

@@ -231,31 +231,30 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             let pairs = at_x.into_iter().zip(at_y);
             let values = match (&x.values, &y.values) {
                 (Values::Int(x), Values::Int(y)) => {
-                    let compute = |(i, j): (usize, usize)| match call.operator() {
-                        "Add" => x[i].checked_add(y[j]),
-                        "Sub" => x[i].checked_sub(y[j]),
-                        "Mul" => x[i].checked_mul(y[j]),
-                        "Max" => Some(x[i].max(y[j])),
-                        "Min" => Some(x[i].min(y[j])),
-                        _ => x[i].checked_div(y[j]),
+                    let of: fn(i64, i64) -> Option<i64> = match call.operator() {
+                        "Add" => i64::checked_add,
+                        "Sub" => i64::checked_sub,
+                        "Mul" => i64::checked_mul,
+                        "Div" => i64::checked_div,
+                        "Max" => |x, y| Some(x.max(y)),
+                        "Min" => |x, y| Some(x.min(y)),
+                        other => return Err(Reject::not_computed(other)),
                     };
-                    let values: Option<Vec<i64>> = pairs.map(compute).collect();
+                    let values: Option<Vec<i64>> = pairs.map(|(i, j)| of(x[i], y[j])).collect();
                     Values::Int(values.ok_or_else(|| Reject::invalid("overflows"))?)
                 }
                 _ => {
                     let (x, y) = (x.to_floats(), y.to_floats());
-                    Values::Float(
-                        pairs
-                            .map(|(i, j)| match call.operator() {
-                                "Add" => x[i] + y[j],
-                                "Sub" => x[i] - y[j],
-                                "Mul" => x[i] * y[j],
-                                "Max" => x[i].max(y[j]),
-                                "Min" => x[i].min(y[j]),
-                                _ => x[i] / y[j],
-                            })
-                            .collect(),
-                    )
+                    let of: fn(f32, f32) -> f32 = match call.operator() {
+                        "Add" => |x, y| x + y,
+                        "Sub" => |x, y| x - y,
+                        "Mul" => |x, y| x * y,
+                        "Div" => |x, y| x / y,
+                        "Max" => f32::max,
+                        "Min" => f32::min,
+                        other => return Err(Reject::not_computed(other)),
+                    };
+                    Values::Float(pairs.map(|(i, j)| of(x[i], y[j])).collect())
                 }
             };
             Tensor { dims, values }
@@ -267,7 +266,8 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
                 (_, "Neg") => Values::Float(x.to_floats().iter().map(|v| -v).collect()),
                 (_, "Sqrt") => Values::Float(x.to_floats().iter().map(|v| v.sqrt()).collect()),
                 (_, "Floor") => Values::Float(x.to_floats().iter().map(|v| v.floor()).collect()),
-                _ => Values::Float(x.to_floats().iter().map(|v| v.ceil()).collect()),
+                (_, "Ceil") => Values::Float(x.to_floats().iter().map(|v| v.ceil()).collect()),
+                (_, other) => return Err(Reject::not_computed(other)),
             };
             Tensor { dims: x.dims.clone(), values }
         }
@@ -291,10 +291,11 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             let dims = dims.ok_or_else(|| Reject::invalid("has a negative size"))?;
             let source = match call.operator() {
                 "Expand" => x.clone(),
-                _ => match call.attribute_tensor("value")? {
+                "ConstantOfShape" => match call.attribute_tensor("value")? {
                     Some(tensor) => tensor.with_dims(Vec::new()),
                     None => Tensor { dims: Vec::new(), values: Values::Float(vec![0.0]) },
                 },
+                other => return Err(Reject::not_computed(other)),
             };
             let dims = broadcast(&dims, &source.dims)
                 .ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;

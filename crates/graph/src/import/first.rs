@@ -1,6 +1,6 @@
 //! The first part of a model file, for who computes it in the clear.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 
@@ -16,18 +16,24 @@ const BEHIND: usize = 8;
 /// Parts of a model that compute one value, each as a file of its own: nodes and constants that it takes, and the value as the only
 /// output. `node` has the value's name as an imported [`Graph`](crate::float::Graph) has it. Since an import puts ReLUs behind pools, the
 /// value may be one that the file computes a few nodes later: so the first part is up to that node, and the next ones are up to nodes
-/// behind it. `dims` are the input's, with the batch, which the files then say. Metadata are left out.
+/// behind it. `dims` are the input's, with the batch, which the files then say. Metadata are left out, and unless `keep_names` says
+/// otherwise all names: nodes are called by operator and number, values by number.
 ///
 /// None at all if no node of the model has this name.
-pub fn first_parts(model: &ModelProto, node: &str, dims: &[usize]) -> impl Iterator<Item = Vec<u8>> {
+pub fn first_parts(
+    model: &ModelProto,
+    node: &str,
+    dims: &[usize],
+    keep_names: bool,
+) -> impl Iterator<Item = Vec<u8>> {
     let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let named = (0..nodes.len()).rfind(|&i| describe(&nodes[i], i) == node);
     let ends = named.map_or(0..0, |at| at..nodes.len().min(at + BEHIND));
-    ends.filter_map(move |end| first_part(model, end, dims))
+    ends.filter_map(move |end| first_part(model, end, dims, keep_names))
 }
 
 /// The part up to the node at `last`.
-fn first_part(model: &ModelProto, last: usize, dims: &[usize]) -> Option<Vec<u8>> {
+fn first_part(model: &ModelProto, last: usize, dims: &[usize], keep_names: bool) -> Option<Vec<u8>> {
     let graph = model.graph.as_ref()?;
     let value = graph.node[last].output.first()?;
     let mut wanted = HashSet::from([value.as_str()]);
@@ -54,13 +60,16 @@ fn first_part(model: &ModelProto, last: usize, dims: &[usize]) -> Option<Vec<u8>
         tensor.and_then(|t| t.elem_type).unwrap_or(data_type::FLOAT)
     };
     let inputs = graph.input.iter().filter(|info| wanted.contains(info.name()) && !is_constant(info.name()));
-    let first = GraphProto {
+    let mut first = GraphProto {
         node: taken,
         name: graph.name.clone(),
         input: inputs.map(|info| tensor(info.name(), kind(info), Some(dims))).collect(),
         output: vec![tensor(value, data_type::FLOAT, None)],
         initializer: constants.iter().map(|&tensor| tensor.clone()).collect(),
     };
+    if !keep_names {
+        rename(&mut first);
+    }
     let model = ModelProto {
         ir_version: model.ir_version,
         producer_name: None,
@@ -74,4 +83,26 @@ fn first_part(model: &ModelProto, last: usize, dims: &[usize]) -> Option<Vec<u8>
         metadata_props: Vec::new(),
     };
     Some(model.encode_to_vec())
+}
+
+/// Takes every name out of a graph without subgraphs that somebody may have chosen.
+fn rename(graph: &mut GraphProto) {
+    let mut values: HashMap<String, String> = HashMap::new();
+    let mut number = |name: &mut String| {
+        if !name.is_empty() {
+            let next = format!("v{}", values.len());
+            *name = values.entry(std::mem::take(name)).or_insert(next).clone();
+        }
+    };
+    let mut named = |name: &mut Option<String>| name.iter_mut().for_each(&mut number);
+    graph.input.iter_mut().chain(&mut graph.output).for_each(|info| named(&mut info.name));
+    graph.initializer.iter_mut().for_each(|tensor| named(&mut tensor.name));
+    for (at, node) in graph.node.iter_mut().enumerate() {
+        node.input.iter_mut().chain(&mut node.output).for_each(&mut number);
+        node.name = Some(format!("{} {at}", node.op_type()));
+        for attribute in &mut node.attribute {
+            attribute.t.iter_mut().for_each(|tensor| tensor.name = None);
+        }
+    }
+    graph.name = Some("first layers".into());
 }

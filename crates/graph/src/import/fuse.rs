@@ -35,6 +35,8 @@ struct Fusion {
     nodes: Vec<Node>,
     output: NodeId,
     affine: Vec<(f32, f32)>,
+    /// What the file calls the node that became `affine`.
+    affine_name: String,
     uses: Vec<Uses>,
 }
 
@@ -64,8 +66,7 @@ const RULES: [Rule; 18] = [
 
 pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportError> {
     let Draft { nodes, output, channels_last, layout_dims, outputs } = draft;
-    let mut fusion = Fusion { cpu, nodes, output, affine: Vec::new(), uses: Vec::new() };
-    fusion.count_uses();
+    let mut fusion = Fusion::new(cpu, nodes, output);
     // Each rule removes a node or moves one past another: real graphs stay far below two a node.
     let most = 2 * fusion.nodes.len() + 1024;
     let mut rewrites = 0;
@@ -98,6 +99,7 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
         name: name.chars().take(limits::MAX_NAME / 4).collect(),
         nodes: fusion.sorted(),
         affine: fusion.affine,
+        affine_name: fusion.affine_name,
         channels_last,
         layout_dims,
         outputs,
@@ -209,7 +211,55 @@ pub(crate) fn real_places_multiple(window: &Window, input: Shape) -> Option<u64>
     by_axis(0, h)?.checked_mul(by_axis(1, w)?).filter(|&m| m <= MAX_POOL_GAIN)
 }
 
+impl Graph {
+    /// The same network with the affine map at its head in the layers behind it: clients get that map, and not the layers'
+    /// weights. Zero padding stays zero of what the map makes, so a layer's bias may differ by element then.
+    /// `None` where there is no such map, or the layers cannot take it without one layer more, unless that is `allowed`.
+    pub fn with_map_in_layers(&self, cpu: Cpu, one_layer_more: bool) -> Option<Graph> {
+        if self.affine.is_empty() {
+            return None;
+        }
+        let (mul, add) = self.affine.iter().copied().unzip();
+        let mut fusion = Fusion::new(cpu, self.nodes.clone(), self.nodes.len() - 1);
+        let head = fusion.nodes.len();
+        fusion.redirect(0, head);
+        let (name, shape) = (self.affine_name.clone(), self.nodes[0].shape);
+        let op = Op::Affine(Affine { mul, add: Bias::PerChannel(add) });
+        fusion.nodes.push(Node { name, op, inputs: vec![0], shape });
+        fusion.count_uses();
+        // It moves past what it commutes with. Each move takes it nearer to the output, so this ends.
+        let step = |fusion: &mut Fusion, at: NodeId| {
+            fusion.uses[at].count > 0 && (fusion.affine_into_linears_after(at) || fusion.affine_onward(at))
+        };
+        while (0..fusion.nodes.len()).any(|at| step(&mut fusion, at)) {
+            fusion.count_uses();
+        }
+        let left = |fusion: &Fusion| {
+            (0..fusion.nodes.len()).any(|at| fusion.uses[at].count > 0 && fusion.affine(at).is_some())
+        };
+        if left(&fusion) {
+            if !one_layer_more {
+                return None;
+            }
+            fusion.materialise_affines();
+        }
+        let nodes = fusion.sorted();
+        let mut graph = Graph { nodes, affine: Vec::new(), affine_name: String::new(), ..self.clone() };
+        // A factor by channel can cost a layer its blocks.
+        super::blocks::check_folded(&mut graph).ok()?;
+        super::check(&graph).ok()?;
+        Some(graph)
+    }
+}
+
 impl Fusion {
+    fn new(cpu: Cpu, nodes: Vec<Node>, output: NodeId) -> Self {
+        let (affine, affine_name, uses) = (Vec::new(), String::new(), Vec::new());
+        let mut fusion = Self { cpu, nodes, output, affine, affine_name, uses };
+        fusion.count_uses();
+        fusion
+    }
+
     /// Counts uses by nodes that the output depends on; the output itself counts as one more.
     fn count_uses(&mut self) {
         self.uses.clear();
@@ -343,6 +393,7 @@ impl Fusion {
             return false;
         }
         self.affine = mul.iter().copied().zip(add.iter().copied()).collect();
+        self.affine_name = self.nodes[node].name.clone();
         self.redirect(node, before);
         true
     }

@@ -229,6 +229,11 @@ enum Reject {
 }
 
 impl Reject {
+    /// An operator on constants that nothing here computes.
+    fn not_computed(operator: &str) -> Reject {
+        Reject::unsupported(&format!("{operator} of constants is not computed"))
+    }
+
     fn unsupported(reason: &str) -> Reject {
         Reject::Unsupported { reason: reason.into(), instead: String::new() }
     }
@@ -425,6 +430,29 @@ impl Builder {
     }
 }
 
+/// The values that a node takes, its subgraphs included.
+fn taken(node: &NodeProto) -> Vec<&str> {
+    let mut names: Vec<&str> = node.input.iter().map(String::as_str).collect();
+    names.extend(captured(node));
+    names
+}
+
+/// The values from outside that a node's subgraphs take, besides its own inputs.
+fn captured(node: &NodeProto) -> Vec<&str> {
+    let mut names = Vec::new();
+    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+        let mut own: HashSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+        own.extend(graph.input.iter().map(|input| input.name()));
+        own.extend(graph.node.iter().flat_map(|node| &node.output).map(String::as_str));
+        let taken = graph.node.iter().flat_map(taken);
+        names.extend(taken.filter(|name| !name.is_empty() && !own.contains(name)));
+        // A subgraph may hand on a value from outside as it is.
+        let outputs = graph.output.iter().map(|output| output.name());
+        names.extend(outputs.filter(|name| !own.contains(name)));
+    }
+    names
+}
+
 /// The ONNX nodes that the outputs depend on, by index; and those of them after which values only change their shape.
 fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, HashSet<usize>), ImportError> {
     let mut makers: HashMap<&str, usize> = HashMap::new();
@@ -445,6 +473,7 @@ fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, H
             {
                 let node = &graph.node[index];
                 open.extend(node.input.iter().take(follow(node)).map(String::as_str));
+                open.extend(captured(node));
             }
         }
         found
@@ -471,8 +500,7 @@ fn translate(
     let outputs = choose_outputs(graph, options)?;
     let (live, last) = live_nodes(graph, &outputs)?;
     let mut values: HashMap<&str, Value> = HashMap::new();
-    let used: HashSet<&str> =
-        live.iter().flat_map(|&i| graph.node[i].input.iter().map(String::as_str)).collect();
+    let used: HashSet<&str> = live.iter().flat_map(|&i| taken(&graph.node[i])).collect();
     for tensor in graph.initializer.iter().filter(|t| used.contains(t.name())) {
         let (dims, data) = tensor.values()?;
         values.insert(tensor.name(), Value::Constant(Arc::new(Tensor { dims, values: data })));
@@ -724,7 +752,15 @@ fn read_input<'a>(
         [c, h] => Ok((name, [c, h, 1], vec![0, 1])),
         [c] => Ok((name, [c, 1, 1], vec![0])),
         ref other => {
-            Err(ImportError::Input(format!("{name:?} has {} dimensions, not 2 to 4", other.len() + 1)))
+            let dims: Vec<usize> = [1].iter().chain(other).copied().collect();
+            let why = match other.len() {
+                4.. => ": three-dimensional convolutions (volumes, video) are not supported",
+                _ => "",
+            };
+            Err(ImportError::Input(format!(
+                "{name:?} has {} dimensions, {dims:?}, and 2 to 4 are read, as [1, C, H, W]{why}",
+                dims.len()
+            )))
         }
     }
 }
@@ -760,6 +796,9 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         let left = builder.folded_left.checked_sub(price * tensor.values.len());
         builder.folded_left = left.ok_or(Reject::TooLarge("computed constants"))?;
         return Ok(vec![Value::Constant(Arc::new(tensor))]);
+    }
+    if let Some(reject) = refusal::subgraphs(call) {
+        return Err(reject);
     }
     match ops::TABLE.iter().find(|(name, _)| *name == operator) {
         Some((_, build)) => build(builder, call),

@@ -683,15 +683,17 @@ fn arithmetic(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
             match operator {
                 "Sub" => affine(builder, call, x, c, |v| (1.0, -v)),
                 "Mul" => affine(builder, call, x, c, |v| (v, 0.0)),
-                _ => affine(builder, call, x, c, |v| (1.0 / v, 0.0)),
+                "Div" => affine(builder, call, x, c, |v| (1.0 / v, 0.0)),
+                other => {
+                    Err(Reject::unsupported(&format!("{other} of a value and a constant is not supported")))
+                }
             }
         }
-        (Value::Constant(c), Value::Activation(_)) if operator != "Div" => {
-            let x = call.activation(1)?;
-            match operator {
-                "Sub" => affine(builder, call, x, c, |v| (-1.0, v)),
-                _ => affine(builder, call, x, c, |v| (v, 0.0)),
-            }
+        (Value::Constant(c), Value::Activation(_)) if operator == "Sub" => {
+            affine(builder, call, call.activation(1)?, c, |v| (-1.0, v))
+        }
+        (Value::Constant(c), Value::Activation(_)) if operator == "Mul" => {
+            affine(builder, call, call.activation(1)?, c, |v| (v, 0.0))
         }
         (Value::Activation(a), Value::Activation(b)) if operator == "Mul" => product(builder, call, a, b),
         (Value::Activation(_), Value::Activation(_)) if operator == "Sub" => {

@@ -31,13 +31,27 @@ pub struct Unsupported {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told(&self.node))
+        f.write_str(&self.told(&self.node, 0))
     }
 }
 
 impl Unsupported {
-    /// One line: `names`, operator, shapes, why, what helps.
-    fn told(&self, names: &str) -> String {
+    /// What the reason is, whatever the shapes and numbers in it.
+    fn kind_of_reason(&self) -> String {
+        let mut kind = String::with_capacity(self.reason.len());
+        for c in self.reason.chars() {
+            let c = if c.is_ascii_digit() { '0' } else { c };
+            // A list is as one number, however long it is.
+            let goes_on = matches!(c, '0' | ',' | ' ') && kind.ends_with('0');
+            if !goes_on {
+                kind.push(c);
+            }
+        }
+        kind
+    }
+
+    /// One line: `names`, operator, shapes, why (of so many `others` for other shapes), what helps.
+    fn told(&self, names: &str, others: usize) -> String {
         /// Concatenations can have hundreds of inputs.
         const SHOWN: usize = 6;
         let shape = |shape: &Option<Vec<usize>>| shape.as_ref().map_or("?".into(), |s| format!("{s:?}"));
@@ -48,17 +62,23 @@ impl Unsupported {
             more => format!(" and {more} more"),
         };
         let Self { operator, reason, instead, .. } = self;
-        format!("{names} ({operator}{of}{}{more}): {reason}. {instead}", shapes.join(", "))
+        let alike = match others {
+            0 => "",
+            _ => " (and alike, with other numbers)",
+        };
+        format!("{names} ({operator}{of}{}{more}): {reason}{alike}. {instead}", shapes.join(", "))
     }
 }
 
-/// A line for each kind of refusal (operator, reason, advice): the first nodes of it by name, the first one's shapes.
+/// A line for each kind of refusal (operator, reason but for the shapes in it, advice): the first nodes of it by name, the first one's
+/// shapes.
 pub(super) fn list(nodes: &[Unsupported]) -> String {
     const NAMED: usize = 3;
     let mut kinds: Vec<Vec<&Unsupported>> = Vec::new();
-    let mut places: HashMap<(&str, &str, &str), usize> = HashMap::new();
+    let mut places: HashMap<(&str, String, &str), usize> = HashMap::new();
     for node in nodes {
-        let place = *places.entry((&node.operator, &node.reason, &node.instead)).or_insert(kinds.len());
+        let kind = (node.operator.as_str(), node.kind_of_reason(), node.instead.as_str());
+        let place = *places.entry(kind).or_insert(kinds.len());
         match kinds.get_mut(place) {
             Some(kind) => kind.push(node),
             None => kinds.push(vec![node]),
@@ -70,7 +90,8 @@ pub(super) fn list(nodes: &[Unsupported]) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        format!("\n  {}", kind[0].told(&(names.join(", ") + &more)))
+        let others = kind.iter().filter(|node| node.reason != kind[0].reason).count();
+        format!("\n  {}", kind[0].told(&(names.join(", ") + &more), others))
     };
     let reasons = match kinds.len() {
         all if all == nodes.len() => String::new(),
@@ -107,6 +128,54 @@ pub(super) fn product() -> Reject {
         "multiplies two values of the network of which neither is as large as the product",
         "Expand one of them first, or multiply values of one size, or a value by one number a channel",
     )
+}
+
+/// Why a node with subgraphs is refused, and what is in these: nothing looks into them, so other reasons may hide there.
+pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
+    /// Operators that are named of a subgraph.
+    const SHOWN: usize = 8;
+    let graphs: Vec<(&str, &GraphProto)> =
+        call.proto.attribute.iter().filter_map(|a| Some((a.name(), a.g.as_ref()?))).collect();
+    if graphs.is_empty() {
+        return None;
+    }
+    let described = |(name, graph): &(&str, &GraphProto)| {
+        let mut operators: Vec<&str> = graph.node.iter().map(|node| node.op_type()).collect();
+        operators.retain(|&operator| operator != "Constant");
+        operators.sort_unstable();
+        operators.dedup();
+        let more = match operators.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        operators.truncate(SHOWN);
+        let (name, nodes) = (name.chars().take(200).collect::<String>(), graph.node.len());
+        let operators: String = operators.join(", ").chars().take(400).collect();
+        format!("{name} of {nodes} nodes ({operators}{more})")
+    };
+    let described: Vec<String> = graphs.iter().map(described).collect();
+    let what = match call.operator() {
+        "If" => "chooses between subgraphs",
+        "Loop" | "Scan" => "repeats a subgraph",
+        _ => "computes a subgraph",
+    };
+    let condition = match (call.operator(), call.inputs.first()) {
+        ("If", Some(Some(Value::Constant(condition)))) => condition.to_floats().first().copied(),
+        _ => None,
+    };
+    let (always, instead) = match condition {
+        Some(value) => {
+            let branch = if value == 0.0 { "else_branch" } else { "then_branch" };
+            let always = format!("; with these constants it is always {branch}");
+            (
+                always,
+                format!("Put the nodes of {branch} in its place, or trace the model instead of scripting it"),
+            )
+        }
+        None => (String::new(), instead(call.operator()).to_owned()),
+    };
+    let reason = format!("{what}, which are not looked into: {}{always}", described.join(", "));
+    Some(Reject::Unsupported { reason, instead })
 }
 
 /// Advice for norms.
@@ -464,5 +533,38 @@ impl<'a> Search<'a> {
             Some(&index) => self.graph.node[index].op_type() == "Constant",
             None => self.initializers.contains(name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reasons that differ in shapes only are one line.
+    #[test]
+    fn shapes_are_no_reasons() {
+        let refused = |node: &str, reason: &str| Unsupported {
+            node: node.into(),
+            operator: "Reshape".into(),
+            inputs: vec![Some(vec![1, 4])],
+            reason: reason.into(),
+            instead: "Do not".into(),
+        };
+        let uneven =
+            |from: &str, to: &str| format!("reshapes {from} to {to}, which cuts dimensions unevenly");
+        let mut nodes = vec![
+            refused("a", &uneven("[1, 196, 128]", "[1, 196, 4, 32]")),
+            refused("b", &uneven("[1, 49, 256]", "[1, 49, 8, 32]")),
+            refused("c", &uneven("[1, 16, 1, 384]", "[16, 384]")),
+        ];
+        let text = list(&nodes);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("3 of the model's nodes") && text.contains("all for one reason"), "{text}");
+        assert!(text.contains("a, b, c (Reshape") && text.contains("with other numbers"), "{text}");
+        nodes.push(refused("d", "its input is constant"));
+        let text = list(&nodes);
+        assert!(text.contains("for 2 reasons") && text.lines().count() == 3, "{text}");
+        // Nothing is said of others where there are none.
+        assert!(!list(&nodes[2..]).contains("other numbers"));
     }
 }

@@ -4,6 +4,8 @@
 //! the client knows (`docs/attacks.md`, *Rounding coins*). With g guard bits that coin is worth 2^-g of what was the last
 //! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
 use crate::ir::network::{Bias, Model, Network, Op};
@@ -61,7 +63,15 @@ impl Network {
                     *shift = moved(*shift).filter(|&shift| shift > 0).ok_or(wrong("shift"))?;
                     offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
                 }
-                _ => {}
+                // Nothing in them is measured in the values' scale.
+                Op::Input
+                | Op::Linear(_)
+                | Op::Relu { .. }
+                | Op::MaxPool { .. }
+                | Op::SumPool { .. }
+                | Op::Add
+                | Op::Concat
+                | Op::Rearrange(_) => {}
             }
         }
         Ok(network)

@@ -4,6 +4,8 @@
 //! stands for the real number `v / S`. A [`Network`] is public: architecture, widths and shifts, labels and
 //! preprocessing, and no weight. The weights are in [`Weights`], which only the server ever holds.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
@@ -15,10 +17,12 @@ pub use crate::ir::limits::{
 };
 pub use crate::ir::ops::rearrange::Rearrange;
 pub use crate::ir::ops::window::Window;
-pub use crate::ir::ops::{Op, output_shape};
+pub use crate::ir::ops::{Op, Part, output_shape};
 pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
-pub use crate::ir::specs::{Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax};
+pub use crate::ir::specs::{
+    Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
+};
 pub use jaguar_semantics::argmax;
 
 /// The public description of a quantised network.
@@ -46,7 +50,8 @@ pub struct Network {
 /// One operation and the value that it makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// The name of the ONNX node (or of the last one that was fused into this).
+    /// What it is called, by both parties. An import calls it as the ONNX node (or the last one that was fused into this) is
+    /// called; a compiled model by its kind and number, unless asked otherwise ([`Network::without_names`]).
     pub name: String,
     /// What is computed, with public parameters only.
     pub op: Op,
@@ -68,6 +73,22 @@ pub struct Model {
 }
 
 impl Network {
+    /// The network with names that tell nothing of the file that it comes from: each node is called by its kind and number
+    /// (`conv 3`), each output by its number. The model's own name and the names of the classes stay: whoever compiles gives them.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for node in &mut self.nodes {
+            // The first word of a description is the kind: the rest are sizes.
+            let kind = node.op.describe().split([' ', ',']).next().unwrap_or_default().to_owned();
+            let number = seen.entry(kind.clone()).or_default();
+            *number += 1;
+            node.name = if node.op.part() == Part::Input { kind } else { format!("{kind} {number}") };
+        }
+        self.output.parts = without_names(self.output.parts);
+        self
+    }
+
     /// How many nodes have signs of reduced precision, and so may err where others do not.
     pub fn reduced_signs(&self) -> usize {
         self.nodes.iter().filter(|n| self.left_out(&n.op).is_some()).count()
@@ -107,5 +128,56 @@ impl Network {
             bits.push(node.op.value_bits(widest, self.activation_bits));
         }
         bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_by_kind_and_number() {
+        let window = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+        let linear = |groups| {
+            Op::Linear(Linear {
+                out_channels: 4,
+                kernel: [1, 1],
+                stride: [1, 1],
+                dilation: [1, 1],
+                pads: [0; 4],
+                groups,
+                shift: 4,
+                max_exponent: 0,
+                blocks: None,
+            })
+        };
+        let ops = [
+            Op::Input,
+            linear(1),
+            Op::Relu { ignored: 0 },
+            linear(4),
+            Op::MaxPool { window: window.clone(), ignored: 0 },
+            linear(1),
+            Op::Relu { ignored: 3 },
+            Op::SumPool { window, count_real_places: None },
+        ];
+        let node = |op| Node { name: "backbone/stage".into(), op, inputs: Vec::new(), shape: [4, 4, 4] };
+        let part = |name: &str| OutputPart { name: name.into(), dims: vec![4], finish: Finish::None };
+        let network = Network {
+            name: "mine".into(),
+            activation_bits: 16,
+            guard_bits: 0,
+            weight_bits: 15,
+            nodes: ops.map(node).into(),
+            input: InputSpec::plain(1.0),
+            output: OutputSpec { parts: vec![part("a"), part("b")], ..OutputSpec::plain(1.0) },
+        };
+        let public = network.without_names();
+        let names: Vec<&str> = public.nodes.iter().map(|node| node.name.as_str()).collect();
+        let expected =
+            ["input", "conv 1", "relu 1", "depthwise 1", "max-pool 1", "conv 2", "relu 2", "average 1"];
+        assert_eq!(names, expected);
+        assert_eq!((public.name.as_str(), public.output.parts[1].name.as_str()), ("mine", "output 2"));
+        assert_eq!(without_names(vec![part("a")])[0].name, "output");
     }
 }

@@ -161,7 +161,8 @@ impl OutputSpec {
 /// One ONNX output's place in the network's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputPart {
-    /// What the ONNX model calls it.
+    /// What the client calls it: in a compiled model its number, unless the ONNX model's names are to be kept
+    /// ([`Network::without_names`](crate::network::Network::without_names)).
     pub name: String,
     /// Its ONNX dimensions, the batch included. Their product is how many values of the output it takes.
     pub dims: Vec<usize>,
@@ -230,6 +231,16 @@ impl OutputSpec {
             (part, own)
         })
     }
+}
+
+/// Outputs by number.
+#[must_use]
+pub fn without_names(mut parts: Vec<OutputPart>) -> Vec<OutputPart> {
+    let several = parts.len() > 1;
+    for (number, part) in (1..).zip(&mut parts) {
+        part.name = if several { format!("output {number}") } else { "output".into() };
+    }
+    parts
 }
 
 impl OutputPart {

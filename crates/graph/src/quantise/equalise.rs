@@ -63,7 +63,14 @@ fn links(graph: &Graph) -> Vec<Link> {
                     }
                     // Channels as they are.
                     Op::Rearrange(Rearrange::Select { axes }) if axes[0].is_empty() => through.push(next),
-                    _ => return None,
+                    Op::Input
+                    | Op::Affine(_)
+                    | Op::Prelu { .. }
+                    | Op::Clip { .. }
+                    | Op::Add
+                    | Op::Product { .. }
+                    | Op::Concat
+                    | Op::Rearrange(_) => return None,
                 }
                 if !linear(&next) {
                     open.push(next);
@@ -76,10 +83,8 @@ fn links(graph: &Graph) -> Vec<Link> {
 }
 
 fn weights_of(graph: &Graph, id: NodeId) -> Option<&Linear> {
-    match &graph.nodes[id].op {
-        Op::Linear(linear) => Some(linear),
-        _ => None,
-    }
+    let Op::Linear(linear) = &graph.nodes[id].op else { return None };
+    Some(linear)
 }
 
 fn largest(weights: &[f32]) -> f64 {
@@ -198,6 +203,7 @@ mod tests {
                 linear("c", 5, 2, vec![1.0, 0.5, 0.25, -3.0], 2, 0),
             ],
             affine: vec![],
+            affine_name: String::new(),
             channels_last: false,
             layout_dims: vec![],
             outputs: vec![],

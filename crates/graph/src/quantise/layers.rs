@@ -7,9 +7,9 @@ use jaguar_cpu::Cpu;
 
 use super::equalise::equalise;
 use super::{QuantiseError, measure};
-use crate::agreement::logit_error;
 use crate::float::{Graph, Op};
 use crate::network::Model;
+use crate::outputs::Heads;
 use crate::reference;
 
 /// Bars of a histogram: an odd number, so that one has zero in its middle.
@@ -57,7 +57,8 @@ pub struct Image {
     pub float: Vec<f64>,
     /// The integer network's, rounded to nearest.
     pub integer: Vec<f64>,
-    /// [`logit_error`] between them.
+    /// How far these are from each other: of the output's parts, each judged by its own spread, the largest error
+    /// ([`Heads::worst_error`]).
     pub error: f64,
     /// Values of any node that leave their range.
     pub overflows: u64,
@@ -82,6 +83,7 @@ pub fn compare(
     let largest = |ranges: &Vec<f64>| ranges.iter().copied().fold(0.0, f64::max);
     let mut layers: Vec<Layer> =
         graph.nodes.iter().zip(&ranges).map(|(node, ranges)| Layer::new(&node.op, largest(ranges))).collect();
+    let heads = Heads::new(&model.network);
     let mut images = Vec::with_capacity(calibration.len() + others.len());
     for (index, image) in calibration.iter().chain(others).enumerate() {
         let wrong = || QuantiseError::Image {
@@ -93,17 +95,15 @@ pub fn compare(
         let input = model.network.input.quantise(image, model.network.activation_bits);
         let run = reference::run(cpu, model, &input).map_err(|_| wrong())?;
         for (id, layer) in layers.iter_mut().enumerate() {
-            let ceiling = match graph.nodes[id].op {
-                Op::Clip { ceiling } => f64::from(ceiling),
-                _ => f64::INFINITY,
-            };
+            let clip = if let Op::Clip { ceiling } = graph.nodes[id].op { Some(ceiling) } else { None };
+            let ceiling = clip.map_or(f64::INFINITY, f64::from);
             layer.add(&float[id], &run.values[id], model.scales[id], ceiling);
             layer.overflows += run.overflows[id] as u64;
         }
         let integer = model.network.output.logits(run.output());
         let float: Vec<f64> = float.last().into_iter().flatten().map(|&v| f64::from(v)).collect();
         let overflows = run.total_overflows() as u64;
-        images.push(Image { error: logit_error(&integer, &float), float, integer, overflows });
+        images.push(Image { error: heads.worst_error(&integer, &float), float, integer, overflows });
         heard(index + 1);
     }
     for layer in &mut layers {

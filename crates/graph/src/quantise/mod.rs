@@ -12,6 +12,8 @@
 //! shift f for which they fit into `weight_bits`, and its bias at the scale of the products, `2^f·S_out`. Before
 //! that, channels of very different sizes are brought closer together ([`Options::equalise`]).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod equalise;
 pub mod layers;
 mod ranges;
@@ -150,6 +152,9 @@ pub enum QuantiseError {
         /// The weight bits.
         bits: u32,
     },
+    /// An operation that the importer makes part of others, and that was left over. No integer operation computes it.
+    #[error("node {0}: an affine map or a PReLU that was not fused into a layer has no integer counterpart")]
+    Unfused(String),
     /// A bias that dwarfs everything else.
     #[error("layer {0}: its bias does not fit")]
     Bias(String),
@@ -334,7 +339,7 @@ pub fn quantise(
     let by_channel = ranges;
     let ranges: Vec<f64> = by_channel.iter().map(|r| r.iter().copied().fold(0.0, f64::max)).collect();
     let n = options.activation_bits;
-    let mut network = skeleton(&graph, options);
+    let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
     let scales = choose_scales(&graph, &network, &ranges, options, &mut warnings)?;
 
@@ -374,7 +379,26 @@ pub fn quantise(
                 *integers = [0, 1].map(|i| (f64::from(offsets[i]) * factors[i]).round() as i64);
                 (None, None)
             }
-            _ => (None, None),
+            // Without numbers of their own.
+            (
+                float::Op::Input
+                | float::Op::Relu
+                | float::Op::MaxPool(_)
+                | float::Op::AveragePool { .. }
+                | float::Op::Add
+                | float::Op::Concat
+                | float::Op::Rearrange(_),
+                _,
+            ) => (None, None),
+            // The skeleton has these operations' own counterparts.
+            (
+                float::Op::Linear(_)
+                | float::Op::Affine(_)
+                | float::Op::Prelu { .. }
+                | float::Op::Clip { .. }
+                | float::Op::Product { .. },
+                _,
+            ) => return Err(QuantiseError::Unfused(node.name.clone())),
         };
         weights.push(quantised);
         linear_reports.push(report);
@@ -421,7 +445,10 @@ fn check_options(options: &Options) -> Result<(), QuantiseError> {
 }
 
 /// The network without its numbers.
-fn skeleton(graph: &Graph, options: &Options) -> Network {
+///
+/// # Errors
+/// An operation without an integer counterpart.
+fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> {
     let nodes = graph.nodes.iter().map(|node| {
         let op = match &node.op {
             float::Op::AveragePool { window, count_padding } => {
@@ -433,17 +460,28 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
                 let count_real_places = multiple.filter(|&m| overhangs || m != whole).map(|m| m as u32);
                 Op::SumPool { window: window.clone(), count_real_places }
             }
-            // The importer leaves no affine operation; an identity would be the nearest to one.
-            other => other.integer().unwrap_or(Op::Relu { ignored: 0 }),
+            float::Op::Input
+            | float::Op::Linear(_)
+            | float::Op::Affine(_)
+            | float::Op::Prelu { .. }
+            | float::Op::Relu
+            | float::Op::Clip { .. }
+            | float::Op::MaxPool(_)
+            | float::Op::Add
+            | float::Op::Product { .. }
+            | float::Op::Concat
+            | float::Op::Rearrange(_) => {
+                node.op.integer().ok_or_else(|| QuantiseError::Unfused(node.name.clone()))?
+            }
         };
-        Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape }
+        Ok(Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape })
     });
-    Network {
+    Ok(Network {
         name: graph.name.clone(),
         activation_bits: options.activation_bits,
         guard_bits: 0,
         weight_bits: options.weight_bits,
-        nodes: nodes.collect(),
+        nodes: nodes.collect::<Result<_, QuantiseError>>()?,
         input: InputSpec {
             scale: 1.0,
             image: options.image.clone(),
@@ -453,7 +491,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Network {
             seen: None,
         },
         output: OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: options.labels.clone() },
-    }
+    })
 }
 
 /// Whether some window has places outside the image.
@@ -542,7 +580,16 @@ fn choose_scales(
                 let excess = 1.0 - product_shift(*gain, factors, scales[id]).round();
                 (excess > 0.0).then_some((id, excess, None))
             }
-            _ => None,
+            float::Op::Input
+            | float::Op::Affine(_)
+            | float::Op::Prelu { .. }
+            | float::Op::Relu
+            | float::Op::Clip { .. }
+            | float::Op::MaxPool(_)
+            | float::Op::AveragePool { .. }
+            | float::Op::Add
+            | float::Op::Concat
+            | float::Op::Rearrange(_) => None,
         });
         let Some((id, excess, linear)) = too_large else { break };
         scale[class[id]] *= (-excess).exp2();
@@ -562,10 +609,8 @@ fn choose_scales(
             warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: excess as u32 });
         }
     }
-    for (id, ceiling) in graph.nodes.iter().enumerate().filter_map(|(id, node)| match node.op {
-        float::Op::Clip { ceiling } => Some((id, ceiling)),
-        _ => None,
-    }) {
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let float::Op::Clip { ceiling } = node.op else { continue };
         if f64::from(ceiling) * scale[class[id]] < 1.5 {
             let (node, range) = (graph.nodes[id].name.clone(), range[class[id]]);
             return Err(QuantiseError::Clip { node, ceiling, range, bits: n });
@@ -581,7 +626,15 @@ fn scales_by_node(network: &Network, class: &[NodeId], scale: &[f64]) -> Vec<f64
         match node.op {
             Op::SumPool { .. } => scales[id] = scales[node.inputs[0]] * node.op.scale_gain() as f64,
             Op::Rearrange(_) => scales[id] = scales[node.inputs[0]],
-            _ => {}
+            // What is left has its class's.
+            Op::Input
+            | Op::Linear(_)
+            | Op::Relu { .. }
+            | Op::Relu6 { .. }
+            | Op::MaxPool { .. }
+            | Op::Add
+            | Op::Product { .. }
+            | Op::Concat => {}
         }
     }
     scales
@@ -634,7 +687,16 @@ fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -
     match graph.nodes[id].op {
         float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
         float::Op::Input => f64::from(options.activation_bits - 2).exp2() / options.headroom / 2.0,
-        _ => f64::from(options.activation_bits - 2).exp2() / options.headroom / 8.0,
+        float::Op::Linear(_)
+        | float::Op::Affine(_)
+        | float::Op::Prelu { .. }
+        | float::Op::Relu
+        | float::Op::MaxPool(_)
+        | float::Op::AveragePool { .. }
+        | float::Op::Add
+        | float::Op::Product { .. }
+        | float::Op::Concat
+        | float::Op::Rearrange(_) => f64::from(options.activation_bits - 2).exp2() / options.headroom / 8.0,
     }
 }
 

@@ -8,7 +8,7 @@
 //! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of
 //! shares a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width
 //! is good if no value of the left-out samples leaves its range and their logits differ from the float ones by at
-//! most `bound` relative to their spread ([`crate::agreement::logit_error`]).
+//! most `bound` relative to their spread, each part of the output by itself ([`crate::outputs`]).
 
 use std::ops::RangeInclusive;
 
@@ -51,11 +51,12 @@ impl<'a> Samples<'a> {
         let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
         let mut each = Vec::with_capacity(images.len());
         for (index, image) in images.iter().enumerate() {
-            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| match error {
-                QuantiseError::Image { found, expected, .. } => {
+            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| {
+                if let QuantiseError::Image { found, expected, .. } = error {
                     QuantiseError::Image { index, found, expected }
+                } else {
+                    error
                 }
-                other => other,
             })?;
             each.push(by_node(&one));
             join(&mut all, &one);

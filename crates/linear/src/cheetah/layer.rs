@@ -267,6 +267,11 @@ impl<E: Encoding> backend::Layer for Layer<E> {
     fn absorb(&self) -> Vec<u64> {
         self.public_figures()
     }
+
+    /// Blocks are dense weights to it.
+    fn block_size(&self) -> usize {
+        1
+    }
 }
 
 /// The server's layers, once per model.

@@ -172,6 +172,11 @@ impl backend::Layer for Layer {
         own.into_iter().chain(self.engine.absorb()).collect()
     }
 
+    /// As its engine runs them.
+    fn block_size(&self) -> usize {
+        self.engine.block_size()
+    }
+
     fn output_known_early(&self) -> bool {
         true
     }

@@ -7,7 +7,7 @@ use jaguar_graph::network::Linear;
 use jaguar_he::rns::Ring;
 
 use super::search::{Chosen, Found, Wanted, Weighed};
-use super::{AHEAD, Encoding, Form, Layer};
+use super::{AHEAD, Encoding, Form, Layer, Places};
 use crate::backend::{self, Constants, Domain, Geometry, Traffic, Work};
 
 /// Public: the layers by node.
@@ -149,5 +149,13 @@ impl backend::Layer for Layer {
         let rest = [u64::from(self.activation_bits), u64::from(self.weight_bits)];
         let primes = ring.params.primes().iter().copied();
         own.into_iter().chain(rest).chain(primes).chain(self.packing().figures()).collect()
+    }
+
+    fn block_size(&self) -> usize {
+        match self.packing() {
+            // A channel in each part: blocks are dense weights to it.
+            Places::Channels(_) => 1,
+            Places::Blocks(packing) => packing.block_size(),
+        }
     }
 }

@@ -445,7 +445,9 @@ fn places(form: Form, n: usize, wanted: &Wanted<'_>) -> Vec<Places> {
     let (spec, in_shape) = (wanted.spec, wanted.in_shape);
     match form {
         Form::Blocks => BlockPacking::all(n, spec, in_shape).into_iter().map(Places::Blocks).collect(),
-        _ => Packing::all(n, spec, in_shape, form.outputs()).into_iter().map(Places::Channels).collect(),
+        Form::Padded | Form::Hyena | Form::Conventional => {
+            Packing::all(n, spec, in_shape, form.outputs()).into_iter().map(Places::Channels).collect()
+        }
     }
 }
 

@@ -154,6 +154,11 @@ impl backend::Layer for Layer {
         vec![self.modulus.value(), u64::from(self.rounding.bits())]
     }
 
+    /// Blocks are dense weights to it.
+    fn block_size(&self) -> usize {
+        1
+    }
+
     fn output_known_early(&self) -> bool {
         true
     }

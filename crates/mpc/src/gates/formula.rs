@@ -306,6 +306,7 @@ impl Formula {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::WIDEST;
 
     /// Runs the circuit in the clear on table entries computed by their definition.
     fn evaluate(formula: &Formula, x_c: u64, x_s: u64) -> Vec<u64> {
@@ -385,7 +386,7 @@ mod tests {
         /// The same at widths that cannot be tried out, with values next to every border.
         #[test]
         fn every_formula_is_right_on_wide_shares(
-            n in 16u32..=40, m in 1u32..=4, j in 1u32..40, x_c: u64, x: i64, small in -3i64..=3,
+            n in 16u32..=WIDEST, m in 1u32..=4, j in 1u32..WIDEST, x_c: u64, x: i64, small in -3i64..=3,
         ) {
             let lowest = 1.max((2 * n).saturating_sub(64));
             let j = lowest + j % (n - 1 - lowest);

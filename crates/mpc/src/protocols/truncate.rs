@@ -48,6 +48,13 @@ pub struct TruncateParams {
 }
 
 impl TruncateParams {
+    /// The widest ring that the quotients of shares mod 2^`bits`, cut by `shift` bits, may leave in: words have 64 bits, and what is
+    /// cut off is in them first.
+    pub const fn most_out_bits(bits: u32, shift: u32) -> u32 {
+        let room = if bits + 32 < 63 { bits + 32 } else { 63 };
+        room.saturating_sub(shift)
+    }
+
     /// Whether the protocol takes these parameters.
     ///
     /// # Errors
@@ -55,7 +62,7 @@ impl TruncateParams {
     pub fn check(&self) -> Result<(), MpcError> {
         check_range("width before a truncation", self.bits, 3..=63)?;
         check_range("number of bits cut off", self.shift, 1..=self.bits - 1)?;
-        let most = 63.min(self.bits + 32) - self.shift;
+        let most = Self::most_out_bits(self.bits, self.shift);
         check_range("width after a truncation", self.out_bits, 1..=most)?;
         // An extension has its own, lower limit.
         self.extension().map_or(Ok(()), |extension| extension.check())

@@ -153,6 +153,7 @@ def search(omega: Table, costs: Costs, limits: Mapping[str, float]) -> Chosen:
         raise SearchError(
             f"layers differ: only with a sensitivity {sorted(omega.keys() - costs.figures.keys())}, "
             f"only in the plan {sorted(costs.figures.keys() - omega.keys())}"
+            " (jaguar compile keeps the layers' names with --keep-names only)"
         )
     tables = {measure: costs.table(measure) for measure in limits}
     for measure, limit in limits.items():

@@ -23,7 +23,7 @@ from jaguar.errors import (
     ServerBusyError,
     UnsupportedModelError,
 )
-from jaguar.model import Accuracy, Agreement, Model, Plan, Preprocessing, Score, compile
+from jaguar.model import Accuracy, Agreement, Model, OutputAgreement, Plan, Preprocessing, Score, compile
 from jaguar.results import Cost, Prediction
 from jaguar.server import Server
 
@@ -42,6 +42,7 @@ __all__ = [
     "Model",
     "ModelError",
     "OptionError",
+    "OutputAgreement",
     "PeerAbortedError",
     "PeerError",
     "Plan",

@@ -45,6 +45,22 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
+class OutputAgreement:
+    """One part of the output beside the float network's, over inputs: of a network with several outputs, or one that is packed of what
+    different layers make."""
+
+    name: str
+    values: int
+    mean_error: float
+    max_error: float
+    #: The largest absolute value of the float network.
+    largest: float
+    #: The largest error of an input, and that of half of the inputs or more, as a part of the spread of this part's own values.
+    worst_relative_error: float
+    typical_relative_error: float
+
+
+@dataclass(frozen=True)
 class Agreement:
     """The integer network beside the float network, over inputs."""
 
@@ -56,8 +72,10 @@ class Agreement:
     max_error: float
     #: The largest absolute logit of the float network.
     largest_logit: float
-    #: The largest error of an input's logits, as a part of their spread over the classes.
+    #: The largest error of an input's logits, as a part of their spread over the classes; each part of the output by itself.
     worst_relative_error: float
+    #: By part of the output.
+    outputs: tuple[OutputAgreement, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -407,6 +425,9 @@ def compile(
     signs: str = "exact",
     accuracy_bound: float = 1.0,
     headroom: float = 4.0,
+    keep_names: bool = False,
+    input_map: str = "auto",
+    force: bool = False,
     exporter: str = "auto",
     progress: Progress = None,
 ) -> Model:
@@ -419,7 +440,11 @@ def compile(
 
     `activation_bits`: 8 to 24, "auto" for the fewest from 16 to 21 that keep `accuracy_bound`, "fewest" for the fewest from 12.
     `accuracy_bound`: by how much logits may be off, in percent of their spread over the classes. `signs`: "reduced" lets comparisons
-    leave out low bits where the bound is kept. `exporter`: "legacy", "dynamo", or "auto" for the first that takes the module.
+    leave out low bits where the bound is kept. `keep_names`: clients get the names that the file has for nodes and outputs, instead of
+    kinds and numbers. `input_map`: what becomes of factors and offsets that the network has right behind the input, as a batch
+    normalisation there: "secret" in the weights, "public" for every client, "auto" for secret where that costs nothing.
+    `force`: make a model even if it does not answer as the float network does. `exporter`: "legacy", "dynamo", or "auto" for the first
+    that takes the module.
 
     Warnings are `jaguar.JaguarWarning`s. Raises `UnsupportedModelError` with all operators that cannot be run privately.
     """
@@ -459,6 +484,9 @@ def compile(
         "reduced_signs": signs == "reduced",
         "accuracy_bound": accuracy_bound,
         "headroom": headroom,
+        "keep_names": keep_names,
+        "input_map": input_map,
+        "force": force,
         "input_shape": input_shape,
         "outputs": _options.names("outputs", outputs),
         "constants": [(name, _options.numbers(f"constants: {name}", value)) for name, value in (constants or {}).items()],
@@ -466,7 +494,12 @@ def compile(
     with Listener(progress, "compile") as listener, _options.checked(settings):
         native, about = _native.compile(onnx, samples, settings, listener)
     found = json.loads(about)
-    return Model(native, Agreement(**found["agreement"]), Agreement(**found["held_out"]), tuple(found["warnings"]))
+    return Model(native, _agreement(found["agreement"]), _agreement(found["held_out"]), tuple(found["warnings"]))
+
+
+def _agreement(found: dict[str, Any]) -> Agreement:
+    outputs = tuple(OutputAgreement(**output) for output in found.pop("outputs"))
+    return Agreement(**found, outputs=outputs)
 
 
 def _shape(given: Sequence[int]) -> list[int]:

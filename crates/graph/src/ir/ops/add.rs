@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
-use crate::ir::ops::operator::{Operands, Operator};
+use crate::ir::ops::operator::{Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Add;
@@ -11,6 +11,10 @@ pub(crate) struct Add;
 impl Operator for Add {
     fn name(&self) -> &'static str {
         "Add"
+    }
+
+    fn part(&self) -> Part {
+        Part::Local
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -22,9 +26,7 @@ impl Operator for Add {
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
-        match of.values() {
-            [x, y] => Some(x.iter().zip(*y).map(|(a, b)| a + b).collect()),
-            _ => None,
-        }
+        let [x, y] = of.values() else { return None };
+        Some(x.iter().zip(*y).map(|(a, b)| a + b).collect())
     }
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::MAX_NODES;
-use crate::ir::ops::operator::{Operands, Operator};
+use crate::ir::ops::operator::{Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Concat;
@@ -12,6 +12,10 @@ pub(crate) struct Concat;
 impl Operator for Concat {
     fn name(&self) -> &'static str {
         "Concat"
+    }
+
+    fn part(&self) -> Part {
+        Part::Local
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {

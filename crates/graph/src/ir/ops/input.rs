@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
-use crate::ir::ops::operator::{Operands, Operator, Scale};
+use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Input;
@@ -11,6 +11,10 @@ pub(crate) struct Input;
 impl Operator for Input {
     fn name(&self) -> &'static str {
         "Input"
+    }
+
+    fn part(&self) -> Part {
+        Part::Input
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {

@@ -10,12 +10,16 @@ use crate::ir::convolution::{Bias, Linear, Weights};
 use crate::ir::error::NodeError;
 use crate::ir::kernel::convolve;
 use crate::ir::limits::{MAX_BIAS, MAX_EXPONENT, MAX_MULTIPLY_ADDS, MAX_WEIGHTS, SHIFTS, check, extents};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Scale};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
 use crate::ir::shape::Shape;
 
 impl Operator for Linear {
     fn name(&self) -> &'static str {
         "Linear"
+    }
+
+    fn part(&self) -> Part {
+        Part::Linear
     }
 
     fn describe(&self) -> String {

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
@@ -18,6 +18,10 @@ pub(crate) struct MaxPool<'a> {
 impl Operator for MaxPool<'_> {
     fn name(&self) -> &'static str {
         "MaxPool"
+    }
+
+    fn part(&self) -> Part {
+        Part::MaxPool
     }
 
     fn describe(&self) -> String {

@@ -3,6 +3,8 @@
 //! [`Op`] is what a network holds. All that the rest of the crate asks of an operation it asks through
 //! [`operator::Operator`], which each operator's file implements; `Op::ask` is the one place that knows them all.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod add;
 mod concat;
 mod input;
@@ -22,6 +24,7 @@ use crate::ir::convolution::{Linear, Weights};
 use crate::ir::draws::Draws;
 use crate::ir::error::NodeError;
 use crate::ir::limits::bounded;
+pub use crate::ir::ops::operator::Part;
 use crate::ir::ops::operator::{Chance, Operands, Operator, Scale};
 use crate::ir::ops::rearrange::Rearrange;
 use crate::ir::ops::window::Window;
@@ -109,6 +112,11 @@ impl Op {
         self.ask(|operator| operator.name())
     }
 
+    /// Who computes the operation in a private run, and how.
+    pub fn part(&self) -> Part {
+        self.ask(|operator| operator.part())
+    }
+
     /// The operation in a few words, its sizes included, for people.
     pub fn describe(&self) -> String {
         self.ask(|operator| operator.describe())
@@ -130,7 +138,13 @@ impl Op {
     pub fn ignored_mut(&mut self) -> Option<&mut u32> {
         match self {
             Op::Relu { ignored } | Op::Relu6 { ignored, .. } | Op::MaxPool { ignored, .. } => Some(ignored),
-            _ => None,
+            Op::Input
+            | Op::Linear(_)
+            | Op::SumPool { .. }
+            | Op::Add
+            | Op::Product { .. }
+            | Op::Concat
+            | Op::Rearrange(_) => None,
         }
     }
 

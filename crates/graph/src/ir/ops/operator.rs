@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use jaguar_cpu::Cpu;
+use serde::{Deserialize, Serialize};
 
 use crate::ir::convolution::Weights;
 use crate::ir::draws::Draws;
@@ -20,10 +21,31 @@ pub(crate) enum Scale {
     Gained(u64),
 }
 
+/// Who computes an operation in a private run, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The client gives it.
+    Input,
+    /// A linear backend does, with the server's weights.
+    Linear,
+    /// A protocol of both parties that compares each value: ReLU, clips.
+    Activation,
+    /// A protocol of both parties that compares the values of a window.
+    MaxPool,
+    /// A protocol of both parties that multiplies two values.
+    Product,
+    /// Each party by itself, on its shares: for what is linear over the integers, and for nothing else.
+    Local,
+}
+
 /// An operator: its rules and its meaning. All shapes are `[C, H, W]`.
 pub(crate) trait Operator {
     /// What it is called in reports.
     fn name(&self) -> &'static str;
+
+    /// Who computes it, and how. It has no default: an operator that said nothing here would be computed on shares locally.
+    fn part(&self) -> Part;
 
     /// It in a few words, for people.
     fn describe(&self) -> String {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Scale};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
 use crate::ir::shape::{Shape, elements};
 
 pub(crate) struct Product {
@@ -38,6 +38,10 @@ impl Product {
 impl Operator for Product {
     fn name(&self) -> &'static str {
         "Product"
+    }
+
+    fn part(&self) -> Part {
+        Part::Product
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::check;
-use crate::ir::ops::operator::{Operands, Operator};
+use crate::ir::ops::operator::{Operands, Operator, Part};
 use crate::ir::shape::{Shape, elements};
 
 /// Operations that only move values.
@@ -48,6 +48,10 @@ impl Operator for Rearrange {
             Rearrange::Reshape => "Reshape",
             Rearrange::Select { .. } => "Select",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Local
     }
 
     fn shape(&self, inputs: &[Shape], declared: Shape) -> Result<Shape, NodeError> {

@@ -4,7 +4,7 @@ use jaguar_semantics::{relu, relu_ignoring};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Relu {
@@ -15,6 +15,10 @@ pub(crate) struct Relu {
 impl Operator for Relu {
     fn name(&self) -> &'static str {
         "Relu"
+    }
+
+    fn part(&self) -> Part {
+        Part::Activation
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {

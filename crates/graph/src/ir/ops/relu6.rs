@@ -4,7 +4,7 @@ use jaguar_semantics::{relu6, relu6_ignoring};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator};
+use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Relu6 {
@@ -20,6 +20,10 @@ const MOST_LOG2_SIX: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS - 2;
 impl Operator for Relu6 {
     fn name(&self) -> &'static str {
         "Relu6"
+    }
+
+    fn part(&self) -> Part {
+        Part::Activation
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {

@@ -2,7 +2,7 @@
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
-use crate::ir::ops::operator::{Operands, Operator, Scale};
+use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
@@ -24,6 +24,10 @@ impl SumPool<'_> {
 impl Operator for SumPool<'_> {
     fn name(&self) -> &'static str {
         "SumPool"
+    }
+
+    fn part(&self) -> Part {
+        Part::Local
     }
 
     fn describe(&self) -> String {

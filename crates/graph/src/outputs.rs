@@ -1,0 +1,138 @@
+//! Which values of a network's output belong together, so that each lot is judged by its own spread.
+//!
+//! A detector's boxes may reach to hundreds where its scores stay within one: beside the spread of both together, scores that are
+//! all wrong look right. So the output is taken apart into *heads*: the ONNX model's outputs, and within each of these what comes
+//! from different layers, for detectors pack several into one tensor. Joins, moves, and what works value by value (ReLU, clips, a
+//! factor for each channel behind a join) are looked through.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::collections::BTreeMap;
+
+use crate::ir::ops::rearrange::rearrange;
+use crate::network::{Linear, Network, Node, Op};
+
+/// An output that is packed of more layers than this is taken as it is.
+const MOST: usize = 64;
+
+/// Where a value comes from: a node's number and one, or 0 for padding.
+type Label = u32;
+
+/// A part of the output that is judged by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The output's name, with that of the layer which makes these values if others make the rest.
+    pub name: String,
+    /// Which of the output's values.
+    places: Vec<usize>,
+}
+
+impl Head {
+    /// How many values it has.
+    pub fn values(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Its values of an output.
+    pub fn of(&self, output: &[f64]) -> Vec<f64> {
+        self.places.iter().filter_map(|&place| output.get(place).copied()).collect()
+    }
+}
+
+/// The parts of a network's output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heads(Vec<Head>);
+
+impl Heads {
+    /// Those of `network`, which is valid ([`Network::validate`]).
+    pub fn new(network: &Network) -> Self {
+        let count: usize = network.nodes.last().map_or(0, |node| node.shape.iter().product());
+        let sources = sources(network);
+        let whole = [("output", count)];
+        let parts = network.output.parts.iter().map(|part| (part.name.as_str(), part.count().unwrap_or(0)));
+        let parts: Vec<(&str, usize)> =
+            if network.output.parts.is_empty() { whole.to_vec() } else { parts.collect() };
+        let (mut heads, mut from) = (Vec::new(), 0);
+        for (name, count) in parts {
+            let mut by_source: BTreeMap<Label, Vec<usize>> = BTreeMap::new();
+            for place in from..from + count {
+                match sources.get(place) {
+                    Some(0) => {}
+                    source => by_source.entry(source.copied().unwrap_or(0)).or_default().push(place),
+                }
+            }
+            let packed = (2..=MOST).contains(&by_source.len());
+            if packed {
+                heads.extend(by_source.into_iter().map(|(source, places)| {
+                    let layer = network.nodes.get((source as usize).wrapping_sub(1));
+                    let layer = layer.map_or("?", |node| node.name.as_str());
+                    Head { name: format!("{name} (from {layer})"), places }
+                }));
+            } else {
+                heads.push(Head { name: name.to_owned(), places: (from..from + count).collect() });
+            }
+            from += count;
+        }
+        Self(heads)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Head] {
+        &self.0
+    }
+
+    /// By head, how far `got` is from `want`, two outputs, relative to how far the wanted values lie from each other: see
+    /// [`logit_error`](crate::agreement::logit_error).
+    pub fn errors(&self, got: &[f64], want: &[f64]) -> Vec<f64> {
+        self.0.iter().map(|head| crate::agreement::logit_error(&head.of(got), &head.of(want))).collect()
+    }
+
+    /// The largest of [`errors`](Self::errors).
+    pub fn worst_error(&self, got: &[f64], want: &[f64]) -> f64 {
+        // `f64::max` would pass over a NaN.
+        self.errors(got, want).into_iter().fold(0.0, |worst, e| if e <= worst { worst } else { e })
+    }
+}
+
+/// By value of the output, which node's value it is.
+fn sources(network: &Network) -> Vec<Label> {
+    let nodes = &network.nodes;
+    let Some(output) = nodes.len().checked_sub(1) else { return Vec::new() };
+    let mut wanted = vec![false; nodes.len()];
+    wanted[output] = true;
+    for id in (0..nodes.len()).rev().filter(|&id| passes_on(network, &nodes[id])) {
+        if wanted[id] {
+            nodes[id].inputs.iter().for_each(|&input| wanted[input] = true);
+        }
+    }
+    let mut labels: Vec<Vec<Label>> = vec![Vec::new(); nodes.len()];
+    for (id, node) in nodes.iter().enumerate().filter(|(id, _)| wanted[*id]) {
+        let own = || vec![id as Label + 1; node.shape.iter().product()];
+        let first = node.inputs.first().map_or(&[][..], |&input| &labels[input][..]);
+        labels[id] = match &node.op {
+            _ if !passes_on(network, node) => own(),
+            Op::Concat => node.inputs.iter().flat_map(|&input| labels[input].iter().copied()).collect(),
+            Op::Rearrange(moves) => rearrange(moves, nodes[node.inputs[0]].shape, node.shape, first),
+            // Behind a join it works on what several layers make; elsewhere it has a scale of its own.
+            Op::Linear(_) if first.iter().all(|label| *label == first[0]) => own(),
+            Op::Relu { .. } | Op::Relu6 { .. } | Op::Linear(_) => first.to_vec(),
+            Op::Input | Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Product { .. } => own(),
+        };
+    }
+    labels.swap_remove(output)
+}
+
+/// Whether each value of a node is that of one value of its inputs, moved or changed by itself.
+fn passes_on(network: &Network, node: &Node) -> bool {
+    match &node.op {
+        Op::Concat | Op::Rearrange(_) | Op::Relu { .. } | Op::Relu6 { .. } => true,
+        Op::Linear(spec) => by_value(spec, network.nodes[node.inputs[0]].shape[0]),
+        Op::Input | Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Product { .. } => false,
+    }
+}
+
+/// Whether a layer is a factor and an offset for each channel.
+fn by_value(spec: &Linear, channels: usize) -> bool {
+    let Linear { out_channels, kernel, stride, pads, groups, .. } = spec;
+    (*kernel, *stride, *pads) == ([1, 1], [1, 1], [0; 4]) && *groups == channels && *out_channels == channels
+}
