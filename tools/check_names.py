@@ -49,7 +49,7 @@ FOREIGN_BY = {
     "preprocessing of Keras and TensorFlow": "load_img image_dataset_from_directory Resizing tf caffe target_size "
     "preprocess_input preprocessing.py keras/src/applications imagenet_utils.py utils/image_utils.py",
     "options of compilers, of cargo, of Go and of the shell, beside the command that takes them": "-fuzztime -d",
-    "a crate of others, and messages of the system and of Go": "zune exceeded information",
+    "a crate of others, and messages of the system and of Go": "zune exceeded",
     "a directive of nginx": "proxy_http_version",
     "names of an example": "relu_9 cifar10_0 cifar10_1 own.py",
     "stands for a width and a height in a message": "WxH",

@@ -12,6 +12,11 @@ use jaguar_ot::OtError;
 use jaguar_plan::PlanError;
 use jaguar_wire::WireError;
 
+/// A client has had as many queries as it may have today: what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct QueriesSpent(pub String);
+
 /// What ends a session. The other party is told, as well as the connection still can.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,7 +84,7 @@ pub enum EngineError {
     /// The client has had as many queries as it may have today. It is told so in the same words.
     #[cfg(feature = "server")]
     #[error(transparent)]
-    QueriesSpent(#[from] crate::guest::QueriesSpent),
+    QueriesSpent(#[from] QueriesSpent),
     /// The server has computed as much of hints as it may for now.
     #[error("the server has made as many hints as it may for now: come back in {} s", whole_seconds(*wait))]
     HintsSpent {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::budget::{HintBudget, Limits};
+use crate::error::QueriesSpent;
 use crate::keys::KeyShelf;
 use crate::shelf::KeepLimits;
 use crate::stock::Stock;
@@ -46,8 +47,3 @@ pub struct Guest<'a> {
     /// Asked before a query about so many images is prepared, which counts from then on, whether or not it is run.
     pub query: Option<&'a dyn Fn(u64) -> Result<(), QueriesSpent>>,
 }
-
-/// A client has had as many queries as it may have today: what it is told.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct QueriesSpent(pub String);

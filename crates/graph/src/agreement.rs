@@ -4,23 +4,10 @@ use jaguar_cpu::Cpu;
 
 use crate::float::Graph;
 use crate::network::{Model, argmax};
+pub use crate::outputs::logit_error;
 use crate::outputs::{Head, Heads};
 use crate::quantise::Report;
 use crate::reference::{self, Draws, ReferenceError};
-
-/// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the
-/// root of the mean square of the difference over the standard deviation of `want`. What all logits have in common,
-/// which says nothing of classes, is left out of both; only a single logit is taken as it is.
-pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
-    let squares = |values: &mut dyn Iterator<Item = f64>| {
-        let values: Vec<f64> = values.collect();
-        let mean = if values.len() > 1 { values.iter().sum::<f64>() / values.len() as f64 } else { 0.0 };
-        values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>()
-    };
-    let difference = squares(&mut got.iter().zip(want).map(|(a, b)| a - b));
-    // Equal logits are right whatever they are.
-    if difference == 0.0 { 0.0 } else { (difference / squares(&mut want.iter().copied())).sqrt() }
-}
 
 /// The comparison of one part of the output over all images: see [`Heads`].
 #[derive(Clone, Debug, PartialEq)]

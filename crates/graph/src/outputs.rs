@@ -12,6 +12,20 @@ use std::collections::BTreeMap;
 use crate::ir::ops::rearrange::rearrange;
 use crate::network::{Linear, Network, Node, Op};
 
+/// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the
+/// root of the mean square of the difference over the standard deviation of `want`. What all logits have in common,
+/// which says nothing of classes, is left out of both; only a single logit is taken as it is.
+pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
+    let squares = |values: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<f64> = values.collect();
+        let mean = if values.len() > 1 { values.iter().sum::<f64>() / values.len() as f64 } else { 0.0 };
+        values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>()
+    };
+    let difference = squares(&mut got.iter().zip(want).map(|(a, b)| a - b));
+    // Equal logits are right whatever they are.
+    if difference == 0.0 { 0.0 } else { (difference / squares(&mut want.iter().copied())).sqrt() }
+}
+
 /// An output that is packed of more layers than this is taken as it is.
 const MOST: usize = 64;
 
@@ -82,9 +96,9 @@ impl Heads {
     }
 
     /// By head, how far `got` is from `want`, two outputs, relative to how far the wanted values lie from each other: see
-    /// [`logit_error`](crate::agreement::logit_error).
+    /// [`logit_error`].
     pub fn errors(&self, got: &[f64], want: &[f64]) -> Vec<f64> {
-        self.0.iter().map(|head| crate::agreement::logit_error(&head.of(got), &head.of(want))).collect()
+        self.0.iter().map(|head| logit_error(&head.of(got), &head.of(want))).collect()
     }
 
     /// The largest of [`errors`](Self::errors).
