@@ -45,8 +45,8 @@ fn network() -> Graph {
         node("relu", Op::Relu, &[1], [4, 8, 8]),
         node("full", full, &[2], [3, 1, 1]),
     ];
-    let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
-    Graph { name: "tiny".into(), nodes, affine, channels_last: false, layout_dims, outputs }
+    let (affine, affine_name, layout_dims, outputs) = (vec![], String::new(), vec![], vec![]);
+    Graph { name: "tiny".into(), nodes, affine, affine_name, channels_last: false, layout_dims, outputs }
 }
 
 /// A picture of 8 x 8 grey values in 0..1.

@@ -37,7 +37,8 @@ use crate::stock::{NoRoom, Stock, prepared_bytes};
 use crate::stop::Stop;
 
 pub use crate::budget::{HintBudget, Limits};
-pub use crate::guest::{Common, Guest, QueriesSpent};
+pub use crate::error::QueriesSpent;
+pub use crate::guest::{Common, Guest};
 pub use crate::handshake::server::Asked;
 pub use crate::shelf::KeepLimits;
 

@@ -7,7 +7,8 @@ use rcgen::{
 };
 
 use crate::predictions::{answers, number, photo};
-use crate::process::{Process, Scratch, Server, jaguar, write_secret};
+use crate::private_files::write_secret;
+use crate::process::{Process, Scratch, Server, jaguar};
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// A client with these options.

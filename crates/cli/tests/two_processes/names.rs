@@ -26,7 +26,7 @@ fn compile(folder: &Scratch, onnx: &[u8], options: &[&str]) -> (String, String) 
 /// report and an error among them, what it says, and its files.
 fn seen(folder: &Scratch, model: &str) -> Vec<&'static str> {
     let server = Server::start(model, &[], WATCHDOG);
-    let (address, got) = relay::recording(&server.address);
+    let (address, _, got) = relay::recording(&server.address);
     let [cache, trace] = ["cache", "trace.json"].map(|f| folder.path(f));
     let run = |arguments: &[&str]| {
         let mut command = jaguar(&["predict", "--server", &address, "--cache", &cache]);
@@ -46,7 +46,7 @@ fn seen(folder: &Scratch, model: &str) -> Vec<&'static str> {
     all.extend(std::fs::read(&trace).unwrap());
     let hints = std::fs::read_dir(Path::new(&cache).join("hints")).unwrap();
     hints.for_each(|hint| all.extend(std::fs::read(hint.unwrap().path()).unwrap()));
-    let got = got.lock().unwrap();
+    let got = got.lock().unwrap().concat();
     assert!(got.len() > 100_000, "only {} bytes came to the client", got.len());
     all.extend_from_slice(&got);
     let holds = |name: &&str| all.windows(name.len()).any(|part| part == name.as_bytes());

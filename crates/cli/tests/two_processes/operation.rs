@@ -264,7 +264,7 @@ fn logs_hold_no_secret() {
         (crate::tiny::compile(&folder), folder.path("server"), folder.path("tokens"));
     let token = Process::start(jaguar(&["token", "alice", "--tokens", &tokens])).finish(WATCHDOG).succeeded();
     let token_file = folder.path("token");
-    crate::process::write_secret(&token_file, &token);
+    crate::private_files::write_secret(&token_file, &token);
     let options = ["--tls", "on", "--cache", &cache, "--tokens", &tokens, "--log", "json"];
     let mut server = Server::start_logging(&model, &options, WATCHDOG);
     let tls = server.process.line_with("\"tls\"", WATCHDOG);

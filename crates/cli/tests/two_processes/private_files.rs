@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::connections::fingerprint;
 use crate::predictions::photo;
-use crate::process::{Process, Scratch, Server, jaguar, repository, write_secret};
+use crate::process::{Process, Scratch, Server, jaguar, repository};
 use crate::{WATCHDOG, tiny};
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -22,6 +22,13 @@ fn with_open_umask(command: Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "umask 022; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
     shell
+}
+
+/// Writes a secret into a file that its owner alone may use.
+pub fn write_secret(path: &str, secret: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, secret).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("our own file");
 }
 
 /// Without a word about modes a file is open to all: else this test would find nothing.

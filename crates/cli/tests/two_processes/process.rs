@@ -173,13 +173,6 @@ fn read(text: &Text) -> String {
     text.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Writes a secret into a file that its owner alone may use.
-pub fn write_secret(path: &str, secret: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, secret).expect("written");
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("our own file");
-}
-
 fn capture(mut pipe: impl Read + Send + 'static, into: &Text) -> JoinHandle<()> {
     let into = Arc::clone(into);
     thread::spawn(move || {

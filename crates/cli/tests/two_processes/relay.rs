@@ -85,34 +85,6 @@ pub fn in_turn(servers: &[&str]) -> String {
     address
 }
 
-/// Relays to `server`. Returns where clients connect to, and all bytes that they got so far.
-pub fn recording(server: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("bound").to_string();
-    let server = server.to_owned();
-    let got = Arc::<Mutex<Vec<u8>>>::default();
-    let all = got.clone();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
-            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
-            let (mut from, mut to, got) = (clone(&server), clone(&client), got.clone());
-            thread::spawn(move || {
-                let mut buffer = vec![0; 1 << 14];
-                while let Ok(n @ 1..) = from.read(&mut buffer) {
-                    got.lock().expect("no panic").extend_from_slice(&buffer[..n]);
-                    if to.write_all(&buffer[..n]).is_err() {
-                        break;
-                    }
-                }
-                let _ = to.shutdown(Shutdown::Write);
-            });
-            thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
-        }
-    });
-    (address, all)
-}
-
 /// Relays to `server`, and cuts the second connection once the client has sent so many bytes over it. Returns where the client
 /// connects to.
 pub fn cutting(server: &str, after: u64) -> String {
@@ -140,37 +112,37 @@ pub fn cutting(server: &str, after: u64) -> String {
     address
 }
 
-/// What clients have sent, a connection each.
-pub type Sent = Arc<Mutex<Vec<Vec<u8>>>>;
+/// What went one way so far, a connection each.
+pub type Recorded = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Relays to `server`, and records what clients send. Returns where they connect to.
-pub fn recording(server: &str) -> (String, Sent) {
+/// Relays to `server`, and records it. Returns where clients connect to, what they have sent, and what they got.
+pub fn recording(server: &str) -> (String, Recorded, Recorded) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let server = server.to_owned();
-    let sent = Sent::default();
-    let all = sent.clone();
+    let (sent, got) = (Recorded::default(), Recorded::default());
+    let all = (sent.clone(), got.clone());
     thread::spawn(move || {
         for (number, client) in listener.incoming().enumerate() {
-            let (Ok(mut client), Ok(mut server)) = (client, TcpStream::connect(&server)) else { return };
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
             let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
             let back = (clone(&server), clone(&client));
-            all.lock().expect("no panic").push(Vec::new());
-            let all = all.clone();
-            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
-            thread::spawn(move || {
-                let mut buffer = vec![0; 1 << 14];
-                while let Ok(n @ 1..) = client.read(&mut buffer) {
-                    all.lock().expect("no panic")[number].extend_from_slice(&buffer[..n]);
-                    if server.write_all(&buffer[..n]).is_err() {
-                        break;
+            for (recorded, (mut from, mut to)) in [(all.0.clone(), (client, server)), (all.1.clone(), back)] {
+                recorded.lock().expect("no panic").push(Vec::new());
+                thread::spawn(move || {
+                    let mut buffer = vec![0; 1 << 14];
+                    while let Ok(n @ 1..) = from.read(&mut buffer) {
+                        recorded.lock().expect("no panic")[number].extend_from_slice(&buffer[..n]);
+                        if to.write_all(&buffer[..n]).is_err() {
+                            break;
+                        }
                     }
-                }
-                let _ = server.shutdown(Shutdown::Write);
-            });
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
         }
     });
-    (address, sent)
+    (address, sent, got)
 }
 
 /// Relays to `server`. Returns where clients connect to, and what cuts all connections that there are.

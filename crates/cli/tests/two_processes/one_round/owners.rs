@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::connections::Authority;
-use crate::process::write_secret;
+use crate::private_files::write_secret;
 
 /// What bob must not get of alice's, however each shows who it is. `storage` has room for the keys of two.
 fn apart(it: &Site, at: &str, [alice, bob]: [&[&str]; 2]) {

@@ -1,13 +1,13 @@
 //! What a server sees of a client that cannot open its answers: the same as of one that can.
 
 use super::*;
-use crate::relay::{Sent, recording};
+use crate::relay::{Recorded, recording};
 
 /// Bytes before the first frame: a line, whether there is a binding and it, a token's length.
 const GREETING: usize = 16 + 33 + 1;
 
 /// What the client has sent over its last connection, without signs of life: those come when they like.
-fn last(sent: &Sent) -> Vec<u8> {
+fn last(sent: &Recorded) -> Vec<u8> {
     let sent = sent.lock().unwrap();
     let mut rest = &sent.last().unwrap()[GREETING..];
     let mut data = Vec::new();
@@ -29,7 +29,7 @@ fn last(sent: &Sent) -> Vec<u8> {
 fn what_comes_of_decryption_does_not_show() {
     let Some(it) = Site::new("unseen") else { return };
     let mut server = it.serve(&[]);
-    let (at, sent) = recording(&server.address);
+    let (at, sent, _) = recording(&server.address);
     let queue = || std::fs::read_dir(it.scratch.path("server/insecure-n10/queue")).unwrap().count();
     let secret = it.of_client("client", "secret");
     let both = [it.inputs[0].as_str(), it.inputs[1].as_str()];

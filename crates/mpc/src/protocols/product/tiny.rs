@@ -279,7 +279,7 @@ fn online_neither_learns_anything_of_the_others_input() {
                 let what = format!("party {party}, inputs {:?}", [a_c, b_c, a_s, b_s]);
                 assert_uniform((0..all).map(view), all, &what);
             }
-            let product = (a_c + a_s) * (b_c + b_s) & mask;
+            let product = ((a_c + a_s) * (b_c + b_s)) & mask;
             let mut up = 0;
             for e in 0..all {
                 let [z_c, z_s] = [z(0, e), z(1, e)];
