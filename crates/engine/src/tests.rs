@@ -37,7 +37,7 @@ use crate::message::{MAX_PROBE, Request};
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::Service;
-use crate::verify::{LayerCheck, verify};
+use crate::verify::{Check, verify};
 use jaguar_bundle::{Bundle, BundleError};
 
 /// A folder that is removed at the end.
@@ -450,15 +450,16 @@ fn a_wholesale_repeat_of_traffic_is_found() {
     }
 }
 
-/// Whether the server's noise is in what a layer made, in units of 2^guard bits. A value's noise is the sum of four uniform numbers; it is at
-/// most 0.5 units with a probability of 11/12, and at most 0.41 (0.4, and an ulp of rounding) with one of 0.84. So of 300 values none is
-/// larger with a probability of 5e-12, and of 100 none with one of 3e-8. What is smaller is not looked at.
-fn holds_noise(layer: &LayerCheck, unit: f64) -> bool {
-    match layer.values {
-        0..100 => true,
-        100..300 => layer.max_ulps > 0.4 * unit,
-        300.. => layer.max_ulps > 0.5 * unit,
-    }
+/// How often a query is asked for [`holds_noise`]: the smallest layer with a hundred values has 400 then.
+const ASKED: usize = 4;
+
+/// Whether the server's noise is in what a layer made in all `checks` together, in units of 2^guard bits. A value's noise is the sum of four
+/// uniform numbers, and at most 0.5 units with a probability of 11/12: so of 400 values none is larger with one of 8e-16. Layers that
+/// have fewer are not looked at.
+fn holds_noise(checks: &[Check], layer: usize, unit: f64) -> bool {
+    let layers = || checks.iter().map(|check| &check.layers[layer]);
+    let values: usize = layers().map(|layer| layer.values).sum();
+    values < 400 || layers().any(|layer| layer.max_ulps > unit / 2.0)
 }
 
 /// What a client says to a server that offers this network.

@@ -57,14 +57,17 @@ fn guarded_products_hold_noise() {
     let network = guarded().model.network;
     let choices = Choices::standard(&network, BackendId::JAGUAR);
     let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << GUARD_BITS).collect();
-    let checks = verify(guarded(), choices, Reveal::Logits, std::slice::from_ref(&x), Place::Memory).unwrap();
+    let checks = verify(guarded(), choices, Reveal::Logits, &vec![x; ASKED], Place::Memory);
+    let checks = checks.unwrap();
     let unit = f64::from(1 << GUARD_BITS);
-    for (node, layer) in network.nodes.iter().zip(&checks[0].layers) {
-        assert_eq!(layer.wrong, 0, "{layer:?}");
-        if let Op::Product { shift, .. } = node.op {
-            assert!(shift > GUARD_BITS, "the shift moves with the scales");
-            assert!(layer.max_ulps < unit + 1.0, "{layer:?}");
-            assert!(holds_noise(layer, unit), "{layer:?}");
+    for (id, node) in network.nodes.iter().enumerate() {
+        for layer in checks.iter().map(|check| &check.layers[id]) {
+            assert_eq!(layer.wrong, 0, "{layer:?}");
+            if let Op::Product { shift, .. } = node.op {
+                assert!(shift > GUARD_BITS, "the shift moves with the scales");
+                assert!(layer.max_ulps < unit + 1.0, "{layer:?}");
+                assert!(holds_noise(&checks, id, unit), "{layer:?}");
+            }
         }
     }
 }
