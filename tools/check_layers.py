@@ -63,7 +63,7 @@ ELSEWHERE = {"fuzz": "fuzz", "python": "python/jaguar"}
 
 def without_comments(text: str) -> str:
     """`text` with its comments blanked, strings kept."""
-    pattern = re.compile(r"//[^\n]*|/\*.*?\*/|r(#*)\".*?\"\\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\\n])'", re.DOTALL)
+    pattern = re.compile(r"//[^\n]*|/\*.*?\*/|r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\\n])'", re.DOTALL)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m[0].startswith("/") else m[0], text)
 
 

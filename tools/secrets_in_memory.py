@@ -27,20 +27,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VALGRIND = ["valgrind", "--tool=memcheck", "--leak-check=no", "--error-limit=no", "--fullpath-after=", "--num-callers=40", "-q"]
 
-# Lines that depend on a secret and may: what stands in them, and why.
-REJECTED = {"accepted[count] = byte": "which bytes are refused for a ternary secret: they are not taken"}
-TERNARY = {"if outside == 0": "whether a secret is ternary: all are"}
+# Lines that depend on a secret and may: the file, what stands in the line, and why.
+REJECTED = {"sample.rs: accepted[count] = byte": "which bytes are refused for a ternary secret: they are not taken"}
+TERNARY = {"mod.rs: if outside == 0": "whether a secret is ternary: all are"}
 
-UNIFORM = {"if candidate < modulus.value()": "which words are refused for a uniform polynomial: they are not taken"}
-UNIFORM_RNS = {"if candidate < tables.prime": "the same"}
+UNIFORM = {"ring.rs: if candidate < modulus.value()": "which words are refused for a uniform polynomial: they are not taken"}
+UNIFORM_RNS = {"rns.rs: if candidate < tables.prime": "the same"}
 
 # What a case of fuzz/examples/timing.rs may depend on, by the first words of its name; all others may on nothing. Cases with PLANTED
 # leak on purpose.
 CASES: dict[str, dict[str, str]] = {
     "ternary secret": REJECTED,
     "ring product": TERNARY,
-    "product with secret weights": {".all(|&w| i32::from(w).abs() <= most)": "whether weights are in range: no others are served"},
-    "token": {"bool::from(known.ct_eq(&hash))": "whose token it is: the answer"},
+    "product with secret weights": {"mod.rs: .all(|&w| i32::from(w).abs() <= most)": "whether weights are in range: no others are served"},
+    "token": {"token.rs: bool::from(known.ct_eq(&hash))": "whose token it is: the answer"},
 }
 
 
@@ -64,6 +64,7 @@ SESSIONS = [
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),
     Session("cheetah", TINY, ("--backends", "cheetah"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
     Session("fregata", TINY, ("--backends", "fregata"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
+    Session("cirencode", TINY, ("--backends", "cirencode"), REJECTED | UNIFORM, REJECTED | UNIFORM),
     Session("hyena", TINY, ("--backends", "hyena"), REJECTED | UNIFORM, REJECTED | UNIFORM),
 ]
 
@@ -93,12 +94,19 @@ def lines(said: str, sources: Path | None = None) -> list[str]:
     return found
 
 
+def is_in(meant: str, line: str) -> bool:
+    """Whether a line `file:number: text` is one of `file: part of the text`."""
+    file, _, part = meant.partition(": ")
+    name, _, text = line.partition(":")
+    return file == name and part in text
+
+
 def sort(found: list[str], meant: dict[str, str]) -> tuple[Counter[str], Counter[str]]:
     """What was found in each line that is meant, and elsewhere."""
     inside: Counter[str] = Counter()
     outside: Counter[str] = Counter()
     for line in found:
-        if text := next((text for text in meant if text in line), None):
+        if text := next((text for text in meant if is_in(text, line)), None):
             inside[text] += 1
         else:
             outside[line] += 1

@@ -284,7 +284,7 @@ class SecretsInMemory(unittest.TestCase):
                 return run(secrets_in_memory.main, "cases", str(Path(folder) / "program"))
 
     def test_only_what_is_meant_passes(self):
-        meant = {"meant[secret]": "the answer"}
+        meant = {"source.rs: meant[secret]": "the answer"}
         for reports, cases, failed in (
             ({"a": []}, {}, 0),
             ({"a": [3]}, {"a": meant}, 0),

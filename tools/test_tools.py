@@ -50,13 +50,14 @@ class SecretsInMemory(unittest.TestCase):
             self.assertEqual(secrets_in_memory.lines(said, Path(folder) / "elsewhere"), ["?", "?", "?"])
 
     def test_what_is_not_meant_and_what_is_missing_are_wrong(self):
-        meant = {"if refused": "public"}
+        meant = {"a.rs: if refused": "public"}
         judge = functools.partial(secrets_in_memory.judge, "a case")
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertTrue(judge(["a.rs:1: if refused {"], meant))
             self.assertFalse(judge(["a.rs:1: if refused {", "a.rs:2: if delta {"], meant))
             self.assertFalse(judge(["a.rs:1: if refused {", "?"], meant))
             self.assertFalse(judge([], meant), "nothing was marked")
+            self.assertFalse(judge(["b.rs:1: if refused {"], meant), "the same words elsewhere")
             self.assertTrue(judge([], {}))
             self.assertTrue(judge(["a.rs:2: if delta {"], {}, planted=True))
             self.assertFalse(judge([], {}, planted=True))

@@ -273,8 +273,17 @@ pub fn run(args: &Args) -> Result<()> {
         }
         let graph = moved.as_ref().unwrap_or(&graph);
         let (file, keep_names) = (args.model.as_path(), args.keep_names);
-        let source =
-            one_round::Source { graph, image, labels, samples, tests: tested, pictures, file, keep_names };
+        let source = one_round::Source {
+            graph,
+            image,
+            labels,
+            samples,
+            tests: tested,
+            pictures,
+            file,
+            keep_names,
+            force: args.force,
+        };
         return one_round::compile(
             source,
             (&args.parameters, &args.margins),

@@ -5,7 +5,7 @@ use jaguar_cpu::Cpu;
 use crate::float::Graph;
 use crate::network::{Model, argmax};
 pub use crate::outputs::logit_error;
-use crate::outputs::{Head, Heads};
+use crate::outputs::{Head, Heads, worse};
 use crate::quantise::Report;
 use crate::reference::{self, Draws, ReferenceError};
 
@@ -29,12 +29,14 @@ pub struct OutputAgreement {
 impl OutputAgreement {
     /// The largest of the images' errors.
     pub fn worst_error(&self) -> f64 {
-        // `f64::max` would pass over a NaN.
-        self.errors.iter().fold(0.0, |worst, &e| if e <= worst { worst } else { e })
+        self.errors.iter().copied().fold(0.0, worse)
     }
 
-    /// On half of the images or more the error is at least this: the median, and the larger one of two in the middle.
+    /// On half of the images or more the error is at least this: the median, and the larger one of two in the middle. A NaN if any is.
     pub fn typical_error(&self) -> f64 {
+        if self.errors.iter().any(|error| error.is_nan()) {
+            return f64::NAN;
+        }
         let mut errors = self.errors.clone();
         errors.sort_by(f64::total_cmp);
         errors.get(errors.len() / 2).copied().unwrap_or(0.0)
@@ -83,7 +85,7 @@ impl Agreement {
         self.same_class += other.same_class;
         self.max_error = self.max_error.max(other.max_error);
         self.largest_logit = self.largest_logit.max(other.largest_logit);
-        self.worst_relative_error = self.worst_relative_error.max(other.worst_relative_error);
+        self.worst_relative_error = worse(self.worst_relative_error, other.worst_relative_error);
         self.overflows += other.overflows;
         self.tight += other.tight;
         self.classes.extend_from_slice(&other.classes);
@@ -209,7 +211,7 @@ fn compare(
     let several = outputs.len() > 1;
     result.outputs = outputs.into_iter().map(|output| output.done(several)).collect();
     let worst = result.outputs.iter().map(OutputAgreement::worst_error);
-    result.worst_relative_error = worst.fold(0.0, |worst, e| if e <= worst { worst } else { e });
+    result.worst_relative_error = worst.fold(0.0, worse);
     Ok(result)
 }
 

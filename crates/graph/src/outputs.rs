@@ -26,6 +26,11 @@ pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
     if difference == 0.0 { 0.0 } else { (difference / squares(&mut want.iter().copied())).sqrt() }
 }
 
+/// The larger of two errors, and a NaN if one of them is: `f64::max` would pass over it.
+pub(crate) fn worse(one: f64, other: f64) -> f64 {
+    if one.is_nan() || other <= one { one } else { other }
+}
+
 /// An output that is packed of more layers than this is taken as it is.
 const MOST: usize = 64;
 
@@ -103,8 +108,7 @@ impl Heads {
 
     /// The largest of [`errors`](Self::errors).
     pub fn worst_error(&self, got: &[f64], want: &[f64]) -> f64 {
-        // `f64::max` would pass over a NaN.
-        self.errors(got, want).into_iter().fold(0.0, |worst, e| if e <= worst { worst } else { e })
+        self.errors(got, want).into_iter().fold(0.0, worse)
     }
 }
 
@@ -149,4 +153,17 @@ fn passes_on(network: &Network, node: &Node) -> bool {
 fn by_value(spec: &Linear, channels: usize) -> bool {
     let Linear { out_channels, kernel, stride, pads, groups, .. } = spec;
     (*kernel, *stride, *pads) == ([1, 1], [1, 1], [0; 4]) && *groups == channels && *out_channels == channels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worse;
+
+    #[test]
+    fn a_nan_is_the_worst() {
+        for errors in [[f64::NAN, 0.001], [0.001, f64::NAN]] {
+            assert!(errors.into_iter().fold(0.0, worse).is_nan());
+        }
+        assert_eq!([0.2, 0.3, 0.1].into_iter().fold(0.0, worse), 0.3);
+    }
 }

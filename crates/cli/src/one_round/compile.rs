@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
     Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
@@ -38,6 +38,8 @@ pub struct Source<'a> {
     pub file: &'a Path,
     /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
     pub keep_names: bool,
+    /// Whether a model is written that answers otherwise than the network.
+    pub force: bool,
 }
 
 /// How far values may go beyond what calibration sees.
@@ -159,7 +161,7 @@ pub fn compile(
 ) -> Result<()> {
     let fhe = program.find()?;
     check_output(output)?;
-    let Source { graph, image, labels, samples, tests, pictures, file, keep_names } = source;
+    let Source { graph, image, labels, samples, tests, pictures, file, keep_names, force } = source;
     let cut = last.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
     let for_clients = last.file(output);
     if let Some(cut) = &cut {
@@ -233,7 +235,18 @@ pub fn compile(
         steps.finish();
         Ok(simulated)
     };
-    say_precision("samples", &simulate(&samples, steps)?, figures.relu_levels);
+    let simulated = simulate(&samples, steps)?;
+    say_precision("samples", &simulated, figures.relu_levels);
+    if let Some(lost) = lost(&simulated) {
+        if !force {
+            std::fs::remove_file(output).with_context(|| output.display().to_string())?;
+            bail!(
+                "not written, for the encrypted network would not answer as the network does: {lost}. Other samples, a larger --margin or \
+                 --parameters with a finer polynomial may help; --force writes it all the same"
+            );
+        }
+        eprintln!("warning: the encrypted network will not answer as the network does: {lost}");
+    }
     if !tests.is_empty() {
         let simulated = simulate(&tests, steps)?;
         say_reach(&simulated);
@@ -316,19 +329,64 @@ fn say_reach(simulated: &[Simulated]) {
 /// By which part of their spread logits may be off before it is said how they would be less.
 const ROUGH: f64 = 1.0 / 64.0;
 
+/// Simulated answers beside the exact ones, of inputs that stay within the bounds.
+fn answers(simulated: &[Simulated]) -> Vec<(&[f64], &[f64])> {
+    simulated.iter().filter_map(|one| Some((one.logits.as_deref()?, &one.exact[..]))).collect()
+}
+
+/// By which part of its spread each answer is off. A single logit's spread is that of all inputs.
+fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
+    let spread = |values: &mut dyn Iterator<Item = f64>| {
+        let ends = values.fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(v), h.max(v)]);
+        ends[1] - ends[0]
+    };
+    let of_all = spread(&mut answers.iter().filter_map(|(_, exact)| exact.first().copied()));
+    let largest =
+        answers.iter().flat_map(|(_, exact)| exact.iter()).fold(0.0, |largest: f64, v| largest.max(v.abs()));
+    let of_all = if of_all > 0.0 { of_all } else { largest };
+    let off = |(logits, exact): &(&[f64], &[f64])| {
+        let worst = logits.iter().zip(*exact).fold(0.0, |worst: f64, (a, b)| worst.max((a - b).abs()));
+        let own = if exact.len() > 1 { spread(&mut exact.iter().copied()) } else { of_all };
+        // Equal logits are right whatever they are.
+        if worst == 0.0 { 0.0 } else { worst / own }
+    };
+    answers.iter().map(off).collect()
+}
+
+/// How the simulated network was found to be another function than the network, if it is: by the rule that holds for all models
+/// ([`jaguar_compile::Disagreement`]).
+fn lost(simulated: &[Simulated]) -> Option<String> {
+    let (all, answers) = (simulated.len(), answers(simulated));
+    if 2 * answers.len() <= all {
+        return Some(format!("{} of {all} samples leave the bounds", all - answers.len()));
+    }
+    let mut errors = off(&answers);
+    errors.sort_by(f64::total_cmp);
+    let typical = errors[errors.len() / 2];
+    let first = |logits: &[f64]| order(logits).first().copied();
+    let same = answers.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
+    let several = answers.iter().all(|(_, exact)| exact.len() > 1);
+    (typical.is_nan() || typical > jaguar_compile::LOST || several && 2 * same < answers.len()).then(|| {
+        let classes = if several {
+            format!("same class on {same} of {} samples, ", answers.len())
+        } else {
+            String::new()
+        };
+        format!(
+            "{classes}logits are off by {:.0} % of their spread on half of the samples or more",
+            100.0 * typical
+        )
+    })
+}
+
 /// By how much logits are off since a polynomial of so many levels stands for ReLU, for people. Inputs that leave the bounds have none.
 fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
-    let found: Vec<(&Vec<f64>, &Vec<f64>)> =
-        simulated.iter().filter_map(|one| Some((one.logits.as_ref()?, &one.exact))).collect();
-    let off = |(logits, exact): &(&Vec<f64>, &Vec<f64>)| {
-        let worst = logits.iter().zip(*exact).fold(0.0, |worst: f64, (a, b)| worst.max((a - b).abs()));
-        let ends = exact.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
-        worst / (ends[1] - ends[0])
-    };
+    let found = answers(simulated);
     let first = |logits: &[f64]| order(logits).first().copied();
     let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    // (A single logit has no spread.)
-    let Some(worst) = found.iter().map(off).filter(|part| part.is_finite()).reduce(f64::max) else { return };
+    let Some(worst) = off(&found).into_iter().reduce(|a, b| if a.is_nan() || b <= a { a } else { b }) else {
+        return;
+    };
     say!(
         "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
          {:.2} % of their spread",
@@ -375,5 +433,35 @@ mod tests {
         for bad in ["", "on", "0.9", "-1", "NaN", "inf"] {
             assert!(bad.parse::<Stress>().is_err(), "{bad}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn simulated(logits: Option<&[f64]>, exact: &[f64]) -> Simulated {
+        Simulated {
+            logits: logits.map(<[f64]>::to_vec),
+            exact: exact.to_vec(),
+            reach: 0.5,
+            layer: "relu 1".into(),
+        }
+    }
+
+    #[test]
+    fn a_model_that_answers_otherwise_is_told() {
+        let right = || simulated(Some(&[1.0, 5.01, 2.0]), &[1.0, 5.0, 2.0]);
+        let other = || simulated(Some(&[5.0, 1.0, 2.0]), &[1.0, 5.0, 2.0]);
+        let outside = || simulated(None, &[1.0, 5.0, 2.0]);
+        assert_eq!(lost(&[right(), right(), other()]), None);
+        assert_eq!(lost(&[right(), right(), outside()]), None);
+        assert!(lost(&[right(), other(), other()]).unwrap().contains("same class on 1 of 3 samples"));
+        assert!(lost(&[right(), outside()]).unwrap().contains("1 of 2 samples leave the bounds"));
+        assert!(lost(&[simulated(Some(&[f64::NAN]), &[1.0]), right(), right()]).is_none(), "one of three");
+        assert!(
+            lost(&[simulated(Some(&[3.0]), &[1.0]), simulated(Some(&[0.0]), &[2.0])]).is_some(),
+            "a single logit"
+        );
     }
 }

@@ -175,14 +175,13 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
     );
     session.introduce(&party.name_at(&reach.server), figures.input)?;
     let mut encryption = party.under(&terms)?;
-    let begun = Instant::now();
-    let mut client = Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0, begun };
+    let mut client =
+        Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0, failed: None };
     if let Some(ticket) = later.ticket {
         session.collect(ticket)?;
-        let encrypted = client.receive(&mut session, ticket, &mut bars)?;
-        let opened = client.open(&mut session, &mut encryption, (None, ticket), &encrypted);
+        let arrived = client.receive(&mut session, (None, ticket), &mut bars)?;
         session.leave()?;
-        return opened;
+        return client.open(&mut encryption, arrived);
     }
 
     let keys = party.keys();
@@ -201,26 +200,31 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         say!("sent {} of keys; further inputs need none", bytes(given.sent));
     }
     client.keys_sent = given.sent;
-    let mut failed = None;
-    for (path, tensor) in files.iter().zip(tensors) {
-        let name = path.display().to_string();
-        let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
-        let ticket = session.send(&input, !later.detach)?;
-        if later.detach {
-            client.tell_ticket(&name, ticket)?;
-            continue;
-        }
-        let encrypted = client.receive(&mut session, ticket, &mut bars)?;
-        // The session goes on whatever comes of it.
-        if let Err(e) = client.open(&mut session, &mut encryption, (Some(&name), ticket), &encrypted) {
-            match &failed {
-                None => failed = Some(e.context(name)),
-                Some(_) => bars.warning(&format!("{name}: {e:#}")),
+    // An answer is opened once all that this client still has to say by then is sent: the next input, or that it leaves. So neither what it
+    // sends nor when tells the server what came of it.
+    let mut arrived = None;
+    let mut ask_all = || -> Result<()> {
+        for (path, tensor) in files.iter().zip(tensors) {
+            let name = path.display().to_string();
+            let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
+            let ticket = session.send(&input, !later.detach)?;
+            if let Some(arrived) = arrived.take() {
+                client.open_or_keep(&mut encryption, arrived, &mut bars);
             }
+            if later.detach {
+                client.tell_ticket(&name, ticket)?;
+                continue;
+            }
+            arrived = Some(client.receive(&mut session, (Some(name), ticket), &mut bars)?);
         }
+        Ok(())
+    };
+    let asked = ask_all().and_then(|()| Ok(session.leave()?));
+    if let Some(arrived) = arrived {
+        client.open_or_keep(&mut encryption, arrived, &mut bars);
     }
-    session.leave()?;
-    failed.map_or(Ok(()), Err)
+    asked?;
+    client.failed.map_or(Ok(()), Err)
 }
 
 /// What is encrypted of an input.
@@ -240,8 +244,17 @@ struct Client<'a> {
     /// Bytes that were sent and received for earlier answers.
     before: [u64; 2],
     keys_sent: u64,
-    /// When the answer that came last was asked for.
-    begun: Instant,
+    /// Why an answer could not be opened: the first one.
+    failed: Option<anyhow::Error>,
+}
+
+/// An answer that is here, and not opened yet.
+struct Arrived {
+    /// `None` where a ticket fetched it.
+    input: Option<String>,
+    ticket: Ticket,
+    encrypted: Vec<u8>,
+    cost: Cost,
 }
 
 impl Client<'_> {
@@ -261,8 +274,13 @@ impl Client<'_> {
     }
 
     /// Waits for an answer. The server forgets it from here on, whether or not it can be decrypted: that tells of the secret.
-    fn receive(&mut self, session: &mut Session, ticket: Ticket, bars: &mut Bars) -> Result<Vec<u8>> {
-        self.begun = Instant::now();
+    fn receive(
+        &mut self,
+        session: &mut Session,
+        (input, ticket): (Option<String>, Ticket),
+        bars: &mut Bars,
+    ) -> Result<Arrived> {
+        let begun = Instant::now();
         let answer = session.answer(&mut |progress| match progress {
             Progress::Queued(0) => {}
             Progress::Queued(ahead) => bars.line(&format!("note: {ahead} evaluations are before this one")),
@@ -274,24 +292,31 @@ impl Client<'_> {
             // What was computed is not lost with the connection, nor with the server.
             eprintln!("note: the server may go on with it; --ticket {} fetches the answer", hex(&ticket.0));
         }
-        Ok(answer?)
-    }
-
-    /// Decrypts and shows an answer.
-    fn open(
-        &mut self,
-        session: &mut Session,
-        encryption: &mut Encryption<'_>,
-        (input, ticket): (Option<&str>, Ticket),
-        encrypted: &[u8],
-    ) -> Result<()> {
-        let logits = encryption.decrypt(encrypted).context("decrypting the answer")?;
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let encrypted = answer?;
+        let seconds = begun.elapsed().as_secs_f64();
         let moved = session.moved();
         let [sent, received] = [moved[0] - self.before[0], moved[1] - self.before[1]];
         self.before = moved;
         let cost = Cost { keys_sent: std::mem::take(&mut self.keys_sent), sent, received, seconds };
-        self.show(input, input.is_none().then(|| hex(&ticket.0)), &logits, cost)
+        Ok(Arrived { input, ticket, encrypted, cost })
+    }
+
+    /// The same; the session goes on whatever comes of it.
+    fn open_or_keep(&mut self, encryption: &mut Encryption<'_>, arrived: Arrived, bars: &mut Bars) {
+        let name = arrived.input.clone().unwrap_or_default();
+        if let Err(e) = self.open(encryption, arrived) {
+            match &self.failed {
+                None => self.failed = Some(e.context(name)),
+                Some(_) => bars.warning(&format!("{name}: {e:#}")),
+            }
+        }
+    }
+
+    /// Decrypts and shows an answer.
+    fn open(&self, encryption: &mut Encryption<'_>, arrived: Arrived) -> Result<()> {
+        let Arrived { input, ticket, encrypted, cost } = arrived;
+        let logits = encryption.decrypt(&encrypted).context("decrypting the answer")?;
+        self.show(input.as_deref(), input.is_none().then(|| hex(&ticket.0)), &logits, cost)
     }
 
     fn show(&self, input: Option<&str>, ticket: Option<String>, logits: &[f64], cost: Cost) -> Result<()> {

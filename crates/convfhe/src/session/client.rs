@@ -193,8 +193,9 @@ impl Session {
 
     /// Waits for the encrypted answer, and tells the server that it is here: the server forgets it then.
     ///
-    /// That is told before anybody can try to decrypt it, so whatever comes of decryption, the server sees the same bytes at the same time. A
-    /// server that deviates could learn a bit of the client's secret from each answer otherwise.
+    /// That is told before anybody can try to decrypt it, so whatever comes of decryption, the server sees the same bytes. Who sends what comes
+    /// next, too, before it decrypts shows it no difference in time either. A server that deviates could learn a bit of the client's secret
+    /// from each answer otherwise.
     ///
     /// # Errors
     /// When the connection fails, or the server has no answer to give; it says why, and the session goes on.
