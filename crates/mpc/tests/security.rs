@@ -523,7 +523,7 @@ fn misuse_is_an_error() {
     let (p, c) = (&mut party, &mut chan);
     for bad in [
         ReluParams { bits: 2, ..params },
-        ReluParams { bits: 41, output: Modulus::power_of_two(41), ..params },
+        ReluParams { bits: 49, output: Modulus::power_of_two(49), ..params },
         ReluParams { output: Modulus::power_of_two(15), ..params },
         ReluParams { output: Modulus::power_of_two(49), ..params },
         ReluParams { ignored: 15, ..params },
@@ -549,7 +549,7 @@ fn misuse_is_an_error() {
         assert!(refused(Extend::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     for bad in [
-        TruncateParams { bits: 41, ..CUT },
+        TruncateParams { bits: 49, ..CUT },
         TruncateParams { shift: 0, ..CUT },
         TruncateParams { shift: 37, out_bits: 1, ..CUT },
         TruncateParams { out_bits: 0, ..CUT },
@@ -570,7 +570,7 @@ fn misuse_is_an_error() {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     assert!(refused(Argmax::prepare(p, c, ArgmaxParams { count: 0, bits: 16, digit: 4 }).map(drop)));
-    assert!(refused(LessThan::prepare(p, c, 1, 41, 4).map(drop)));
+    assert!(refused(LessThan::prepare(p, c, 1, 49, 4).map(drop)));
     assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
     assert!(refused(Mux::prepare(p, c, 1, 41).map(drop)));
     assert_eq!(party.used(), Default::default());

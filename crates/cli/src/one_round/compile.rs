@@ -434,11 +434,6 @@ mod tests {
             assert!(bad.parse::<Stress>().is_err(), "{bad}");
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     fn simulated(logits: Option<&[f64]>, exact: &[f64]) -> Simulated {
         Simulated {

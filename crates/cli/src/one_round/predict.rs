@@ -203,7 +203,7 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
     // An answer is opened once all that this client still has to say by then is sent: the next input, or that it leaves. So neither what it
     // sends nor when tells the server what came of it.
     let mut arrived = None;
-    let mut ask_all = || -> Result<()> {
+    let ask_all = || -> Result<()> {
         for (path, tensor) in files.iter().zip(tensors) {
             let name = path.display().to_string();
             let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;

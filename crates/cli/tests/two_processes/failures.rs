@@ -202,7 +202,7 @@ fn models_that_are_none() {
         (&whole[..whole.len() - 1], "damaged"),
         (&flipped, "damaged"),
         (&[&whole[..], b"more"].concat(), "damaged"),
-        (b"", "too short"),
+        (b"", "not a compiled model (0 bytes)"),
         (&tiny::onnx(), "jaguar compile"),
         (&[b"JAGUAR\0\x63", &whole[8..]].concat(), "compile the model again"),
     ];

@@ -244,9 +244,9 @@ fn endless_work_is_refused_at_once() {
     assert!(matches!(error.root(), EngineError::Plan(PlanError::Layer { .. })), "{error}");
     // Products of more bits than are compared.
     let mut wide = Builder::new([1, 4, 4]);
-    wide.conv_shifted(0, 1, 1, 1, 0, 1, 25);
+    wide.conv_shifted(0, 1, 1, 1, 0, 1, 33);
     let error = greet(wide, BackendId::CHEETAH).unwrap_err();
-    assert!(matches!(error.root(), EngineError::Plan(PlanError::Products { bits: 41, .. })), "{error}");
+    assert!(matches!(error.root(), EngineError::Plan(PlanError::Products { bits: 49, .. })), "{error}");
     // A limit of the caller's.
     let server = service(everything());
     let limits = Limits { ciphertext_bytes: 100, ..Limits::default() };

@@ -73,6 +73,8 @@ static LOOKS: Mutex<()> = Mutex::new(());
 thread_local! {
     /// This thread is telling of what it found, or is none of the session's.
     static BUSY: Cell<bool> = const { Cell::new(false) };
+    /// This thread is one of the session that is looked at. Other tests run beside it, and free the same inputs.
+    static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Looking;
@@ -118,7 +120,7 @@ unsafe impl GlobalAlloc for Looking {
     // (Growing is the trait's own: a new block, a copy, and the old one is freed here.)
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let patterns = PATTERNS.load(Ordering::Acquire);
-        if !patterns.is_null() && !BUSY.replace(true) {
+        if !patterns.is_null() && OURS.get() && !BUSY.replace(true) {
             // SAFETY: patterns are never freed; the block is the caller's, of this length.
             unsafe { look(&*patterns, block, layout.size()) };
             BUSY.set(false);
@@ -134,8 +136,9 @@ unsafe impl GlobalAlloc for Looking {
     }
 }
 
-/// How many blocks with a pattern `f` frees, whichever thread does.
+/// How many blocks with a pattern `f` frees, on this thread or on one that [`ours`] has made.
 fn found(patterns: &'static Patterns, f: impl FnOnce()) -> usize {
+    OURS.set(true);
     FOUND.store(0, Ordering::SeqCst);
     PATTERNS.store(std::ptr::from_ref(patterns).cast_mut(), Ordering::Release);
     f();
@@ -157,6 +160,11 @@ type Seen = Mutex<BTreeMap<(usize, usize), Zeroizing<Vec<u64>>>>;
 
 const SEEDS: [u8; 2] = [201, 202];
 
+/// Threads that are looked at.
+fn ours() -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(3).start_handler(|_| OURS.set(true)).build().unwrap()
+}
+
 /// A session with two queries. `seen` gets every share, and the bytes that passed are returned.
 fn run(service: &Service, reveal: Reveal, seen: Option<&Seen>) -> Vec<Vec<u8>> {
     let (a, b) = memory_transports();
@@ -166,13 +174,14 @@ fn run(service: &Service, reveal: Reveal, seen: Option<&Seen>) -> Vec<Vec<u8>> {
             seen.lock().unwrap().insert((role, node), Zeroizing::new(share.to_vec()));
         }
     };
+    let [server_threads, client_threads] = [ours(), ours()];
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
+        let serve = || {
             with_insecure_fixed_randomness([SEEDS[1]; 32], || {
                 service.serve_observed(Channel::new(b), &mut |_| (), &mut |node, share| keep(1, node, share))
             })
-        });
-        let client = scope.spawn(|| {
+        };
+        let ask = || {
             with_insecure_fixed_randomness([SEEDS[0]; 32], || {
                 let mut ready = connect(Channel::new(recorder), &Limits::default())
                     .unwrap()
@@ -189,7 +198,9 @@ fn run(service: &Service, reveal: Reveal, seen: Option<&Seen>) -> Vec<Vec<u8>> {
                 }
                 ready.leave().unwrap();
             });
-        });
+        };
+        let server = scope.spawn(|| server_threads.install(serve));
+        let client = scope.spawn(|| client_threads.install(ask));
         client.join().unwrap();
         server.join().unwrap().unwrap();
     });

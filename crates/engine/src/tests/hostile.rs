@@ -240,7 +240,7 @@ fn bundles_are_checked() {
         (&whole[..20], "cut off"),
         (&whole[..whole.len() - 1], "damaged"),
         (&b"\x08\x08 an ONNX file"[..], "compile"),
-        (&b""[..], "too short"),
+        (&b""[..], "not a compiled model (0 bytes)"),
     ] {
         std::fs::write(&path, broken).unwrap();
         let Err(error) = Bundle::read(&path) else { panic!("{what}: accepted") };
