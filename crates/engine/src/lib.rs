@@ -64,7 +64,7 @@ pub mod timeline;
 #[cfg(all(feature = "client", feature = "server"))]
 pub mod verify;
 
-pub use error::EngineError;
+pub use error::{EngineError, QueriesSpent};
 pub use exec::prepare::Reveal;
 pub use handshake::is_model_name;
 pub use jaguar_bundle as bundle;

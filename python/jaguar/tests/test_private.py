@@ -188,7 +188,7 @@ def test_a_full_server_says_so(model: jaguar.Model) -> None:
     with (
         jaguar.Server(model, max_clients=1, measure="off") as server,
         jaguar.Client(server.address, cache=False),
-        pytest.raises(jaguar.ServerBusyError, match="busy with as many clients as it takes .1.; try again later, in 10 seconds"),
+        pytest.raises(jaguar.ServerBusyError, match=r"busy with as many clients as it takes .1.; try again later, in 10 seconds"),
     ):
         jaguar.Client(server.address, cache=False)
 
