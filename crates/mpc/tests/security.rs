@@ -549,7 +549,7 @@ fn misuse_is_an_error() {
         assert!(refused(Extend::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     for bad in [
-        TruncateParams { bits: 49, ..CUT },
+        TruncateParams { bits: 49, out_bits: 38, ..CUT },
         TruncateParams { shift: 0, ..CUT },
         TruncateParams { shift: 37, out_bits: 1, ..CUT },
         TruncateParams { out_bits: 0, ..CUT },
