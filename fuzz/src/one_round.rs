@@ -170,7 +170,7 @@ fn recorded() -> &'static Recorded {
         let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| {
-                fixed(2, || service.serve(Channel::new(b), (None, None), &mut |_| ()))
+                fixed(2, || service.serve(Channel::new(b), (None, None), &|| Ok(()), &mut |_| ()))
                     .expect("a sound session")
             });
             let asking = scope.spawn(|| fixed(3, || converse(Channel::new(a))).expect("a sound session"));
@@ -200,7 +200,8 @@ fn server(input: &[u8]) {
     Script::new(input).change(&mut chunks);
     // In a thread of its own, where randomness is real: the service lives on, and may draw no ticket twice.
     std::thread::scope(|scope| {
-        let serve = || recorded().service.serve(Replay::channel(chunks), (None, None), &mut |_| ());
+        let serve =
+            || recorded().service.serve(Replay::channel(chunks), (None, None), &|| Ok(()), &mut |_| ());
         let _ = scope.spawn(serve).join().expect("no panic");
     });
 }
@@ -315,7 +316,7 @@ fn kept_seeds() -> Vec<Vec<u8>> {
     let hash = *blake3::hash(&[5; SHORT_KEYS as usize]).as_bytes();
     let (a, b) = memory_transports();
     std::thread::scope(|scope| {
-        scope.spawn(|| service.serve(Channel::new(b), (None, None), &mut |_| ()));
+        scope.spawn(|| service.serve(Channel::new(b), (None, None), &|| Ok(()), &mut |_| ()));
         let converse = || -> Result<(), EngineError> {
             let mut session = Session::open(Channel::new(a))?;
             session.introduce(&[3; 32], CIPHERTEXT)?;

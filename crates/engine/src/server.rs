@@ -328,6 +328,11 @@ impl Service {
         self
     }
 
+    /// What it shares with other services, or could.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
     /// Prepared queries that are kept and under way for all clients.
     pub fn kept(&self) -> Stock {
         self.shelves.all()
@@ -453,31 +458,12 @@ impl Service {
     ) -> Result<(), EngineError> {
         let asked = greet(&mut channel)?;
         let ears = Ears { observe, shares, guest: &Guest::default() };
-        self.serve_only(&mut channel, asked, ears)
-    }
-
-    /// As [`serve`](Self::serve), under the server's own rules for the client.
-    ///
-    /// # Errors
-    /// As there, or when the client may not have what it asks for.
-    pub fn serve_visitor(
-        &self,
-        mut channel: Channel,
-        guest: &Guest<'_>,
-        observe: &mut dyn FnMut(Notice),
-    ) -> Result<(), EngineError> {
-        let asked = greet(&mut channel)?;
-        self.serve_only(&mut channel, asked, Ears { observe, shares: &mut |_, _| (), guest })
-    }
-
-    /// Serves the only model that there is.
-    fn serve_only(&self, channel: &mut Channel, asked: Asked, ears: Ears<'_>) -> Result<(), EngineError> {
         let name = &self.network().name;
         let served = match asked.model().is_none_or(|asked| asked == name) {
-            true => self.converse(channel, asked, ears),
+            true => self.converse(&mut channel, asked, ears),
             false => Err(EngineError::Refused(format!("this server has one model, '{name}'"))),
         };
-        served.map_err(|e| give_up(channel, e))
+        served.map_err(|e| give_up(&mut channel, e))
     }
 
     fn converse(&self, channel: &mut Channel, asked: Asked, mut ears: Ears<'_>) -> Result<(), EngineError> {
@@ -547,6 +533,8 @@ impl Service {
                     channel.flush()?;
                 }
                 Request::Query { timeline } => {
+                    // A query that is refused for its hint does not count.
+                    maker.hints.book(channel)?;
                     ears.count_query(plan)?;
                     let query = self.prepare(channel, &mut maker, timeline)?;
                     self.run(channel, plan, query, (own.shelf(), None), &mut ears)?;
@@ -626,6 +614,7 @@ impl Service {
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
         let [_, bytes] = prepared_bytes(self.network(), &maker.planned.plan);
+        maker.hints.book(channel)?;
         let room = own.book(id, bytes)?.and_then(|place| match ears.count_query(&maker.planned.plan) {
             Ok(()) => Ok(place),
             // The session goes on: what it has prepared is paid for.
@@ -673,7 +662,7 @@ impl Service {
         Ok(())
     }
 
-    /// The offline stage of a query.
+    /// The offline stage of a query. What it needs of the hint is booked.
     fn prepare(
         &self,
         channel: &mut Channel,
@@ -684,7 +673,6 @@ impl Service {
         let Maker { planned, backends, hints, party } = maker;
         let plan = &planned.plan;
         let digest = plan.digest();
-        hints.book(channel)?;
         let mut times = NodeTimes::new(channel.clock(), network.nodes.len());
         channel.enter(Stage::Offline, "query keys");
         let answered = times.elapsed();

@@ -570,8 +570,8 @@ fn misuse_is_an_error() {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }
     assert!(refused(Argmax::prepare(p, c, ArgmaxParams { count: 0, bits: 16, digit: 4 }).map(drop)));
-    assert!(refused(LessThan::prepare(p, c, 1, 49, 4).map(drop)));
+    assert!(refused(LessThan::prepare(p, c, 1, WIDEST + 1, 4).map(drop)));
     assert!(refused(NonNegative::prepare(p, c, 1, 2, 4).map(drop)));
-    assert!(refused(Mux::prepare(p, c, 1, 41).map(drop)));
+    assert!(refused(Mux::prepare(p, c, 1, WIDEST + 1).map(drop)));
     assert_eq!(party.used(), Default::default());
 }

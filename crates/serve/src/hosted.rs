@@ -1,12 +1,10 @@
-//! What a server serves: one model by the interactive protocol ([`Service`]), several of them ([`Models`](crate::Models)), or another
-//! protocol behind the same port.
+//! What a server serves: models by the interactive protocol ([`Models`](crate::Models)), or another protocol behind the same port.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jaguar_engine::one_round;
-use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::{Guest, HintBudget, Notice, QueriesSpent, Service};
+use jaguar_engine::server::{HintBudget, Notice, QueriesSpent};
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::tls::Fingerprint;
 use jaguar_wire::Channel;
@@ -146,29 +144,4 @@ pub enum Told {
     Query(Notice),
     /// Of a one-round session.
     OneRound(one_round::Notice),
-}
-
-impl Hosted for Service {
-    fn prepare(&self, done: &mut dyn FnMut(&str, Duration)) {
-        let start = Instant::now();
-        self.prepare_model(&mut NoProgress);
-        done(&self.network().name, start.elapsed());
-    }
-
-    fn serve(
-        &self,
-        channel: Channel,
-        visit: &Visit<'_>,
-        tell: &mut dyn FnMut(Told),
-    ) -> Result<(), EngineError> {
-        let name = &self.network().name;
-        tell(Told::Model(name.clone()));
-        let (client, query) = (visit.caller().identity(), |images| visit.count_query(name, images));
-        let guest = Guest { client: client.as_deref(), query: Some(&query), ..Guest::default() };
-        self.serve_visitor(channel, &guest, &mut |notice| tell(Told::Query(notice)))
-    }
-
-    fn kept(&self) -> Stock {
-        Service::kept(self)
-    }
 }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::bundle::FileError;
 use jaguar_engine::one_round;
-use jaguar_engine::server::{Notice, Service};
+use jaguar_engine::server::Notice;
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::FileError as TokenFileError;
 use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
@@ -102,8 +102,8 @@ pub enum ServeError {
     Refused(Refusal),
 }
 
-/// A model, and the place that it is served at.
-pub struct Server<S: Hosted = Service> {
+/// What is served, and the place that it is served at.
+pub struct Server<S: Hosted = Models> {
     service: Arc<S>,
     listener: Listener,
     bound: Bound,

@@ -127,6 +127,15 @@ impl Models {
     }
 }
 
+impl From<Service> for Models {
+    /// A server with this model alone, under its network's name.
+    fn from(service: Service) -> Self {
+        let common = service.common().clone();
+        let name = service.network().name.clone();
+        Self::new(common, [Named::new(name, service)])
+    }
+}
+
 impl Hosted for Models {
     fn prepare(&self, done: &mut dyn FnMut(&str, Duration)) {
         for model in self.now() {

@@ -26,7 +26,7 @@ use jaguar_graph::quantise::{self, calibrate};
 use jaguar_net::tls::{self, Trust};
 use jaguar_net::{Bound, Dialer, Listener};
 use jaguar_plan::{BackendId, Choices};
-use jaguar_serve::{Control, Event, Limits, Server};
+use jaguar_serve::{Control, Event, Limits, Models, Server};
 use jaguar_wire::Channel;
 use jaguar_wire::framed::Options;
 
@@ -151,7 +151,7 @@ impl Site {
         };
         let many = std::num::NonZeroU32::MAX;
         let hints = jaguar_engine::server::Limits { hints_at_once: many, hints_per_hour: many };
-        let server = Server::new(service().with_limits(hints), listener, limits)
+        let server = Server::new(Models::from(service().with_limits(hints)), listener, limits)
             .expect("bound")
             .with_options(options());
         let (Bound::Tcp(address), control) = (server.bound().clone(), server.control()) else {
@@ -414,7 +414,7 @@ fn faults_under_tls_are_errors() {
 fn a_handshake_that_stalls_is_no_idle_client() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("a port");
     let limits = Limits { idle: WATCHDOG * 10, stalled: Duration::from_millis(300), ..Limits::default() };
-    let server = Server::new(service(), listener, limits).expect("bound");
+    let server = Server::new(Models::from(service()), listener, limits).expect("bound");
     let (address, control) = (server.bound().to_string(), server.control());
     let (tell, told) = channel();
     thread::spawn(move || {

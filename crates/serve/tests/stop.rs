@@ -17,7 +17,7 @@ use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_net::{Address, Bound, Dialer, Listener, TokenFile};
 use jaguar_plan::{BackendId, Choices};
-use jaguar_serve::{ClientRules, Control, Event, Limits, Rules, Server};
+use jaguar_serve::{ClientRules, Control, Event, Limits, Models, Rules, Server};
 use jaguar_wire::framed::Options as Connection;
 use jaguar_wire::{Channel, WireError};
 
@@ -52,7 +52,7 @@ fn service() -> Service {
 #[test]
 fn a_server_is_ended() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
-    let server = Server::new(service(), listener, Limits::default()).unwrap();
+    let server = Server::new(Models::from(service()), listener, Limits::default()).unwrap();
     let (bound, control) = (server.bound().clone(), server.control());
     let Bound::Tcp(address) = &bound else { panic!("a TCP port was asked for") };
     let address: Address = address.to_string().parse().unwrap();
@@ -80,7 +80,7 @@ fn a_server_is_ended() {
 }
 
 /// A server that runs, and where it is.
-fn running(server: Server<Service>) -> (Address, Control) {
+fn running(server: Server<Models>) -> (Address, Control) {
     let (address, control) = (server.bound().to_string().parse().unwrap(), server.control());
     thread::spawn(move || server.run(|_| ()));
     (address, control)
@@ -108,7 +108,8 @@ fn who_is_refused_for_now_is_told_so() {
     let limits = Limits { clients: 1, ..Limits::default() };
     let one = const { NonZeroU32::new(1).unwrap() };
     let hints = jaguar_engine::server::Limits { hints_at_once: one, hints_per_hour: one };
-    let (address, control) = running(Server::new(service().with_limits(hints), listener(), limits).unwrap());
+    let (address, control) =
+        running(Server::new(Models::from(service().with_limits(hints)), listener(), limits).unwrap());
     let dialer = Dialer::new(address);
     let first = connect(&dialer).unwrap().prepare_client(Place::Memory).unwrap();
     assert_later(connect(&dialer), "busy with as many clients as it takes (1); try again later");
@@ -128,7 +129,7 @@ fn rules_hold_for_one_service_too() {
     std::fs::create_dir_all(&folder).unwrap();
     let tokens = folder.join("tokens");
     let [alice, bob] = ["alice", "bob"].map(|name| TokenFile::add(&tokens, name).unwrap());
-    let server = Server::new(service(), listener(), Limits::default()).unwrap();
+    let server = Server::new(Models::from(service()), listener(), Limits::default()).unwrap();
     let (address, control) = running(server.with_tokens(TokenFile::open(&tokens).unwrap()));
     let everybody = ClientRules { queries_per_day: Some(1), ..ClientRules::default() };
     control.set_rules(Rules { everybody, ..Rules::default() }, Some(folder.join("queries"))).unwrap();

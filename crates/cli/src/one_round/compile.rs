@@ -235,22 +235,24 @@ pub fn compile(
         steps.finish();
         Ok(simulated)
     };
-    let simulated = simulate(&samples, steps)?;
-    say_precision("samples", &simulated, figures.relu_levels);
-    if let Some(lost) = lost(&simulated) {
+    for (what, inputs, held_out) in [("samples", &samples, false), ("test inputs", &tests, true)] {
+        if held_out && inputs.is_empty() {
+            continue;
+        }
+        let simulated = simulate(inputs, steps)?;
+        if held_out {
+            say_reach(&simulated);
+        }
+        say_precision(what, &simulated, figures.relu_levels);
+        let Some(lost) = lost(&simulated) else { continue };
         if !force {
             std::fs::remove_file(output).with_context(|| output.display().to_string())?;
             bail!(
-                "not written, for the encrypted network would not answer as the network does: {lost}. Other samples, a larger --margin or \
-                 --parameters with a finer polynomial may help; --force writes it all the same"
+                "not written, for the encrypted network would not answer as the network does ({what}): {lost}. Other samples, a larger \
+                 --margin or --parameters with a finer polynomial may help; --force writes it all the same"
             );
         }
-        eprintln!("warning: the encrypted network will not answer as the network does: {lost}");
-    }
-    if !tests.is_empty() {
-        let simulated = simulate(&tests, steps)?;
-        say_reach(&simulated);
-        say_precision("test inputs", &simulated, figures.relu_levels);
+        eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
     }
     let Figures { keys, input, answer, memory, .. } = fhe.about(set, Some(output))?;
     let layers = description.layers.len();
@@ -345,7 +347,9 @@ fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
         answers.iter().flat_map(|(_, exact)| exact.iter()).fold(0.0, |largest: f64, v| largest.max(v.abs()));
     let of_all = if of_all > 0.0 { of_all } else { largest };
     let off = |(logits, exact): &(&[f64], &[f64])| {
-        let worst = logits.iter().zip(*exact).fold(0.0, |worst: f64, (a, b)| worst.max((a - b).abs()));
+        // (`max` would pass over a NaN.)
+        let larger = |worst: f64, by: f64| if by.is_nan() || by > worst { by } else { worst };
+        let worst = logits.iter().zip(*exact).map(|(a, b)| (a - b).abs()).fold(0.0, larger);
         let own = if exact.len() > 1 { spread(&mut exact.iter().copied()) } else { of_all };
         // Equal logits are right whatever they are.
         if worst == 0.0 { 0.0 } else { worst / own }
@@ -358,7 +362,7 @@ fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
 fn lost(simulated: &[Simulated]) -> Option<String> {
     let (all, answers) = (simulated.len(), answers(simulated));
     if 2 * answers.len() <= all {
-        return Some(format!("{} of {all} samples leave the bounds", all - answers.len()));
+        return Some(format!("{} of {all} inputs leave the bounds", all - answers.len()));
     }
     let mut errors = off(&answers);
     errors.sort_by(f64::total_cmp);
@@ -368,14 +372,11 @@ fn lost(simulated: &[Simulated]) -> Option<String> {
     let several = answers.iter().all(|(_, exact)| exact.len() > 1);
     (typical.is_nan() || typical > jaguar_compile::LOST || several && 2 * same < answers.len()).then(|| {
         let classes = if several {
-            format!("same class on {same} of {} samples, ", answers.len())
+            format!("same class on {same} of {} inputs, ", answers.len())
         } else {
             String::new()
         };
-        format!(
-            "{classes}logits are off by {:.0} % of their spread on half of the samples or more",
-            100.0 * typical
-        )
+        format!("{classes}logits are off by {:.0} % of their spread on half of them or more", 100.0 * typical)
     })
 }
 
@@ -451,8 +452,8 @@ mod tests {
         let outside = || simulated(None, &[1.0, 5.0, 2.0]);
         assert_eq!(lost(&[right(), right(), other()]), None);
         assert_eq!(lost(&[right(), right(), outside()]), None);
-        assert!(lost(&[right(), other(), other()]).unwrap().contains("same class on 1 of 3 samples"));
-        assert!(lost(&[right(), outside()]).unwrap().contains("1 of 2 samples leave the bounds"));
+        assert!(lost(&[right(), other(), other()]).unwrap().contains("same class on 1 of 3 inputs"));
+        assert!(lost(&[right(), outside()]).unwrap().contains("1 of 2 inputs leave the bounds"));
         assert!(lost(&[simulated(Some(&[f64::NAN]), &[1.0]), right(), right()]).is_none(), "one of three");
         assert!(
             lost(&[simulated(Some(&[3.0]), &[1.0]), simulated(Some(&[0.0]), &[2.0])]).is_some(),

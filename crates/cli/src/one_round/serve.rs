@@ -76,7 +76,7 @@ impl Hosted for OneRoundService {
         };
         let count = || visit.count_query(&self.0.terms().facing.name, 1);
         let who = (owner, visit.caller().address);
-        self.0.serve_counted(channel, who, &count, &mut |notice| tell(Told::OneRound(notice)))
+        self.0.serve(channel, who, &count, &mut |notice| tell(Told::OneRound(notice)))
     }
 }
 

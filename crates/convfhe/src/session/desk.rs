@@ -14,6 +14,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use jaguar_bundle::{FileError, ModelId};
+use jaguar_engine::EngineError;
+use jaguar_engine::server::QueriesSpent;
 
 use super::limits::DeskLimits;
 use super::message::MAX_REASON;
@@ -217,13 +219,22 @@ impl Desk {
         Visit { desk: self, owner }
     }
 
-    /// Queues an input. Returns how many are before it, or why it is not taken.
-    pub fn ask(&self, ticket: Ticket, owner: Owner, keys: InUse, input: Vec<u8>) -> Result<usize, String> {
+    /// Queues an input, which `count` counts once there is a place for it. Returns how many are before it.
+    ///
+    /// # Errors
+    /// When it is not taken, for now or at all: what the client is to be told.
+    pub fn ask(
+        &self,
+        ticket: Ticket,
+        owner: Owner,
+        (keys, input): (InUse, Vec<u8>),
+        count: &dyn Fn() -> Result<(), QueriesSpent>,
+    ) -> Result<usize, EngineError> {
         let inner = &self.inner;
         let (record, ahead) = {
             let mut state = inner.state();
             if state.ended.is_some() {
-                return Err(ENDED.into());
+                return Err(EngineError::Refused(ENDED.into()));
             }
             inner.tidy(&mut state);
             let pending = state.entries.iter().filter(|entry| entry.stage.is_pending());
@@ -233,14 +244,14 @@ impl Desk {
             // A place becomes free with the next answer.
             let again = state.took.unwrap_or(SOON).as_secs().max(1);
             if own >= waiting_of_one {
-                return Err(format!(
+                return Err(EngineError::Later(format!(
                     "{own} inputs of this client wait already, and no more may; come back in {again} seconds or more"
-                ));
+                )));
             }
             if all >= waiting {
-                return Err(format!(
+                return Err(EngineError::Later(format!(
                     "{all} inputs wait already, and no more may; come back in {again} seconds or more"
-                ));
+                )));
             }
             let order = state.next;
             state.next = order.saturating_add(1);
@@ -250,20 +261,20 @@ impl Desk {
             state.entries.push_back(Entry { record: record.clone(), stage: Stage::Coming });
             (record, all)
         };
-        let written = inner.records.write(&record, &input);
-        let mut state = inner.state();
-        match written {
-            Ok(()) => state.set(ticket, Stage::Waiting(Task { keys, input: input.into() })),
-            Err(e) => {
-                state.entries.retain(|entry| entry.record.ticket != ticket);
-                drop(state);
+        let written = count().map_err(EngineError::from).and_then(|()| {
+            inner.records.write(&record, &input).map_err(|e| {
                 (inner.log)(&e.to_string());
-                inner.changed.notify_all();
-                return Err(disk_failed(&e, "the input was"));
-            }
+                EngineError::Refused(disk_failed(&e, "the input was"))
+            })
+        });
+        let mut state = inner.state();
+        match &written {
+            Ok(()) => state.set(ticket, Stage::Waiting(Task { keys, input: input.into() })),
+            Err(_) => state.entries.retain(|entry| entry.record.ticket != ticket),
         }
+        drop(state);
         inner.changed.notify_all();
-        Ok(ahead)
+        written.map(|()| ahead)
     }
 
     /// Waits, for `time` at most, until an answer is further than `last`.

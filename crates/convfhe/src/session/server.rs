@@ -1,7 +1,8 @@
 //! The server's side of one-round sessions.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use jaguar_bundle::ModelId;
 use jaguar_engine::EngineError;
@@ -13,7 +14,7 @@ use jaguar_wire::{Channel, Stage};
 use super::desk::{Desk, Evaluation, Seen};
 use super::limits::DeskLimits;
 use super::message::{CHUNK, From, Have, MAX_MESSAGE, Reply, Request};
-use super::store::{InUse, KeyStore, StoreError};
+use super::store::{InUse, KeyStore, Receiving, StoreError};
 use super::{NAME, Owner, Share, Terms, Ticket, VERSION};
 
 /// What passes, in bytes. It follows from the parameter set.
@@ -39,6 +40,9 @@ pub struct Service {
 
 /// How long no part of the keys may come, if the connection has no shorter limit of its own.
 const STALLED: Duration = Duration::from_secs(3600);
+
+/// For how long a session waits for what an earlier one is giving up.
+const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// How often a waiting session looks by itself how far its answer is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -92,24 +96,12 @@ impl Service {
     }
 
     /// Serves one client until it leaves. `known` is who it is, if it has shown that; `address` where it comes from (none: over a Unix
-    /// socket).
+    /// socket). Of an input for which there is a place, `count` says whether the client may have one more; if not, it is told why.
     ///
     /// # Errors
-    /// When the connection fails or the client breaks the protocol. The client is told; other clients are not concerned.
+    /// When the connection fails, the client breaks the protocol, or it may have no more. The client is told; other clients are not
+    /// concerned.
     pub fn serve(
-        &self,
-        channel: Channel,
-        who: (Option<Owner>, Option<IpAddr>),
-        tell: &mut dyn FnMut(Notice),
-    ) -> Result<(), EngineError> {
-        self.serve_counted(channel, who, &|| Ok(()), tell)
-    }
-
-    /// As [`serve`](Self::serve). Before an input is taken, `count` says whether the client may have one more; if not, it is told why.
-    ///
-    /// # Errors
-    /// As there, or when the client may have no more.
-    pub fn serve_counted(
         &self,
         mut channel: Channel,
         (known, address): (Option<Owner>, Option<IpAddr>),
@@ -155,10 +147,8 @@ impl Service {
                     let Some(keys) = &keys else {
                         return Err(EngineError::PeerMisbehaved("an input before the keys".into()));
                     };
-                    count()?;
                     let ticket = Ticket(os_random());
-                    let ahead =
-                        self.desk.ask(ticket, owner, keys.clone(), input).map_err(EngineError::Refused)?;
+                    let ahead = self.desk.ask(ticket, owner, (keys.clone(), input), count)?;
                     channel.send_message(&ticket)?;
                     channel.flush()?;
                     tell(Notice::Asked { ahead, stays: waits });
@@ -168,6 +158,18 @@ impl Service {
                 }
                 Request::Collect { ticket } => self.send_answer(channel, owner, ticket, tell)?,
                 Request::Received { ticket } => self.desk.forget(ticket, owner),
+            }
+        }
+    }
+
+    /// Makes room for keys. What an evaluation had loaded is in use for a moment longer than the session it was for: that moment is
+    /// waited for.
+    fn room(&self, who: (Owner, Share), hash: [u8; 32], bytes: u64) -> Result<Receiving, StoreError> {
+        let deadline = Instant::now() + GIVEN_UP;
+        loop {
+            match self.store.receive(who, hash, bytes) {
+                Err(e) if e.is_for_now() && Instant::now() < deadline => thread::sleep(GIVEN_UP / 100),
+                result => return result,
             }
         }
     }
@@ -191,7 +193,7 @@ impl Service {
             channel.flush()?;
             return Ok((there, 0));
         }
-        let mut receiving = self.store.receive((owner, share), hash, bytes).map_err(told)?;
+        let mut receiving = self.room((owner, share), hash, bytes).map_err(told)?;
         channel.send_message(&Have { bytes: receiving.have(), hash: receiving.running() })?;
         let From { offset } = channel.recv_message("where the keys go on", MAX_MESSAGE)?;
         match offset {
@@ -270,6 +272,7 @@ impl Service {
 fn told(error: StoreError) -> EngineError {
     match error {
         StoreError::Misbehaved(text) => EngineError::PeerMisbehaved(text),
+        error if error.is_for_now() => EngineError::Later(error.for_client()),
         error => EngineError::Refused(error.for_client()),
     }
 }

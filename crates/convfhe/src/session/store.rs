@@ -74,6 +74,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether there may be room later, without anybody's doing.
+    pub(super) fn is_for_now(&self) -> bool {
+        match self {
+            Self::AllInUse { .. } | Self::ShareInUse { .. } | Self::Busy => true,
+            Self::Misbehaved(_) | Self::Quota { .. } | Self::Locked(_) | Self::File(_) => false,
+        }
+    }
+
     /// What the client is told: no path.
     pub(super) fn for_client(&self) -> String {
         match self {

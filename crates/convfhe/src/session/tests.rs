@@ -194,6 +194,8 @@ struct Site {
     /// Where its clients come from.
     address: Option<IpAddr>,
     logged: Arc<Mutex<Vec<String>>>,
+    /// Inputs that were counted.
+    counted: AtomicUsize,
 }
 
 impl Site {
@@ -209,7 +211,7 @@ impl Site {
         let log = Box::new(move |text: &str| log.lock().unwrap().push(text.to_owned()));
         let about = (ModelId(model), terms(), sizes);
         let service = Service::new(about, store, Box::new(sums), limits, log).unwrap();
-        Self { service, address: None, logged }
+        Self { service, address: None, logged, counted: AtomicUsize::new(0) }
     }
 
     fn plain(scratch: &Scratch) -> Self {
@@ -223,8 +225,13 @@ impl Site {
         client: impl FnOnce(Channel) -> T,
     ) -> (T, Result<(), EngineError>) {
         let (ours, theirs) = memory_pair();
+        let count = || {
+            self.counted.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
         thread::scope(|scope| {
-            let server = scope.spawn(|| self.service.serve(theirs, (known, self.address), &mut |_| ()));
+            let server =
+                scope.spawn(|| self.service.serve(theirs, (known, self.address), &count, &mut |_| ()));
             let result = client(ours);
             (result, server.join().expect("the server does not panic"))
         })
@@ -438,6 +445,7 @@ fn inputs_wait_in_their_order_and_within_limits() {
     later(&own, &[1]).unwrap();
     reached.recv_timeout(PATIENCE).unwrap();
     says(later(&own, &[2, 3]), "2 inputs of this client wait already");
+    assert_eq!(site.counted.load(Ordering::SeqCst), 2, "what is not taken does not count");
     let (result, served) = site.over(None, |channel| {
         let mut session = begin(channel, &other)?;
         session.give_keys(&other.offered(), &mut |_, _| ())?;
@@ -550,7 +558,7 @@ fn what_was_done_is_told() {
     let notices = thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut heard = Vec::new();
-            site.service.serve(theirs, (None, None), &mut |notice| heard.push(notice)).unwrap();
+            site.service.serve(theirs, (None, None), &|| Ok(()), &mut |notice| heard.push(notice)).unwrap();
             heard
         });
         let mut session = begin(ours, &own).unwrap();

@@ -135,8 +135,28 @@ fn a_query_counts_when_it_is_prepared() {
     }
 }
 
-/// The protocols that prepare queries, by their shortest names.
-const PREPARING: [&str; 3] = ["jaguar", "cheetah", "fregata"];
+/// A query that the server refuses, for it has made as many hints as it may, does not count.
+#[test]
+fn a_query_without_a_hint_does_not_count() {
+    let service = service(everything());
+    let (day, hints) = (Day::new(9), HintBudget::new(limits(1)));
+    let count = |images| day.count(images);
+    let guest = Guest { hints: Some(&hints), query: Some(&count), ..Guest::default() };
+    for (session, kept) in [false, false, true].into_iter().enumerate() {
+        let (got, ..) = guest_session_of(&service, &guest, |channel| {
+            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            match kept {
+                true => ready.keep_query(&mut NoProgress).map(drop),
+                false => ready.prepare_query(&mut NoProgress).map(drop),
+            }
+        });
+        let refused = got.is_err_and(|e| e.contains("as many hints for this address as it may for now"));
+        assert_eq!((refused, day.had()), (session > 0, 1), "session {session}");
+    }
+}
+
+/// A form of every protocol: each prepares queries.
+const PREPARING: [&str; 5] = ["jaguar", "cheetah", "fregata", "hyena", "cirencode"];
 
 /// A client that prepares queries, looks at its masks, and leaves without asking has used what it may have: in three sessions with room
 /// for four each, one query.

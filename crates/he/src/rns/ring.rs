@@ -210,10 +210,11 @@ impl Ring {
         Poly::new(Zeroizing::new(vec![0; self.words()]))
     }
 
-    /// A uniform polynomial out of a public stream: the same on every machine.
+    /// A uniform polynomial out of a stream, public or secret: the same on every machine. How many words of the stream were refused is
+    /// all that its time tells.
     pub fn uniform<R: Representation>(&self, prg: &mut Prg) -> Poly<R> {
         let mut poly = self.zero();
-        let mut buffer = [0u64; 256];
+        let mut buffer = Zeroizing::new([0u64; 256]);
         for (modulus, limb) in self.limbs_mut(&mut poly) {
             let mut filled = 0;
             while filled < limb.len() {

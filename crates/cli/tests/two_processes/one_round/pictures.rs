@@ -61,13 +61,32 @@ fn drawings_stay_within_the_bounds() {
     let told = finished.succeeded();
     assert!(told.contains("calibrated with 10 samples and 95 made-up inputs"), "{told}");
     assert!(told.contains("test inputs: 8 of 8 stay within the bounds"), "{told}");
+    // And their answers mean something: ReLU's class, up to one, and logits near its own.
+    let line =
+        told.lines().find(|line| line.starts_with("test inputs, by ReLU's polynomial")).expect("a line");
+    let number = |behind: &str| -> f64 {
+        let from = line.split(behind).nth(1).unwrap_or_else(|| panic!("{behind:?}: {line}")).trim();
+        from.split([' ', '%']).next().expect("a word").parse().unwrap_or_else(|_| panic!("{line}"))
+    };
+    assert!(number("before noise:") >= 7.0 && number("off by at most") < WORST, "{line}");
 }
+
+/// By how many percent of their spread logits may be off at most, on drawings, before noise.
+const WORST: f64 = 5.0;
 
 /// So the test above finds what it is for.
 #[test]
 fn photographs_alone_say_too_little() {
     let Some(fhe) = fhe() else { return };
-    let finished = calibrated(fhe, &Scratch::new("photographs"), &["--stress", "off"]);
+    let scratch = Scratch::new("photographs");
+    let refused = calibrated(fhe, &scratch, &["--stress", "off"]);
+    assert!(
+        !refused.status.success() && refused.stderr.contains("of 8 inputs leave the bounds"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!std::path::Path::new(&scratch.path("resnet20.convfhe")).exists());
+    let finished = calibrated(fhe, &scratch, &["--stress", "off", "--force"]);
     assert!(finished.stderr.contains("of 8 test inputs leave the bounds"), "{}", finished.stderr);
     let told = finished.succeeded();
     assert!(told.contains("calibrated with 10 samples and 0 made-up inputs"), "{told}");
