@@ -169,6 +169,14 @@ mod tests {
         Whole { network, b, blocked: [1, 1], products, rotations, ciphertexts, weight_bytes, online_ms }
     }
 
+    /// The two goals of a network.
+    fn goals_of(network: &str, measured: &[Whole]) -> Vec<Goal> {
+        let found: Vec<Goal> =
+            goals(measured).into_iter().filter(|goal| goal.what.starts_with(network)).collect();
+        assert_eq!(found.len(), 2, "{network}");
+        found
+    }
+
     /// A ratio is taken where the paper has it, whatever other block sizes reach.
     #[test]
     fn a_worse_measurement_misses_the_goals() {
@@ -178,11 +186,10 @@ mod tests {
                 [(1, 100.0), (2, 1.0), (SIZE, 100.0 / at_size), (16, 0.1)]
                     .map(|(b, ms)| whole(network, b, ms))
             };
-            assert!(met(&goals(&of(1.01 * faster))[..1]), "{network}");
-            assert!(missed(&goals(&of(0.99 * faster))[..1]), "{network}");
+            assert!(met(&goals_of(network, &of(1.01 * faster))[..1]), "{network}");
+            assert!(missed(&goals_of(network, &of(0.99 * faster))[..1]), "{network}");
+            assert!(missed(&goals_of(network, &[])[..1]), "{network}");
         }
-        let nothing = goals(&[]);
-        assert!(nothing.len() == 2 * PUBLISHED.len() && nothing.chunks(2).all(|of_one| missed(&of_one[..1])));
     }
 
     /// What networks lose is what was recorded when they were trained.
@@ -201,7 +208,7 @@ mod tests {
             assert!((lost - published.lost).abs() < 6e-4, "{}: {lost}", published.network);
             // So the goal of equal accuracy is missed by what was measured.
             let networks = [whole(published.network, 1, 2.0), whole(published.network, SIZE, 1.0)];
-            assert!(missed(&goals(&networks)[1..]));
+            assert!(missed(&goals_of(published.network, &networks)[1..]));
         }
     }
 }
