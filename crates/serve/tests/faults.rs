@@ -145,6 +145,7 @@ impl Site {
         }
         let limits = Limits {
             sessions_per_address_and_hour: std::num::NonZeroU32::MAX,
+            hints_per_address_and_hour: std::num::NonZeroU32::MAX,
             idle: WATCHDOG,
             stalled: patience(),
             ..Limits::default()

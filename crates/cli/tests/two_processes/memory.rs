@@ -40,7 +40,9 @@ fn on_a_machine_with(kib: u64, folder: &Scratch, command: &Command) -> Option<Co
 #[test]
 fn a_limit_of_the_process_is_told_with_what_would_fit() {
     let it = Deployment::new("ulimit", &[]);
-    let ask = ["predict", "--server", &it.server.address, "--no-cache", "--keep", MANY, &photo()];
+    // (The limit is one of addresses, and each thread takes many.)
+    let ask =
+        ["predict", "--server", &it.server.address, "--no-cache", "--threads", "2", "--keep", MANY, &photo()];
     let asked = Process::start(limited(1_200_000, &jaguar(&ask))).finish(WATCHDOG);
     let told = asked.stderr.clone();
     asked.succeeded();

@@ -61,7 +61,8 @@ impl Patterns {
 /// None: nobody looks.
 static PATTERNS: AtomicPtr<Patterns> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Every block is wiped when it is freed: nothing of what is done meanwhile is found later, in a block that is used again.
+/// Every block is wiped when it is freed, and was looked at: nothing of what is done meanwhile is found later, in a block that is used
+/// again. (What one backend may send, and so need not wipe, is drawn from the same seeds as another one's secrets.)
 static WIPING: AtomicBool = AtomicBool::new(false);
 
 /// Blocks that held one.
@@ -278,11 +279,11 @@ fn left_behind(bundle: fn() -> Bundle, backend: BackendId, reveal: Reveal) -> us
     let patterns: &'static Patterns =
         Box::leak(Box::new(patterns(&seen, bundle().model.network.nodes.len(), &passed)));
     drop(seen);
-    WIPING.store(false, Ordering::Relaxed);
     let service = service();
     let again = Mutex::new(Vec::new());
     let found = found(patterns, || *again.lock().unwrap() = run(&service, reveal, None));
     // (But for times in the report, it was the same session: the patterns are its own.)
+    WIPING.store(false, Ordering::Relaxed);
     let again = again.into_inner().unwrap();
     assert_eq!(again[0], passed[0], "what the client sends follows from its randomness");
     found

@@ -236,9 +236,10 @@ impl Encoding for Layout {
             let reach = self.spec.dilation[axis] * (self.spec.kernel[axis] - 1) + 1;
             let start = first * self.stride[axis];
             // Row i is the input's (start + i)·step − pad.
-            let low = pad.div_ceil(step).saturating_sub(start);
-            let high = (size + pad).div_ceil(step).saturating_sub(start);
-            let high = high.min((outputs - 1) * self.stride[axis] + reach);
+            let last = (outputs - 1) * self.stride[axis] + reach;
+            // (A window may lie before the input, or behind it, in padding alone.)
+            let low = pad.div_ceil(step).saturating_sub(start).min(last);
+            let high = (size + pad).div_ceil(step).saturating_sub(start).min(last);
             (low..high.max(low), ((start + low) * step).saturating_sub(pad))
         };
         let (rows, top) = inside(0, tile.row, tile.height, h);

@@ -71,7 +71,8 @@ impl Case {
         let (x_client, x_server) = self.shares();
         let (mut to_server, mut to_client) = memory_pair();
         let (client, server, traffic) = thread::scope(|s| {
-            let server = s.spawn(|| {
+            // (It takes its end with it: where it fails, nobody waits for it.)
+            let server = s.spawn(move || {
                 let key = PublicKey::receive(layer, &mut to_client).unwrap().prepare(Cpu::detect(), layer);
                 let upload = Upload::receive(layer, &mut to_client).unwrap();
                 let prepared = self.server.prepare(&mut Prg::derive(&[5; 32], "server", &[query]));
@@ -171,6 +172,74 @@ proptest! {
             Case::new(layer, 24, 12, seed, false).check(1);
         }
     }
+}
+
+/// Windows of every place over tiny maps, in padding alone too: each coefficient is the input's or nothing.
+#[test]
+fn windows_hold_what_they_lie_over() {
+    let mut in_padding_alone = 0;
+    for index in 0..3 * 4 * 9 * 9 * 2 {
+        let digit = |below: &mut usize, base: usize| {
+            let digit = *below % base;
+            *below /= base;
+            digit
+        };
+        let mut rest = index;
+        let (w, kernel, before, behind) =
+            (1 + digit(&mut rest, 3), 1 + digit(&mut rest, 4), digit(&mut rest, 9), digit(&mut rest, 9));
+        let stride = 1 + digit(&mut rest, 2);
+        let pads = [behind, before, before, behind];
+        let spec = Linear { kernel: [2, kernel], stride: [1, stride], pads, ..Linear::same(1, 1, 8) };
+        let shape = [3, 2, w];
+        let Some([oh, ow]) = spec.output_hw(shape) else { continue };
+        let Ok(layer) =
+            Layer::in_ring(insecure(64), &spec, shape, (37, 12), Windows::FewestBytes, Layer::MAX_NOISE)
+        else {
+            continue;
+        };
+        let layout = &layer.layout;
+        let x: Vec<u64> = (1..=6 * w as u64).collect();
+        let [wh, ww] = layout.window();
+        for (at, tile) in layout.tiles().iter().enumerate() {
+            for block in 0..layout.in_blocks() {
+                let mut found = vec![0; layout.ring_dim()];
+                layout.write_inputs(at, block, &x, &mut found);
+                let mut want = vec![0; layout.ring_dim()];
+                let channels = layout.blocks().0;
+                for (channel, c) in (block * channels..((block + 1) * channels).min(3)).enumerate() {
+                    for (y, dy, z, dx) in outputs_and_taps(tile, [2, kernel]) {
+                        // A layer with a kernel of one steps over inputs; every other steps over its windows.
+                        let step = if kernel == 1 { stride } else { 1 };
+                        let to = [y + dy, z * stride / step + dx];
+                        let from = [tile.row + y + dy, (tile.column + z) * stride + dx];
+                        let place = [from[0].checked_sub(pads[0]), from[1].checked_sub(pads[1])];
+                        if let [Some(r), Some(s)] = place
+                            && r < 2
+                            && s < w
+                        {
+                            want[(channel * wh + to[0]) * ww + to[1]] = x[(c * 2 + r) * w + s];
+                        }
+                    }
+                }
+                in_padding_alone += usize::from(want.iter().all(|&v| v == 0));
+                // (What lies between two steps is in the window, and no weight meets it.)
+                let same = found.iter().zip(&want).all(|(&f, &want)| f == want || want == 0);
+                assert!(same, "{spec:?} {shape:?} -> {oh} x {ow}, window {at}: {found:?}, not {want:?}");
+            }
+        }
+    }
+    assert!(in_padding_alone > 100, "{in_padding_alone}");
+}
+
+/// Every output of a tile with every tap of a kernel: rows, then columns.
+fn outputs_and_taps(
+    tile: &crate::layout::Tile,
+    [kh, kw]: [usize; 2],
+) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+    let (height, width) = (tile.height, tile.width);
+    (0..height).flat_map(move |y| {
+        (0..kh).flat_map(move |dy| (0..width).flat_map(move |z| (0..kw).map(move |dx| (y, dy, z, dx))))
+    })
 }
 
 /// The real ring: windows, blocks on both sides, groups, a fully connected layer, both numbers of primes.
