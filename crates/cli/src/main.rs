@@ -81,8 +81,6 @@ enum Command {
     Fetch(fetch::Args),
     /// Look for what would keep a server or a client from working here, and say what to do.
     Doctor(doctor::Args),
-    /// Measure the parts on this machine, beside published figures.
-    Bench(jaguar_bench::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -107,7 +105,6 @@ fn main() -> std::process::ExitCode {
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => jaguar_bench::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
