@@ -245,8 +245,8 @@ test-timing: toolchain
 BENCH_MODELS ?= $(wildcard $(JAGUAR_MODELS)/*.jaguar)
 
 bench: toolchain
-	$(CARGO) build --release --locked --package jaguar-cli
-	"$${CARGO_TARGET_DIR:-target}/release/jaguar" bench all --out docs/figures $(BENCH_MODELS)
+	$(CARGO) build --release --locked --package jaguar-bench
+	"$${CARGO_TARGET_DIR:-target}/release/jaguar-bench" all --out docs/figures $(BENCH_MODELS)
 	$(PYTHON) tools/benchmark_tables.py
 
 $(VENV)/ready: tools/requirements.txt

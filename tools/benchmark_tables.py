@@ -3,7 +3,7 @@
 
     tools/benchmark_tables.py [--check] [--figures FOLDER] [PAGE ...]
 
-Pages are, if none is named, README.md and all in docs. A page asks for a table of FOLDER/conv.json, which `jaguar bench conv --json` wrote, by a comment, optionally for some of its columns
+Pages are, if none is named, README.md and all in docs. A page asks for a table of FOLDER/conv.json, which `jaguar-bench conv --json` wrote, by a comment, optionally for some of its columns
 and for the rows that contain a text, or do not:
 
     <!-- figures: conv groups -->
@@ -54,7 +54,7 @@ def commit(setting: dict) -> str:
 
 
 def caption(setting: dict) -> str:
-    """The commit, the command and its conditions, as `jaguar bench` prints them."""
+    """The commit, the command and its conditions, as `jaguar-bench` prints them."""
     load = [f"{setting[key]:.1f}" if setting[key] is not None else "?" for key in ("load_before", "load_after")]
     parts = [
         f"`{setting['command']}`",

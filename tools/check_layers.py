@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "report": {"terminal", "graph", "plan", "compile"},
     "bench": {"terminal", "accuracy", "samples", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
-    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "bench", "cpu", "ring", "wire", "net", "graph", "he", "mpc", "linear", "plan", "profile", "engine"},
+    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "ring", "wire", "net", "graph", "he", "mpc", "linear", "plan", "profile", "engine"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {"accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan", "ring", "samples", "serve", "wire"},
     # The native part of the Python package, in `python/jaguar`.

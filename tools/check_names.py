@@ -42,6 +42,12 @@ REGIONS = {
     ): "names of networks, which torchvision and timm gave"
 }
 
+# What a record says of itself: the command is the one of its commit, which may be called otherwise now.
+RECORD = re.compile(r"(?m)^Commit [0-9a-f]{7}: `.*$")
+
+# Our programs -> where clap reads their words.
+COMMANDS = {"jaguar": "crates/cli/src/main.rs", "jaguar-bench": "crates/bench/src/main.rs"}
+
 # Whose words are in no code here: words, paths and options.
 FOREIGN_BY = {
     "networks, weights and preprocessing of torchvision and timm": "resnet10t CenterCrop IMAGENET1K_FEATURES "
@@ -288,14 +294,11 @@ class Tree:
         near_crate = near.parts[:2]
         here = [item for (_, other), item in self.items.items() if other == name]
         if modules:
-            module = modules[-1].removeprefix("jaguar_")
-            crate = (*near.parts[:1], module) if modules[-1].startswith("jaguar_") else near_crate
+            module = modules[-1]
             # By its file, or by the folder that hands it on.
-            own = [item for item in here if item.file.parts[:2] == crate]
+            own = [item for item in here if item.file.parts[:2] == near_crate]
             named = [item for item in own if item.file.stem == module or item.file.parent.name == module]
             exact = [item for item in named if item.file.stem == module or item.file.stem == "mod"]
-            if modules[-1].startswith("jaguar_"):
-                exact = [item for item in own if item.file.name == "lib.rs"]
             return next(iter(exact or named or own), None)
         own = [item for item in here if item.file.parts[:2] == near_crate]
         return next((item for item in own if item.file == near), next(iter(own or here), None))
@@ -312,13 +315,14 @@ class Tree:
         return options, commands
 
     def command(self, words: list[str]) -> list[str]:
-        """What is wrong with `jaguar` followed by these words."""
-        item = self.items.get(("crates/cli/src/main.rs", "Cli"))
+        """What is wrong with these words, of which the first is a program of ours."""
+        where, *words = words
+        item = self.items.get((COMMANDS[where], "Cli"))
         if item is None:
-            return ["the command's definition is not found in crates/cli/src/main.rs"]
+            return [f"the definition of {where} is not found in {COMMANDS[where]}"]
         options, commands = self.options_of(item)
         options |= {"--help", "-h", "--version", "-V"}
-        where, bad, value = "jaguar", [], False
+        bad, value = [], False
         for word in words:
             if word in ("|", "&&", ";", "&", ">", "2>", "2>&1", "#"):
                 break
@@ -371,6 +375,7 @@ class Page:
     def __init__(self, tree: Tree, name: str, used: set[str], text: str | None = None) -> None:
         self.tree, self.name, self.used = tree, name, used
         self.text = (tree.root / name).read_text() if text is None else text
+        self.text = RECORD.sub("", self.text)
         self.bad: list[tuple[int, str]] = []
         for begin, end in REGIONS:
             if begin in self.text and end in self.text:
@@ -422,8 +427,8 @@ class Page:
         if not words:
             return []
         program, rest = words[0], words[1:]
-        if program == "jaguar" or program.endswith("/jaguar"):
-            return self.tree.command(rest)
+        if (ours := program.rsplit("/", 1)[-1]) in COMMANDS:
+            return self.tree.command([ours, *rest])
         if program == "cargo":
             return self.cargo(rest)
         if program == "make":
@@ -533,7 +538,7 @@ class Page:
         if program == "cargo":
             return self.cargo(words[1:])
         if (
-            program in ("jaguar", "make")
+            program in (*COMMANDS, "make")
             or program.endswith(".py")
             or re.fullmatch(r"(?:python3?|\S*/python3?)", program)
             and len(words) > 1

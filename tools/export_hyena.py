@@ -1,4 +1,4 @@
-"""Exports the three networks of Hyena's paper with random weights, for `jaguar bench hyena`.
+"""Exports the three networks of Hyena's paper with random weights, for `jaguar-bench hyena`.
 
     .venv/torch/bin/python tools/export_hyena.py [--to models] [NAME ...]
 

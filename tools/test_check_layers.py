@@ -172,13 +172,13 @@ class NamedBackends(unittest.TestCase):
             ("crates/engine/src/tests/some.rs", "use jaguar_linear::hyena::Form;"),
             ("crates/engine/src/stop.rs", "fn f() { BackendId::all(); }"),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
-            ("crates/bench/src/lib.rs", "use jaguar_linear::hyena::Form;"),
+            ("crates/bench/src/main.rs", "use jaguar_linear::hyena::Form;"),
             ("crates/linear/src/hyena/search.rs", "use crate::jaguar::Layer;"),
         ):
             self.assertEqual(self.found(name, text), [], (name, text))
 
     def test_an_exception_that_is_not_needed_is_found(self):
-        self.assertIn("needs no exception", self.found("crates/bench/src/lib.rs", "fn f() {}")[0])
+        self.assertIn("needs no exception", self.found("crates/bench/src/main.rs", "fn f() {}")[0])
 
 
 class AskedProcessors(unittest.TestCase):

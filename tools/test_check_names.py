@@ -30,7 +30,6 @@ enum Command {
     #[command(visible_alias = "inspect")]
     Plan(plan::Args),
     Serve(Box<serve::Args>),
-    Bench(jaguar_bench::Args),
 }
 """,
     "crates/cli/src/plan.rs": """#[derive(clap::Args)]
@@ -46,8 +45,10 @@ pub struct Args {
 """,
     "crates/cli/src/reach.rs": '#[derive(clap::Args)]\npub struct Reach {\n    #[arg(\n        long,\n        default_value = "x"\n    )]\n    server: String,\n}\n',
     "crates/cli/src/serve.rs": "#[derive(clap::Args)]\npub struct Args {\n    #[arg(long)]\n    listen: String,\n}\n",
-    "crates/bench/src/lib.rs": """#[derive(clap::Args)]
-pub struct Args {
+    "crates/bench/src/main.rs": """use clap::Parser;
+
+#[derive(Parser)]
+struct Cli {
     #[command(subcommand)]
     what: What,
 }
@@ -89,7 +90,7 @@ class Names(unittest.TestCase):
             "`crates/plan/src/lib.rs`, `plan/src/lib.rs`, `lib.rs`, `crates/plan/`, `crates/*/src`, `src/domains.rs`",
             "`Step`, `Step::finish`, `plan::nonlinear()`, `nonlinear()`, `early`",
             "`jaguar plan --block-sizes x.json --server a -o b`, `jaguar inspect --out f`, `jaguar serve --listen`, `jaguar --version`",
-            "`jaguar bench relu --kernel scalar`, `--kernel`, `make lint`, `python3 tools/some.py --write`",
+            "`jaguar-bench relu --kernel scalar`, `--kernel`, `make lint`, `python3 tools/some.py --write`",
             "`jaguar_queries_total`, `jaguar_kept_bytes{early}`",
             "`may_keep_excess` in `domains.rs`, `Step` (`crates/plan/src/lib.rs`), [there](there.md#part), [x](https://x.example/none.md)",
             "`cargo run -p jaguar-plan --example small`, `cargo test -p jaguar-plan -- --ignored rings_are_told`",
@@ -97,6 +98,7 @@ class Names(unittest.TestCase):
             "```text\njaguar plan --nothing `gone_function`\n```",
             "`x_i = Σ w_k·y`, `2^f`, `[C, H, W]`, `jaguar plan MODEL`",
             "plain gone_function, not code",
+            "Commit 0123abc: `jaguar gone --nothing`; a machine, `gone_function`.",
         ):
             self.assertEqual(self.found(text), [], text)
 
@@ -115,8 +117,9 @@ class Names(unittest.TestCase):
             ("`jaguar plan --gone`", "`jaguar plan` has no option --gone"),
             ("`jaguar plan --listen`", "`jaguar plan` has no option --listen"),
             ("`jaguar plan MODEL --nothing=3`", "`jaguar plan` has no option --nothing"),
-            ("`jaguar bench gone`", "`jaguar bench` has no command gone"),
-            ("`jaguar bench relu --listen`", "`jaguar bench relu` has no option --listen"),
+            ("`jaguar-bench gone`", "`jaguar-bench` has no command gone"),
+            ("`jaguar bench relu`", "`jaguar` has no command bench"),
+            ("`jaguar-bench relu --listen`", "`jaguar-bench relu` has no option --listen"),
             ("`--gone`", "no program here has an option --gone"),
             ("`--kernel-gone X`", "no program here has an option --kernel-gone"),
             ("`make gone`", "there is no `make gone`"),
@@ -170,14 +173,21 @@ class Names(unittest.TestCase):
     def test_options_are_those_of_the_program(self):
         tree = check_names.Tree(check_names.ROOT)
         for words in (
-            "plan --backends x --report y",
-            "serve --max-clients 3 --key-dir x",
-            "bench conv --kernel scalar",
-            "config show",
-            "inspect x",
+            "jaguar plan --backends x --report y",
+            "jaguar serve --max-clients 3 --key-dir x",
+            "jaguar-bench conv --kernel scalar",
+            "jaguar config show",
+            "jaguar inspect x",
         ):
             self.assertEqual(tree.command(words.split()), [], words)
-        for words in ("plan --max-clients 3", "serve --report x", "bench conv --max-clients", "gone", "config gone"):
+        for words in (
+            "jaguar plan --max-clients 3",
+            "jaguar serve --report x",
+            "jaguar-bench conv --max-clients",
+            "jaguar gone",
+            "jaguar bench",
+            "jaguar config gone",
+        ):
             self.assertEqual(len(tree.command(words.split())), 1, words)
 
     def test_the_program_fails_on_what_it_finds(self):

@@ -148,7 +148,7 @@ class Licences(unittest.TestCase):
 class Tables(unittest.TestCase):
     REPORT = {
         "setting": {
-            "command": "jaguar bench x",
+            "command": "jaguar-bench x",
             "machine": "a machine",
             "hardware_threads": 2,
             "kernel": "scalar",

@@ -189,7 +189,7 @@ class Packaging(unittest.TestCase):
 
 class BenchmarkTables(unittest.TestCase):
     REPORT = {
-        "setting": {"commit": "0123abc", "command": "jaguar bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar",
+        "setting": {"commit": "0123abc", "command": "jaguar-bench x", "machine": "a machine", "hardware_threads": 2, "kernel": "scalar",
                     "threads": "one thread", "link": "none", "repeats": 3, "load_before": 1.25, "load_after": None},
         "tables": [{"name": "both", "header": ["name", "kind", "seconds"], "numbers_from": 2, "notes": "A note.",
                     "rows": [["a|b", "dense", "1.0"], ["c", "split", "2.0"]]}],
@@ -205,7 +205,7 @@ class BenchmarkTables(unittest.TestCase):
 
     def test_a_table_replaces_what_was_there_and_again_is_the_same(self):
         page = self.fill("x both")
-        self.assertTrue(page.startswith("before\n<!-- figures: x both -->\n\nCommit 0123abc: `jaguar bench x`; a machine, 2 hardware"))
+        self.assertTrue(page.startswith("before\n<!-- figures: x both -->\n\nCommit 0123abc: `jaguar-bench x`; a machine, 2 hardware"))
         self.assertIn("load 1.2 to ?.\n\n| name | kind | seconds |\n|---|---|---:|\n| a\\|b | dense | 1.0 |\n| c | split | 2.0 |\n\nA note.\n", page)
         self.assertTrue(page.endswith("<!-- end of figures -->\nafter\n"))
         self.assertNotIn("stale", page)

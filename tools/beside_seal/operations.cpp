@@ -1,7 +1,7 @@
 // Times of SEAL's BFV operations on one thread, for run.py: N = 8192 and SEAL's own default primes for 128 bits.
 //
 // Prints lines of "name<TAB>microseconds" on a core: the medians of so many rounds as the first argument says, each of
-// some calls in a row. The names are those of `jaguar bench hyena --only operations`.
+// some calls in a row. The names are those of `jaguar-bench hyena --only operations`.
 
 #include <seal/seal.h>
 

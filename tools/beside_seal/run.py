@@ -1,7 +1,7 @@
 """Times BFV's operations beside Microsoft SEAL's, by turns: a record for docs/protocols/hyena.md.
 
     git clone https://github.com/microsoft/SEAL    (any release of version 4)
-    cargo build --release
+    cargo build --release --package jaguar-bench
     python3 tools/beside_seal/run.py --seal SEAL [--hexl FOLDER] [--turns 7] [--json docs/figures/seal.json]
 
 Needs cmake and a C++ compiler. SEAL is built in target/seal for this machine (-O3 -march=native), without HEXL. With `--hexl`, the
@@ -53,11 +53,11 @@ def seal_times(program: Path) -> dict[str, float]:
     return {name: float(time) for name, time in (line.split("\t") for line in printed.splitlines())}
 
 
-def our_times(jaguar: Path) -> tuple[dict[str, float], dict[str, Any]]:
+def our_times(program: Path) -> tuple[dict[str, float], dict[str, Any]]:
     """Ours, and the setting in which they were taken."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "operations.json"
-        subprocess.run([jaguar, "bench", "hyena", "--only", "operations", "--repeats", "1", "--json", file], check=True,
+        subprocess.run([program, "hyena", "--only", "operations", "--repeats", "1", "--json", file], check=True,
                        capture_output=True)
         report = json.loads(file.read_text())
     ring = next(ring for ring in report["figures"]["operations"] if ring["n"] == 8192)
@@ -83,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seal", type=Path, required=True, help="the folder of SEAL's sources")
     parser.add_argument("--hexl", type=Path, help="the folder where Intel HEXL is installed")
-    parser.add_argument("--jaguar", type=Path, default=ROOT / "target" / "release" / "jaguar")
+    parser.add_argument("--jaguar-bench", type=Path, default=ROOT / "target" / "release" / "jaguar-bench")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the compiler")
     parser.add_argument("--json", type=Path, help="writes a record")
@@ -96,7 +96,7 @@ def main() -> int:
     turns: list[dict[str, dict[str, float]]] = []
     setting: dict[str, Any] = {}
     for _ in range(arguments.turns):
-        ours, now = our_times(arguments.jaguar)
+        ours, now = our_times(arguments.jaguar_bench)
         before = setting.get("load_before", now["load_before"])
         setting = now | {"load_before": before}
         turns.append({name: seal_times(program) for name, program in programs.items()} | {"ours": ours})

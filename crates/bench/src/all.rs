@@ -1,4 +1,4 @@
-//! `jaguar bench all`: what `docs/benchmarks.md` shows, measured anew.
+//! `jaguar-bench all`: what `docs/benchmarks.md` shows, measured anew.
 //!
 //! Each benchmark is a process of its own, so that none inherits another's memory, threads or instruction set. After it,
 //! `tools/benchmark_tables.py` puts the tables into the page.
@@ -54,8 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
             eprintln!("{name}: left out, no model was given");
             continue;
         }
-        let mut arguments: Vec<OsString> =
-            std::iter::once(&"bench").chain(*words).map(OsString::from).collect();
+        let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
         if networks {
             arguments.extend(args.models.iter().map(OsString::from));
         }

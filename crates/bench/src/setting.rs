@@ -120,7 +120,7 @@ pub fn link_text(shape: Option<Imitated>, open: &str) -> String {
 
 /// The command line, without folders and without where the figures go.
 fn command() -> String {
-    let mut words = vec!["jaguar".to_owned()];
+    let mut words = vec!["jaguar-bench".to_owned()];
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         if ["--json", "--plot"].contains(&arg.as_str()) {

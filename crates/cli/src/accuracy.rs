@@ -21,44 +21,54 @@ use serde::Serialize;
 use crate::progress::Steps;
 use crate::protocol;
 
+/// Groups of the options in `--help`.
+const PICTURES: &str = "Which pictures, and what counts";
+const COMPARED: &str = "What to compare with";
+const RUN: &str = "How it runs and what is shown";
+
 #[derive(clap::Args)]
 pub struct Args {
     /// The compiled model.
     model: PathBuf,
-    /// Labelled pictures: a folder with one folder a class (named as the model's labels, or by the class's number, or
-    /// as many as there are classes, in the order of their names), or a list: lines of a file and its class (.csv: two
-    /// columns), by name or number.
-    #[arg(long)]
+    /// Labelled pictures: a folder with one folder a class, or a list of files.
+    ///
+    /// Folders are named as the model's labels, or by the class's number, or there are as many as classes, in the order of their names. A
+    /// list has lines of a file and its class (.csv: two columns), by name or number.
+    #[arg(long, help_heading = PICTURES, value_name = "FOLDER|LIST")]
     data: PathBuf,
-    /// The ONNX file that the model was compiled from: its own accuracy too.
-    #[arg(long)]
-    float: Option<PathBuf>,
-    /// Run so many of the pictures privately, both parties here.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    private: usize,
-    /// An answer counts if the right class is among so many of the first (default: 1,5).
-    #[arg(long, value_delimiter = ',', value_parser = jaguar_terminal::at_least_one)]
-    top: Vec<usize>,
     /// Take only so many of the pictures, evenly spread over them.
-    #[arg(long, value_parser = jaguar_terminal::at_least_one, value_name = "N")]
+    #[arg(long, help_heading = PICTURES, value_parser = jaguar_terminal::at_least_one, value_name = "PICTURES")]
     limit: Option<usize>,
-    /// As for `compile`, for --float.
-    #[arg(long, value_delimiter = ',', requires = "float")]
+    /// How many first places count as right (default: 1,5).
+    #[arg(long, help_heading = PICTURES, value_name = "CLASSES", value_delimiter = ',', value_parser = jaguar_terminal::at_least_one)]
+    top: Vec<usize>,
+    /// Run so many pictures privately.
+    ///
+    /// With both parties here.
+    #[arg(long, help_heading = COMPARED, default_value_t = 0, value_name = "PICTURES")]
+    private: usize,
+    /// The model's ONNX file: its accuracy too.
+    #[arg(long, help_heading = COMPARED, value_name = "FILE")]
+    float: Option<PathBuf>,
+    /// That file's input shape, as `jaguar compile` took it.
+    #[arg(long, help_heading = COMPARED, value_name = "SHAPE", value_delimiter = ',', requires = "float")]
     input_shape: Option<Vec<usize>>,
-    /// As for `compile`, for --float.
-    #[arg(long, value_delimiter = ',', requires = "float")]
+    /// That file's outputs, as `jaguar compile` took them.
+    #[arg(long, help_heading = COMPARED, value_name = "NAME", value_delimiter = ',', requires = "float")]
     output_name: Vec<String>,
-    /// Its constant inputs, as `compile` took them.
-    #[arg(long, value_name = "NAME=NUMBER|FILE", value_parser = crate::compile::parse_constant)]
+    /// That file's constant inputs, as `jaguar compile` took them.
+    #[arg(long, help_heading = COMPARED, value_name = "NAME=NUMBER|FILE", value_parser = crate::compile::parse_constant)]
     constant: Vec<(String, Vec<f32>)>,
-    /// Which backends may run linear layers in the private runs.
-    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between.
+    ///
+    /// In the private runs.
+    #[arg(long, help_heading = RUN, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     json: bool,
-    /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    /// Threads that compute (0: one per core).
+    #[arg(long, help_heading = RUN, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 

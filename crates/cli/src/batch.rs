@@ -1,4 +1,4 @@
-//! Batches: queries of several images.
+//! Queries of several images: which numbers are possible, and how their answers share one cost.
 
 use jaguar_plan::MOST_IMAGES;
 use jaguar_plan::batch::is_size;

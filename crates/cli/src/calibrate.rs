@@ -1,4 +1,4 @@
-//! `jaguar calibrate`
+//! `jaguar calibrate`: what this machine, and the link to a server, take.
 
 use std::path::PathBuf;
 
@@ -18,27 +18,30 @@ use crate::notes::tell;
 use crate::reach::{Trust, host};
 
 #[derive(clap::Args)]
+#[command(next_help_heading = "What is measured, and where it goes")]
 pub struct Args {
     /// Where the figures are kept (default: the user's cache folder).
-    #[arg(long)]
+    #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
-    /// Threads for the linear layers (0: one per core).
+    /// Threads that compute linear layers (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
-    /// Measure the link to this server too, and keep it for what is said to it later.
-    #[arg(long, value_name = "HOST:PORT")]
-    link_to: Option<String>,
-    #[command(flatten)]
-    trust: Trust,
-    /// Imitate a slower link to it (the server must too).
-    #[arg(long, value_enum, requires = "link_to")]
-    link: Option<Imitated>,
-    /// Also write the link to this file, for `jaguar plan --link FILE`.
-    #[arg(long, requires = "link_to")]
-    out: Option<PathBuf>,
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
+    /// Measure the link to this server too.
+    ///
+    /// And keep the figures, for what is said of this server later.
+    #[arg(long, value_name = "HOST:PORT")]
+    link_to: Option<String>,
+    /// Also write the link to this file, for `jaguar plan --link FILE`.
+    #[arg(long, value_name = "FILE", requires = "link_to")]
+    out: Option<PathBuf>,
+    /// Imitate a slower link to it (the server must too).
+    #[arg(long, hide = true, value_enum, requires = "link_to")]
+    link: Option<Imitated>,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! `jaguar compile`
+//! `jaguar compile`: from an ONNX file and samples to a compiled model, with what a person must know of it.
 
 use std::path::{Path, PathBuf};
 
@@ -23,109 +23,139 @@ use crate::one_round::{self, Protocol};
 use crate::page;
 use crate::progress::{Search, Steps};
 
+/// Groups of the options in `--help`.
+const MODEL: &str = "The model";
+const PICTURES: &str = "How pictures are prepared, as in the network's training";
+const PRECISION: &str = "How exactly it computes";
+const FILE: &str = "What the ONNX file leaves open";
+const OUTCOME: &str = "What is written and told";
+
 #[derive(clap::Args)]
 pub struct Args {
     /// The ONNX model.
     model: PathBuf,
-    /// Sample inputs: images, .npy tensors, or folders of them. Ten or more, like those that will come.
-    #[arg(long, required = true, num_args = 1..)]
+    /// Sample inputs: images, .npy tensors, or folders of them.
+    ///
+    /// Ten or more, like those that will come.
+    #[arg(long, help_heading = MODEL, value_name = "INPUT", required = true, num_args = 1..)]
     calibrate: Vec<PathBuf>,
-    /// Where to write the compiled model (it holds the weights: keep it on the server).
-    #[arg(short, long)]
+    /// Where to write the compiled model.
+    ///
+    /// It holds the weights: keep it on the server.
+    #[arg(short, long, help_heading = MODEL, value_name = "FILE")]
     output: PathBuf,
     /// The model's name (default: the file's).
-    #[arg(long)]
+    #[arg(long, help_heading = MODEL, hide = true)]
     name: Option<String>,
     /// Names of the classes, one a line, in the order of the outputs.
-    #[arg(long)]
+    #[arg(long, help_heading = MODEL, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// How images are brought to the network's size: `exact`; the length that the shorter side gets before the centre is cut
-    /// out (256 is usual); `crop-pct=0.875`, as timm says that length; or `centre=0.875`, which first cuts out the central
-    /// square of that part of the shorter side, as TensorFlow's EfficientNets want.
-    #[arg(long, default_value = "exact", value_parser = str::parse::<Resize>)]
+    /// How to compute.
+    ///
+    /// Without it: interactive.
+    #[arg(long, help_heading = MODEL, hide_default_value = true, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// How images get the network's size (default: exact).
+    ///
+    /// `exact` scales to that size. A length, as 256, is what the shorter side gets before the centre is cut out (256 is usual);
+    /// `crop-pct=0.875` says that length as timm does. `centre=0.875` first cuts out the central square of that part of the shorter
+    /// side, as TensorFlow's EfficientNets want.
+    #[arg(long, help_heading = PICTURES, hide_default_value = true, default_value = "exact", value_parser = str::parse::<Resize>)]
     resize: Resize,
-    /// How pixels are found there, as Pillow (torchvision, timm) does it: nearest, box, bilinear, hamming, bicubic or lanczos;
-    /// `interpolate` is bilinear without antialiasing, as in TensorFlow and Keras.
-    #[arg(long, default_value = "bilinear", value_parser = str::parse::<Filter>)]
+    /// How pixels are found when an image changes its size.
+    ///
+    /// As Pillow does it (torchvision, timm): nearest, box, bilinear, hamming, bicubic or lanczos; `interpolate` is bilinear without
+    /// antialiasing, as in TensorFlow and Keras.
+    #[arg(long, help_heading = PICTURES, hide = true, default_value = "bilinear", value_parser = str::parse::<Filter>)]
     filter: Filter,
     /// The network takes blue, green, red.
-    #[arg(long)]
+    #[arg(long, help_heading = PICTURES)]
     bgr: bool,
-    /// Pixels (0 to 255) are multiplied by this first; torchvision's networks want 0.00392157 (1/255).
-    #[arg(long, default_value_t = 1.0)]
+    /// Multiply pixels (0 to 255) by this first.
+    ///
+    /// torchvision's networks want 0.00392157 (1/255).
+    #[arg(long, help_heading = PICTURES, value_name = "FACTOR", default_value_t = 1.0)]
     pixel_scale: f32,
-    /// Then this is subtracted: one number, or one per channel in the network's order.
-    #[arg(long, value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
+    /// Then subtract this: one number, or one a channel.
+    ///
+    /// In the network's order of channels, with commas between.
+    #[arg(long, help_heading = PICTURES, value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
     mean: Vec<f32>,
-    /// Then divided by this.
-    #[arg(long, value_delimiter = ',', default_value = "1")]
+    /// Then divide by this: one number, or one a channel.
+    #[arg(long, help_heading = PICTURES, value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Bits of activations: 8 to 24; `auto` for the fewest from 16 to 21 that keep --accuracy-bound; `fewest` for the
-    /// fewest from 12 to 21.
-    #[arg(long, default_value = "auto", value_parser = parse_width)]
+    /// Bits of activations: 8 to 24, `auto` or `fewest`.
+    ///
+    /// `auto` takes the fewest from 16 to 21 that keep --accuracy-bound; `fewest` the fewest from 12 to 21.
+    #[arg(long, help_heading = PRECISION, value_name = "BITS", default_value = "auto", value_parser = parse_width)]
     activation_bits: Widths,
-    /// Guard bits besides these: noise that hides how values were rounded, 0, or 2 to 12. Each bit more takes an attacker four
-    /// times as many queries.
-    #[arg(long, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
+    /// Guard bits besides these: 0, or 2 to 12.
+    ///
+    /// They are noise that hides how values were rounded: with each bit more an attacker needs four times as many queries.
+    #[arg(long, help_heading = PRECISION, hide = true, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
     guard_bits: u32,
-    /// `reduced` lets activations and max-pools leave low bits out of their comparisons where calibration finds that --accuracy-bound
-    /// is kept: small positive values may become zero, a value slightly below a window's largest may be taken for it, and a query
-    /// costs less. What it does to the results is printed.
-    #[arg(long, value_enum, default_value_t = Signs::Exact)]
+    /// Whether comparisons are exact.
+    ///
+    /// They are unless this says otherwise. `reduced` lets activations and max-pools leave out low bits where calibration finds that --accuracy-bound is kept: small positive values may
+    /// become zero, a value slightly below a window's largest may be taken for it, and a query costs less. What it does to the results is
+    /// printed.
+    #[arg(long, help_heading = PRECISION, hide_default_value = true, value_enum, default_value_t = Signs::Exact)]
     signs: Signs,
-    /// By how much logits may be off, in percent of their spread over the classes. Activation bits are chosen, and a warning is
-    /// given, by calibration inputs that are left out of the scales. `--signs reduced` may use as much again, on every calibration
-    /// input; its class must stay the same.
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    /// By how much logits may be off, in percent.
+    ///
+    /// Of their spread over the classes. Activation bits are chosen, and a warning is given, by calibration inputs that are left
+    /// out of the scales. `--signs reduced` may use as much again, on every calibration input; its class must stay the same.
+    #[arg(long, help_heading = PRECISION, value_name = "PERCENT", default_value_t = 1.0)]
     accuracy_bound: f64,
-    /// Inputs that have no part in calibration; the agreement is reported for them too.
-    #[arg(long, num_args = 1..)]
+    /// Other inputs, to see how it does on them.
+    ///
+    /// They have no part in calibration.
+    #[arg(long, help_heading = PRECISION, value_name = "INPUT", num_args = 1..)]
     test: Vec<PathBuf>,
     /// Significant bits of weights: 2 to 16.
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, help_heading = PRECISION, hide = true, value_name = "BITS", default_value_t = 15)]
     weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow.
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, help_heading = PRECISION, hide = true, value_name = "FACTOR", default_value_t = 4.0)]
     headroom: f64,
-    /// The input's shape with the batch, for models that leave it open, as 1,3,224,224.
-    #[arg(long, value_delimiter = ',')]
+    /// The input's shape with the batch, as 1,3,224,224.
+    #[arg(long, help_heading = FILE, value_name = "SHAPE", value_delimiter = ',')]
     input_shape: Option<Vec<usize>>,
-    /// An input that is always the same, for models that have several: its name and a number, or a .npy file of numbers.
-    #[arg(long, value_name = "NAME=NUMBER|FILE", value_parser = parse_constant)]
+    /// An input that is always the same, for models that have several.
+    ///
+    /// Its name and a number, or a .npy file of numbers.
+    #[arg(long, help_heading = FILE, hide = true, value_name = "NAME=NUMBER|FILE", value_parser = parse_constant)]
     constant: Vec<(String, Vec<f32>)>,
-    /// Which output to compute, for models that have several: one, or more with commas between.
-    #[arg(long, value_delimiter = ',')]
+    /// Which outputs to compute, with commas between.
+    ///
+    /// For models that have several.
+    #[arg(long, help_heading = FILE, value_name = "NAME", value_delimiter = ',')]
     output_name: Vec<String>,
-    /// Give clients the names that the file has for nodes and outputs, which may tell where the model comes from. Without this they get
-    /// kinds and numbers, as `conv 3`; --report and --verbose have both.
-    #[arg(long)]
+    /// Give clients the names that the file has for nodes and outputs.
+    ///
+    /// They may tell where the model comes from. Without this clients get kinds and numbers, as `conv 3`; --report and --verbose have
+    /// both.
+    #[arg(long, help_heading = FILE, hide = true)]
     keep_names: bool,
-    /// Where factors and offsets go that the file has right behind the input, as a batch normalisation there: `secret` into the weights
-    /// behind it, if need be as a layer more; `public` into the preprocessing, which every client gets; `auto` is secret where that costs
-    /// no layer and at most two bits of the input, and public with a warning otherwise.
-    #[arg(long, value_enum, default_value_t = InputMap::Auto)]
+    /// Where factors and offsets go that the file has right behind the input, as a batch normalisation there.
+    ///
+    /// `secret`: into the weights behind it, if need be as a layer more. `public`: into the preprocessing, which every client gets.
+    /// `auto`: secret where that costs no layer and at most two bits of the input, and public with a warning otherwise.
+    #[arg(long, help_heading = FILE, hide = true, value_enum, default_value_t = InputMap::Auto)]
     input_map: InputMap,
     /// Write the model even if it does not answer as the float network does.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTCOME)]
     force: bool,
-    /// How the model will be evaluated. For `convfhe`, options of bits, widths and signs mean nothing.
-    #[arg(long, value_enum, default_value_t)]
-    protocol: Protocol,
-    /// The parameter set for --protocol convfhe (`jaguar-fhe sets` lists them).
-    #[arg(long, value_name = "SET", default_value = "n16")]
-    parameters: String,
-    #[command(flatten)]
-    margins: one_round::Margins,
-    #[command(flatten)]
-    last: one_round::Last,
-    #[command(flatten)]
-    program: one_round::Program,
     /// Print the range, scale and shift of every layer.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = OUTCOME)]
     verbose: bool,
-    /// Write a web page: how inputs and layers agree with the float network, ranges, what is clipped, the worst images.
-    #[arg(long, value_name = "FILE.html")]
+    /// Write a web page too: how inputs and layers agree with the float network.
+    ///
+    /// With ranges, what is clipped, and the worst images.
+    #[arg(long, help_heading = OUTCOME, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    one_round: one_round::CompileOptions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -183,10 +213,7 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
     if args.protocol == Protocol::Interactive {
-        ensure!(!args.last.is_wanted(), "--last: only with --protocol convfhe are layers left to the client");
         check_output(&args.output)?;
-    } else if args.report.is_some() {
-        bail!("--report: a report is of a model for the interactive protocol");
     }
     if let Some(page) = &args.report {
         page::check(page)?;
@@ -265,7 +292,9 @@ pub fn run(args: &Args) -> Result<()> {
         };
         let (moved, map) = place_input_map(cpu, &graph, &samples, wanted);
         if let Some(map) = map.filter(|map| {
-            args.input_map != InputMap::Public && map.place != MapPlace::Secret && !args.last.is_wanted()
+            args.input_map != InputMap::Public
+                && map.place != MapPlace::Secret
+                && !args.one_round.leaves_layers()
         }) {
             let why = "(--input-map secret puts them into the weights behind them, where these can take them; --input-map public says \
                        that they may be public)";
@@ -284,14 +313,7 @@ pub fn run(args: &Args) -> Result<()> {
             keep_names,
             force: args.force,
         };
-        return one_round::compile(
-            source,
-            (&args.parameters, &args.margins),
-            &args.last,
-            &args.program,
-            &args.output,
-            &mut steps,
-        );
+        return one_round::compile(source, &args.one_round, &args.output, &mut steps);
     }
     options.raw_pixels = pictures && preprocessing.is_identity();
 
@@ -396,13 +418,13 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Shows what the pipeline tells.
+/// Shows the steps and warnings of compiling as they come.
 struct Shown<'a> {
     steps: Steps,
     search: Search,
     verbose: bool,
     bound: f64,
-    /// The samples' files.
+    /// Names for the samples, in their order.
     files: &'a [PathBuf],
     /// For a report: widths, and by which part of their spread logits were off.
     tried: Vec<(u32, Option<f64>)>,
@@ -448,7 +470,7 @@ impl Shown<'_> {
     }
 }
 
-/// Ranges, scales and shifts.
+/// Prints the range, scale and shift of each layer (`--verbose`).
 fn say_layers(report: &Report, network: &Network) {
     let mut table = plain(
         &["layer", "in the file", "operation", "largest seen", "spare bits", "shift", "largest weight"],

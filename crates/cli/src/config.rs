@@ -1,4 +1,4 @@
-//! `jaguar config`
+//! `jaguar config show`: which settings count for `jaguar serve`.
 
 use std::ffi::OsString;
 
@@ -16,8 +16,9 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print every option of `jaguar serve` as it counts, and where it comes from. It takes the options that `serve` takes; what it prints
-    /// is a configuration file.
+    /// Print every option of `jaguar serve` as it counts, and where it comes from.
+    ///
+    /// It takes the options that `serve` takes; what it prints is a configuration file.
     Show(Box<serve::Args>),
 }
 

@@ -1,4 +1,4 @@
-//! `jaguar fetch`
+//! `jaguar fetch`: a model's hint, ahead of the first query.
 
 use std::path::PathBuf;
 
@@ -14,20 +14,26 @@ use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
 use crate::reach::Reach;
 
+/// The group of these options in `--help`.
+const HINT: &str = "The hint";
+
 #[derive(clap::Args)]
+#[command(next_help_heading = HINT)]
 pub struct Args {
     #[command(flatten)]
-    reach: Reach,
-    /// Where the hint is kept (default: the user's cache folder).
-    #[arg(long)]
-    cache: Option<PathBuf>,
-    #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// The hint for queries of so many images ("predict --batch").
-    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    #[command(flatten)]
+    reach: Reach,
+    /// How many images a query will have.
+    ///
+    /// As with `jaguar predict --batch`: each number has a hint of its own.
+    #[arg(long, help_heading = HINT, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
     batch: u32,
+    /// Where the hint is kept (default: the user's cache folder).
+    #[arg(long, help_heading = HINT, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
     /// Imitate a slower link, for measurements (the server must too).
-    #[arg(long, value_enum)]
+    #[arg(long, help_heading = HINT, hide = true, value_enum)]
     link: Option<Imitated>,
 }
 

@@ -1,4 +1,4 @@
-//! `--guard-bits`.
+//! `--guard-bits`: other noise than the model was compiled with, and what too little of it means.
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
@@ -7,10 +7,11 @@ use jaguar_graph::network::DEFAULT_GUARD_BITS;
 /// Guard bits in place of the compiled model's own.
 #[derive(clap::Args)]
 pub struct GuardBits {
-    /// Guard bits in place of those that the model was compiled with: noise that hides how values were rounded, 0, or 2 to 12.
-    /// Each bit more takes an attacker four times as many queries. 0 is faster, and lets a client that repeats its
-    /// queries learn hidden values and weights.
-    #[arg(long, value_name = "BITS")]
+    /// Guard bits in place of those that the model was compiled with: 0, or 2 to 12.
+    ///
+    /// They are noise that hides how values were rounded: with each bit more an attacker needs four times as many queries. 0 is faster,
+    /// and lets a client that repeats its queries learn hidden values and weights.
+    #[arg(long, hide = true, value_name = "BITS")]
     guard_bits: Option<u32>,
 }
 

@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// What events are logged under. Others are left out.
 pub const TARGET: &str = "jaguar";
 
-/// How a line looks.
+/// For whom lines of the log are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A time, a level, and a sentence.

@@ -18,6 +18,7 @@ mod config;
 mod doctor;
 mod fetch;
 mod guard;
+mod help;
 mod leakage;
 mod log;
 mod memory;
@@ -39,7 +40,9 @@ mod token;
 mod trace;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Private CNN inference: the image stays with the client, the weights with the server.
 #[derive(Parser)]
@@ -53,10 +56,10 @@ struct Cli {
 enum Command {
     /// Quantise an ONNX model and check it against the float model.
     Compile(compile::Args),
-    /// Show what a compiled model does, layer by layer, what it will cost, and why it is done so.
+    /// Show by layer what a compiled model does, what it will cost, and why.
     #[command(visible_alias = "inspect")]
     Plan(plan::Args),
-    /// Search a backend's parameters for a model, or for single layers, and show what was weighed.
+    /// Search a backend's parameters for a model or a layer, and show what was weighed.
     Params(params::Args),
     /// Measure this machine, for the planner.
     Calibrate(calibrate::Args),
@@ -67,7 +70,9 @@ enum Command {
         `jaguar config show` tells what counts."
     )]
     Serve(Box<serve::Args>),
-    /// Show what counts for `jaguar serve`: from the command line, the environment, a configuration file and defaults.
+    /// Show which options count for `jaguar serve`, and where they come from.
+    ///
+    /// From the command line, the environment, a configuration file or defaults.
     Config(config::Args),
     /// Give a client a token, and add its hash to the file of those that a server knows.
     Token(token::Args),
@@ -77,23 +82,32 @@ enum Command {
     Accuracy(accuracy::Args),
     /// Get the prediction for an image from a server that may not see it.
     Predict(predict::Args),
-    /// Fetch what a server's model needs at the client, once, ahead of the first query (which would fetch it on its way).
+    /// Fetch what a server's model needs at the client, once, ahead of the first query.
+    ///
+    /// The first query would fetch it on its way.
     Fetch(fetch::Args),
     /// Look for what would keep a server or a client from working here, and say what to do.
     Doctor(doctor::Args),
-    /// Measure the parts on this machine, beside published figures.
-    Bench(jaguar_bench::Args),
 }
 
-fn main() -> std::process::ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
-        let tip =
-            if error.use_stderr() { commas::tip(&std::env::args_os().collect::<Vec<_>>()) } else { None };
+/// What the words say. Where they say nothing that can be done, the program ends.
+fn read(mut words: Vec<OsString>) -> Cli {
+    let mut command = help::command(Cli::command(), &mut words);
+    let read = command.try_get_matches_from_mut(&words).and_then(|matches| {
+        one_round::check(&command, &matches)?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    });
+    read.unwrap_or_else(|error| {
+        let tip = if error.use_stderr() { commas::tip(&words) } else { None };
         let Some(tip) = tip else { error.exit() };
         let _ = error.print();
         eprintln!("\n{tip}");
         std::process::exit(error.exit_code());
-    });
+    })
+}
+
+fn main() -> std::process::ExitCode {
+    let cli = read(std::env::args_os().collect());
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args),
         Command::Plan(args) => plan::run(&args),
@@ -107,7 +121,6 @@ fn main() -> std::process::ExitCode {
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => jaguar_bench::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use std::io::Write;
 #[global_allocator]
 static ALLOCATOR: Told = Told;
 
-/// Where memory comes from.
+/// Where memory comes from: the system's allocator.
 #[cfg(not(target_env = "musl"))]
 static SOURCE: std::alloc::System = std::alloc::System;
 

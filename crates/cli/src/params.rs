@@ -1,4 +1,4 @@
-//! `jaguar params`
+//! `jaguar params`: what a backend takes for a model or for single layers, and what was weighed.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,27 +14,33 @@ use jaguar_terminal::say;
 use crate::guard::GuardBits;
 use crate::protocol;
 
+/// The group of options in `--help` that are for single layers.
+const LAYER: &str = "A single layer instead of a model";
+
 #[derive(clap::Args)]
+#[command(next_help_heading = "Backend")]
 pub struct Args {
     /// The compiled model.
-    #[arg(required_unless_present = "layer")]
+    #[arg(help_heading = None, required_unless_present = "layer")]
     model: Option<PathBuf>,
-    /// A single layer instead: CxHxW,OUT,KERNEL, and if wanted ,STRIDE and ,GROUPS, padded to keep its size. Also several times.
-    #[arg(long, conflicts_with = "model")]
-    layer: Vec<Shaped>,
     /// Whose parameters.
     #[arg(long, value_parser = protocol::parse)]
     backend: BackendId,
     #[command(flatten)]
     guard_bits: GuardBits,
-    /// Of --layer: bits of an activation, guard bits included.
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=48))]
+    /// A layer: CxHxW,OUT,KERNEL, and if wanted ,STRIDE and ,GROUPS.
+    ///
+    /// It is padded to keep its size. May be given more than once.
+    #[arg(long, help_heading = LAYER, conflicts_with = "model")]
+    layer: Vec<Shaped>,
+    /// Bits of its activations, guard bits included.
+    #[arg(long, help_heading = LAYER, value_name = "BITS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=48))]
     activation_bits: u32,
-    /// Of --layer: by how many bits products are shifted down.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=30))]
+    /// By how many bits its products are shifted down.
+    #[arg(long, help_heading = LAYER, value_name = "BITS", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=30))]
     shift: u32,
-    /// Of --layer: bits of a weight, exponents included.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=24))]
+    /// Bits of its weights, exponents included.
+    #[arg(long, help_heading = LAYER, value_name = "BITS", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=24))]
     weight_bits: u32,
 }
 

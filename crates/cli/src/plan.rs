@@ -1,4 +1,4 @@
-//! `jaguar plan`
+//! `jaguar plan`: who runs which layer, what that costs, and why.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,16 @@ use crate::page;
 use crate::protocol;
 use crate::security::Security;
 
+/// Groups of the options in `--help`.
+const PLANNED: &str = "What is planned, and for which link";
+const SHOWN: &str = "What is shown";
+const LOAD: &str = "This machine, and what it has to carry";
+
 #[derive(clap::Args)]
+#[command(next_help_heading = PLANNED)]
 pub struct Args {
     /// The compiled model.
+    #[arg(help_heading = None)]
     model: PathBuf,
     #[command(flatten)]
     guard_bits: GuardBits,
@@ -32,49 +39,63 @@ pub struct Args {
     leakage: AcceptSignLeakage,
     #[command(flatten)]
     memory: protocol::WeightMemory,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster.
-    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between.
+    ///
+    /// A layer has the first one that can run it, or the one that makes the query faster.
+    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
-    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
+    /// loopback, lan, wan, or a measured link's file.
+    ///
+    /// `jaguar calibrate --link-to SERVER --out FILE` writes such a file.
     #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
     /// What is to be short.
     #[arg(long, value_enum, default_value_t)]
     prefer: protocol::Prefer,
-    /// For every choice, what else there was and what it would cost.
-    #[arg(long)]
-    explain: bool,
-    /// For every linear layer, what it would cost with weights in skew-circulant blocks of 1, 2, 4, 8 and 16.
-    #[arg(long)]
-    block_sizes: bool,
-    /// Instead of layers and costs: on which assumptions sessions rest, with the estimate on record for each; what each party learns;
-    /// which known weaknesses apply.
-    #[arg(long, conflicts_with_all = ["explain", "block_sizes", "report"])]
-    security: bool,
-    /// Plan queries of so many images, a power of two, and tell by layer what that takes beside as many queries of one.
+    /// Plan queries of so many images, a power of two.
+    ///
+    /// And tell by layer what that takes beside as many queries of one.
     #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
     batch: u32,
-    /// Everything as JSON.
-    #[arg(long)]
+    /// For every choice, what else there was and what it would cost.
+    #[arg(long, help_heading = SHOWN)]
+    explain: bool,
+    /// What each linear layer would cost in skew-circulant blocks.
+    ///
+    /// Of 1, 2, 4, 8 and 16.
+    #[arg(long, help_heading = SHOWN)]
+    block_sizes: bool,
+    /// Instead of costs: on what security rests, and who learns what.
+    ///
+    /// With the estimate on record for each assumption, and with the known weaknesses that apply.
+    #[arg(long, help_heading = SHOWN, conflicts_with_all = ["explain", "block_sizes", "report"])]
+    security: bool,
+    /// Print everything as JSON.
+    #[arg(long, help_heading = SHOWN)]
     json: bool,
-    /// Write a web page too: costs by layer and by backend, where the time goes, and sliders for the link; with --explain what else
-    /// there was.
-    #[arg(long, value_name = "FILE.html")]
+    /// Write a web page too: costs, and where the time goes.
+    ///
+    /// By layer and by backend, with sliders for the link; with --explain also what else there was.
+    #[arg(long, help_heading = SHOWN, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// When to measure this machine; what a server chose before counts unless it is off.
-    #[arg(long, value_enum, default_value_t)]
+    /// When to measure this machine.
+    ///
+    /// Without it: auto. What a server chose before counts unless it is off.
+    #[arg(long, help_heading = LOAD, hide_default_value = true, value_enum, default_value_t)]
     calibrate: When,
-    /// Where figures and choices are kept (default: the user's cache folder).
-    #[arg(long)]
+    /// The folder for figures and choices (default: the user's cache folder).
+    #[arg(long, help_heading = LOAD, value_name = "FOLDER")]
     cache: Option<PathBuf>,
-    /// Clients that the server has at once: for the memory that it takes.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Clients that the server has at once, for its memory.
+    #[arg(long, help_heading = LOAD, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
-    /// Prepared queries that each of them keeps: for the memory of both sides.
-    #[arg(long, default_value_t = 0)]
+    /// Prepared queries that each of them keeps.
+    ///
+    /// For the memory of both sides.
+    #[arg(long, help_heading = LOAD, value_name = "QUERIES", default_value_t = 0)]
     keep: u32,
-    /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    /// Threads that compute linear layers (0: one per core).
+    #[arg(long, help_heading = LOAD, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }
 

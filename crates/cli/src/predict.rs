@@ -1,4 +1,4 @@
-//! `jaguar predict`
+//! `jaguar predict`: asks a server about inputs, one or many, and shows the answers.
 
 use std::collections::VecDeque;
 use std::io::{Lines, StdinLock, stdin};
@@ -39,67 +39,85 @@ use crate::reach::Reach;
 use crate::rows::Rows;
 use crate::trace::Trace;
 
+/// Groups of the options in `--help`.
+const ASKED: &str = "What to ask and show";
+const SPEED: &str = "How fast";
+const FILES: &str = "Files";
+
 #[derive(clap::Args)]
+#[command(next_help_heading = ASKED)]
 pub struct Args {
-    #[command(flatten)]
-    reach: Reach,
-    /// Images (JPEG, PNG, WebP, BMP, PNM, the first frame of a GIF), tensors that are already preprocessed (.npy, in
-    /// the model's layout), or folders of them.
-    #[arg(required_unless_present_any = ["stdin", "ticket"])]
+    /// Images, preprocessed tensors (.npy), or folders of them.
+    ///
+    /// Images are JPEG, PNG, WebP, BMP, PNM or the first frame of a GIF; tensors are in the model's layout.
+    #[arg(help_heading = None, required_unless_present_any = ["stdin", "ticket"])]
     inputs: Vec<PathBuf>,
-    /// How to compute; the server must do the same.
-    #[arg(long, value_enum, default_value_t)]
-    protocol: Protocol,
-    /// Stay connected, read paths of further inputs from standard input, one a line, and answer each as it comes, until the end
-    /// of the input. With --keep, what can be done without an input is done while none is there.
-    #[arg(long, conflicts_with = "batch")]
-    stdin: bool,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// Where the hint is kept between runs (default: the user's cache folder).
-    #[arg(long)]
-    cache: Option<PathBuf>,
-    /// Keep nothing: the hint is fetched for this run alone, and held in memory.
-    #[arg(long, conflicts_with = "cache")]
-    no_cache: bool,
+    #[command(flatten)]
+    reach: Reach,
+    /// How to compute.
+    ///
+    /// The server must do the same. Without it: interactive.
+    #[arg(long, help_heading = ASKED, hide_default_value = true, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// Stay connected, and read paths of further inputs, one a line.
+    ///
+    /// From standard input, until its end. Each is answered as it comes. With --keep, what can be done without an input is done while none is
+    /// there.
+    #[arg(long, help_heading = ASKED, conflicts_with = "batch")]
+    stdin: bool,
     /// How many classes to show.
-    #[arg(long, default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
+    #[arg(long, help_heading = ASKED, value_name = "CLASSES", default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
     top: usize,
     /// Print what each layer and each stage cost, beside what was predicted.
-    #[arg(long)]
+    #[arg(long, help_heading = ASKED)]
     costs: bool,
-    /// One line of JSON per input instead of text: all logits, the whole cost table, and warnings; for an input that
-    /// cannot be used, an error.
-    #[arg(long, conflicts_with = "costs")]
+    /// Print one line of JSON per input instead of text.
+    ///
+    /// It has all logits, the whole cost table, and warnings; for an input that cannot be used, an error.
+    #[arg(long, help_heading = ASKED, conflicts_with = "costs")]
     json: bool,
-    /// Write one row an input into this CSV file, as the answers come, and show one bar for all: for many pictures. An input that cannot
-    /// be used has a row with its error.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "costs"])]
-    csv: Option<PathBuf>,
-    /// Go on with a --csv file that is there: inputs that have an answer in it are left out.
-    #[arg(long, requires = "csv")]
-    resume: bool,
-    /// Write a timeline of both parties: a web page if the name ends in .html, else a file that a browser's trace viewer opens
-    /// (chrome://tracing, ui.perfetto.dev).
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-    /// How many prepared queries to have ready, so that an input waits for the online part only: both parties hold them in
-    /// memory, and there is a second connection (default: 1 with --stdin or more than one input, else 0).
-    #[arg(long)]
+    /// How many prepared queries to have ready, for sooner answers.
+    ///
+    /// An input then waits for the online part only. Both parties hold them in memory, and there is a second connection (default: 1 with
+    /// --stdin or more than one input, else 0).
+    #[arg(long, help_heading = SPEED, value_name = "QUERIES")]
     keep: Option<u32>,
     /// Memory that they may hold here, such as 500M or 2G (default: 2G); --keep with more is refused.
-    #[arg(long, value_parser = size)]
+    #[arg(long, help_heading = SPEED, hide = true, value_name = "SIZE", value_parser = size)]
     keep_memory: Option<u64>,
-    /// Ask about so many inputs in one query, a power of two: fewer rounds, and less work for layers with small maps. The server must
-    /// allow it (--max-batch). Zeros fill up the last query. `plan --batch` tells where it pays.
-    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
+    /// Ask about so many inputs in one query, a power of two.
+    ///
+    /// That means fewer rounds, and less work for layers with small maps. The server must allow it (--max-batch). Zeros fill up the last
+    /// query. `jaguar plan --batch` tells where it pays.
+    #[arg(long, help_heading = SPEED, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
-    /// Imitate a slower link, for measurements (the server must too).
-    #[arg(long, value_enum)]
-    link: Option<Imitated>,
-    /// Threads (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    /// Threads that compute (0: one per core).
+    #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
+    /// Imitate a slower link, for measurements (the server must too).
+    #[arg(long, help_heading = SPEED, hide = true, value_enum)]
+    link: Option<Imitated>,
+    /// Where the hint is kept between runs (default: the user's cache folder).
+    #[arg(long, help_heading = FILES, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+    /// Keep nothing: the hint is fetched for this run alone, and held in memory.
+    #[arg(long, help_heading = FILES, hide = true, conflicts_with = "cache")]
+    no_cache: bool,
+    /// Write one row an input into this CSV file, as the answers come.
+    ///
+    /// For many pictures: one bar is shown for all. An input that cannot be used has a row with its error.
+    #[arg(long, help_heading = FILES, value_name = "FILE", conflicts_with_all = ["json", "costs"])]
+    csv: Option<PathBuf>,
+    /// Go on with a --csv file that is there: inputs that have an answer in it are left out.
+    #[arg(long, help_heading = FILES, hide = true, requires = "csv")]
+    resume: bool,
+    /// Write a timeline of both parties, as a page or for a trace viewer.
+    ///
+    /// A web page if the name ends in .html; else a file for chrome://tracing or ui.perfetto.dev.
+    #[arg(long, help_heading = FILES, value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     later: Later,
 }
@@ -135,14 +153,6 @@ struct Answer<'a> {
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     if args.protocol == Protocol::Convfhe {
-        ensure!(
-            !args.stdin && args.trace.is_none() && !args.costs && args.batch == 1,
-            "--stdin, --trace, --costs and --batch are for the interactive protocol"
-        );
-        ensure!(
-            args.reach.model.is_none(),
-            "--model is for the interactive protocol: a server of convfhe has one"
-        );
         return one_round::predict(&one_round::Request {
             reach: &args.reach,
             inputs: &args.inputs,
@@ -153,7 +163,6 @@ pub fn run(args: &Args) -> Result<()> {
             later: &args.later,
         });
     }
-    ensure!(!args.later.is_wanted(), "--detach, --ticket and --first-layers are for --protocol convfhe");
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {
         ensure!(!files.contains(trace), "--trace {} would overwrite an input", trace.display());
@@ -359,7 +368,7 @@ struct Inputs<'a> {
     /// How many were there so far.
     all: usize,
     files: VecDeque<PathBuf>,
-    /// Where more come from.
+    /// Standard input, where paths of further inputs come from.
     lines: Option<Lines<StdinLock<'static>>>,
     failed: Vec<anyhow::Error>,
     answered: usize,
@@ -458,7 +467,7 @@ impl Inputs<'_> {
         bars.inputs((self.answered + self.failed.len()) as u64, self.all as u64);
     }
 
-    /// How the command ends.
+    /// Fails if an input could not be used.
     fn end(mut self) -> Result<()> {
         match (self.failed.len(), self.several) {
             (0, _) => Ok(()),
@@ -475,12 +484,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub const NO_CACHE: &str =
     "no cache folder is known (neither HOME nor XDG_CACHE_HOME is set; --cache names one)";
 
-/// Where hints are kept.
+/// The folder that hints are kept in: the named one, or the user's.
 pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
     kept::cache(named.map(PathBuf::as_path))
 }
 
-/// How to reach the server.
+/// How to reach the server again and again, always for the same.
 pub struct Dial {
     pub dialer: Dialer,
     /// The name of the model to ask.
@@ -510,11 +519,11 @@ impl Dial {
     }
 }
 
-/// What an answer is about.
+/// What all answers of a run have in common.
 struct About<'a> {
     model: &'a str,
     network: &'a Network,
-    /// Queries that are ready here.
+    /// How many prepared queries are ready here.
     ready: Stock,
 }
 

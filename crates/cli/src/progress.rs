@@ -28,7 +28,7 @@ struct Many {
     bar: ProgressBar,
     since: Instant,
     told: Instant,
-    /// Answered, and all of them.
+    /// How many inputs are answered, and how many there are.
     done: u64,
     of: u64,
 }
@@ -72,7 +72,7 @@ impl Bars {
         }
     }
 
-    /// Seconds since this began.
+    /// Seconds since the first of many inputs began.
     pub fn seconds(&self) -> f64 {
         self.many.as_ref().map_or(0.0, |many| many.since.elapsed().as_secs_f64())
     }
@@ -190,7 +190,7 @@ impl Steps {
         });
     }
 
-    /// How far it is.
+    /// Shows that `done` of `of` pieces are done.
     pub fn done(&self, done: usize, of: usize) {
         let so_far = format!(", {done}/{of}");
         match &self.now {
@@ -227,12 +227,12 @@ pub struct Search {
 }
 
 impl Search {
-    /// Shows nothing yet.
+    /// A search of which nothing is shown until it begins.
     pub fn new() -> Self {
         Self { bar: None }
     }
 
-    /// Shows how far it is.
+    /// Shows which choice of bits is tried, and how far that is.
     pub fn stage(&mut self, stage: Stage) {
         let (number, title, done, of) = match stage {
             Stage::Layers(done, of) => (0, "measuring layers ".to_owned(), done, of),

@@ -1,4 +1,4 @@
-//! `--backends`, `--prefer`, `--weight-memory`.
+//! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`.
 
 use clap::ValueEnum;
 use jaguar_plan::predict::Aim;
@@ -23,17 +23,18 @@ impl From<Prefer> for Aim {
     }
 }
 
-/// `--weight-memory`
+/// How much memory weights may take as polynomials, which are made once.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct WeightMemory {
-    /// Memory that the server may take for weights as polynomials, such as 500M or 8G (default: 4G). Polynomials of further
-    /// layers are made in every query.
-    #[arg(long, value_parser = jaguar_terminal::size)]
+    /// Memory that the server may take for weights as polynomials, such as 500M or 8G (default: 4G).
+    ///
+    /// Polynomials of further layers are made in every query.
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = jaguar_terminal::size)]
     weight_memory: Option<u64>,
 }
 
 impl WeightMemory {
-    /// How much it is.
+    /// Bytes that were asked for, or the default.
     pub fn bytes(self) -> u64 {
         self.weight_memory.unwrap_or(WEIGHT_MEMORY)
     }

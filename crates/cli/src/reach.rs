@@ -7,13 +7,21 @@ use clap::ValueEnum;
 use jaguar_net::tls::{self, Fingerprint};
 use jaguar_net::{Address, Dialer, Token};
 
+/// The group of these options in `--help`.
+pub const SERVER: &str = "The server, and how to know it";
+
 /// Where the server is, and how to know it.
 #[derive(clap::Args)]
+#[command(next_help_heading = SERVER)]
 pub struct Reach {
-    /// The server's address and port, or `unix:` and the path of its socket, or a WebSocket's `wss://host[:port][/path]`.
-    #[arg(long, default_value = "127.0.0.1:7447")]
+    /// HOST:PORT, unix:PATH or wss://HOST/PATH.
+    ///
+    /// Where the server is. A WebSocket's address may have a port, too: `wss://HOST:PORT/PATH`.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7447")]
     pub server: String,
-    /// The model to ask, by the name that the server has it under (default: the only one that this client may use).
+    /// The model to ask, by its name at the server (default: the only one).
+    ///
+    /// The only one, that is, which this client may use.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     #[command(flatten)]
@@ -31,7 +39,7 @@ impl Reach {
         host(&self.server)
     }
 
-    /// The way there.
+    /// A dialer that reaches the server, and believes it as the options say.
     pub fn dialer(&self) -> Result<Dialer> {
         self.trust.dialer(&self.server)
     }
@@ -49,7 +57,7 @@ pub enum Tls {
     /// Beyond this machine, and where a certificate is named.
     #[default]
     Auto,
-    /// Always.
+    /// Everywhere, on this machine too.
     On,
     /// Never: what is said can be read and changed on the way.
     Off,
@@ -64,35 +72,38 @@ impl Tls {
 
 /// Which server is believed, and what it is shown.
 #[derive(clap::Args)]
+#[command(next_help_heading = SERVER)]
 pub struct Trust {
     /// When to speak TLS with the server.
-    #[arg(long, help_heading = "Connection", value_enum, default_value_t)]
+    #[arg(long, hide = true, value_enum, default_value_t)]
     tls: Tls,
-    /// Believe the server whose certificate has this fingerprint (SHA-256), as `jaguar serve` shows it.
-    #[arg(long, help_heading = "Connection", value_name = "FINGERPRINT", conflicts_with = "ca")]
+    /// Believe the server whose certificate has this fingerprint (SHA-256).
+    ///
+    /// As `jaguar serve` shows it when it starts.
+    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
     pin: Option<String>,
-    /// Believe the server if an authority in this file (PEM) signed its certificate.
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    /// Believe the server if an authority of this file (PEM) signed for it.
+    #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The name that the certificate must have then (default: the one in the server's address).
-    #[arg(long, help_heading = "Connection", value_name = "NAME", requires = "ca")]
+    /// The name that the certificate must have with --ca (default: the one in the server's address).
+    #[arg(long, hide = true, value_name = "NAME", requires = "ca")]
     server_name: Option<String>,
     /// The certificate (PEM) to show to a server that asks for one.
-    #[arg(long, help_heading = "Connection", value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key (PEM).
-    #[arg(long, help_heading = "Connection", value_name = "FILE", requires = "cert")]
+    /// The certificate's key (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// The file with the token to show to a server that asks for one.
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Accept that TLS ends before the server, at a proxy that can read what both parties say.
-    #[arg(long, help_heading = "Connection")]
+    #[arg(long, hide = true)]
     accept_proxy: bool,
 }
 
 impl Trust {
-    /// The way to `server`.
+    /// A dialer to `server`, with what is believed and shown.
     pub fn dialer(&self, server: &str) -> Result<Dialer> {
         let address: Address = server.parse().with_context(|| format!("connecting to {server}"))?;
         let named = self.pin.is_some() || self.ca.is_some() || self.cert.is_some();
@@ -130,7 +141,7 @@ impl Trust {
         [&self.key, &self.token_file].into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// The file with the token.
+    /// The file with the token that the client shows, if it shows one.
     pub fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
     }

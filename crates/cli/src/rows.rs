@@ -25,7 +25,7 @@ const COLUMNS: [&str; 9] = [
     "error",
 ];
 
-/// The file.
+/// A CSV file with a row an input, which a later run can go on with.
 pub struct Rows {
     path: PathBuf,
     writer: Writer<File>,

@@ -19,7 +19,7 @@ const LPN_RECORD: &str = include_str!("../../../params/lpn.json");
 pub struct Security {
     network: String,
     model: String,
-    /// Whose security: always *semi-honest*.
+    /// Against whom a session is secure: always *semi-honest*.
     adversary: &'static str,
     assumptions: Vec<Assumption>,
     bounds: Vec<Bound>,
@@ -34,7 +34,7 @@ struct Assumption {
     instance: String,
     /// Which layers or steps rest on it.
     used_by: String,
-    /// None: nothing is on record.
+    /// The estimate on record for it, if there is one.
     estimate: Option<Estimate>,
 }
 

@@ -1,4 +1,4 @@
-//! `jaguar serve`
+//! `jaguar serve`: models on a port, until a signal ends it.
 
 mod file;
 mod models;
@@ -41,99 +41,133 @@ use models::{Builder, Built, rules, specs};
 use reload::Reloader;
 pub use settings::Settings;
 
-/// Each option can also be set in the environment and in a configuration file, under the same name: --max-clients is
-/// JAGUAR_MAX_CLIENTS there and max-clients here. Flags come before the environment, that before the file. `jaguar config show` tells
-/// what counts.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compiled models, or folders of them (all that end in .jaguar). Clients name a model by its file's name without the ending.
+    /// Compiled models, or folders of them.
+    ///
+    /// In a folder, all that end in .jaguar. Clients name a model by its file's name without the ending.
     #[arg(value_name = "MODEL")]
     model_files: Vec<PathBuf>,
-    /// A file (TOML) with options under the names that they have here, without dashes in front, and with models and clients:
-    /// `[models.NAME]`, `[clients.NAME]`. On SIGHUP it is read again, and models too.
-    #[arg(long, value_name = "FILE")]
+    /// A file (TOML) with these options, and with models and clients.
+    ///
+    /// Options have the names that they have here, without dashes in front. Models and clients have tables: `[models.NAME]`,
+    /// `[clients.NAME]`. On SIGHUP the file is read again, and models too.
+    #[arg(long, help_heading = SERVED, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address and port to listen on, or `unix:` and the path of a socket.
-    #[arg(long, default_value = "127.0.0.1:7447")]
+    /// How to compute.
+    ///
+    /// Clients must ask for the same. Without it: interactive.
+    #[arg(long, help_heading = SERVED, hide_default_value = true, value_enum, default_value_t)]
+    protocol: Protocol,
+    #[command(flatten)]
+    model: ModelOptions,
+    /// An address and a port, or unix:PATH.
+    ///
+    /// Where clients come.
+    #[arg(long, help_heading = ADMISSION, value_name = "ADDRESS", default_value = "127.0.0.1:7447")]
     listen: String,
     #[command(flatten)]
     admission: Admission,
     #[command(flatten)]
-    model: ModelOptions,
-    /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
-    threads: usize,
-    /// Where the plain integers of Fregata's online part are computed: `auto` takes an NVIDIA card, if there is one and this program
-    /// was built with the feature `cuda`.
-    #[arg(long, value_enum, default_value_t)]
-    device: product::Choice,
-    /// Imitate a slower link, for measurements (the clients must too).
-    #[arg(long, value_enum)]
-    link: Option<Imitated>,
-    /// When to measure this machine, to plan by.
-    #[arg(long, value_enum, default_value_t)]
-    calibrate: When,
-    /// Where figures and choices are kept (default: the user's cache folder).
-    #[arg(long)]
+    bounds: Bounds,
+    /// New hints an hour, for all clients together.
+    ///
+    /// Whole ones, for new clients and old, in the long run. After a quiet time some more come at once. Who is beyond it is told
+    /// when to come back.
+    #[arg(long, help_heading = LIMITS, hide = true, value_name = "HINTS", default_value_t = server::Limits::default().hints_per_hour)]
+    new_hints_per_hour: NonZeroU32,
+    /// Prepared queries that a client may keep here.
+    ///
+    /// With 0, clients prepare when they have an input.
+    #[arg(long, help_heading = LIMITS, value_name = "QUERIES", default_value_t = KeepLimits::default().queries)]
+    keep_queries: u32,
+    /// Memory for prepared queries of all clients, such as 500M or 8G (default: 2G).
+    ///
+    /// Who is beyond it is told, and prepares when it has an input.
+    #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
+    keep_memory: Option<u64>,
+    /// Seconds after which a client that asks for nothing loses its connection, and what it has kept here.
+    #[arg(long, help_heading = LIMITS, hide = true, value_name = "SECONDS", default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    keep_idle: u64,
+    /// Memory for keys of all clients, from one session to the next, such as 500M or 8G (default: 4G).
+    ///
+    /// Where there is no room, those go that were not used for the longest; their client sends them again.
+    #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
+    keep_keys: Option<u64>,
+    /// For certificates, figures and counts (default: the user's cache folder).
+    ///
+    /// A certificate that is made on first use, what this machine takes, what was chosen for a model, and how much each client has asked.
+    #[arg(long, help_heading = FILES, value_name = "FOLDER")]
     cache: Option<PathBuf>,
-    /// Address and port to answer Prometheus (`/metrics`) and probes (`/live`, `/ready`) at, in the clear: one that clients do not reach.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// The file that counts queries by client and day (default: in the cache folder).
+    ///
+    /// With it a restart does not forget what --max-queries-per-client-and-day bounds.
+    #[arg(long, help_heading = FILES, hide = true, value_name = "FILE")]
+    counts: Option<PathBuf>,
+    /// Threads that compute linear layers (0: one per core).
+    #[arg(long, help_heading = RUNNING, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    threads: usize,
+    /// Answer Prometheus and probes at this address, in the clear.
+    ///
+    /// At /metrics, /live and /ready: an address that clients do not reach.
+    #[arg(long, help_heading = RUNNING, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// How lines of the log look.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, help_heading = RUNNING, value_enum, default_value_t)]
     log: log::Format,
-    /// Seconds that clients have to get through with what they asked for when this server is told to end (SIGTERM, SIGINT).
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    /// Seconds that clients have to finish when this server is told to end (SIGTERM, SIGINT).
+    #[arg(long, help_heading = RUNNING, hide = true, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
-    /// How to compute; clients must ask for the same. With `convfhe`, options of backends, hints and prepared queries mean nothing.
-    #[arg(long, value_enum, default_value_t)]
-    protocol: Protocol,
-    #[command(flatten)]
-    bounds: Bounds,
-    /// Hints an hour that clients may have, in the long run: whole ones, for new clients and old. After a quiet time some more
-    /// come at once. Who is beyond it is told when to come back.
-    #[arg(long, default_value_t = server::Limits::default().hints_per_hour)]
-    new_hints_per_hour: NonZeroU32,
-    /// Prepared queries that a client may have kept here (0: none; clients prepare when they have an input).
-    #[arg(long, default_value_t = KeepLimits::default().queries)]
-    keep_queries: u32,
-    /// Memory that prepared queries of all clients may hold together, such as 500M or 2G (default: 2G). Who is beyond it is told,
-    /// and prepares when it has an input.
-    #[arg(long, value_parser = size)]
-    keep_memory: Option<u64>,
-    /// Seconds after which a client loses what it has kept here, and its connection, if it asks for nothing.
-    #[arg(long, default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
-    keep_idle: u64,
-    /// Memory that keys of all clients may hold together, from one session to the next, such as 500M or 8G (default: 4G). Where
-    /// there is no room, those go that were not used for the longest; their client sends them again.
-    #[arg(long, value_parser = size)]
-    keep_keys: Option<u64>,
+    /// Which device computes the plain products of Fregata's online part.
+    ///
+    /// `auto` takes an NVIDIA card, if there is one and this program was built with the feature `cuda`.
+    #[arg(long, help_heading = RUNNING, hide = true, value_enum, default_value_t)]
+    device: product::Choice,
+    /// When to measure this machine, to plan by.
+    #[arg(long, help_heading = RUNNING, hide = true, value_enum, default_value_t)]
+    calibrate: When,
+    /// Imitate a slower link, for measurements (the clients must too).
+    #[arg(long, help_heading = RUNNING, hide = true, value_enum)]
+    link: Option<Imitated>,
     #[command(flatten)]
     storage: one_round::Storage,
 }
 
+/// Groups of the options in `--help`.
+const SERVED: &str = "What to serve";
+const ADMISSION: &str = "Who may ask";
+const LIMITS: &str = "Limits (who is beyond one is told so)";
+const FILES: &str = "Files";
+const RUNNING: &str = "This machine";
+
 /// How a model is run. In a configuration file each model may have its own.
 #[derive(clap::Args)]
+#[command(next_help_heading = SERVED)]
 pub struct ModelOptions {
     #[command(flatten)]
     guard_bits: GuardBits,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or the one that makes the query faster. Clients follow.
-    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between.
+    ///
+    /// A layer has the first one that can run it, or the one that makes the query faster. Clients follow.
+    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// What clients get to know.
+    /// What clients learn.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
-    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to` (default: the imitated link, else
-    /// loopback where nobody else can connect, else lan).
-    #[arg(long, value_parser = str::parse::<Between>)]
+    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
+    ///
+    /// Without it: the imitated link, else loopback where nobody else can connect, else lan.
+    #[arg(long, hide = true, value_name = "LINK", value_parser = str::parse::<Between>)]
     plan_for: Option<Between>,
     /// What is to be short.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, hide = true, value_enum, default_value_t)]
     prefer: protocol::Prefer,
-    /// Images that a query may have, a power of two: clients ask for 1, 2, 4, ... of them at once (`predict --batch`). Each size that is
-    /// asked for takes memory for weights of its own.
+    /// Images that a query may have, a power of two.
+    ///
+    /// Clients ask for 1, 2, 4, ... of them at once (`jaguar predict --batch`). Each size that is asked for takes memory for weights of
+    /// its own.
     #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
     max_batch: u32,
     #[command(flatten)]
@@ -142,67 +176,72 @@ pub struct ModelOptions {
 
 /// Who is let in, and how.
 #[derive(clap::Args)]
+#[command(next_help_heading = ADMISSION)]
 struct Admission {
     /// When to speak TLS.
-    #[arg(long, help_heading = "Connection", value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t)]
     tls: Tls,
-    /// The certificate (PEM) to show, with what leads to its authority behind it (default: one that is made on first use and kept).
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    /// The certificate (PEM) to show (default: one that is made and kept).
+    ///
+    /// With what leads to its authority behind it.
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    /// The certificate's key (PEM).
+    #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Let those in who show a certificate that an authority in this file (PEM) signed, and nobody else.
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    /// Only clients whose certificate an authority in this file (PEM) signed.
+    #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// Let those in who show a token of this file, and nobody else. `jaguar token` adds to it.
-    #[arg(long, help_heading = "Connection", value_name = "FILE")]
+    /// Only clients with a token of this file; `jaguar token` adds to it.
+    #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Let web pages of this origin, such as `https://www.example`, open WebSockets here. May be given more than once (default: no
-    /// pages).
-    #[arg(long, help_heading = "Connection", value_name = "ORIGIN")]
+    /// Web pages of this origin may open WebSockets here, such as `https://www.example` (default: none).
+    ///
+    /// May be given more than once.
+    #[arg(long, hide = true, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
 }
 
 /// What clients may take. Who is beyond it is told when to come back.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Limits")]
+#[command(next_help_heading = LIMITS)]
 struct Bounds {
-    /// Clients served at once; more are turned away.
-    #[arg(long, default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
+    /// Clients served at once.
+    #[arg(long, value_name = "CLIENTS", default_value_t = 8, value_parser = jaguar_terminal::at_least_one)]
     max_clients: usize,
-    /// Of these, clients from one address (default: all).
-    #[arg(long, value_name = "CLIENTS", value_parser = jaguar_terminal::at_least_one)]
+    /// Clients served at once from one address (default: as many as in all).
+    #[arg(long, hide = true, value_name = "CLIENTS", value_parser = jaguar_terminal::at_least_one)]
     max_clients_per_address: Option<usize>,
     /// Sessions that one address may begin in an hour, in the long run.
-    #[arg(long, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
+    #[arg(long, hide = true, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
     max_sessions_per_address_and_hour: NonZeroU32,
-    /// Sessions that one client may have at once, where tokens or certificates tell clients apart (default: any number). A client with
-    /// --keep has two.
-    #[arg(long, value_name = "SESSIONS", value_parser = jaguar_terminal::at_least_one)]
+    /// Sessions that one client may have at once (default: any number).
+    ///
+    /// Where tokens or certificates tell clients apart. A client with --keep has two.
+    #[arg(long, hide = true, value_name = "SESSIONS", value_parser = jaguar_terminal::at_least_one)]
     max_sessions_per_client: Option<usize>,
-    /// Queries that one client may ask, or have prepared ahead, in a day (UTC), where tokens or certificates tell clients apart (default:
-    /// any number).
-    #[arg(long, value_name = "QUERIES")]
+    /// Queries that a client has in a day.
+    ///
+    /// Days are those of UTC, and queries that were prepared ahead count (default: any number). Where tokens or certificates tell clients
+    /// apart.
+    #[arg(long, hide = true, value_name = "QUERIES")]
     max_queries_per_client_and_day: Option<u64>,
-    /// The file that these are counted in, so that a restart does not forget them (default: queries in the cache folder).
-    #[arg(long, value_name = "FILE")]
-    counts: Option<PathBuf>,
-    /// Hints an hour for one address, beside --new-hints-per-hour for all.
-    #[arg(long, value_name = "HINTS", default_value_t = Limits::default().hints_per_address_and_hour)]
+    /// New hints an hour for one address, beside --new-hints-per-hour for all.
+    #[arg(long, hide = true, value_name = "HINTS", default_value_t = Limits::default().hints_per_address_and_hour)]
     new_hints_per_address_and_hour: NonZeroU32,
-    /// Memory that sessions may take together, as it is estimated for each, such as 8G (default: any). Models, and what is kept for
-    /// clients, are not in it.
+    /// Memory of all sessions, such as 8G.
+    ///
+    /// As it is estimated for each (default: any). Models, and what is kept for clients, are not in it.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
     /// Bytes that a session may move, both ways together, such as 20G (default: any number).
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = size)]
     max_session_bytes: Option<u64>,
     /// Seconds that a client may ask for nothing.
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = Limits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     max_idle: u64,
     /// Seconds without data from a client in the middle of what it asked for.
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().stalled.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = Limits::default().stalled.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     max_stalled: u64,
 }
 
@@ -275,11 +314,12 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
         }
     }
     let server = Server::new(Models::new(common, models), listener, limits)?;
-    server.control().set_rules(rules, args.counts())?;
+    server.control().set_rules(rules, args.counts_file())?;
     run_until_told(args, tokens, server, |server, metrics| {
         announce(server, keep);
         let models = server.shared_service();
-        let (control, counts, first) = (server.control(), settings.args.counts(), settings.effective.clone());
+        let (control, counts, first) =
+            (server.control(), settings.args.counts_file(), settings.effective.clone());
         let mut reloader = Reloader { words, first, builder, models, control, metrics, counts };
         reload_on_signal(move || reloader.reload())
     })
@@ -287,12 +327,6 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
 
 fn run_one_round(settings: &Settings) -> Result<()> {
     let args = &settings.args;
-    // A label alone would take a comparison under encryption.
-    ensure!(
-        matches!(args.model.reveal, Shown::Logits),
-        "--reveal label is not possible with --protocol convfhe"
-    );
-    ensure!(args.model.max_batch == 1, "--max-batch is not possible with --protocol convfhe");
     let specs = specs(settings)?;
     let [model] = specs.as_slice() else {
         bail!("--protocol convfhe serves one model at a time, not {}", specs.len());
@@ -304,7 +338,7 @@ fn run_one_round(settings: &Settings) -> Result<()> {
     let Place { listener, tokens, .. } = args.place()?;
     let server = Server::new(service, listener, args.bounds.limits())?;
     let (service, control) = (server.shared_service(), server.control());
-    control.set_rules(rules, args.counts())?;
+    control.set_rules(rules, args.counts_file())?;
     let ran = run_until_told(args, tokens, server, |server, _| {
         one_round::announce(server);
         reload_on_signal(|| {
@@ -335,9 +369,9 @@ impl Args {
     }
 
     /// The file that queries are counted in, if they have to be.
-    fn counts(&self) -> Option<PathBuf> {
+    fn counts_file(&self) -> Option<PathBuf> {
         let default = || Some(kept::cache(self.cache.as_deref())?.join("queries"));
-        self.bounds.counts.clone().or_else(default)
+        self.counts.clone().or_else(default)
     }
 
     fn place(&self) -> Result<Place> {
@@ -417,7 +451,7 @@ impl Admission {
         Ok(listener.with_tls(tls))
     }
 
-    /// Whether anything tells clients apart.
+    /// Whether whoever reaches the port is served.
     fn is_open(&self) -> bool {
         self.tokens.is_none() && self.client_ca.is_none()
     }
@@ -510,7 +544,7 @@ fn announce(server: &Server<Models>, keep: KeepLimits) {
     );
 }
 
-/// How clients come, and who.
+/// Says how clients come here, and who is let in.
 fn announce_admission<S: Hosted>(server: &Server<S>, admission: &Admission) {
     let address = server.bound();
     match server.listener().tls() {

@@ -1,4 +1,4 @@
-//! `jaguar token`
+//! `jaguar token`: a new client's token, of which the server's file gets the hash.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,10 @@ use jaguar_terminal::say;
 pub struct Args {
     /// What the client is called in the server's log.
     name: String,
-    /// The file that `jaguar serve --tokens` reads. It is made if it is not there; a line that is taken out of it counts at once.
-    #[arg(long, value_name = "FILE")]
+    /// The file that `jaguar serve --tokens` reads.
+    ///
+    /// It is made if it is not there. A line that is taken out of it counts at once.
+    #[arg(long, help_heading = "Files", value_name = "FILE")]
     tokens: PathBuf,
 }
 

@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 
 use crate::page::is_page;
 
-/// The parties' process numbers.
+/// The parties' numbers in the trace, where processes have theirs.
 const CLIENT: u32 = 1;
 const SERVER: u32 = 2;
 
-/// What was collected so far.
+/// The queries' timelines that were collected so far.
 pub struct Trace {
     origin: Duration,
     events: Vec<Value>,

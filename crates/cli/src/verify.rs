@@ -1,4 +1,4 @@
-//! `jaguar verify`
+//! `jaguar verify`: both parties here, and every layer beside the plaintext reference.
 
 use std::path::PathBuf;
 
@@ -22,26 +22,31 @@ use crate::notes::{collect, tell};
 use crate::protocol;
 
 #[derive(clap::Args)]
+#[command(next_help_heading = "How to compute")]
 pub struct Args {
     /// The compiled model.
+    #[arg(help_heading = None)]
     model: PathBuf,
     /// Images, .npy tensors, or folders of them.
-    #[arg(required = true)]
+    #[arg(help_heading = None, required = true)]
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     guard_bits: GuardBits,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// Which backends may run linear layers, with commas between: a layer has the first one that can run it, or, where this
-    /// machine is measured (--calibrate), the one that makes the query faster.
-    #[arg(long, value_delimiter = ',', default_values_t = protocol::secure(), value_parser = protocol::parse)]
+    /// Which backends may run linear layers, with commas between.
+    ///
+    /// A layer has the first one that can run it, or, where this machine is measured (--calibrate), the one that makes the query faster.
+    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
     backends: Vec<BackendId>,
     #[command(flatten)]
     memory: protocol::WeightMemory,
-    /// When to measure this machine, to plan by.
-    #[arg(long, value_enum, default_value_t = When::Off)]
+    /// When to measure this machine.
+    ///
+    /// To plan by what it takes. Without it: off.
+    #[arg(long, hide_default_value = true, value_enum, default_value_t = When::Off)]
     calibrate: When,
-    /// Threads (0: one per core).
+    /// Threads that compute (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
 }

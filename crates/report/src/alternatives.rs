@@ -13,23 +13,23 @@ pub(crate) struct Alternatives {
     pub layers: Vec<Decided>,
 }
 
-/// One decision.
+/// A decision of the planner, with all that it chose from.
 pub(crate) struct Decided {
     /// What was decided, and of which layer.
     pub title: String,
-    /// The choice that was taken.
+    /// What the choice that was taken is called.
     pub taken: String,
-    /// Why.
+    /// Why that one.
     pub reason: String,
-    /// What there was.
+    /// All choices, the taken one among them.
     pub options: Vec<Choice>,
 }
 
-/// One choice.
+/// A row of a decision's table.
 pub(crate) struct Choice {
     pub what: String,
     pub taken: bool,
-    /// Why it is impossible.
+    /// Why it is impossible, if it is.
     pub refused: Option<String>,
     /// Time of a query, of its online part; bytes of both; round trips; hint; ciphertexts; responses; COTs; noise.
     pub cells: [String; 10],
@@ -56,7 +56,7 @@ impl Alternatives {
     }
 }
 
-/// Of times.
+/// What times of a table are in: single layers take milliseconds.
 #[derive(Clone, Copy)]
 enum Unit {
     Seconds,

@@ -68,15 +68,15 @@ pub struct Input<'a> {
     pub tensor: &'a [f32],
 }
 
-/// What a page is about.
+/// What a page on a compiled model is made of.
 pub struct Subject<'a> {
-    /// The compiled model.
+    /// The quantised network and its weights.
     pub model: &'a Model,
-    /// Its public name.
+    /// The model's public name.
     pub id: &'a str,
-    /// What compiling it told.
+    /// What compiling found out: ranges, widths, warnings.
     pub found: &'a Found,
-    /// By node, as [`jaguar_graph::quantise::layers::compare`] gives it, ...
+    /// Agreement with the float network by node, as [`jaguar_graph::quantise::layers::compare`] gives it, ...
     pub layers: &'a [Layer],
     /// ... and by input.
     pub images: &'a [Image],
@@ -95,7 +95,7 @@ struct Page<'a> {
     bits: [u32; 3],
     classes: usize,
     input: String,
-    /// Calibration inputs, others.
+    /// How inputs of calibration agree, and how others.
     groups: Vec<Group>,
     held_out: Group,
     /// By output, where there are several.
@@ -315,7 +315,7 @@ fn shape([c, h, w]: [usize; 3]) -> String {
     format!("{c} × {h} × {w}")
 }
 
-/// A count, or a dash.
+/// A count; a dash for none.
 fn some(n: u64) -> String {
     if n == 0 { "–".into() } else { thousands(n) }
 }

@@ -28,11 +28,11 @@ struct Page<'a> {
     place: Option<String>,
     /// Bytes a second and the round trip of the link that all seconds are for.
     link: Option<[String; 2]>,
-    /// In a query.
+    /// How many a query has.
     images: usize,
     /// Seconds of a query, offline and online, over its images.
     an_image: String,
-    /// For the script.
+    /// What the page's sliders calculate with.
     data: Data,
     stages: Vec<Stage>,
     backends: Vec<Backend>,
@@ -48,7 +48,7 @@ struct Page<'a> {
     presets: Vec<(usize, &'a str)>,
 }
 
-/// What the script calculates with.
+/// What the page's script computes seconds from when a slider moves.
 #[derive(Serialize)]
 struct Data {
     images: usize,
@@ -68,10 +68,10 @@ struct Timed {
     keys: u64,
 }
 
-/// One stage's.
+/// What a stage takes but for the link.
 #[derive(Clone, Copy, Serialize)]
 struct Part {
-    /// Seconds of computing.
+    /// Seconds over a link that takes no time.
     seconds: f64,
     /// Of the two directions the one with more bytes.
     bytes: u64,
@@ -124,7 +124,7 @@ struct Row<'a> {
     kind: Kind,
     shape: String,
     backend: &'static str,
-    /// In milliseconds, as in [`Sum`].
+    /// Milliseconds in the columns of [`Sum`].
     seconds: [String; 4],
     /// Milliseconds of transfer and round trips online.
     link: String,

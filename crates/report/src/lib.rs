@@ -49,7 +49,7 @@ pub enum ReportError {
     Kind(String),
 }
 
-/// What every page has.
+/// What the head of every page needs.
 struct Frame {
     /// Of this page alone: the browser runs no script and takes no style without it.
     nonce: String,
@@ -94,7 +94,7 @@ impl Kind {
         }
     }
 
-    /// The style's name of it.
+    /// The class that gives it its colour.
     fn class(self) -> &'static str {
         ["linear", "activation", "maxpool", "product", "other"][self as usize]
     }

@@ -7,14 +7,14 @@ use jaguar_plan::planner::Explanation;
 use jaguar_plan::predict::Site;
 use jaguar_plan::{Allowed, Plan};
 
-/// What a page is about.
+/// What a page about a model's costs is made of.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The network ...
+    /// The compiled network.
     pub network: &'a Network,
-    /// ... its public name, ...
+    /// The model's public name.
     pub id: &'a str,
-    /// ... and its plan.
+    /// How the network is to run.
     pub plan: &'a Plan,
     /// Which weaknesses the plan may have.
     pub allowed: Allowed,

@@ -13,16 +13,16 @@ use crate::{Frame, Kind, ReportError, mib, render};
 /// Queries beyond so many have a row in the table, and no drawing.
 const DRAWN: usize = 6;
 
-/// Layers in a query's table.
+/// A query's table has so many layers, those that took longest.
 const LAYERS: usize = 12;
 
 /// Parts of a drawing's width that are too narrow to be seen are left out.
 const NARROW: f64 = 0.15;
 
-/// The width of a drawing.
+/// The width of a drawing, in units of its SVG.
 const WIDTH: f64 = 1000.0;
 
-/// An event of the trace.
+/// An event of the trace, as the trace viewers' format has it.
 #[derive(Clone, Debug, Deserialize)]
 struct Event {
     name: String,
@@ -30,7 +30,7 @@ struct Event {
     cat: String,
     ph: String,
     pid: u32,
-    /// Microseconds.
+    /// When it began, in microseconds.
     #[serde(default)]
     ts: u64,
     #[serde(default)]
@@ -51,7 +51,7 @@ struct File {
 #[template(path = "timeline.html")]
 struct Page {
     frame: Frame,
-    /// What was run, and where.
+    /// Which model was asked, and at which server.
     about: String,
     queries: Vec<Query>,
     drawn: usize,
@@ -60,7 +60,7 @@ struct Page {
     kinds: [Kind; Kind::ALL.len()],
 }
 
-/// One query.
+/// A query, with its drawing and its table.
 struct Query {
     input: String,
     /// How far the server's clock may be off, in milliseconds.
@@ -72,7 +72,7 @@ struct Query {
     row: Row,
 }
 
-/// A query in numbers.
+/// Times and bytes of a query, as text.
 struct Row {
     offline: String,
     online: String,

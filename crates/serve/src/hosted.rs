@@ -51,7 +51,7 @@ pub struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Who it is.
+    /// What the client has shown of who it is.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -100,11 +100,11 @@ impl Visit<'_> {
 /// A model that is served, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelState {
-    /// Its name.
+    /// What clients call it.
     pub name: String,
     /// No client waits for it to be prepared.
     pub ready: bool,
-    /// Sessions that use it.
+    /// How many open sessions are about it.
     pub sessions: usize,
 }
 
@@ -135,13 +135,13 @@ pub trait Hosted: Send + Sync + 'static {
     }
 }
 
-/// What a session tells.
+/// What a session tells its server while it runs.
 #[derive(Debug)]
 pub enum Told {
     /// The name of the model that it is about.
     Model(String),
-    /// Of an interactive query.
+    /// What became of a query of the interactive protocol.
     Query(Notice),
-    /// Of a one-round session.
+    /// What happened in a session of a one-round protocol.
     OneRound(one_round::Notice),
 }

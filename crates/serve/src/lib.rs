@@ -55,7 +55,7 @@ use limits::{AFTER_RESTART, Places, SOON};
 use rules::Register;
 use watched::{Ending, Moved, Session};
 
-/// What happens to a server.
+/// What happens to a server, for its log and its figures.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -71,7 +71,7 @@ pub enum Event<'a> {
     OneRound(Peer, &'a one_round::Notice),
     /// A client took its leave.
     Left(Peer),
-    /// A connection ended otherwise.
+    /// A connection ended, and the client did not take its leave.
     Ended(Peer, &'a ServeError),
     /// A query could not be written to the file that counts them; it counts until the server ends.
     NotCounted(&'a FileError),
@@ -87,14 +87,14 @@ pub enum Event<'a> {
     Draining(usize, Duration),
 }
 
-/// Why a connection ended.
+/// Why a connection ended before the client took its leave.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The peer is no client, or gone before it greeted.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The session failed.
+    /// The session failed, on either side.
     #[error(transparent)]
     Session(#[from] EngineError),
     /// The client is beyond a limit, not let in, or came too late. It was told so.
@@ -116,7 +116,7 @@ pub struct Server<S: Hosted = Models> {
 type MakeChannel = dyn Fn(Watched) -> Channel + Send + Sync;
 type Hear = dyn Fn(Event<'_>) + Send + Sync;
 
-/// How a server ended.
+/// How an orderly end went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Clients whose sessions were cut, since they were not through in time.
@@ -195,7 +195,7 @@ impl Control {
         self.shared.register.put_in_force(rules, counts)
     }
 
-    /// Clients that are being served.
+    /// How many clients are being served now.
     pub fn clients(&self) -> usize {
         self.shared.places.taken()
     }
@@ -252,12 +252,12 @@ impl<S: Hosted> Server<S> {
         self
     }
 
-    /// What is served.
+    /// The models, or the other protocol, behind the port.
     pub fn service(&self) -> &S {
         &self.service
     }
 
-    /// What is served, for after the server's end.
+    /// The same, for after the server's end.
     pub fn shared_service(&self) -> Arc<S> {
         self.service.clone()
     }
@@ -267,7 +267,7 @@ impl<S: Hosted> Server<S> {
         &self.listener
     }
 
-    /// Where that is.
+    /// The address that it listens on, with the port that the system chose.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -355,7 +355,7 @@ const ENDING: &str = "shutting down";
 /// How long a server waits when the system refuses connections, and between two looks at who is still there.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What one connection's thread needs.
+/// A connection that was taken, and what its thread serves it with.
 struct Connection {
     service: Arc<dyn Hosted>,
     channel: Arc<MakeChannel>,

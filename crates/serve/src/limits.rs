@@ -71,9 +71,9 @@ pub enum Refusal {
         "the server is busy with as many clients as it takes ({limit}); try again later, in {again} seconds or more"
     )]
     Busy {
-        /// The limit.
+        /// How many clients the server takes.
         limit: usize,
-        /// When it is worth while.
+        /// After how many seconds to try again.
         again: u64,
     },
     /// As many as the limit allows are there from its address.
@@ -81,9 +81,9 @@ pub enum Refusal {
         "{limit} clients from this address are being served, and no more are at once; try again later, in {again} seconds or more"
     )]
     AddressBusy {
-        /// The limit.
+        /// How many clients it takes from one address.
         limit: usize,
-        /// When it is worth while.
+        /// After how many seconds to try again.
         again: u64,
     },
     /// Its address has begun as many sessions as the limit allows.
@@ -91,9 +91,9 @@ pub enum Refusal {
         "this address has begun as many sessions as the server takes from one ({an_hour} an hour); come back in {again} seconds"
     )]
     TooOften {
-        /// The limit.
+        /// How many sessions an address may begin in an hour.
         an_hour: u32,
-        /// When the next may begin.
+        /// After how many seconds it may begin another.
         again: u64,
     },
     /// As many sessions as the limit allows are open for it.
@@ -101,9 +101,9 @@ pub enum Refusal {
         "{limit} sessions of this client are open, and no more are at once; try again later, in {again} seconds or more"
     )]
     ClientBusy {
-        /// The limit.
+        /// How many sessions a client may have at once.
         limit: usize,
-        /// When it is worth while.
+        /// After how many seconds to try again.
         again: u64,
     },
     /// It has asked as much as it may today.
@@ -111,9 +111,9 @@ pub enum Refusal {
         "this client has asked the {limit} queries that it may ask in a day (UTC); come back in {again} seconds"
     )]
     QueriesSpent {
-        /// The limit.
+        /// How many queries a client may ask in a day.
         limit: u64,
-        /// When the next day begins.
+        /// Seconds until the next day begins.
         again: u64,
     },
     /// It has asked a model as much as it may today.
@@ -121,11 +121,11 @@ pub enum Refusal {
         "this client has asked the {limit} queries that it may ask model '{model}' in a day (UTC); come back in {again} seconds"
     )]
     ModelQueriesSpent {
-        /// The model.
+        /// The name of that model.
         model: String,
-        /// The limit.
+        /// How many queries a client may ask the model in a day.
         limit: u64,
-        /// When the next day begins.
+        /// Seconds until the next day begins.
         again: u64,
     },
     /// The memory for sessions is taken.
@@ -134,11 +134,11 @@ pub enum Refusal {
          or more"
     )]
     Memory {
-        /// What this session would take.
+        /// Bytes of memory that this session would take.
         need: u64,
-        /// The limit.
+        /// Bytes of memory that all sessions may take.
         limit: u64,
-        /// When it is worth while.
+        /// After how many seconds to try again.
         again: u64,
     },
     /// As many hints have been computed as the limit allows for now.
@@ -146,7 +146,7 @@ pub enum Refusal {
     Hints {
         /// For its address; else for all.
         of_address: bool,
-        /// What it was told.
+        /// The reason, as the client was told it.
         told: String,
     },
     /// It names no model, and may use several.
@@ -161,7 +161,7 @@ pub enum Refusal {
     /// The model that it names is not there, or not for this client.
     #[error("this server has no model '{name}' for this client, which may use {names}")]
     NoSuchModel {
-        /// What it asked for.
+        /// The model that it asked for.
         name: String,
         /// Those that it may use, with commas between.
         names: String,
@@ -175,43 +175,43 @@ pub enum Refusal {
     /// The tokens cannot be looked at.
     #[error("the server cannot tell at present who is let in; try again later, in {again} seconds or more")]
     TokensUnreadable {
-        /// When it is worth while.
+        /// After how many seconds to try again.
         again: u64,
     },
     /// The server is ending.
     #[error("the server is shutting down; come back in {again} seconds or more, or ask another one")]
     ShuttingDown {
-        /// When another may have taken its place.
+        /// After how many seconds another may have taken its place.
         again: u64,
     },
     /// The client asked for nothing for too long.
     #[error("nothing was asked for within {limit:?}; connect again when there is something to ask")]
     Idle {
-        /// The limit.
+        /// How long a client may ask for nothing.
         limit: Duration,
     },
     /// The client stopped in the middle.
     #[error("{told}")]
     Stalled {
-        /// What it was told. How the session ended says at which step, too.
+        /// The reason, as the client was told it. How the session ended says at which step, too.
         told: String,
     },
     /// The client keeps prepared queries here, and asked for nothing for too long.
     #[error("{told}")]
     KeptIdle {
-        /// What it was told.
+        /// The reason, as the client was told it.
         told: String,
     },
     /// It asked for what this server does not do, or cannot do now.
     #[error("{told}")]
     NotDone {
-        /// What it was told.
+        /// The reason, as the client was told it.
         told: String,
     },
     /// The session has moved too much.
     #[error("the session has moved the {limit} bytes that one may move; connect again for more")]
     Bytes {
-        /// The limit.
+        /// How many bytes a session may move.
         limit: u64,
     },
 }

@@ -65,7 +65,7 @@ struct Direction {
 /// Seconds of a query's stages: from a tenth to a quarter of an hour.
 const SECONDS: [f64; 12] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 150.0, 400.0, 900.0];
 
-/// The figures of one server.
+/// The figures of one server, as Prometheus asks for them.
 pub struct Metrics {
     control: Control,
     registry: Registry,
@@ -84,7 +84,7 @@ pub struct Metrics {
     answer_seconds: Histogram,
     no_answers: Counter,
     key_bytes: Counter,
-    /// Set when somebody asks.
+    /// Figures that are looked up when somebody asks.
     now: Now,
 }
 
@@ -104,7 +104,7 @@ struct Now {
 }
 
 impl Metrics {
-    /// None counted yet.
+    /// All counters at zero; `control` tells what is so at the moment.
     pub fn new(control: Control) -> Self {
         let mut registry = Registry::with_prefix("jaguar");
         let seconds =
@@ -220,7 +220,7 @@ impl Metrics {
         Self { registry, ..metrics }
     }
 
-    /// Counts what happened.
+    /// Counts an event of the server.
     pub fn hear(&self, event: &Event<'_>) {
         match event {
             Event::Connected(..) => {
@@ -286,7 +286,7 @@ impl Metrics {
         self.reloaded.set(ok.into());
     }
 
-    /// The figures as text.
+    /// All figures in Prometheus' text format.
     pub fn text(&self) -> String {
         let (control, now) = (&self.control, &self.now);
         let gauge = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

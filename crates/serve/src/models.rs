@@ -14,7 +14,7 @@ use jaguar_wire::Channel;
 use crate::hosted::{Hosted, ModelState, Told, Visit};
 use crate::limits::Refusal;
 
-/// A model under its name.
+/// A model that clients ask for by a name.
 pub struct Named {
     name: String,
     service: Service,
@@ -29,12 +29,12 @@ impl Named {
         Arc::new(Self { name: name.into(), service, ready, sessions })
     }
 
-    /// Its name.
+    /// What clients call it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The model.
+    /// What serves it.
     pub fn service(&self) -> &Service {
         &self.service
     }
@@ -80,7 +80,7 @@ impl Models {
         it
     }
 
-    /// What their services share.
+    /// What all models share: bounds for hints and for what is kept.
     pub fn common(&self) -> &Common {
         &self.common
     }

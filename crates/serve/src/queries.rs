@@ -26,11 +26,11 @@ const DAY: u64 = 24 * 3600;
 /// Bytes of a file that is read, at most.
 const LONGEST: u64 = 64 << 20;
 
-/// The queries of a day.
+/// How many queries each client has had today, in memory and in a file.
 pub(crate) struct QueryBook {
     path: PathBuf,
     day: u64,
-    /// By client, then model.
+    /// How many: by client, then by model.
     counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Held as long as this server is there.
     _lock: File,

@@ -17,7 +17,7 @@ pub struct Rules {
     pub everybody: ClientRules,
     /// For one client. What is not said there is as for everybody.
     pub clients: BTreeMap<String, ClientRules>,
-    /// For one model.
+    /// For one model, by its name.
     pub models: BTreeMap<String, ModelRules>,
 }
 
@@ -61,7 +61,7 @@ impl Rules {
             || self.models.values().any(|rules| rules.queries_per_client_and_day.is_some())
     }
 
-    /// Whether there is any.
+    /// Whether nobody is bound by anything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -71,7 +71,7 @@ impl Rules {
 pub(crate) struct Register {
     rules: RwLock<Arc<Rules>>,
     sessions: Mutex<HashMap<String, usize>>,
-    /// Where queries are counted.
+    /// The file that queries are counted in.
     path: Mutex<Option<PathBuf>>,
     queries: Mutex<Option<QueryBook>>,
 }
@@ -87,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Register {
-    /// No rules yet.
+    /// A register that bounds nobody until rules are put in force.
     pub fn new() -> Self {
         Self {
             rules: RwLock::default(),

@@ -21,7 +21,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(crate) struct Session {
     /// Nothing is under way: the client has what it asked for.
     pub(crate) between: AtomicBool,
-    /// Why the server ended it.
+    /// Why the server ended the session, if it did.
     refused: OnceLock<Refusal>,
     /// Which queries the client was last found to have had: no end of the session, if it wanted one prepared ahead.
     spent: Mutex<Option<Refusal>>,
@@ -40,7 +40,7 @@ impl Session {
         told
     }
 
-    /// What [`spend`](Self::spend) noted last.
+    /// The reason that [`spend`](Self::spend) was given last.
     pub(crate) fn spent(&self) -> Option<Refusal> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -50,23 +50,23 @@ impl Session {
     }
 }
 
-/// Whether the server is ending.
+/// How far the server's orderly end is.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
-    /// It takes nothing new.
+    /// It has begun: nobody new is served.
     pub(crate) begun: AtomicBool,
     /// The time is over: what is under way ends at its next message.
     pub(crate) over: AtomicBool,
 }
 
-/// What all connections count into.
+/// Bytes that all connections have moved together.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
 }
 
-/// A client's connection.
+/// A client's connection, bounded in time and in bytes.
 pub struct Watched {
     inner: Framed,
     limits: Limits,

@@ -19,7 +19,7 @@ pub struct MemoryNeeds {
     room: Option<Room>,
 }
 
-/// One party's.
+/// What one party needs, and whether it has that.
 #[derive(Debug, Serialize)]
 struct Needs {
     #[serde(flatten)]
@@ -127,7 +127,7 @@ impl fmt::Display for MemoryNeeds {
     }
 }
 
-/// So many of them.
+/// A number of things, with the right ending: `1 query`, `2 queries`.
 fn number(n: u64, what: &str) -> String {
     match (n, what.strip_suffix('y')) {
         (1, _) => format!("1 {what}"),

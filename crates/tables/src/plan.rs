@@ -34,7 +34,7 @@ pub struct Planned<'a> {
     layers: Vec<Layer<'a>>,
     prediction: Prediction,
     memory: MemoryNeeds,
-    /// Beside queries of one image.
+    /// What a query of several images costs beside queries of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     batch: Option<BatchCosts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Planned<'a> {
     network: &'a Network,
     #[serde(skip)]
     plan: &'a Plan,
-    /// The machine's threads.
+    /// How many threads the figures of the machine are for.
     #[serde(skip)]
     threads: Option<usize>,
     /// Bytes that all nonlinear layers send and COTs that they take, had they exact signs, if they have not.
@@ -64,7 +64,7 @@ struct Layer<'a> {
     effective_block_size: usize,
     tiles: usize,
     maps_per_ciphertext: usize,
-    /// Images that share a ciphertext.
+    /// How many images of a batch share a ciphertext.
     interleaved: usize,
     ciphertexts: usize,
     responses: usize,
@@ -195,7 +195,7 @@ impl fmt::Display for Planned<'_> {
     }
 }
 
-/// A link in words.
+/// What a link moves in a second, and its round trip.
 pub fn words(link: &Link) -> String {
     format!("{:.0} MB/s, {:.2} ms round trip", link.bytes_per_second * 1e-6, link.round_trip * 1e3)
 }

@@ -15,7 +15,7 @@ pub fn plain(header: &[&str], numbers_from: usize) -> Table {
     table
 }
 
-/// 1234567 as `1.18 MiB`.
+/// Bytes in the unit that suits: 1234567 as `1.18 MiB`.
 pub fn bytes(n: u64) -> String {
     match n {
         0 => "-".into(),
@@ -25,12 +25,12 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// 0.0123 as `12.3`.
+/// Seconds as milliseconds: 0.0123 as `12.3`.
 pub fn millis(seconds: f64) -> String {
     if seconds < 5e-5 { "-".into() } else { format!("{:.1}", seconds * 1e3) }
 }
 
-/// 1234567 as `1235k`.
+/// A count in four digits or so: 1234567 as `1235k`.
 pub fn count(n: u64) -> String {
     match n {
         0 => "-".into(),

@@ -1,4 +1,4 @@
-//! `jaguar bench circulant`: layers with weights in skew-circulant blocks, by block size, beside the same layers dense.
+//! `jaguar-bench circulant`: layers with weights in skew-circulant blocks, by block size, beside the same layers dense.
 //!
 //! | table | what is measured |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What `jaguar bench circulant` shows people.
+//! What `jaguar-bench circulant` shows people.
 
 use jaguar_graph::network::BLOCK_SIZES;
 use jaguar_terminal::table::bytes;

@@ -1,4 +1,4 @@
-//! `jaguar bench cirencode`: PrivCirNet's layers in SIMD slots, by block size, beside the same layers dense: the baseline
+//! `jaguar-bench cirencode`: PrivCirNet's layers in SIMD slots, by block size, beside the same layers dense: the baseline
 //! that the paper compares with (Bolt for matrix products, Neujeans for convolutions, both with baby and giant steps).
 //!
 //! | table | what is measured |

@@ -1,4 +1,4 @@
-//! What `jaguar bench cirencode` shows people.
+//! What `jaguar-bench cirencode` shows people.
 
 use jaguar_terminal::table::bytes;
 

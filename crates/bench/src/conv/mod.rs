@@ -1,4 +1,4 @@
-//! `jaguar bench conv`: every convolution shape of three networks, in three ways.
+//! `jaguar-bench conv`: every convolution shape of three networks, in three ways.
 //!
 //! | column | what is timed |
 //! |---|---|

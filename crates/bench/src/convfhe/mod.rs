@@ -1,4 +1,4 @@
-//! `jaguar bench convfhe`: the one-round protocol beside its paper, and the interactive path beside it.
+//! `jaguar-bench convfhe`: the one-round protocol beside its paper, and the interactive path beside it.
 //!
 //! | table | what is measured |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! `jaguar bench e2e`: whole networks, beside the figures of Jaguar's paper (Tables 5, 10 and 11).
+//! `jaguar-bench e2e`: whole networks, beside the figures of Jaguar's paper (Tables 5, 10 and 11).
 //!
 //! Both parties run in this process, each in its own threads, over TCP on loopback, shaped if asked for; the hint is there and
 //! the first query is not counted. Inputs are random: neither time nor bytes depend on them.

@@ -1,4 +1,4 @@
-//! What `jaguar bench e2e` shows: Tables 5, 10 and 11 with ours in them, and where the time goes.
+//! What `jaguar-bench e2e` shows: Tables 5, 10 and 11 with ours in them, and where the time goes.
 
 use jaguar_plan::predict::Total;
 use jaguar_profile::Imitated;

@@ -1,4 +1,4 @@
-//! `jaguar bench fregata`: Fregata's split of a network beside ours and Cheetah's, and beside the paper's figures.
+//! `jaguar-bench fregata`: Fregata's split of a network beside ours and Cheetah's, and beside the paper's figures.
 //!
 //! | table | what is measured |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What `jaguar bench fregata` shows.
+//! What `jaguar-bench fregata` shows.
 
 use super::Measured;
 use super::matrices::{self, CHEAPEST_TILING, COLUMN_BY_COLUMN, PAPER_TILING};

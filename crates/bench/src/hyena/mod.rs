@@ -1,4 +1,4 @@
-//! `jaguar bench hyena`: convolutions in SIMD slots in three forms, beside our default backend and the paper's figures.
+//! `jaguar-bench hyena`: convolutions in SIMD slots in three forms, beside our default backend and the paper's figures.
 //!
 //! | table | what is measured |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What `jaguar bench hyena` shows.
+//! What `jaguar-bench hyena` shows.
 
 use super::layers::{Ablation, FORMS, Set, Storage};
 use super::networks::{Layer, Linears, Stored};

@@ -1,4 +1,4 @@
-//! `jaguar bench relu`: the nonlinear layers of both precision flows, beside published figures (Tables 2 and 4 of Jaguar's paper).
+//! `jaguar-bench relu`: the nonlinear layers of both precision flows, beside published figures (Tables 2 and 4 of Jaguar's paper).
 //!
 //! Jaguar's flow cuts the products to n bits inside the linear layer and compares n bits; Cheetah's compares
 //! shares of full width and truncates afterwards. Both run here on the same protocols, so that what differs is the

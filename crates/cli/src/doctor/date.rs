@@ -1,4 +1,4 @@
-//! Days in the calendar.
+//! Dates of the calendar from seconds since 1970, for certificates that end.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,7 +30,7 @@ pub(super) fn day(seconds: i64) -> String {
 mod tests {
     use super::*;
 
-    /// `date -u -d @SECONDS +%F`.
+    /// Expected: what `date -u -d @SECONDS +%F` prints.
     #[test]
     fn days_are_those_of_the_calendar() {
         for (seconds, shown) in [

@@ -19,49 +19,58 @@ use jaguar_terminal::say;
 use serde::Serialize;
 
 use crate::leakage::AcceptSignLeakage;
-use crate::reach::Trust;
+use crate::reach::{SERVER, Trust};
+
+/// Groups of the options in `--help`.
+const SERVING: &str = "A server here";
+const MACHINE: &str = "This machine";
 
 #[derive(clap::Args)]
+#[command(next_help_heading = SERVING)]
 pub struct Args {
-    /// A compiled model that is to be served here: whether it can be read, and fits this machine's memory.
+    /// A compiled model that is to be served here.
+    ///
+    /// Whether it can be read, and fits this machine's memory.
+    #[arg(help_heading = None)]
     model: Option<PathBuf>,
-    /// A server to look at, as a client reaches it: its address, TLS, certificate and version, and the link to it (up to 18 MB each
-    /// way).
-    #[arg(long, value_name = "ADDRESS")]
+    #[command(flatten)]
+    leakage: AcceptSignLeakage,
+    /// A server to look at, as a client reaches it.
+    ///
+    /// Its address, TLS, certificate and version, and the link to it (up to 18 MB each way).
+    #[arg(long, help_heading = SERVER, value_name = "ADDRESS")]
     server: Option<String>,
     #[command(flatten)]
     trust: Trust,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
-    /// The folder where hints, figures and a server's own certificate are kept (default: the user's cache folder).
-    #[arg(long)]
-    cache: Option<PathBuf>,
     /// The certificate (PEM) that a server here will show.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, help_heading = SERVING, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// That certificate's key (PEM).
+    #[arg(long, help_heading = SERVING, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// The tokens that a server here will read.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = SERVING, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Threads for the linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    /// For hints, figures and a certificate (default: the user's cache folder).
+    #[arg(long, help_heading = MACHINE, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+    /// Threads that compute linear layers (0: one per core).
+    #[arg(long, help_heading = MACHINE, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
     threads: usize,
-    /// Everything as one JSON object.
-    #[arg(long)]
+    /// Print everything as one JSON object.
+    #[arg(long, help_heading = MACHINE)]
     json: bool,
 }
 
-/// How bad it is.
+/// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// As it should be.
+    /// All is as it should be.
     Ok,
     /// It works, but worse than it could, or not for long.
     Warn,
-    /// It does not work.
+    /// A server or a client will not work here.
     Fail,
 }
 
@@ -71,12 +80,12 @@ struct Finding {
     check: &'static str,
     verdict: Verdict,
     found: String,
-    /// What to do about it.
+    /// What a person can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
 }
 
-/// All that was found.
+/// What all checks found, in their order.
 #[derive(Debug, Default, Serialize)]
 struct Findings {
     findings: Vec<Finding>,

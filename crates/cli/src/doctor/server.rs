@@ -87,7 +87,7 @@ fn resolves(address: &Address, findings: &mut Findings) -> bool {
     true
 }
 
-/// What went well.
+/// Tells of the steps to the server that went well.
 fn tell_steps(address: &Address, steps: &Steps, args: &Args, findings: &mut Findings) {
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     if let Some(time) = steps.connected {
@@ -118,7 +118,7 @@ fn tell_steps(address: &Address, steps: &Steps, args: &Args, findings: &mut Find
     }
 }
 
-/// What went wrong first.
+/// Tells of the step that went wrong first, and what to do.
 fn fail_at(address: &Address, steps: &Steps, error: &WireError, findings: &mut Findings) {
     let error = in_one_line(error);
     let websocket = address.says_tls().is_some();

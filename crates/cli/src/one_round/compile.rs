@@ -1,4 +1,4 @@
-//! `jaguar compile --protocol convfhe`
+//! `jaguar compile --protocol convfhe`: calibrates a network for ciphertexts, and cuts off layers that clients compute.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,13 +28,13 @@ pub struct Source<'a> {
     pub graph: &'a Graph,
     pub image: ImageSpec,
     pub labels: Vec<String>,
-    /// Tensors `[C, H, W]`.
+    /// Inputs of calibration, as tensors `[C, H, W]`.
     pub samples: Vec<Vec<f32>>,
     /// The same, without a part in calibration.
     pub tests: Vec<Vec<f32>>,
     /// Whether pictures are among the samples, and so among what will come.
     pub pictures: bool,
-    /// The ONNX file.
+    /// The ONNX file, of which the first layers are cut.
     pub file: &'a Path,
     /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
     pub keep_names: bool,
@@ -42,17 +42,32 @@ pub struct Source<'a> {
     pub force: bool,
 }
 
-/// How far values may go beyond what calibration sees.
+/// What `jaguar compile` takes for this protocol alone.
 #[derive(clap::Args)]
-pub struct Margins {
-    /// For --protocol convfhe: how many times larger than in calibration a layer's values may become before they spoil an answer.
-    #[arg(long, default_value_t = 1.5)]
+#[command(next_help_heading = super::HEADING)]
+pub struct CompileOptions {
+    /// The parameter set (`jaguar-fhe sets` lists them).
+    #[arg(long, hide = true, value_name = "SET", default_value = "n16")]
+    parameters: String,
+    /// How many times larger than in calibration a layer's values may become before they spoil an answer.
+    #[arg(long, hide = true, value_name = "FACTOR", default_value_t = 1.5)]
     margin: f64,
-    /// For --protocol convfhe: how many times larger than with made-up inputs. Those are single colours, stripes, chequers and
-    /// noise, all as bright as a picture can be (for tensors: as large as the samples in each channel). `off` leaves them out: more
-    /// precise, and drawings or noise then spoil their answers.
-    #[arg(long, value_name = "MARGIN|off", default_value_t = Stress::default(), value_parser = str::parse::<Stress>)]
+    /// How many times larger they may become than with made-up inputs, or `off` without those.
+    ///
+    /// Made-up inputs are single colours, stripes, chequers and noise, all as bright as a picture can be (for tensors: as large as the
+    /// samples in each channel). `off` is more precise, and drawings or noise then spoil their answers.
+    #[arg(long, hide = true, value_name = "FACTOR|off", default_value_t = Stress::default(), value_parser = str::parse::<Stress>)]
     stress: Stress,
+    /// Only the last so many layers with ReLU are computed on ciphertexts.
+    ///
+    /// Clients compute those before in the clear, so they get their weights: in a file, --first-layers of `jaguar predict`.
+    #[arg(long, hide = true, value_name = "LAYERS", value_parser = clap::value_parser!(u16).range(1..))]
+    last: Option<u16>,
+    /// Where the first layers are written, for clients (default: beside the model, OUTPUT.first.onnx).
+    #[arg(long, hide = true, value_name = "FILE.onnx", requires = "last")]
+    first_layers: Option<PathBuf>,
+    #[command(flatten)]
+    program: Program,
 }
 
 /// Whether made-up inputs have a part in calibration.
@@ -91,33 +106,21 @@ impl FromStr for Stress {
     }
 }
 
-/// A network of which the client computes the first layers in the clear.
-#[derive(clap::Args)]
-pub struct Last {
-    /// For --protocol convfhe: only the last so many layers with ReLU are computed on ciphertexts. Clients compute those before in the
-    /// clear, so they get their weights: in a file, --first-layers of `jaguar predict`.
-    #[arg(long, value_name = "LAYERS", value_parser = clap::value_parser!(u16).range(1..))]
-    last: Option<u16>,
-    /// Where the file for clients is written (default: beside the model, OUTPUT.first.onnx).
-    #[arg(long, value_name = "FILE.onnx", requires = "last")]
-    first_layers: Option<PathBuf>,
-}
-
-impl Last {
-    /// Whether a network is to be cut.
-    pub fn is_wanted(&self) -> bool {
+impl CompileOptions {
+    /// Whether first layers are left to the client.
+    pub fn leaves_layers(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Where the first layers go.
+    /// The file that the first layers go to.
     fn file(&self, output: &Path) -> PathBuf {
         self.first_layers.clone().unwrap_or_else(|| output.with_added_extension("first.onnx"))
     }
 }
 
-/// A network in two.
+/// A network in two parts: the client's and the server's.
 struct Cut {
-    /// For the server.
+    /// The layers that the server computes.
     rest: Graph,
     /// For clients: as they will read it, and the file.
     first: Graph,
@@ -151,19 +154,12 @@ fn weights(graph: &Graph) -> usize {
 }
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
-pub fn compile(
-    source: Source<'_>,
-    (set, margins): (&str, &Margins),
-    last: &Last,
-    program: &Program,
-    output: &Path,
-    steps: &mut Steps,
-) -> Result<()> {
-    let fhe = program.find()?;
+pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
+    let (set, fhe) = (options.parameters.as_str(), options.program.find()?);
     check_output(output)?;
     let Source { graph, image, labels, samples, tests, pictures, file, keep_names, force } = source;
-    let cut = last.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
-    let for_clients = last.file(output);
+    let cut = options.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
+    let for_clients = options.file(output);
     if let Some(cut) = &cut {
         ensure!(
             for_clients != file && for_clients != output,
@@ -188,7 +184,7 @@ pub fn compile(
         labels,
         first: cut.as_ref().map(|cut| cut.told.clone()),
     };
-    let made_up = match margins.stress {
+    let made_up = match options.stress {
         Stress::Off => Vec::new(),
         Stress::Margin(_) => stress(facing.shape, &ranges(&facing, &samples, pictures)),
     };
@@ -204,13 +200,13 @@ pub fn compile(
     let [samples, made_up, tests] = [given(samples)?, given(made_up)?, given(tests)?];
     let most = |inputs: &[Vec<f32>]| inputs.iter().flatten().fold(0.0f32, |most, v| most.max(v.abs()));
     let seen = most(&samples);
-    let made_up_margin = match margins.stress {
+    let made_up_margin = match options.stress {
         Stress::Off => 1.0,
         Stress::Margin(margin) => margin,
     };
     let bound = match cut {
         // What first layers make of others is not known.
-        Some(_) => (seen * margins.margin as f32).max(most(&made_up) * made_up_margin as f32),
+        Some(_) => (seen * options.margin as f32).max(most(&made_up) * made_up_margin as f32),
         // Any picture is to be within the bound, not only those.
         None if pictures => seen.max(of_pictures(&facing)),
         None => seen,
@@ -225,7 +221,7 @@ pub fn compile(
     description.relu = Polynomial::finest(figures.relu_levels).unwrap_or_default();
     steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
     let inputs =
-        Inputs { samples: &samples, margin: margins.margin, stress: &made_up, stress_margin: made_up_margin };
+        Inputs { samples: &samples, margin: options.margin, stress: &made_up, stress_margin: made_up_margin };
     let (compiled, found) = Compiled::make(&fhe, set, (&description, facing), inputs, output)?;
     steps.finish();
     say_calibration(&found);

@@ -1,5 +1,6 @@
 //! `--protocol convfhe`: one message up, one message down.
 
+mod belongs;
 mod compile;
 mod predict;
 mod serve;
@@ -10,9 +11,13 @@ use anyhow::Result;
 use clap::ValueEnum;
 use jaguar_convfhe::Fhe;
 
-pub use compile::{Last, Margins, Source, compile};
+pub use belongs::{DEFAULT, check, misplaced};
+pub use compile::{CompileOptions, Source, compile};
 pub use predict::{Later, Request, predict};
 pub use serve::{Storage, announce, serve};
+
+/// The group of options in `--help` that are for this protocol alone.
+const HEADING: &str = "One round (--protocol convfhe)";
 
 /// How server and client compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -24,11 +29,21 @@ pub enum Protocol {
     Convfhe,
 }
 
+impl Protocol {
+    /// As it stands behind `--protocol`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Convfhe => "convfhe",
+        }
+    }
+}
+
 /// Where the program is that computes on ciphertexts.
 #[derive(clap::Args)]
 pub struct Program {
-    /// The program jaguar-fhe, for --protocol convfhe (default: beside this one, or in PATH).
-    #[arg(long, value_name = "FILE")]
+    /// The program jaguar-fhe (default: beside this one, or in PATH).
+    #[arg(long, hide = true, value_name = "FILE")]
     fhe_program: Option<PathBuf>,
 }
 
@@ -38,7 +53,7 @@ impl Program {
     }
 }
 
-/// 64 hexadecimal digits.
+/// 32 bytes as 64 hexadecimal digits.
 fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! `jaguar predict --protocol convfhe`
+//! `jaguar predict --protocol convfhe`: one encrypted input, one encrypted answer, now or later.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -26,33 +26,29 @@ use crate::notes::collect;
 use crate::progress::Bars;
 use crate::reach::Reach;
 
-/// An answer that is fetched later.
+/// What `jaguar predict` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = "One round (--protocol convfhe)")]
+#[command(next_help_heading = super::HEADING)]
 pub struct Later {
     /// Send the encrypted input, print a ticket, and leave; --ticket fetches the answer.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     detach: bool,
     /// Fetch the answer that a ticket of --detach stands for.
-    #[arg(long, value_parser = ticket, conflicts_with_all = ["detach", "inputs", "stdin"])]
+    #[arg(long, hide = true, value_parser = ticket, conflicts_with_all = ["detach", "inputs", "stdin"])]
     ticket: Option<Ticket>,
-    /// Accept a parameter set that protects nothing: for tests.
-    #[arg(long)]
+    /// INSECURE, for tests: accept a parameter set that protects nothing.
+    #[arg(long, hide = true)]
     accept_insecure_parameters: bool,
-    /// The first layers, computed here in the clear, for a model of which the server has only the last ones (`jaguar compile --last`
-    /// writes this file).
-    #[arg(long, value_name = "FILE.onnx")]
+    /// The file with the first layers, which are computed here, in the clear.
+    ///
+    /// For a model of which the server has only the last ones: `jaguar compile --last` writes this file.
+    #[arg(long, hide = true, value_name = "FILE.onnx")]
     first_layers: Option<PathBuf>,
     #[command(flatten)]
     program: Program,
 }
 
 impl Later {
-    /// Whether an answer is to be fetched later.
-    pub fn is_wanted(&self) -> bool {
-        self.detach || self.ticket.is_some() || self.first_layers.is_some()
-    }
-
     /// The first layers, if the model has some.
     fn first(&self, facing: &Facing) -> Result<Option<Graph>> {
         match (&facing.first, &self.first_layers) {
@@ -116,7 +112,7 @@ struct Answer<'a> {
 /// What an answer cost, in bytes and seconds.
 #[derive(Clone, Copy, Serialize)]
 struct Cost {
-    /// Of keys, in this run.
+    /// Bytes of keys that this run sent.
     keys_sent: u64,
     /// Of everything, since the answer before.
     sent: u64,

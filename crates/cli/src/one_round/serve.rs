@@ -1,4 +1,4 @@
-//! `jaguar serve --protocol convfhe`
+//! `jaguar serve --protocol convfhe`: keeps clients' keys, and evaluates their inputs one after the other.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,31 +17,32 @@ use tracing::{info, warn};
 use super::Program;
 use crate::log::TARGET;
 
-/// What a server keeps for clients of one-round sessions.
+/// What `jaguar serve` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = "One round (--protocol convfhe)")]
+#[command(next_help_heading = super::HEADING)]
 pub struct Storage {
     /// Where clients' evaluation keys are kept (default: in the user's cache folder).
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, hide = true, value_name = "FOLDER")]
     key_dir: Option<PathBuf>,
-    /// Disk that keys of all clients may take, such as 500M or 32G (default: 32G). Where there is no room, those go that were not
-    /// used for the longest; their client sends them again.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Disk for the keys of all clients, such as 500M or 32G (default: 32G).
+    ///
+    /// Where there is no room, those go that were not used for the longest; their client sends them again.
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = size)]
     key_storage: Option<u64>,
     /// How long an answer is kept for a client that left: a number with s, m or h behind it.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    #[arg(long, hide = true, value_name = "TIME", default_value = "1h", value_parser = time)]
     keep_answers: Duration,
     #[command(flatten)]
     program: Program,
 }
 
-/// The default of `--key-storage`.
+/// Bytes of keys that are kept where `--key-storage` says nothing.
 const KEY_STORAGE: u64 = 32_000_000_000;
 
 /// How long sessions have to tell their clients that the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Seconds, minutes or hours.
+/// A time from a number of seconds, minutes or hours, as `90s`, `15m` or `1h`.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time such as 90s, 15m or 1h");
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {

@@ -16,9 +16,9 @@ const NEAR: f64 = 0.8;
 /// A place in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
+    /// The file, as it was named.
     pub file: PathBuf,
-    /// From 1.
+    /// The line, counted from 1.
     pub line: usize,
 }
 
@@ -44,7 +44,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// All of it as texts.
+    /// The value as texts: a flag and a single text are lists of one.
     pub fn texts(&self) -> Vec<String> {
         match self {
             Self::One(text) => vec![text.clone()],

@@ -34,7 +34,7 @@ pub struct Spec {
     pub name: String,
     pub file: PathBuf,
     pub options: ModelOptions,
-    /// What tells them from others.
+    /// The options as words: a model with other words is built anew.
     words: Vec<OsString>,
     rules: ModelRules,
 }
@@ -137,14 +137,14 @@ pub fn rules(settings: &Settings, specs: &[Spec]) -> Result<Rules> {
     Ok(rules)
 }
 
-/// What makes models ready.
+/// Reads, checks and plans models, and knows which it has built.
 pub struct Builder {
     pub hardware: Hardware,
     pub common: Common,
     pub cache: Option<PathBuf>,
     pub calibrate: When,
     pub link: Option<Imitated>,
-    /// Nobody beyond this machine comes.
+    /// Whether clients are on this machine alone.
     pub alone: bool,
     /// What was built last, by name: which file and which options.
     built: BTreeMap<String, (ModelId, Vec<OsString>)>,
@@ -152,7 +152,7 @@ pub struct Builder {
 
 /// A model that is read and planned.
 pub enum Built {
-    /// As it was before.
+    /// It is as it was, so the one that is there goes on.
     Same,
     New(Arc<Named>),
 }

@@ -38,11 +38,11 @@ const RELOADED: [&str; 18] = [
     "prefer",
 ];
 
-/// What a reload needs.
+/// Puts in force what has changed in the files since the start.
 pub struct Reloader {
-    /// What stands behind `jaguar serve`.
+    /// The command line's words behind `jaguar serve`.
     pub words: Vec<OsString>,
-    /// What counted at the start.
+    /// The options as they counted at the start.
     pub first: Vec<Effective>,
     pub builder: Builder,
     pub models: Arc<Models>,

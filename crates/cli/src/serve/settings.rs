@@ -17,8 +17,9 @@ use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches, ValueHint};
 
 use super::file::{ConfigFile, Entry, Named, Place, Value, unknown};
 use super::{Args, ModelOptions};
+use crate::one_round::{self, Protocol};
 
-/// Where a value comes from.
+/// Where the value of an option comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Flag,
@@ -38,11 +39,11 @@ impl fmt::Display for Source {
     }
 }
 
-/// An option as it counts.
+/// An option with the value that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     pub key: String,
-    /// None: it is not set.
+    /// Its values; empty where it is not set.
     pub texts: Vec<String>,
     pub kind: Kind,
     pub source: Source,
@@ -56,7 +57,7 @@ pub enum Kind {
     List,
 }
 
-/// A model's own table.
+/// A model's own table in the file: `[models.NAME]`.
 #[derive(Clone, Debug, Default)]
 pub struct ModelTable {
     pub name: String,
@@ -68,7 +69,7 @@ pub struct ModelTable {
     own: Vec<Entry>,
 }
 
-/// A client's table.
+/// A client's table in the file: `[clients.NAME]`.
 #[derive(Clone, Debug)]
 pub struct ClientTable {
     pub name: String,
@@ -78,7 +79,7 @@ pub struct ClientTable {
     pub queries_per_day: Option<u64>,
 }
 
-/// All that counts.
+/// All options as they count, and the tables of models and clients.
 pub struct Settings {
     pub args: Args,
     pub effective: Vec<Effective>,
@@ -163,21 +164,38 @@ impl Settings {
         }
         let words = extra.into_iter().chain(words.iter().cloned()).chain(behind);
         let matches = command.clone().try_get_matches_from(words).map_err(|e| anyhow!(explain(&e)))?;
-        let effective = options(&command).map(|arg| {
+        let args = Args::from_arg_matches(&matches).map_err(|e| anyhow!(explain(&e)))?;
+        let told = match sources.get("protocol") {
+            None => one_round::DEFAULT.to_owned(),
+            Some(Source::Flag) => String::new(),
+            Some(source) => format!(" ({source})"),
+        };
+        let mut effective = Vec::new();
+        for arg in options(&command) {
             let (id, key) = (arg.get_id().as_str(), key(arg));
             let texts = matches.get_raw(id).into_iter().flatten();
             let texts = texts.map(|text| text.to_string_lossy().into_owned()).collect();
             let source = sources.remove(&key).unwrap_or(Source::Default);
-            Effective { key, texts, kind: kind(arg), source }
-        });
-        let effective = effective.collect();
-        let args = Args::from_arg_matches(&matches).map_err(|e| anyhow!(explain(&e)))?;
+            match (one_round::misplaced("serve", arg, (args.protocol, &told)), &source) {
+                (None, _) => effective.push(Effective { key, texts, kind: kind(arg), source }),
+                // What nobody set, and means nothing, does not count.
+                (Some(_), Source::Default) => {}
+                (Some(wrong), Source::Flag) => bail!("{wrong}"),
+                (Some(wrong), source) => bail!("{source}: {wrong}"),
+            }
+        }
         let models = file.models.iter().map(|table| ModelTable::read(table, &file.folder));
         let models = models.collect::<Result<_>>()?;
         let clients = file.clients.iter().map(ClientTable::read).collect::<Result<_>>()?;
         let settings = Self { args, effective, models, clients };
         for table in &settings.models {
             settings.options_of(table)?;
+            let own = table.own.first().filter(|_| settings.args.protocol == Protocol::Convfhe);
+            if let Some(Entry { key, place, .. }) = own {
+                bail!(
+                    "{place}: {key} is for --protocol interactive, and means nothing with --protocol convfhe"
+                );
+            }
         }
         Ok(settings)
     }
@@ -282,7 +300,7 @@ impl Settings {
 }
 
 impl ModelTable {
-    /// Nothing but a name.
+    /// A model without options of its own.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
@@ -425,7 +443,7 @@ fn quoted(value: &str) -> String {
     if number { value.to_owned() } else { text(value) }
 }
 
-/// A text of TOML.
+/// A text as TOML writes it, in quotes.
 fn text(value: &str) -> String {
     let mut text = String::from("\"");
     for c in value.chars() {

@@ -121,3 +121,31 @@ fn the_example_is_a_configuration() {
     let said = show(&["--config", &example], &[]).finish(WATCHDOG).succeeded();
     assert!(said.contains("[models.") && said.contains("[clients."), "{said}");
 }
+
+#[test]
+fn options_of_the_other_protocol_are_refused_wherever_they_are_set() {
+    let folder = Scratch::new("other-protocol");
+    let config = folder.path("a.toml");
+    let fails = |text: &str, arguments: &[&str], environment: &[(&str, &str)], parts: &[&str]| {
+        std::fs::write(&config, text).expect("written");
+        assert_fails(show(&[&["--config", &config], arguments].concat(), environment), parts);
+    };
+    let convfhe = ["--protocol", "convfhe"];
+    fails(
+        "",
+        &["--key-dir", "x"],
+        &[],
+        &["--key-dir is for --protocol convfhe", "interactive (the default)"],
+    );
+    fails("", &convfhe, &[("JAGUAR_KEEP_QUERIES", "1")], &["JAGUAR_KEEP_QUERIES: --keep-queries is for"]);
+    let at = |line: usize| format!("{config}:{line}");
+    let text = "protocol = 'convfhe'\nreveal = 'label'\n";
+    fails(text, &[], &[], &[&format!("{}: --reveal is for --protocol interactive", at(2)), &at(1)]);
+    let text = "[models.a]\nfile = 'x'\nbackends = ['jaguar']\n";
+    fails(text, &convfhe, &[], &[&format!("{}: backends is for --protocol interactive", at(3))]);
+    // What is printed leaves them out, so it can be read again.
+    let said = show(&convfhe, &[]).finish(WATCHDOG).succeeded();
+    assert!(said.contains("keep-answers") && !said.contains("keep-queries"), "{said}");
+    std::fs::write(&config, &said).expect("written");
+    show(&["--config", &config], &[]).finish(WATCHDOG).succeeded();
+}

@@ -104,8 +104,9 @@ impl Site {
 
     fn serve_by(&self, fhe: &str, options: &[&str]) -> Server {
         let keys = self.scratch.path("server");
-        let own = ["--protocol", "convfhe", "--fhe-program", fhe, "--key-dir", &keys];
-        Server::start(&self.model, &[&own[..], options].concat(), WATCHDOG)
+        let own = ["serve", &self.model, "--listen", "127.0.0.1:0"];
+        let own = [&own[..], &["--protocol", "convfhe", "--fhe-program", fhe, "--key-dir", &keys], options];
+        Server::of(jaguar(&own.concat()), WATCHDOG)
     }
 
     fn serve(&self, options: &[&str]) -> Server {
@@ -478,7 +479,7 @@ fn what_is_missing_or_refused_is_said() {
     for (options, part) in [
         (&["--no-cache", "--fhe-program", it.fhe][..], "--cache names one"),
         (&["--fhe-program", "/nowhere/jaguar-fhe"][..], "make fhe"),
-        (&["--stdin"][..], "interactive protocol"),
+        (&["--stdin"][..], "--stdin is for --protocol interactive"),
     ] {
         let mut command =
             jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
@@ -487,6 +488,6 @@ fn what_is_missing_or_refused_is_said() {
     }
     assert_fails(
         Process::start(jaguar(&["predict", "--detach", "--server", &server.address, &it.inputs[0]])),
-        &["--protocol convfhe"],
+        &["--detach is for --protocol convfhe", "--protocol interactive (the default)"],
     );
 }

@@ -79,7 +79,7 @@ fn a_network_that_cannot_be_cut_is_refused() {
         &["--protocol", "convfhe", "--parameters", "insecure-n10", "--last", "2"],
         "at most 1 layers can be cut off",
     );
-    fails(&["--last", "1"], "only with --protocol convfhe");
+    fails(&["--last", "1"], "--protocol convfhe");
     let own =
         ["--protocol", "convfhe", "--parameters", "insecure-n10", "--last", "1", "--first-layers", &source];
     let before = std::fs::read(&source).unwrap();

@@ -1,4 +1,4 @@
-//! `jaguar bench`: measurements on this machine, each beside published figures and the physical limits.
+//! `jaguar-bench`: measurements on this machine, each beside published figures and the physical limits.
 
 mod all;
 mod circulant;
@@ -16,12 +16,14 @@ mod report;
 mod setting;
 mod statistics;
 
-use anyhow::Result;
-use clap::Subcommand;
+use std::process::ExitCode;
 
-/// What to measure, and how: the words behind `jaguar bench`.
-#[derive(clap::Args)]
-pub struct Args {
+use clap::{Parser, Subcommand};
+
+/// Measures the parts of Jaguar on this machine, beside published figures.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
     #[command(subcommand)]
     what: What,
 }
@@ -48,21 +50,23 @@ enum What {
     Relu(relu::Args),
 }
 
-/// Measures, prints tables to standard output, and writes the files that were asked for. Some benchmarks start the
-/// running program once more as `PROGRAM bench ...`.
-///
-/// # Errors
-/// When a session or a file fails, or nothing is there to be measured.
-pub fn run(args: &Args) -> Result<()> {
-    match &args.what {
-        What::All(args) => all::run(args),
-        What::Circulant(args) => circulant::run(args),
-        What::Cirencode(args) => cirencode::run(args),
-        What::Conv(args) => conv::run(args),
-        What::Convfhe(args) => convfhe::run(args),
-        What::E2e(args) => e2e::run(args),
-        What::Fregata(args) => fregata::run(args),
-        What::Hyena(args) => hyena::run(args),
-        What::Relu(args) => relu::run(args),
+fn main() -> ExitCode {
+    let result = match Cli::parse().what {
+        What::All(args) => all::run(&args),
+        What::Circulant(args) => circulant::run(&args),
+        What::Cirencode(args) => cirencode::run(&args),
+        What::Conv(args) => conv::run(&args),
+        What::Convfhe(args) => convfhe::run(&args),
+        What::E2e(args) => e2e::run(&args),
+        What::Fregata(args) => fregata::run(&args),
+        What::Hyena(args) => hyena::run(&args),
+        What::Relu(args) => relu::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", jaguar_terminal::in_one_line(error.as_ref()));
+            ExitCode::FAILURE
+        }
     }
 }
