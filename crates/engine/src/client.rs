@@ -5,7 +5,7 @@ use std::time::Duration;
 use jaguar_bundle::ModelId;
 use jaguar_cpu::Cpu;
 use jaguar_cpu::secret::declassify;
-use jaguar_graph::network::{Network, Node, NodeId, Op};
+use jaguar_graph::network::{MaxPool, Network, Node, NodeId, Op, SumPool};
 #[cfg(test)]
 use jaguar_linear::backend::{Layers, Party as LinearParty};
 use jaguar_mpc::{Argmax, Party};
@@ -185,7 +185,7 @@ fn greet(
             Op::Linear(l) => l
                 .multiply_adds(network.nodes[n.inputs[0]].shape)
                 .map_or(u64::MAX, |m| (m as u64).saturating_add(places(l.kernel))),
-            Op::MaxPool { window: w, .. } | Op::SumPool { window: w, .. } => {
+            Op::MaxPool(MaxPool { window: w, .. }) | Op::SumPool(SumPool { window: w, .. }) => {
                 count(n).saturating_mul(places(w.kernel))
             }
             Op::Input
@@ -200,7 +200,7 @@ fn greet(
     let all = network.nodes.iter().map(work).fold(0u64, u64::saturating_add);
     within("multiplications and additions", all, limits.multiply_adds)?;
     for node in &network.nodes {
-        if let Op::MaxPool { window: w, .. } = &node.op {
+        if let Op::MaxPool(MaxPool { window: w, .. }) = &node.op {
             let [_, h, _] = network.nodes[node.inputs[0]].shape.map(|d| d as u64);
             let [_, oh, ow] = node.shape.map(|d| d as u64);
             let places = h * ow * w.kernel[1] as u64 + oh * ow * w.kernel[0] as u64;

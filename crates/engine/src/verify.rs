@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Network, Op, Shape, Window};
+use jaguar_graph::network::{MaxPool, Network, Op, Relu, Relu6, Shape, Window};
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, Choices, Comparison, Plan};
 use jaguar_wire::memory_pair;
@@ -190,14 +190,14 @@ fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> 
                     let op = &scaled.nodes[id].op;
                     let share = &client[node.inputs.first().expect("it takes a value")];
                     let made = match *op {
-                        Op::MaxPool { ref window, ignored } => {
+                        Op::MaxPool(MaxPool { ref window, ignored }) => {
                             let shape = network.nodes[node.inputs[0]].shape;
                             by_comparisons(window, shape, ignored + excess, inputs[0], (&value, &exact))
                         }
-                        Op::Relu { ignored } => {
+                        Op::Relu(Relu { ignored }) => {
                             by_sign(inputs[0], share, |x, c| reference::relu_ignoring(x, ignored + excess, c))
                         }
-                        Op::Relu6 { log2_six, ignored } => by_sign(inputs[0], share, |x, c| {
+                        Op::Relu6(Relu6 { log2_six, ignored }) => by_sign(inputs[0], share, |x, c| {
                             reference::relu6_ignoring(x, log2_six, ignored + excess, c)
                         }),
                         Op::Input
@@ -239,7 +239,7 @@ fn with_excess(network: &Network, plan: &Plan) -> Network {
     for node in &mut scaled.nodes {
         let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
         match &mut node.op {
-            Op::Relu6 { log2_six, .. } => *log2_six += excess,
+            Op::Relu6(Relu6 { log2_six, .. }) => *log2_six += excess,
             // Of these, no parameter is in the values' scale; factors of products have no excess.
             Op::Input
             | Op::Linear(_)

@@ -160,14 +160,16 @@ impl Op {
             Op::Input => network::Op::Input,
             Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
             Op::Affine(_) | Op::Prelu { .. } => return None,
-            Op::Relu => network::Op::Relu { ignored: 0 },
-            Op::Clip { .. } => network::Op::Relu6 { log2_six: 1, ignored: 0 },
-            Op::MaxPool(window) => network::Op::MaxPool { window: window.clone(), ignored: 0 },
+            Op::Relu => network::Op::Relu(network::Relu { ignored: 0 }),
+            Op::Clip { .. } => network::Op::Relu6(network::Relu6 { log2_six: 1, ignored: 0 }),
+            Op::MaxPool(window) => {
+                network::Op::MaxPool(network::MaxPool { window: window.clone(), ignored: 0 })
+            }
             Op::AveragePool { window, .. } => {
-                network::Op::SumPool { window: window.clone(), count_real_places: None }
+                network::Op::SumPool(network::SumPool { window: window.clone(), count_real_places: None })
             }
             Op::Add => network::Op::Add,
-            Op::Product { .. } => network::Op::Product { shift: 1, offsets: [0; 2] },
+            Op::Product { .. } => network::Op::Product(network::Product { shift: 1, offsets: [0; 2] }),
             Op::Concat => network::Op::Concat,
             Op::Rearrange(rearrange) => network::Op::Rearrange(rearrange.clone()),
         })

@@ -27,7 +27,7 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, NodeId, Op, Part};
+use jaguar_graph::network::{Network, NodeId, Op, Part, Product};
 use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
@@ -147,7 +147,7 @@ impl<'a> Values<'a> {
     /// In how many bits a nonlinear layer takes its operands: a product in so many more as it is shifted by.
     fn taken_bits(&self, id: NodeId) -> u32 {
         match self.network.nodes[id].op {
-            Op::Product { shift, .. } => self.multiplied_bits() + shift,
+            Op::Product(Product { shift, .. }) => self.multiplied_bits() + shift,
             Op::Input
             | Op::Linear(_)
             | Op::Relu { .. }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, Node, NodeId, Op, Part, Window};
+use jaguar_graph::network::{MaxPool, Network, Node, NodeId, Op, Part, Product, Relu, Relu6, Window};
 use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
@@ -178,30 +178,30 @@ fn nonlinear(
             Op::Input | Op::Linear(_) | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_),
             Comparison::Sealed | Comparison::PmaxLeaky { .. },
         ) => return None,
-        (&Op::Product { shift, offsets }, Comparison::Sealed | Comparison::PmaxLeaky { .. }) => {
+        (&Op::Product(Product { shift, offsets }), Comparison::Sealed | Comparison::PmaxLeaky { .. }) => {
             let out_bits = bits - shift;
             let params = ProductParams { out_bits, shift, guard_bits: network.guard_bits, offsets };
             Arc::new(Elementwise { count, params })
         }
-        (&Op::Relu { ignored: low }, Comparison::Sealed) => {
+        (&Op::Relu(Relu { ignored: low }), Comparison::Sealed) => {
             let params = ReluParams { output, digit, ignored: ignored(low), ..ReluParams::new(bits) };
             Arc::new(Elementwise { count, params })
         }
         (Op::Relu { .. }, Comparison::PmaxLeaky { factor_bits }) => leaky(factor_bits, None),
-        (&Op::Relu6 { log2_six, ignored: low }, Comparison::Sealed) => {
+        (&Op::Relu6(Relu6 { log2_six, ignored: low }), Comparison::Sealed) => {
             let exact = Relu6Params::new(bits, log2_six + excess);
             let params = Relu6Params { output, digit, ignored: ignored(low), ..exact };
             Arc::new(Elementwise { count, params })
         }
-        (Op::Relu6 { log2_six, .. }, Comparison::PmaxLeaky { factor_bits }) => {
+        (Op::Relu6(Relu6 { log2_six, .. }), Comparison::PmaxLeaky { factor_bits }) => {
             leaky(factor_bits, Some(log2_six + excess))
         }
-        (Op::MaxPool { window, ignored: low }, Comparison::Sealed) => {
+        (Op::MaxPool(MaxPool { window, ignored: low }), Comparison::Sealed) => {
             let shape = pool_shape(network, node, window, images);
             let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
             Arc::new(Pooling { shape, params })
         }
-        (Op::MaxPool { window, .. }, Comparison::PmaxLeaky { factor_bits }) => {
+        (Op::MaxPool(MaxPool { window, .. }), Comparison::PmaxLeaky { factor_bits }) => {
             let shape = pool_shape(network, node, window, images);
             Arc::new(PmaxLeakyPooling { shape, bits, factor_bits })
         }

@@ -263,18 +263,20 @@ mod tests {
     use super::*;
     use crate::limits::tests::PEAKS;
     use crate::report::tests::{met, missed};
-    use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window};
+    use jaguar_graph::network::{
+        Bias, InputSpec, Linear, MaxPool, Model, Node, OutputSpec, Relu, Weights, Window,
+    };
 
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
         let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
         let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-        let pool = Op::MaxPool { window, ignored: 0 };
+        let pool = Op::MaxPool(MaxPool { window, ignored: 0 });
         let ops = [
             ("input", Op::Input, [3, 8, 8]),
             ("first", conv(4, 3), [4, 8, 8]),
             ("pool", pool, [4, 4, 4]),
-            ("relu", Op::Relu { ignored: 0 }, [4, 4, 4]),
+            ("relu", Op::Relu(Relu { ignored: 0 }), [4, 4, 4]),
             ("last", conv(5, 1), [5, 4, 4]),
         ];
         let nodes = ops.into_iter().enumerate().map(|(id, (name, op, shape))| {

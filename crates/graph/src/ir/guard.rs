@@ -8,7 +8,7 @@
 
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
-use crate::ir::network::{Bias, Model, Network, Op};
+use crate::ir::network::{Bias, Model, Network, Op, Product, Relu6};
 
 /// g where nothing else is asked for. The coins of 64 hidden units begin to show after some millions of queries for one
 /// image (`docs/attacks.md`); each bit more takes four times as many.
@@ -57,8 +57,8 @@ impl Network {
             let wrong = |what| NetworkError::Node { index, op, source: NodeError::Range(what) };
             let moved = |bits: u32| (bits + activation_bits).checked_sub(self.activation_bits);
             match &mut node.op {
-                Op::Relu6 { log2_six, .. } => *log2_six = moved(*log2_six).ok_or(wrong("log2_six"))?,
-                Op::Product { shift, offsets } => {
+                Op::Relu6(Relu6 { log2_six, .. }) => *log2_six = moved(*log2_six).ok_or(wrong("log2_six"))?,
+                Op::Product(Product { shift, offsets }) => {
                     // A product has both factors' scales, and its value one.
                     *shift = moved(*shift).filter(|&shift| shift > 0).ok_or(wrong("shift"))?;
                     offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);

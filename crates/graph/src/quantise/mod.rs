@@ -36,7 +36,7 @@ use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
     Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec,
-    Weights, may_guard,
+    Product, Relu6, SumPool, Weights, may_guard,
 };
 
 /// The largest sum of activation bits and shift.
@@ -369,11 +369,11 @@ pub fn quantise(
                 }
                 (Some(quantised), Some(report))
             }
-            (float::Op::Clip { ceiling }, Op::Relu6 { log2_six, .. }) => {
+            (float::Op::Clip { ceiling }, Op::Relu6(Relu6 { log2_six, .. })) => {
                 *log2_six = (f64::from(*ceiling) * scales[id]).log2().round() as u32;
                 (None, None)
             }
-            (float::Op::Product { gain, offsets }, Op::Product { shift, offsets: integers }) => {
+            (float::Op::Product { gain, offsets }, Op::Product(Product { shift, offsets: integers })) => {
                 let factors = [0, 1].map(|i| scales[node.inputs[i]]);
                 *shift = product_shift(*gain, factors, scales[id]).round() as u32;
                 *integers = [0, 1].map(|i| (f64::from(offsets[i]) * factors[i]).round() as i64);
@@ -458,7 +458,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
                 let multiple = if *count_padding { None } else { real_places_multiple(window, input) };
                 let overhangs = window.pads != [0; 4] && multiple.is_some_and(|_| hangs_over(window, input));
                 let count_real_places = multiple.filter(|&m| overhangs || m != whole).map(|m| m as u32);
-                Op::SumPool { window: window.clone(), count_real_places }
+                Op::SumPool(SumPool { window: window.clone(), count_real_places })
             }
             float::Op::Input
             | float::Op::Linear(_)

@@ -2,6 +2,7 @@
 
 use jaguar_semantics::{Bracket, channel_ignoring};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
@@ -9,13 +10,18 @@ use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
-pub(crate) struct MaxPool<'a> {
-    pub(crate) window: &'a Window,
-    /// Low bits that the comparisons leave out; none and one are exact.
-    pub(crate) ignored: u32,
+/// The largest value of each window; padding never wins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MaxPool {
+    /// The windows.
+    pub window: Window,
+    /// Its comparisons leave out this many low bits, at most n - 4: of two values less than `2^(ignored-1)` apart
+    /// either may win, so the result may be as much below the largest for each level of [`Window::bracket`].
+    /// Otherwise as for [`Relu`](super::relu::Relu).
+    pub ignored: u32,
 }
 
-impl Operator for MaxPool<'_> {
+impl Operator for MaxPool {
     fn name(&self) -> &'static str {
         "MaxPool"
     }
@@ -41,6 +47,10 @@ impl Operator for MaxPool<'_> {
         Some(self.ignored)
     }
 
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        Some(&mut self.ignored)
+    }
+
     /// Its values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
     fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
         Some(most_ignored(activation_bits))
@@ -48,7 +58,7 @@ impl Operator for MaxPool<'_> {
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let (shape, x) = of.first();
-        Some(pool(self.window, shape, x, i64::MIN, i64::max, |best, _| best))
+        Some(pool(&self.window, shape, x, i64::MIN, i64::max, |best, _| best))
     }
 
     fn apply_drawn(&self, of: &Operands<'_>, chance: &Chance) -> Option<Vec<i64>> {

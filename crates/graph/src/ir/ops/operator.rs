@@ -102,6 +102,11 @@ pub(crate) trait Operator {
         None
     }
 
+    /// [`Operator::ignored`], to be changed.
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        None
+    }
+
     /// How many its signs may leave out at most; `None` where it takes none.
     fn most_ignored(&self, _activation_bits: u32) -> Option<u32> {
         None

@@ -2,16 +2,21 @@
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
 use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
 use crate::ir::shape::{Shape, elements};
 
-pub(crate) struct Product {
+/// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
+/// has the first one's shape, or is one number a channel, `[C, 1, 1]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Product {
     /// How many bits of the product are cut off.
-    pub(crate) shift: u32,
-    /// What is added to each factor.
-    pub(crate) offsets: [i64; 2],
+    pub shift: u32,
+    /// What is added to each factor first.
+    pub offsets: [i64; 2],
 }
 
 /// An offset is below 2 to this.

@@ -1,15 +1,20 @@
 //! `max(x, 0)`, the sign exact or without some low bits.
 
 use jaguar_semantics::{relu, relu_ignoring};
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
-pub(crate) struct Relu {
-    /// Low bits that the sign leaves out; none and one are exact.
-    pub(crate) ignored: u32,
+/// `max(x, 0)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Relu {
+    /// The sign leaves out this many low bits, at most n - 4: where `0 <= x < 2^ignored - 1` the result may be 0
+    /// instead of x. None and one are exact. More than one is chosen at compile time only, by calibration and on
+    /// request ([`crate::signs`]).
+    pub ignored: u32,
 }
 
 impl Operator for Relu {
@@ -35,6 +40,10 @@ impl Operator for Relu {
 
     fn ignored(&self) -> Option<u32> {
         Some(self.ignored)
+    }
+
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        Some(&mut self.ignored)
     }
 
     fn most_ignored(&self, activation_bits: u32) -> Option<u32> {

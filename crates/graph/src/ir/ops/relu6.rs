@@ -1,17 +1,22 @@
 //! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
 
 use jaguar_semantics::{relu6, relu6_ignoring};
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
 use crate::ir::shape::Shape;
 
-pub(crate) struct Relu6 {
-    /// The upper bound is 2 to this.
-    pub(crate) log2_six: u32,
-    /// Low bits that the comparisons leave out; none and one are exact.
-    pub(crate) ignored: u32,
+/// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
+/// at) is the integer 2^log2_six.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Relu6 {
+    /// j with 6·S = 2^j.
+    pub log2_six: u32,
+    /// As for [`Relu`](super::relu::Relu), and less than `log2_six`. Here the upper bound's comparison leaves them out
+    /// too: x may remain where `2^log2_six < x < 2^log2_six + 2^ignored - 1`.
+    pub ignored: u32,
 }
 
 /// The largest position of a bound: two below the widest activations, guard bits included.
@@ -45,6 +50,10 @@ impl Operator for Relu6 {
 
     fn ignored(&self) -> Option<u32> {
         Some(self.ignored)
+    }
+
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        Some(&mut self.ignored)
     }
 
     fn most_ignored(&self, activation_bits: u32) -> Option<u32> {

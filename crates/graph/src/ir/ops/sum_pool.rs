@@ -1,18 +1,26 @@
 //! The sum of each window: an average whose division is left to the consumer's scale.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
 use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
-pub(crate) struct SumPool<'a> {
-    pub(crate) window: &'a Window,
-    /// For averages that do not count the padding: a multiple of every window's number of real places.
-    pub(crate) count_real_places: Option<u32>,
+/// The sum of each window, times a small public integer where the window hangs over the border (so that
+/// averages that do not count the padding come out right). The division is in the consumer's scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SumPool {
+    /// The windows.
+    pub window: Window,
+    /// For averages that do not count the padding: the output at `(oh, ow)` is the sum times
+    /// `full / real` where `full` is this number and `real` how many of the window's places lie inside
+    /// the image; `real` divides `full` everywhere. `None`: the plain sum.
+    pub count_real_places: Option<u32>,
 }
 
-impl SumPool<'_> {
+impl SumPool {
     /// The factor between the sum and the average.
     fn gain(&self) -> u64 {
         let [height, width] = self.window.kernel;
@@ -21,7 +29,7 @@ impl SumPool<'_> {
     }
 }
 
-impl Operator for SumPool<'_> {
+impl Operator for SumPool {
     fn name(&self) -> &'static str {
         "SumPool"
     }
@@ -67,6 +75,6 @@ impl Operator for SumPool<'_> {
         let (shape, x) = of.first();
         let full = self.count_real_places.map(i64::from);
         let scaled = |sum, real| sum * full.map_or(1, |full| full / real as i64);
-        Some(pool(self.window, shape, x, 0, |a, b| a + b, scaled))
+        Some(pool(&self.window, shape, x, 0, |a, b| a + b, scaled))
     }
 }
