@@ -16,13 +16,16 @@ pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };
 pub use crate::ir::ops::max_pool::MaxPool;
+pub use crate::ir::ops::operator::{
+    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Shares, Sign, Signs, Takes, Work,
+};
 pub use crate::ir::ops::product::Product;
 pub use crate::ir::ops::rearrange::Rearrange;
 pub use crate::ir::ops::relu::Relu;
 pub use crate::ir::ops::relu6::Relu6;
 pub use crate::ir::ops::sum_pool::SumPool;
 pub use crate::ir::ops::window::Window;
-pub use crate::ir::ops::{Op, Part, output_shape};
+pub use crate::ir::ops::{Op, output_shape};
 pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{

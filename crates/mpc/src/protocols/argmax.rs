@@ -65,6 +65,10 @@ impl Nonlinear for ArgmaxParams {
         Kind::MaxPool
     }
 
+    fn error(&self) -> f64 {
+        0.0
+    }
+
     fn check(&self) -> Result<(), MpcError> {
         ReluParams { digit: self.digit, ..ReluParams::new(self.bits) }.check()?;
         check_range("number of logits", u32::try_from(self.count).unwrap_or(u32::MAX), 1..=1 << 31)

@@ -1,12 +1,18 @@
 //! The largest value of each window; padding never wins. The comparisons are exact or leave out some low bits.
 
-use jaguar_semantics::{Bracket, channel_ignoring};
+use std::sync::Arc;
+
+use jaguar_mpc::{Nonlinear, PmaxLeakyPooling, PoolParams, PoolShape, Pooling};
+use jaguar_semantics::{channel_ignoring, pool_slack};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
+    Signs, Source, Takes, Value, Work,
+};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
@@ -26,8 +32,8 @@ impl Operator for MaxPool {
         "MaxPool"
     }
 
-    fn part(&self) -> Part {
-        Part::MaxPool
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn describe(&self) -> String {
@@ -43,17 +49,27 @@ impl Operator for MaxPool {
         check_ignored(self.ignored, activation_bits)
     }
 
-    fn ignored(&self) -> Option<u32> {
-        Some(self.ignored)
-    }
-
     fn ignored_mut(&mut self) -> Option<&mut u32> {
         Some(&mut self.ignored)
     }
 
-    /// Its values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
-    fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
-        Some(most_ignored(activation_bits))
+    fn value_bits(&self, widest: u32, _: u32) -> u32 {
+        widest
+    }
+
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::Inherited, source: Source::Several }
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, inputs: &[Shape], output: Shape) -> Effort {
+        let [[_, h, _], [_, oh, ow]] = [inputs[0], output].map(|shape| shape.map(|d| d as u64));
+        let [down, right] = self.window.kernel.map(|d| d as u64);
+        Effort { operations: self.window.effort(output), places: h * ow * right + oh * ow * down }
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -69,20 +85,67 @@ impl Operator for MaxPool {
         // A share for every value, winners too: theirs are fresh.
         let bracket = self.window.bracket([height, width]);
         let values = bracket.values();
-        Some(maxpool_ignoring(&bracket, x, self.ignored, |c, i| chance.share(c * values + i)))
+        let channel = |(c, x): (usize, &[i64])| {
+            channel_ignoring(&bracket, x, self.ignored, |i| chance.share(c * values + i))
+        };
+        Some(x.par_chunks(bracket.places()).enumerate().flat_map_iter(channel).collect())
     }
 }
 
-/// [`channel_ignoring`] for all channels of `x`, `[C, H, W]`, where `client(c, i)` is the client's share of value
-/// number i of channel c. `bracket` is that of the pool over `[H, W]` ([`Window::bracket`]).
-pub fn maxpool_ignoring(
-    bracket: &Bracket,
-    x: &[i64],
-    ignored: u32,
-    client: impl Fn(usize, usize) -> u64 + Sync,
-) -> Vec<i64> {
-    x.par_chunks(bracket.places())
-        .enumerate()
-        .flat_map_iter(|(c, x)| channel_ignoring(bracket, x, ignored, |i| client(c, i)))
-        .collect()
+impl Interactive for MaxPool {
+    fn part(&self) -> Part {
+        Part::MaxPool
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { excess: Excess::Passes, takes: Takes::Compared, makes: Makes::TakenRing }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        Some(self)
+    }
+
+    /// Each image's channels are channels of their own.
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let [channels, h, w] = at.inputs[0];
+        let Window { kernel, stride, pads } = self.window;
+        let shape = PoolShape { channels: channels * at.images, size: [h, w], kernel, stride, pads };
+        if let Some(factor_bits) = at.leaky {
+            return Arc::new(PmaxLeakyPooling { shape, bits: at.bits, factor_bits });
+        }
+        let params = PoolParams { bits: at.bits, digit: at.digit, ignored: at.left_out(self.ignored) };
+        Arc::new(Pooling { shape, params })
+    }
+}
+
+impl Signs for MaxPool {
+    fn ignored(&self) -> u32 {
+        self.ignored
+    }
+
+    /// Its values must keep below 2^(n-2) - 2^(s-2) then: fifteen sixteenths of what they may be.
+    fn most_ignored(&self, activation_bits: u32) -> u32 {
+        most_ignored(activation_bits)
+    }
+
+    fn caveat(&self) -> &'static str {
+        "a max-pool may take a value slightly below the largest"
+    }
+
+    /// Shares of what is made on the way are not known. A value may come out if it is one of the window's, below the largest by no
+    /// more than each level may lose.
+    fn reduced(&self, ignored: u32, run: &Ran<'_>) -> Vec<i64> {
+        let [_, height, width] = run.shape;
+        let window = &self.window;
+        let [h, w] = window.output_hw([height, width]).expect("a valid network's windows fit");
+        let below = window.bracket([height, width]).levels().len() as i64 * pool_slack(ignored);
+        let one = |(i, (&made, &largest)): (usize, (&i64, &i64))| {
+            let plane = &run.input[i / (h * w) * height * width..][..height * width];
+            let columns = window.span(1, i % w, width);
+            let mut rows = window.span(0, i / w % h, height);
+            let found = rows.any(|row| plane[row * width..][columns.clone()].contains(&made));
+            if found && (largest - below..=largest).contains(&made) { made } else { largest }
+        };
+        run.made.iter().zip(run.exact).enumerate().map(one).collect()
+    }
 }

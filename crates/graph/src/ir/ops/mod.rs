@@ -28,8 +28,7 @@ use crate::ir::ops::add::Add;
 use crate::ir::ops::concat::Concat;
 use crate::ir::ops::input::Input;
 use crate::ir::ops::max_pool::MaxPool;
-pub use crate::ir::ops::operator::Part;
-use crate::ir::ops::operator::{Chance, Operands, Operator, Scale};
+use crate::ir::ops::operator::{Chance, Effort, Operands, Operator, Part, Scale, Sign, Signs, Value, Work};
 use crate::ir::ops::product::Product;
 use crate::ir::ops::rearrange::Rearrange;
 use crate::ir::ops::relu::Relu;
@@ -100,8 +99,28 @@ impl Op {
     }
 
     /// Who computes the operation in a private run, and how.
+    pub fn work(&self) -> Work<'_> {
+        self.operator().work()
+    }
+
+    /// In which row of reports the operation counts.
     pub fn part(&self) -> Part {
-        self.operator().part()
+        match self.work() {
+            Work::Input => Part::Input,
+            Work::Linear(_) => Part::Linear,
+            Work::Local(_) => Part::Local,
+            Work::Interactive(operator) => operator.part(),
+        }
+    }
+
+    /// The linear layer that the operation is, if it is one.
+    pub fn linear(&self) -> Option<&Linear> {
+        if let Op::Linear(linear) = self { Some(linear) } else { None }
+    }
+
+    /// [`Op::linear`], to be changed.
+    pub fn linear_mut(&mut self) -> Option<&mut Linear> {
+        if let Op::Linear(linear) = self { Some(linear) } else { None }
     }
 
     /// The operation in a few words, its sizes included, for people.
@@ -109,16 +128,18 @@ impl Op {
         self.operator().describe()
     }
 
+    /// What the operation says of signs that leave out low bits; `None` where it takes no signs.
+    pub fn signs(&self) -> Option<&dyn Signs> {
+        match self.work() {
+            Work::Interactive(operator) => operator.signs(),
+            Work::Input | Work::Linear(_) | Work::Local(_) => None,
+        }
+    }
+
     /// How many low bits the operation's signs (a max-pool's are those of differences) leave out; `None` for
     /// operations that take no signs.
     pub fn ignored(&self) -> Option<u32> {
-        self.operator().ignored()
-    }
-
-    /// The most low bits that the operation's signs may leave out in a network with n = `activation_bits`; `None` as
-    /// for [`Op::ignored`].
-    pub(crate) fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
-        self.operator().most_ignored(activation_bits)
+        Some(self.signs()?.ignored())
     }
 
     /// [`Op::ignored`], to be changed.
@@ -131,9 +152,32 @@ impl Op {
         self.ignored().filter(|&ignored| ignored > 1)
     }
 
+    /// What follows of the operation's value from its inputs'.
+    pub(crate) fn value(&self) -> Value {
+        self.operator().value()
+    }
+
     /// Where the scale of the operation's value comes from.
     pub(crate) fn scale(&self) -> Scale {
-        self.operator().scale()
+        self.value().scale
+    }
+
+    /// Whether the operation's value can be negative.
+    pub fn sign(&self) -> Sign {
+        self.value().sign
+    }
+
+    /// Changes the parameters that are measured in the inputs' scale, as that grows to 2^`by` times as much.
+    ///
+    /// # Errors
+    /// The parameter that cannot be so.
+    pub fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
+        self.operator_mut().map_or(Ok(()), |operator| operator.rescale(by))
+    }
+
+    /// What it takes to plan the operation and to compute it in plaintext, for inputs and a value of these shapes.
+    pub fn effort(&self, inputs: &[Shape], output: Shape) -> Effort {
+        self.operator().effort(inputs, output)
     }
 
     /// The factor between the sum that a [`Op::SumPool`] gives and the average: its scale grows by as much. One

@@ -1,12 +1,17 @@
 //! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
+use jaguar_mpc::{Elementwise, Nonlinear, ProductParams};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign, Signs,
+    Source, Takes, Value, Work,
+};
 use crate::ir::shape::{Shape, elements};
 
 /// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
@@ -45,8 +50,8 @@ impl Operator for Product {
         "Product"
     }
 
-    fn part(&self) -> Part {
-        Part::Product
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -71,8 +76,21 @@ impl Operator for Product {
         activation_bits
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Own
+    fn value(&self) -> Value {
+        // (The server adds noise to it.)
+        Value { scale: Scale::Own, sign: Sign::Any, source: Source::Several }
+    }
+
+    /// A product has both factors' scales, and its value one.
+    fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
+        let factor = 2f64.powi(by);
+        self.shift = self.shift.checked_add_signed(by).filter(|&shift| shift > 0).ok_or("shift")?;
+        self.offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -90,5 +108,29 @@ impl Operator for Product {
             self.shifted(m, up).saturating_add(chance.draws.noise(chance.node, i))
         };
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
+    }
+}
+
+impl Interactive for Product {
+    fn part(&self) -> Part {
+        Part::Product
+    }
+
+    fn shares(&self) -> Shares {
+        Shares {
+            excess: Excess::Refuses,
+            takes: Takes::Activations { more: self.shift },
+            makes: Makes::Activations,
+        }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        None
+    }
+
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let Self { shift, offsets } = *self;
+        let params = ProductParams { out_bits: at.bits - shift, shift, guard_bits: at.guard_bits, offsets };
+        Arc::new(Elementwise { count: at.count(), params })
     }
 }

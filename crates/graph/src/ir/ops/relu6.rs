@@ -1,11 +1,18 @@
 //! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
 
+use std::sync::Arc;
+
+use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, Relu6Params};
 use jaguar_semantics::{relu6, relu6_ignoring};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
+    Signs, Source, Takes, Value, Work,
+};
+use crate::ir::ops::relu::ZEROS;
 use crate::ir::shape::Shape;
 
 /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
@@ -27,8 +34,8 @@ impl Operator for Relu6 {
         "Relu6"
     }
 
-    fn part(&self) -> Part {
-        Part::Activation
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
@@ -48,16 +55,22 @@ impl Operator for Relu6 {
         activation_bits
     }
 
-    fn ignored(&self) -> Option<u32> {
-        Some(self.ignored)
-    }
-
     fn ignored_mut(&mut self) -> Option<&mut u32> {
         Some(&mut self.ignored)
     }
 
-    fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
-        Some(most_ignored(activation_bits).min(self.log2_six.saturating_sub(1)))
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::NonNegative, source: Source::SamePlace }
+    }
+
+    /// The bound moves; what signs leave out stays.
+    fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
+        self.log2_six = self.log2_six.checked_add_signed(by).ok_or("log2_six")?;
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -69,6 +82,49 @@ impl Operator for Relu6 {
             (_, 0 | 1) => self.apply(of),
             (j, ignored) => Some(chance.each(of.first().1, |v, share| relu6_ignoring(v, j, ignored, share))),
         }
+    }
+}
+
+impl Interactive for Relu6 {
+    fn part(&self) -> Part {
+        Part::Activation
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        Some(self)
+    }
+
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let (count, bits, output, digit) = (at.count(), at.bits, at.output, at.digit);
+        let log2_six = self.log2_six + at.excess;
+        if let Some(factor_bits) = at.leaky {
+            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six: Some(log2_six) };
+            return Arc::new(Elementwise { count, params });
+        }
+        let params = Relu6Params { bits, output, digit, log2_six, ignored: at.left_out(self.ignored) };
+        Arc::new(Elementwise { count, params })
+    }
+}
+
+impl Signs for Relu6 {
+    fn ignored(&self) -> u32 {
+        self.ignored
+    }
+
+    fn most_ignored(&self, activation_bits: u32) -> u32 {
+        most_ignored(activation_bits).min(self.log2_six.saturating_sub(1))
+    }
+
+    fn caveat(&self) -> &'static str {
+        ZEROS
+    }
+
+    fn reduced(&self, ignored: u32, run: &Ran<'_>) -> Vec<i64> {
+        run.each(|x, share| relu6_ignoring(x, self.log2_six, ignored, share))
     }
 }
 

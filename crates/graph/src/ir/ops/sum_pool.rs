@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
-use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
@@ -34,8 +34,8 @@ impl Operator for SumPool {
         "SumPool"
     }
 
-    fn part(&self) -> Part {
-        Part::Local
+    fn work(&self) -> Work<'_> {
+        Work::Local(Local { excess: Excess::Refuses, widens: true, adds: false })
     }
 
     fn describe(&self) -> String {
@@ -67,8 +67,21 @@ impl Operator for SumPool {
         widest + self.gain().max(1).next_power_of_two().trailing_zeros()
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Gained(self.gain())
+    fn value(&self) -> Value {
+        Value { scale: Scale::Gained(self.gain()), sign: Sign::Inherited, source: Source::Several }
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], output: Shape) -> Effort {
+        Effort { operations: self.window.effort(output), ..Effort::default() }
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
