@@ -23,6 +23,7 @@ use crate::nonlinear::{Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::ReluParams;
 use crate::protocols::select::{self, Products, Run, Select};
+use crate::protocols::selection::Selection;
 use crate::shares::ring_mask;
 
 /// Bits of a position among `count`.

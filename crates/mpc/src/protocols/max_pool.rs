@@ -32,6 +32,7 @@ use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::{Relu, ReluParams};
 use crate::protocols::select::{self, SelectBlock};
+use crate::protocols::selection::Selection;
 
 /// A max-pool's geometry. Everything is in places of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
