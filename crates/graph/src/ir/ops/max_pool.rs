@@ -72,6 +72,10 @@ impl Operator for MaxPool {
         Effort { operations: self.window.effort(output), places: h * ow * right + oh * ow * down }
     }
 
+    fn keeps_channels(&self, _: Shape, _: Shape) -> bool {
+        true
+    }
+
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let (shape, x) = of.first();
         Some(pool(&self.window, shape, x, i64::MIN, i64::max, |best, _| best))

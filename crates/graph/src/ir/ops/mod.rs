@@ -175,6 +175,11 @@ impl Op {
         self.operator_mut().map_or(Ok(()), |operator| operator.rescale(by))
     }
 
+    /// Whether channel c of the operation's value is made of channel c of its only input, and grows with it.
+    pub(crate) fn keeps_channels(&self, input: Shape, output: Shape) -> bool {
+        self.operator().keeps_channels(input, output)
+    }
+
     /// What it takes to plan the operation and to compute it in plaintext, for inputs and a value of these shapes.
     pub fn effort(&self, inputs: &[Shape], output: Shape) -> Effort {
         self.operator().effort(inputs, output)

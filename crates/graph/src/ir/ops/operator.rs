@@ -228,6 +228,15 @@ pub(crate) enum Source {
     Moved,
 }
 
+/// What calibration knows when it makes an integer operator of a float one: nothing, to begin with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known<'a> {
+    /// The first input's shape.
+    pub(crate) input: Option<Shape>,
+    /// The inputs' scales and the value's own.
+    pub(crate) scales: Option<(&'a [f64], f64)>,
+}
+
 /// What follows of a value from those that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
@@ -308,6 +317,12 @@ pub(crate) trait Operator {
 
     /// What it takes for inputs and a value of these shapes. No sum or product may overflow.
     fn effort(&self, inputs: &[Shape], output: Shape) -> Effort;
+
+    /// Whether channel c of its value is made of channel c of its only input, and grows with it by any positive factor: then
+    /// calibration may rescale channels through it.
+    fn keeps_channels(&self, _input: Shape, _output: Shape) -> bool {
+        false
+    }
 
     /// How many low bits its signs leave out, to be changed; `None` where it takes none ([`Interactive::signs`]).
     fn ignored_mut(&mut self) -> Option<&mut u32> {

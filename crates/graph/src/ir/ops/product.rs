@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
 use crate::ir::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign, Signs,
-    Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign,
+    Signs, Source, Takes, Value, Work,
 };
 use crate::ir::shape::{Shape, elements};
 
@@ -24,10 +24,25 @@ pub struct Product {
     pub offsets: [i64; 2],
 }
 
+/// By how many bits a product of values with these scales is shifted to have the scale `own`; no integer where it cannot.
+pub(crate) fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
+    (factors[0] * factors[1] / f64::from(gain) / own).log2()
+}
+
 /// An offset is below 2 to this.
 const MOST_OFFSET_BITS: u32 = 40;
 
 impl Product {
+    /// `gain·(a + o_a)·(b + o_b)` of real numbers.
+    pub(crate) fn of(gain: f32, offsets: [f32; 2], known: &Known<'_>) -> Self {
+        let Some((&[a, b], own)) = known.scales else { return Self { shift: 1, offsets: [0; 2] } };
+        let integer = |offset: f32, scale: f64| (f64::from(offset) * scale).round() as i64;
+        Self {
+            shift: product_shift(gain, [a, b], own).round() as u32,
+            offsets: [integer(offsets[0], a), integer(offsets[1], b)],
+        }
+    }
+
     /// The products before the shift. Values have at most 40 bits, and so have offsets.
     fn exact(&self, of: &Operands<'_>) -> Option<Vec<i128>> {
         let [a, b] = *of.values() else { return None };

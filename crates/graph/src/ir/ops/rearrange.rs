@@ -118,6 +118,14 @@ impl Operator for Rearrange {
         Effort::default()
     }
 
+    fn keeps_channels(&self, input: Shape, output: Shape) -> bool {
+        match self {
+            Rearrange::Pad { .. } | Rearrange::Slice { .. } => input[0] == output[0],
+            Rearrange::Select { axes } => axes[0].is_empty(),
+            Rearrange::Transpose { .. } | Rearrange::Reshape => false,
+        }
+    }
+
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let (shape, x) = of.first();
         Some(rearrange(self, shape, of.output, x))

@@ -64,6 +64,10 @@ impl Operator for Relu {
         Effort::default()
     }
 
+    fn keeps_channels(&self, _: Shape, _: Shape) -> bool {
+        true
+    }
+
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         Some(of.first().1.iter().map(|&v| relu(v)).collect())
     }

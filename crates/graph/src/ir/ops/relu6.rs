@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
-    Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares,
+    Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ir::ops::relu::ZEROS;
 use crate::ir::shape::Shape;
@@ -28,6 +28,14 @@ pub struct Relu6 {
 
 /// The largest position of a bound: two below the widest activations, guard bits included.
 const MOST_LOG2_SIX: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS - 2;
+
+impl Relu6 {
+    /// That clips at the real number `ceiling`.
+    pub(crate) fn clipping(ceiling: f32, known: &Known<'_>) -> Self {
+        let log2_six = known.scales.map_or(1, |(_, own)| (f64::from(ceiling) * own).log2().round() as u32);
+        Self { log2_six, ignored: 0 }
+    }
+}
 
 impl Operator for Relu6 {
     fn name(&self) -> &'static str {

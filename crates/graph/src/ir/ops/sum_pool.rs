@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
-use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ir::ops::operator::{
+    Effort, Excess, Known, Local, Operands, Operator, Scale, Sign, Source, Value, Work,
+};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
@@ -21,12 +23,50 @@ pub struct SumPool {
 }
 
 impl SumPool {
+    /// The mean of each window, the division left out.
+    pub(crate) fn averaging(window: &Window, count_padding: bool, known: &Known<'_>) -> Self {
+        let whole = (window.kernel[0] * window.kernel[1]) as u64;
+        // No multiplier where every window lies inside the image anyway.
+        let count = known.input.filter(|_| !count_padding).and_then(|input| {
+            let multiple = real_places_multiple(window, input)?;
+            let overhangs = window.pads != [0; 4] && hangs_over(window, input);
+            (overhangs || multiple != whole).then_some(multiple as u32)
+        });
+        Self { window: window.clone(), count_real_places: count }
+    }
+
     /// The factor between the sum and the average.
     fn gain(&self) -> u64 {
         let [height, width] = self.window.kernel;
         let whole = (height as u64).saturating_mul(width as u64);
         self.count_real_places.map_or(whole, u64::from)
     }
+}
+
+/// The smallest number that all windows' counts of real places divide; 1 window size if none hangs over.
+/// `None` if it is larger than a sum may be multiplied by.
+pub(crate) fn real_places_multiple(window: &Window, input: Shape) -> Option<u64> {
+    let [h, w] = window.output_hw([input[1], input[2]])?;
+    let by_axis = |axis: usize, outputs: usize| {
+        (0..outputs).try_fold(1u64, |multiple, at| {
+            let real = window.real_places(axis, at, input[axis + 1]) as u64;
+            let (mut a, mut b) = (multiple, real);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            (multiple / a).checked_mul(real).filter(|&m| m > 0 && m <= MAX_POOL_GAIN)
+        })
+    };
+    // A multiple of both factors of every count: rows' times columns'.
+    by_axis(0, h)?.checked_mul(by_axis(1, w)?).filter(|&m| m <= MAX_POOL_GAIN)
+}
+
+/// Whether some window has places outside the image.
+fn hangs_over(window: &Window, input: Shape) -> bool {
+    let outputs = window.output_hw([input[1], input[2]]).unwrap_or([0, 0]);
+    (0..2).any(|axis| {
+        (0..outputs[axis]).any(|at| window.real_places(axis, at, input[axis + 1]) < window.kernel[axis])
+    })
 }
 
 impl Operator for SumPool {
@@ -82,6 +122,10 @@ impl Operator for SumPool {
 
     fn effort(&self, _: &[Shape], output: Shape) -> Effort {
         Effort { operations: self.window.effort(output), ..Effort::default() }
+    }
+
+    fn keeps_channels(&self, _: Shape, _: Shape) -> bool {
+        true
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
