@@ -153,3 +153,31 @@ impl Signs for MaxPool {
         run.made.iter().zip(run.exact).enumerate().map(one).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The reference and the protocol look at the same windows.
+        #[test]
+        fn both_have_the_same_windows(
+            size in prop::array::uniform2(1usize..12), kernel in prop::array::uniform2(1usize..6),
+            stride in prop::array::uniform2(1usize..4), pads in prop::array::uniform4(0usize..3),
+        ) {
+            // Paddings are less than the window.
+            let pads: [usize; 4] = std::array::from_fn(|side| pads[side] % kernel[side % 2]);
+            let window = Window { kernel, stride, pads };
+            let shape = PoolShape { channels: 1, size, kernel, stride, pads };
+            let output = window.output_hw(size);
+            prop_assert_eq!(output, shape.output().ok());
+            for (axis, outputs) in output.into_iter().flatten().enumerate() {
+                for at in 0..outputs {
+                    prop_assert_eq!(window.span(axis, at, size[axis]), shape.window(axis, at));
+                }
+            }
+        }
+    }
+}

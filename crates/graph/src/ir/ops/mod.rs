@@ -241,3 +241,28 @@ pub fn output_shape(op: &Op, inputs: &[Shape], declared: Shape) -> Result<Shape,
     }
     bounded(operator.shape(inputs, declared)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_signs_can_be_told_what_they_leave_out() {
+        let window = window::Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+        for mut op in [
+            Op::Input,
+            Op::Linear(Linear::same(4, 3, 8)),
+            Op::Relu(Relu { ignored: 3 }),
+            Op::Relu6(Relu6 { log2_six: 8, ignored: 3 }),
+            Op::MaxPool(MaxPool { window: window.clone(), ignored: 3 }),
+            Op::SumPool(SumPool { window, count_real_places: None }),
+            Op::Add,
+            Op::Product(Product { shift: 3, offsets: [0; 2] }),
+            Op::Concat,
+            Op::Rearrange(Rearrange::Reshape),
+        ] {
+            let says = op.ignored();
+            assert_eq!(op.ignored_mut().map(|ignored| *ignored), says, "{}", op.name());
+        }
+    }
+}
